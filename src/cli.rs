@@ -246,6 +246,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
     use std::collections::BTreeSet;
+    use std::iter;
 
     /// Runs the checks of clap that need debug assertions, on every command.
     #[test]
@@ -281,7 +282,7 @@ mod tests {
         }
         let mut names = BTreeSet::new();
         for command in command.get_subcommands() {
-            for name in std::iter::once(command.get_name()).chain(command.get_all_aliases()) {
+            for name in iter::once(command.get_name()).chain(command.get_all_aliases()) {
                 assert!(names.insert(name.to_owned()), "{path} {name} comes twice");
             }
             check(command, &format!("{path} {}", command.get_name()));

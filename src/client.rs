@@ -3,12 +3,14 @@
 use anyhow::Context;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_server::answers::{AnswerError, IMPORT_PATH, ImportQuestion, Question, RequestForm};
 use takt_server::{Failure, OrUsage};
 use takt_store::ImportSummary;
+use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::runtime::Runtime;
 
@@ -55,33 +57,43 @@ impl Server {
     }
 
     /// Sends a POST without a body to a path of the API.
-    pub fn post<A: DeserializeOwned>(&self, path: &str) -> Result<A, Failure> {
+    pub fn post<A>(&self, path: &str) -> Result<A, Failure>
+    where
+        A: DeserializeOwned,
+    {
         self.send(self.request(Method::POST, path))
     }
 
     /// Sends a GET to a path of the API.
-    pub fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, Failure> {
+    pub fn get<A>(&self, path: &str) -> Result<A, Failure>
+    where
+        A: DeserializeOwned,
+    {
         self.send(self.request(Method::GET, path))
     }
 
     /// Sends a form to a path of the API.
-    pub fn post_form<A: DeserializeOwned>(
-        &self,
-        path: &str,
-        form: &[(&str, &str)],
-    ) -> Result<A, Failure> {
+    pub fn post_form<A>(&self, path: &str, form: &[(&str, &str)]) -> Result<A, Failure>
+    where
+        A: DeserializeOwned,
+    {
         self.send(self.request(Method::POST, path).form(form))
     }
 
-    fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
+    fn send<A>(&self, request: RequestBuilder) -> Result<A, Failure>
+    where
+        A: DeserializeOwned,
+    {
         read(&self.fetch(request)?)
     }
 
     /// Returns the body of the answer to a request. Not generic: it is compiled once.
     fn fetch(&self, request: RequestBuilder) -> Result<Vec<u8>, Failure> {
         self.runtime.block_on(async {
-            let response = request.send().await;
-            let response = response.map_err(|error| self.unreachable(&error))?;
+            let response = request
+                .send()
+                .await
+                .map_err(|error| self.unreachable(&error))?;
             self.body(response).await
         })
     }
@@ -96,7 +108,10 @@ impl Server {
     }
 
     /// Asks a question. Fails with the errors that reading the files gives.
-    pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, Failure> {
+    pub fn ask<Q>(&self, question: &Q) -> Result<Q::Answer, Failure>
+    where
+        Q: Question,
+    {
         let method = match Q::REQUEST {
             RequestForm::Get => Method::GET,
             _ => Method::POST,
@@ -109,8 +124,11 @@ impl Server {
     /// Lets the server read its configuration again. Fails if the server keeps the previous one.
     pub fn reload(&self) -> Result<(), Failure> {
         self.runtime.block_on(async {
-            let response = self.request(Method::POST, "/-/reload").send().await;
-            let response = response.map_err(|error| self.unreachable(&error))?;
+            let response = self
+                .request(Method::POST, "/-/reload")
+                .send()
+                .await
+                .map_err(|error| self.unreachable(&error))?;
             if response.status().is_success() {
                 return Ok(());
             }
@@ -137,8 +155,10 @@ impl Server {
             request = request.json(body);
         }
         self.runtime.block_on(async {
-            let response = request.send().await;
-            let response = response.map_err(|error| self.unreachable(&error))?;
+            let response = request
+                .send()
+                .await
+                .map_err(|error| self.unreachable(&error))?;
             let status = response.status();
             let body = response
                 .bytes()
@@ -177,9 +197,7 @@ impl Server {
                 Box::new(tokio::io::stdin())
             } else {
                 let cannot_read = || format!("cannot read {}", file.display());
-                let opened = tokio::fs::File::open(file)
-                    .await
-                    .with_context(cannot_read)?;
+                let opened = File::open(file).await.with_context(cannot_read)?;
                 if opened.metadata().await.with_context(cannot_read)?.is_dir() {
                     let name = file.display();
                     return Err(anyhow::anyhow!("cannot read {name}: it is a folder")).usage();
@@ -192,17 +210,18 @@ impl Server {
                     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
                     let read = input.read_buf(&mut chunk).await? as u64;
                     progress(sent + read);
-                    Ok::<_, std::io::Error>((read > 0).then_some((chunk, (input, sent + read))))
+                    Ok::<_, io::Error>((read > 0).then_some((chunk, (input, sent + read))))
                 }
             });
             let request = self.request(Method::POST, IMPORT_PATH).query(question);
             let request = request.body(reqwest::Body::wrap_stream(chunks));
             let response = match request.send().await {
                 Ok(response) => response,
-                Err(error) => {
-                    let refusal = self.refusal(question).await.ok_or(error);
-                    refusal.with_context(|| format!("cannot send the file to {}", self.url))?
-                }
+                Err(error) => self
+                    .refusal(question)
+                    .await
+                    .ok_or(error)
+                    .with_context(|| format!("cannot send the file to {}", self.url))?,
             };
             read(&self.body(response).await?)
         })
@@ -212,14 +231,19 @@ impl Server {
     /// file, and its answer is lost; a request without a file gets one. `None` if it refuses
     /// nothing.
     async fn refusal(&self, question: &ImportQuestion) -> Option<Response> {
-        let request = self.request(Method::POST, IMPORT_PATH).query(question);
-        let response = request.send().await.ok()?;
-        let refusals = [
+        let response = self
+            .request(Method::POST, IMPORT_PATH)
+            .query(question)
+            .send()
+            .await
+            .ok()?;
+        [
             StatusCode::UNAUTHORIZED,
             StatusCode::FORBIDDEN,
             StatusCode::PAYLOAD_TOO_LARGE,
-        ];
-        refusals.contains(&response.status()).then_some(response)
+        ]
+        .contains(&response.status())
+        .then_some(response)
     }
 
     /// Describes why a request got no answer, without the layers of the HTTP client.
@@ -229,9 +253,9 @@ impl Server {
         while let Some(source) = deepest.source() {
             deepest = source;
         }
-        let io = deepest.downcast_ref::<std::io::Error>();
-        match io.map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::ConnectionRefused) => {
+        let io = deepest.downcast_ref::<io::Error>();
+        match io.map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => {
                 anyhow::anyhow!(
                     "cannot ask the server at {url}: connection refused; is it running?"
                 )
@@ -293,7 +317,10 @@ impl Server {
 
 type Writer<Q> = fn(RequestBuilder, &Q) -> anyhow::Result<RequestBuilder>;
 
-const fn writer<Q: Question>() -> Writer<Q> {
+const fn writer<Q>() -> Writer<Q>
+where
+    Q: Question,
+{
     match Q::REQUEST {
         RequestForm::Get | RequestForm::PostQuery => {
             |request, question| Ok(request.query(question))
@@ -304,7 +331,10 @@ const fn writer<Q: Question>() -> Writer<Q> {
     }
 }
 
-fn read<A: DeserializeOwned>(body: &[u8]) -> Result<A, Failure> {
+fn read<A>(body: &[u8]) -> Result<A, Failure>
+where
+    A: DeserializeOwned,
+{
     let answer = serde_json::from_slice(body);
     Ok(answer.context("the server's answer is not what this takt expects")?)
 }
@@ -320,15 +350,18 @@ fn text_of(question: &impl Question) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustls::crypto::ring;
     use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
 
     #[test]
     fn a_server_without_tls_is_named_as_one() {
         // As the program does; another test may have done it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _ = ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let answering = std::thread::spawn(move || {
+        let answering = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.read(&mut [0; 512]).unwrap();
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");

@@ -12,7 +12,8 @@ mod process_metrics;
 mod source;
 
 use clap::Parser;
-use std::io::IsTerminal;
+use rustls::crypto::ring;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use takt_server::Failure;
 use tracing_subscriber::EnvFilter;
@@ -24,8 +25,8 @@ fn main() -> ExitCode {
     });
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
     if cli
         .command
         .as_ref()
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         log.without_time().with_target(false).init();
     }
     // The only TLS provider; deny.toml rejects others.
-    rustls::crypto::ring::default_provider()
+    ring::default_provider()
         .install_default()
         .expect("no TLS provider is installed before main");
     match commands::run(cli) {

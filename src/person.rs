@@ -4,12 +4,11 @@
 pub fn user_name() -> String {
     let id = rustix::process::getuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let of_id = |line: &str| {
+    let known = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
         (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
-    };
-    let known = passwd.lines().find_map(of_id);
+    });
     // Users of a directory service are not in /etc/passwd.
     known
         .or_else(|| std::env::var("USER").ok())
@@ -18,7 +17,8 @@ pub fn user_name() -> String {
 
 /// Returns the user who runs the command; under `sudo`, the user who called it.
 pub fn operator() -> String {
-    let sudo = std::env::var("SUDO_USER").ok();
-    sudo.filter(|name| !name.is_empty())
+    std::env::var("SUDO_USER")
+        .ok()
+        .filter(|name| !name.is_empty())
         .unwrap_or_else(user_name)
 }

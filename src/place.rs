@@ -3,7 +3,9 @@
 use crate::cli::Place;
 use crate::source::Whereabouts;
 use anyhow::Context;
-use std::io::ErrorKind;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use takt_server::config::read_token;
 use takt_server::http::SOCKET_FILE;
@@ -32,8 +34,12 @@ pub fn load_named(place: &Place) -> anyhow::Result<Config> {
 /// Returns the data directory of a server, from the command line or the environment (both in
 /// `place`), the configuration, or `./takt-data`.
 pub fn data_dir(config: &Config, place: &Place) -> PathBuf {
-    let chosen = place.data_dir.as_ref().or(config.data_dir.as_ref());
-    chosen.cloned().unwrap_or_else(|| LOCAL_DATA_DIR.into())
+    place
+        .data_dir
+        .as_ref()
+        .or(config.data_dir.as_ref())
+        .cloned()
+        .unwrap_or_else(|| LOCAL_DATA_DIR.into())
 }
 
 /// Returns the data directory of the server that a command is about.
@@ -46,7 +52,7 @@ pub fn server_dir(place: &Place, config: &Config) -> PathBuf {
 }
 
 /// Returns the absolute path, without a slash at its end.
-pub fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+pub fn absolute(path: &Path) -> io::Result<PathBuf> {
     Ok(std::path::absolute(path)?.components().collect())
 }
 
@@ -60,8 +66,10 @@ pub fn load(place: &Place) -> anyhow::Result<Config> {
 
 /// Returns the file that [`load`] reads.
 pub fn config_file(place: &Place) -> Option<PathBuf> {
-    let installed = || uses_installed(place).then(|| INSTALLED_CONFIG.into());
-    place.config.clone().or_else(installed)
+    place
+        .config
+        .clone()
+        .or_else(|| uses_installed(place).then(|| INSTALLED_CONFIG.into()))
 }
 
 /// Returns the mistake in the configuration file, and the file; `None` if it is valid or cannot be
@@ -69,7 +77,7 @@ pub fn config_file(place: &Place) -> Option<PathBuf> {
 pub fn mistake(place: &Place) -> Option<(anyhow::Error, PathBuf)> {
     let file = config_file(place)?;
     let mistake = read(&file).err()?;
-    let is_unread = mistake.downcast_ref::<std::io::Error>().is_some();
+    let is_unread = mistake.downcast_ref::<io::Error>().is_some();
     (!is_unread).then_some((mistake, file))
 }
 
@@ -107,8 +115,12 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
     let url = has_config.then(|| url_of(&config.server.listen_address));
     let token_file = place.token_file.clone();
     let socket = if is_installed {
-        let file = config.server.socket_file.clone();
-        Some(file.unwrap_or_else(|| SOCKET_FILE.into()))
+        let file = config
+            .server
+            .socket_file
+            .clone()
+            .unwrap_or_else(|| SOCKET_FILE.into());
+        Some(file)
     } else {
         config.server.socket_file.clone()
     };
@@ -128,10 +140,8 @@ pub fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
 /// Returns whether the command asks the installed server: a server is installed, no option names
 /// another place, and no `takt up` or `takt serve` runs in the working directory.
 fn uses_installed(place: &Place) -> bool {
-    let is_missing = |path| {
-        let found = std::fs::metadata(path);
-        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    };
+    let is_missing =
+        |path| fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let is_elsewhere = place.config.is_some() || place.data_dir.is_some() || place.server.is_some();
     !is_elsewhere
         && !is_missing(INSTALLED_CONFIG)
@@ -139,7 +149,7 @@ fn uses_installed(place: &Place) -> bool {
 }
 
 fn read(path: &Path) -> anyhow::Result<Config> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
@@ -153,13 +163,13 @@ fn read(path: &Path) -> anyhow::Result<Config> {
 }
 
 fn is_denied(error: &anyhow::Error) -> bool {
-    let source = error.downcast_ref::<std::io::Error>();
+    let source = error.downcast_ref::<io::Error>();
     source.is_some_and(|source| source.kind() == ErrorKind::PermissionDenied)
 }
 
 /// Returns the URL of a server that listens on `address` of this machine.
 fn url_of(address: &str) -> String {
-    match address.parse::<std::net::SocketAddr>() {
+    match address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => {
             format!("http://127.0.0.1:{}", address.port())
         }
@@ -168,8 +178,9 @@ fn url_of(address: &str) -> String {
 }
 
 fn server_url(url: &str) -> anyhow::Result<String> {
-    let parsed = reqwest::Url::parse(url).ok();
-    let parsed = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
+    let parsed = reqwest::Url::parse(url)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"));
     if !parsed.is_some_and(|url| url.has_host()) {
         anyhow::bail!("--server: expected a URL such as http://head:9856, found {url:?}");
     }

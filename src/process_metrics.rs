@@ -6,6 +6,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use std::fmt;
 use takt_exporter::ProcessUsage;
 
 /// Registers `process_*` of this process.
@@ -17,7 +18,7 @@ pub fn register(registry: &mut Registry) {
 struct ProcessCollector;
 
 impl Collector for ProcessCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         // Without /proc there is nothing to report.
         let Ok(usage) = ProcessUsage::read() else {
             return Ok(());

@@ -4,9 +4,11 @@ use crate::client::Server;
 use crate::place;
 use anyhow::Context;
 use jiff::tz::TimeZone;
-use std::io::Read;
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
 use takt_server::answers::{
@@ -70,7 +72,10 @@ enum Access<D: AnswerData> {
     Server(Server),
 }
 
-impl<D: AnswerData> Source<D> {
+impl<D> Source<D>
+where
+    D: AnswerData,
+{
     /// Finds the server, or opens the files if no server holds them. Waits for other commands.
     pub fn open(at: Whereabouts, config: &Config, missing: Missing) -> Result<Self, Failure> {
         let mut unserved = None;
@@ -104,7 +109,10 @@ impl<D: AnswerData> Source<D> {
     }
 
     /// Asks a question.
-    pub fn ask<Q: Question<Data = D>>(&self, question: &Q) -> Result<Q::Answer, Failure> {
+    pub fn ask<Q>(&self, question: &Q) -> Result<Q::Answer, Failure>
+    where
+        Q: Question<Data = D>,
+    {
         match &self.access {
             Access::Server(server) => server.ask(question),
             Access::Files(data) => {
@@ -126,8 +134,8 @@ impl Source<Database> {
         match &self.access {
             Access::Server(server) => server.upload(file, question, progress),
             Access::Files(database) => {
-                let input = open_input(file);
-                let input = input.with_context(|| format!("cannot read {}", file.display()))?;
+                let input =
+                    open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
                 let input = CountingReader::new(input, move |bytes| progress(bytes));
                 answers::prepare_import(database, question, &self.config)?;
                 Ok(answers::import(database, input, question, &self.config)?)
@@ -216,7 +224,7 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
         }
         match DataDir::claim(dir) {
             Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => {
-                std::thread::sleep(RETRY);
+                thread::sleep(RETRY);
             }
             Ok(dir) => {
                 if is_missing {
@@ -280,10 +288,10 @@ fn holding(dir: &Path, token_file: Option<&Path>) -> anyhow::Result<Option<Serve
     }
 }
 
-fn open_input(file: &Path) -> std::io::Result<Box<dyn Read + Send>> {
+fn open_input(file: &Path) -> io::Result<Box<dyn Read + Send>> {
     Ok(if file == Path::new("-") {
-        Box::new(std::io::stdin())
+        Box::new(io::stdin())
     } else {
-        Box::new(std::fs::File::open(file)?)
+        Box::new(fs::File::open(file)?)
     })
 }

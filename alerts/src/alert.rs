@@ -225,14 +225,15 @@ mod tests {
             (None, Some(800), Ok((800, 800, false))),
             (Some(900), Some(800), Err(PostedError::Backwards)),
         ] {
-            let alert = posted(starts, ends).into_alert(at(1000), RESOLVE_TIMEOUT);
-            let seen = alert.map(|a| {
-                (
-                    a.starts_at.0 / 1000,
-                    a.ends_at.unwrap().0 / 1000,
-                    a.is_timeout,
-                )
-            });
+            let seen = posted(starts, ends)
+                .into_alert(at(1000), RESOLVE_TIMEOUT)
+                .map(|a| {
+                    (
+                        a.starts_at.0 / 1000,
+                        a.ends_at.unwrap().0 / 1000,
+                        a.is_timeout,
+                    )
+                });
             assert_eq!(seen, expected, "{starts:?} {ends:?}");
         }
         let nothing = Posted::default().into_alert(at(1), RESOLVE_TIMEOUT);

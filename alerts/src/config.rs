@@ -251,13 +251,13 @@ impl AlertsConfig {
 
 /// The routes without those to owners of jobs, which are between two comments.
 fn without_owners(routes: &str) -> String {
-    let parts = routes
+    routes
         .split_once(OWNERS_BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(OWNERS_END)?.1)));
-    parts.map_or_else(
-        || routes.to_owned(),
-        |(before, after)| format!("{before}{after}"),
-    )
+        .and_then(|(before, rest)| Some((before, rest.split_once(OWNERS_END)?.1)))
+        .map_or_else(
+            || routes.to_owned(),
+            |(before, after)| format!("{before}{after}"),
+        )
 }
 
 const OWNERS_BEGIN: &str = "    # What hit a job is its owner's business.";

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
+use std::num::ParseIntError;
 use std::str::FromStr;
 use takt_model::Labels;
 
@@ -17,8 +18,7 @@ impl Fingerprint {
     /// The identity of `labels`.
     pub fn of(labels: &Labels) -> Self {
         let add = |hash: u64, text: &str| {
-            let bytes = text.bytes().chain([0xff]);
-            bytes.fold(hash, |hash, byte| {
+            text.bytes().chain([0xff]).fold(hash, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(PRIME)
             })
         };
@@ -37,7 +37,7 @@ impl fmt::Display for Fingerprint {
 }
 
 impl FromStr for Fingerprint {
-    type Err = std::num::ParseIntError;
+    type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         u64::from_str_radix(text, 16).map(Self)
@@ -46,13 +46,19 @@ impl FromStr for Fingerprint {
 
 /// As 16 hexadecimal digits: JSON numbers lose the low bits of 64.
 impl Serialize for Fingerprint {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S>(&self, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+    {
         serializer.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for Fingerprint {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
         String::deserialize(deserializer)?
             .parse()
             .map_err(de::Error::custom)

@@ -9,7 +9,10 @@ enum Number {
     Other(String),
 }
 
-pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<S>(value: &f64, serializer: S) -> Result<S::Ok, S::Error>
+where
+    S: Serializer,
+{
     let number = if value.is_finite() {
         Number::Finite(*value)
     } else {
@@ -18,7 +21,10 @@ pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::
     number.serialize(serializer)
 }
 
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub fn deserialize<'de, D>(deserializer: D) -> Result<f64, D::Error>
+where
+    D: Deserializer<'de>,
+{
     match Number::deserialize(deserializer)? {
         Number::Finite(value) => Ok(value),
         Number::Other(text) => text.parse().map_err(serde::de::Error::custom),

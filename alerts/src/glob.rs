@@ -43,17 +43,19 @@ pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn stars_stand_in_any_part() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         for name in ["a/x.rules.yml", "a/y.rules.yml", "b/x.rules.yml", "b/c.yml"] {
             let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, "").unwrap();
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
         }
-        let found = |pattern: &str| matching(&folder.path().join(pattern)).unwrap().len();
-        let all = ["a/*.rules.yml", "*/x*", "*/?.yml", "a/*x", "c.yml", "z*/*"].map(found);
+        let all = ["a/*.rules.yml", "*/x*", "*/?.yml", "a/*x", "c.yml", "z*/*"]
+            .map(|pattern| matching(&folder.path().join(pattern)).unwrap().len());
         assert_eq!(all, [2, 2, 1, 0, 1, 0]);
     }
 }

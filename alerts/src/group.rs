@@ -9,6 +9,7 @@ use crate::state::{
     Closing, EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
@@ -150,12 +151,15 @@ impl GroupRun {
 
     /// The rules with their alerts and last evaluations, in their order.
     pub fn views(&self) -> impl Iterator<Item = RuleView<'_>> {
-        let rules = self.group.rules.iter().zip(&self.rules);
-        rules.map(|(rule, run)| RuleView {
-            rule,
-            instances: &run.instances,
-            last: &run.last,
-        })
+        self.group
+            .rules
+            .iter()
+            .zip(&self.rules)
+            .map(|(rule, run)| RuleView {
+                rule,
+                instances: &run.instances,
+                last: &run.last,
+            })
     }
 
     /// Its last evaluation.
@@ -300,9 +304,9 @@ impl RuleRun {
     /// missing now.
     fn samples(&mut self, series: Vec<(Labels, f64)>, at: Timestamp) -> Vec<Sample> {
         let now: BTreeSet<Labels> = series.iter().map(|(labels, _)| labels.clone()).collect();
-        let before = std::mem::replace(&mut self.written, now);
-        let gone = before.difference(&self.written);
-        let ended = gone
+        let before = mem::replace(&mut self.written, now);
+        let ended = before
+            .difference(&self.written)
             .map(|labels| Sample {
                 labels: labels.clone(),
                 at,
@@ -349,22 +353,22 @@ fn recorded(
 
 /// `ALERTS` and `ALERTS_FOR_STATE` of all active alerts. An unknown alert keeps its state.
 fn alert_series(instances: &Instances) -> Vec<(Labels, f64)> {
-    let active = instances
+    instances
         .iter()
-        .filter(|(_, instance)| instance.state != State::Inactive);
-    let series = active.flat_map(|(_, instance)| {
-        let mut alerts = instance.labels.clone();
-        alerts.set(METRIC_NAME, ALERTS);
-        alerts.set("alertstate", instance.state.as_str());
-        let mut since = instance.labels.clone();
-        since.set(METRIC_NAME, ALERTS_FOR_STATE);
-        debug_assert!(since.get(ALERT_NAME).is_some());
-        [
-            (alerts, 1.0),
-            (since, instance.active_at.whole_seconds().0 as f64),
-        ]
-    });
-    series.collect()
+        .filter(|(_, instance)| instance.state != State::Inactive)
+        .flat_map(|(_, instance)| {
+            let mut alerts = instance.labels.clone();
+            alerts.set(METRIC_NAME, ALERTS);
+            alerts.set("alertstate", instance.state.as_str());
+            let mut since = instance.labels.clone();
+            since.set(METRIC_NAME, ALERTS_FOR_STATE);
+            debug_assert!(since.get(ALERT_NAME).is_some());
+            [
+                (alerts, 1.0),
+                (since, instance.active_at.whole_seconds().0 as f64),
+            ]
+        })
+        .collect()
 }
 
 #[cfg(test)]

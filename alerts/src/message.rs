@@ -96,9 +96,10 @@ impl MessageAlert {
 impl Message {
     /// Returns the time zone of the times in Takt's own texts.
     pub fn zone(&self) -> TimeZone {
-        let named = self.timezone.as_deref();
-        let named = named.and_then(|name| TimeZone::get(name).ok());
-        named.unwrap_or(TimeZone::UTC)
+        self.timezone
+            .as_deref()
+            .and_then(|name| TimeZone::get(name).ok())
+            .unwrap_or(TimeZone::UTC)
     }
 
     /// Returns the receiver's name as Alertmanager sends it: a regular expression that matches the
@@ -128,17 +129,18 @@ impl Message {
             Status::Resolved
         };
         if let Some((first, rest)) = self.alerts.split_first() {
-            let labels = first
+            self.common_labels = first
                 .labels
                 .iter()
-                .filter(|(name, value)| rest.iter().all(|a| a.labels.get(name) == Some(value)));
-            self.common_labels = labels.collect();
-            let words = first.annotations.iter();
-            let words = words.filter(|(name, text)| {
-                rest.iter()
-                    .all(|alert| alert.annotations.get(*name) == Some(text))
-            });
-            self.common_annotations = words
+                .filter(|(name, value)| rest.iter().all(|a| a.labels.get(name) == Some(value)))
+                .collect();
+            self.common_annotations = first
+                .annotations
+                .iter()
+                .filter(|(name, text)| {
+                    rest.iter()
+                        .all(|alert| alert.annotations.get(*name) == Some(text))
+                })
                 .map(|(name, text)| (name.clone(), text.clone()))
                 .collect();
         }
@@ -167,7 +169,9 @@ impl Message {
                 "labels": by_name(&alert.labels),
                 "annotations": alert.annotations,
                 "startsAt": rfc3339(alert.starts_at),
-                "endsAt": alert.ends_at.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), rfc3339),
+                "endsAt": alert
+                    .ends_at
+                    .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), rfc3339),
                 "generatorURL": alert.generator_url,
                 "fingerprint": alert.fingerprint,
             })
@@ -252,7 +256,8 @@ mod tests {
             serde_json::json!({"action": "drain"})
         );
         assert_eq!(body["notification_reason"], "some alerts resolved");
-        let [a, b] = [&body["alerts"][0], &body["alerts"][1]];
+        let a = &body["alerts"][0];
+        let b = &body["alerts"][1];
         assert_eq!(a["labels"]["instance"], "a");
         assert_eq!(a["status"], "firing");
         assert_eq!(a["endsAt"], "0001-01-01T00:00:00Z");

@@ -162,11 +162,12 @@ impl Outbox {
             let old = self
                 .rows
                 .values_mut()
-                .filter(|row| is_superseded_by(row, &message));
-            changed.extend(old.map(|row| {
-                row.state = RowState::Superseded;
-                row.clone()
-            }));
+                .filter(|row| is_superseded_by(row, &message))
+                .map(|row| {
+                    row.state = RowState::Superseded;
+                    row.clone()
+                });
+            changed.extend(old);
             changed.push(self.queue(message.channel.clone(), None, message, now));
         }
         self.rows.retain(|_, row| !row.state.is_final());
@@ -221,8 +222,9 @@ impl Outbox {
         for row in self.rows.values() {
             heads.entry(&row.channel).or_insert(row);
         }
-        let waiting = heads.values().filter(|row| row.state == RowState::Queued);
-        waiting
+        heads
+            .values()
+            .filter(|row| row.state == RowState::Queued)
             .map(|row| {
                 self.resting
                     .get(&row.channel)
@@ -308,11 +310,11 @@ impl Outbox {
     /// The oldest row of each channel, if it was decided before `since`.
     pub fn late(&self, since: Timestamp) -> Vec<&Row> {
         let mut seen = BTreeSet::new();
-        let oldest = self
-            .rows
+        self.rows
             .values()
-            .filter(|row| seen.insert(row.channel.as_str()));
-        oldest.filter(|row| row.created_at < since).collect()
+            .filter(|row| seen.insert(row.channel.as_str()))
+            .filter(|row| row.created_at < since)
+            .collect()
     }
 
     /// The rows whose delivery has not ended.
@@ -350,8 +352,9 @@ impl Outbox {
 
 /// Whether a channel (`receiver/kind/number`) is one of the receiver's.
 fn is_of(channel: &str, receiver: &str) -> bool {
-    let parts = channel.strip_prefix(receiver);
-    parts.is_some_and(|rest| rest.starts_with('/'))
+    channel
+        .strip_prefix(receiver)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn thread_key(row: &Row) -> (String, String) {

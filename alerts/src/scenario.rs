@@ -13,11 +13,13 @@
 //! A word after the state is the reason of the transition at that evaluation; `quiet` means no
 //! transition.
 
+use crate::duration;
 use crate::group::{Defaults, Evaluation, GroupRun};
 use crate::rules::RuleFile;
 use crate::state::{Instance, RuleKey, State, Surroundings};
 use crate::testing::Memory;
 use std::collections::HashMap;
+use std::fs;
 use std::ops::Range;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
@@ -28,11 +30,11 @@ const EVERY: Duration = Duration::from_secs(60);
 fn scenarios_of_state() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/state");
     let mut count = 0;
-    for entry in std::fs::read_dir(directory).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         run(
             &path.display().to_string(),
-            &std::fs::read_to_string(&path).unwrap(),
+            &fs::read_to_string(&path).unwrap(),
         );
         count += 1;
     }
@@ -154,8 +156,13 @@ fn read(text: &str, store: &Memory) -> Script {
     let mut script = Script::default();
     let mut started = Timestamp(0);
     for (line, content) in text.lines().enumerate() {
-        let content = content.split('#').next().unwrap().trim();
-        let Some((word, rest)) = content.split_once(char::is_whitespace) else {
+        let Some((word, rest)) = content
+            .split('#')
+            .next()
+            .unwrap()
+            .trim()
+            .split_once(char::is_whitespace)
+        else {
             continue;
         };
         let rest = rest.trim();
@@ -169,7 +176,7 @@ fn read(text: &str, store: &Memory) -> Script {
             "load" => {
                 let (step, rest) = rest.split_once(char::is_whitespace).unwrap();
                 let (series, values) = rest.trim().split_once(char::is_whitespace).unwrap();
-                store.load(crate::duration::parse(step).unwrap(), series, values);
+                store.load(duration::parse(step).unwrap(), series, values);
             }
             "down" => {
                 let (node, during) = rest.split_once(char::is_whitespace).unwrap();
@@ -194,17 +201,16 @@ fn rule(text: &str) -> String {
         let (_, behind) = text.split_once(&format!(" {key} "))?;
         behind.split_whitespace().next().map(str::to_owned)
     };
-    let keys = [
+    let end = [
         " for ",
         " keep_firing_for ",
         " limit ",
         " on_exporter_down ",
-    ];
-    let end = keys
-        .iter()
-        .filter_map(|key| text.find(key))
-        .min()
-        .unwrap_or(text.len());
+    ]
+    .iter()
+    .filter_map(|key| text.find(key))
+    .min()
+    .unwrap_or(text.len());
     let mut yaml = format!(
         "groups:\n- name: g\n  limit: {}\n  rules:\n  - alert: A\n    expr: '{}'\n",
         option("limit").unwrap_or_else(|| "0".to_owned()),
@@ -222,8 +228,7 @@ fn rule(text: &str) -> String {
 }
 
 fn instant(text: &str) -> Timestamp {
-    Timestamp(0)
-        .plus(crate::duration::parse(text).unwrap_or_else(|| panic!("`{text}` is not a time")))
+    Timestamp(0).plus(duration::parse(text).unwrap_or_else(|| panic!("`{text}` is not a time")))
 }
 
 fn range(text: &str) -> Range<i64> {

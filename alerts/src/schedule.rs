@@ -90,6 +90,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn schedule() -> Schedule {
         Schedule {
@@ -137,8 +138,7 @@ mod tests {
     fn a_group_keeps_its_offset_over_restarts_and_groups_are_spread() {
         let offset = |group: &str| Schedule::new("a.yml", group, Duration::from_secs(60)).offset_ms;
         assert_eq!(offset("gpu"), offset("gpu"));
-        let all: std::collections::BTreeSet<_> =
-            (0..50).map(|n| offset(&format!("g{n}")) / 6_000).collect();
+        let all: BTreeSet<_> = (0..50).map(|n| offset(&format!("g{n}")) / 6_000).collect();
         assert!(
             all.len() >= 8,
             "50 groups use most tenths of a minute: {all:?}"

@@ -6,13 +6,14 @@
 //! resolved.
 
 use crate::fingerprint::Fingerprint;
-use crate::ports::Query;
+use crate::ports::{Query, QueryError};
 use crate::rules::{ALERT_NAME, AlertingRule, OnExporterDown};
 use crate::template::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -189,7 +190,7 @@ impl Instance {
 pub enum EvalError {
     /// The expression could not be evaluated.
     #[error("the query failed")]
-    Query(#[from] crate::ports::QueryError),
+    Query(#[from] QueryError),
     /// Two results have equal labels once the rule's labels are set.
     #[error("two series have the same labels after the rule's labels are applied: {0}")]
     SameLabels(Labels),
@@ -316,7 +317,7 @@ impl Instances {
     /// Drops all alerts, such as those of a rule that is gone or gave too many.
     pub fn clear(&mut self, key: &RuleKey, at: Timestamp, reason: Reason) -> Step {
         let mut step = Step::default();
-        for (fingerprint, instance) in std::mem::take(&mut self.0) {
+        for (fingerprint, instance) in mem::take(&mut self.0) {
             step.forgotten.push(fingerprint);
             if instance.state != State::Inactive {
                 step.transitions.push(Transition {
@@ -488,14 +489,17 @@ fn identified(
             labels.set(name, &template.expand_or_explain(&context));
         }
         labels.set(ALERT_NAME, &rule.name);
-        let annotations = rule.annotations.iter();
-        let annotations = annotations.map(|(name, template)| {
-            (
-                name.clone(),
-                template.expand_or_explain(&context).into_owned(),
-            )
-        });
-        let instance = Instance::pending(labels, annotations.collect(), *value, at);
+        let annotations = rule
+            .annotations
+            .iter()
+            .map(|(name, template)| {
+                (
+                    name.clone(),
+                    template.expand_or_explain(&context).into_owned(),
+                )
+            })
+            .collect();
+        let instance = Instance::pending(labels, annotations, *value, at);
         if let Some(twin) = present.insert(Fingerprint::of(&instance.labels), instance) {
             return Err(EvalError::SameLabels(twin.labels));
         }

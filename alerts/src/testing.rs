@@ -106,8 +106,10 @@ impl Query for Memory {
             .filter_map(|(labels, samples)| {
                 let (when, value) = samples.range(..=at).next_back()?;
                 (*when > at.minus(LOOKBACK)).then_some((labels.clone(), (*value)?))
-            });
-        Ok(seen.filter(|(_, value)| holds(*value)).collect())
+            })
+            .filter(|(_, value)| holds(*value))
+            .collect();
+        Ok(seen)
     }
 
     fn check(&self, expr: &str) -> Result<(), QueryError> {

@@ -77,7 +77,8 @@ fn edited() -> impl Strategy<Value = String> {
         let mut text: Vec<char> = SEEDS[seed].chars().collect();
         for (from, to, piece, kind) in edits {
             let ends = [from.index(text.len() + 1), to.index(text.len() + 1)];
-            let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+            let low = ends[0].min(ends[1]);
+            let high = ends[0].max(ends[1]);
             match kind {
                 0 => drop(text.splice(low..low, PIECES[piece].chars())),
                 1 => drop(text.splice(low..high.min(low + 4), PIECES[piece].chars())),

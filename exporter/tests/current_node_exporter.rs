@@ -14,6 +14,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};
+use std::thread;
 use support::{Running, fixtures, paths, series};
 use takt_model::exposition::{Fact, Format, Line, Page};
 
@@ -152,7 +153,7 @@ fn compare(flags: &[&str], only_theirs: &[&str], left_out: &[&str]) {
             return;
         }
         differences = Some(left);
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        thread::sleep(std::time::Duration::from_millis(300));
     }
     let lines = Vec::from_iter(differences.unwrap());
     panic!("{} differences:\n{}", lines.len(), lines.join("\n"));
@@ -161,11 +162,14 @@ fn compare(flags: &[&str], only_theirs: &[&str], left_out: &[&str]) {
 /// Returns the query for the collectors that node_exporter can read.
 fn readable(theirs: &Running, left_out: &[&str]) -> String {
     let success = r#"node_scrape_collector_success{collector=""#;
-    let names = theirs.series("").into_iter().filter_map(|(name, value)| {
-        let name = name.strip_prefix(success)?.strip_suffix("\"}")?;
-        (value == 1.0 && !left_out.contains(&name)).then(|| format!("collect%5B%5D={name}"))
-    });
-    let names: Vec<String> = names.collect();
+    let names: Vec<String> = theirs
+        .series("")
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let name = name.strip_prefix(success)?.strip_suffix("\"}")?;
+            (value == 1.0 && !left_out.contains(&name)).then(|| format!("collect%5B%5D={name}"))
+        })
+        .collect();
     assert!(names.len() > 20, "{names:?}");
     format!("?{}", names.join("&"))
 }

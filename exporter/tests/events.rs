@@ -7,34 +7,37 @@
 
 mod support;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process;
+use std::thread;
 use std::time::Duration;
 use support::Running;
 use takt_model::{Event, EventKind};
+use tempfile::{TempDir, tempdir};
 
 const XID: &str =
     "NVRM: Xid (PCI:0000:06:00): 79, pid=4242, name=python, GPU has fallen off the bus.";
 const OOM: &str = "Out of memory: Killed process 99 (python) total-vm:1kB";
 
 struct Node {
-    directory: tempfile::TempDir,
+    directory: TempDir,
 }
 
 impl Node {
     fn new() -> Self {
         let node = Self {
-            directory: tempfile::tempdir().unwrap(),
+            directory: tempdir().unwrap(),
         };
         let gpu = node
             .directory
             .path()
             .join("proc/driver/nvidia/gpus/0000:06:00.0");
-        std::fs::create_dir_all(&gpu).unwrap();
-        std::fs::write(gpu.join("information"), "GPU UUID: \t GPU-six\n").unwrap();
-        std::fs::write(node.path("kmsg"), "").unwrap();
+        fs::create_dir_all(&gpu).unwrap();
+        fs::write(gpu.join("information"), "GPU UUID: \t GPU-six\n").unwrap();
+        fs::write(node.path("kmsg"), "").unwrap();
         node
     }
 
@@ -152,7 +155,8 @@ fn a_kernel_line_reaches_listeners_and_counters() {
     let xid = r#"takt_gpu_xid_errors_total{uuid="GPU-six", xid="79"}"#;
     assert_eq!(before[xid], 0.0, "it is there before it happens");
 
-    let ((mut one, _), (mut other, _)) = (Listener::fresh(&exporter), Listener::fresh(&exporter));
+    let (mut one, _) = Listener::fresh(&exporter);
+    let (mut other, _) = Listener::fresh(&exporter);
     node.write("usb 1-1: new high-speed USB device number 2 using xhci_hcd");
     node.write(XID);
     let event = one.event();
@@ -300,7 +304,7 @@ fn since_sends_the_events_after_a_time() {
     node.write(OOM);
     let oom = listener.event();
     // The time at which a server first tried to connect.
-    std::thread::sleep(Duration::from_millis(5));
+    thread::sleep(Duration::from_millis(5));
     let since = oom.id + 2;
     node.write(XID);
     let xid = listener.event();
@@ -330,8 +334,7 @@ fn a_state_directory_belongs_to_one() {
     let node = Node::new();
     let _exporter = node.start();
     let state = format!("--state-directory={}", node.path("state").display());
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command
+    let output = process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .args(["--web.listen-address=127.0.0.1:0", &state])
         .output()
         .unwrap();
@@ -362,7 +365,7 @@ fn killed_again_and_again_it_repeats_and_loses_nothing() {
         write(round % 3);
         let exporter = node.start();
         write(round % 4);
-        std::thread::sleep(Duration::from_millis(round as u64 % 5));
+        thread::sleep(Duration::from_millis(round as u64 % 5));
         drop(exporter);
     }
     write(1);

@@ -8,6 +8,8 @@
 
 mod support;
 
+use std::env;
+use std::fs;
 use support::{Running, fixtures, paths, series};
 use takt_model::exposition::Format;
 
@@ -105,10 +107,10 @@ fn check(tree: &str) {
             .map(mask)
             .collect();
         let golden = tree.join("page.txt");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&golden, &page).unwrap();
+        if env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&golden, &page).unwrap();
         }
-        let expected = std::fs::read_to_string(&golden).unwrap();
+        let expected = fs::read_to_string(&golden).unwrap();
         for (number, (line, expected)) in page.lines().zip(expected.lines()).enumerate() {
             assert_eq!(line, expected, "{}, line {}", golden.display(), number + 1);
         }

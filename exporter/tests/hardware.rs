@@ -9,21 +9,25 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::env;
+use std::fs;
 use std::path::PathBuf;
+use std::time::SystemTime;
 use support::Running;
 use takt_model::{Event, EventKind};
+use tempfile::{TempDir, tempdir};
 
 /// A node with scripted devices.
-struct Node(tempfile::TempDir);
+struct Node(TempDir);
 
 impl Node {
     /// Starts a node with disks of these names and vendors.
     fn new(disks: &[(&str, &str)], script: &str) -> Self {
-        let node = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir_all(node.path("sys/block")).unwrap();
+        let node = Self(tempdir().unwrap());
+        fs::create_dir_all(node.path("sys/block")).unwrap();
         for (name, vendor) in disks {
-            std::fs::create_dir_all(node.path(&format!("sys/block/{name}/device/power"))).unwrap();
-            std::fs::write(
+            fs::create_dir_all(node.path(&format!("sys/block/{name}/device/power"))).unwrap();
+            fs::write(
                 node.path(&format!("sys/block/{name}/device/vendor")),
                 vendor,
             )
@@ -39,12 +43,12 @@ impl Node {
 
     fn write(&self, name: &str, text: &str) {
         let beside = self.path("beside");
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(beside, self.path(name)).unwrap();
+        fs::write(&beside, text).unwrap();
+        fs::rename(beside, self.path(name)).unwrap();
     }
 
     fn start(&self, collectors: &[&str]) -> Running {
-        let library = std::env::current_exe()
+        let library = env::current_exe()
             .unwrap()
             .with_file_name("libhardware_stand_in.so");
         assert!(library.exists(), "{} is missing", library.display());
@@ -68,22 +72,28 @@ impl Node {
 
 /// Returns the series whose names begin with `prefix`.
 fn only(series: BTreeMap<String, f64>, prefix: &str) -> Vec<String> {
-    let own = series
+    series
         .into_iter()
-        .filter(|(name, _)| name.starts_with(prefix));
-    own.map(|(name, value)| format!("{name} {value}")).collect()
+        .filter(|(name, _)| name.starts_with(prefix))
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect()
 }
 
 fn success(exporter: &Running, collector: &str) -> f64 {
-    let page = exporter.wait_for("read", |page| {
-        page.contains(&format!(
-            "read_timestamp_seconds{{collector=\"{collector}\"}}"
-        ))
-    });
-    let line = page
+    exporter
+        .wait_for("read", |page| {
+            page.contains(&format!(
+                "read_timestamp_seconds{{collector=\"{collector}\"}}"
+            ))
+        })
         .lines()
-        .find(|line| line.contains(&format!("collector_success{{collector=\"{collector}\"}}")));
-    line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+        .find(|line| line.contains(&format!("collector_success{{collector=\"{collector}\"}}")))
+        .unwrap()
+        .rsplit_once(' ')
+        .unwrap()
+        .1
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -116,7 +126,7 @@ disk sde sas 5d 10 2a
     for (word, value) in [(87, 0x4020_u16), (106, 0x5000), (117, 2048)] {
         page[60 + 2 * word..][..2].copy_from_slice(&value.to_le_bytes());
     }
-    std::fs::write(node.path("sys/block/sda/device/vpd_pg89"), page).unwrap();
+    fs::write(node.path("sys/block/sda/device/vpd_pg89"), page).unwrap();
     let exporter = node.start(&["disk_health"]);
     assert_eq!(success(&exporter, "disk_health"), 1.0);
     let expected = [
@@ -152,7 +162,7 @@ fn a_sleeping_disk_is_not_woken() {
         "disk sda mode 0\ndisk sda attribute 5 100 36 8\ndisk sdb attribute 5 100 36 8\n",
     );
     // The kernel has suspended this disk: opening it would wake it.
-    std::fs::write(
+    fs::write(
         node.path("sys/block/sdb/device/power/runtime_status"),
         "suspended\n",
     )
@@ -183,7 +193,7 @@ fn a_disk_without_permission_counts_as_absent() {
 const A_DAY: u32 = 86_400;
 
 fn now() -> u32 {
-    std::time::SystemTime::now()
+    SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
         .as_secs() as u32
@@ -207,13 +217,12 @@ fn record(id: u16, time: u32, sensor_type: u8, kind: u8, event: u8) -> String {
 
 /// Returns all events that the exporter keeps.
 fn told(node: &Node) -> Vec<Event> {
-    let text = std::fs::read_to_string(node.path("state/events.jsonl")).unwrap();
-    let lines = text
+    fs::read_to_string(node.path("state/events.jsonl"))
+        .unwrap()
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let events =
-        lines.filter_map(|line| serde_json::from_value(line.get("event")?.clone()).unwrap());
-    events.collect()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter_map(|line| serde_json::from_value(line.get("event")?.clone()).unwrap())
+        .collect()
 }
 
 #[test]

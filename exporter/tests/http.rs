@@ -11,6 +11,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 use support::Running;
 
@@ -95,8 +96,7 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
 fn it_stops_on_sigterm_and_fails_on_a_port_in_use() {
     let mut exporter = Running::takt(&[], &[]);
     let address = exporter.address.to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command
+    let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .args(["--web.listen-address", &address])
         .output()
         .unwrap();
@@ -180,15 +180,14 @@ fn systemd_opens_the_socket() {
     let until = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(address).is_err() {
         assert!(Instant::now() < until, "{PROGRAM} does not listen");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     assert!(exporter.page("").contains("node_uname_info"));
 }
 
 #[test]
 fn without_sockets_it_says_so() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command
+    let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .arg("--web.systemd-socket")
         .env_remove("LISTEN_FDS")
         .output()

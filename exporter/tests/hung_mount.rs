@@ -13,17 +13,19 @@ mod support;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use support::Running;
+use tempfile::tempdir;
 
 const FUSE_INIT: u32 = 26;
 const FUSE_STATFS: u32 = 17;
@@ -39,7 +41,7 @@ impl Server {
     fn start(device: File) -> Self {
         let (sender, asked) = mpsc::channel();
         let ends = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
+        let thread = thread::spawn({
             let ends = Arc::clone(&ends);
             move || serve(device, &sender, &ends)
         });
@@ -71,7 +73,7 @@ fn serve(mut device: File, asked: &mpsc::Sender<u32>, ends: &AtomicBool) {
         }
         // Reading fails until the file system is mounted.
         let Ok(40..) = device.read(&mut request) else {
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
             continue;
         };
         let code = u32::from_ne_bytes(request[4..8].try_into().unwrap());
@@ -93,19 +95,19 @@ fn serve(mut device: File, asked: &mpsc::Sender<u32>, ends: &AtomicBool) {
 #[test]
 fn a_mount_that_never_answers_delays_not_even_the_first_page() {
     let fuse = match File::options().read(true).write(true).open("/dev/fuse") {
-        Ok(fuse) if rustix::process::geteuid().is_root() => fuse,
+        Ok(fuse) if process::geteuid().is_root() => fuse,
         Ok(_) => return eprintln!("SKIPPED: only root can mount"),
         Err(error) => return eprintln!("SKIPPED: cannot open /dev/fuse ({error})"),
     };
-    let node = tempfile::tempdir().unwrap();
+    let node = tempdir().unwrap();
     let mountpoint = node.path().join("hangs");
-    std::fs::create_dir_all(&mountpoint).unwrap();
-    std::fs::create_dir_all(node.path().join("proc/1")).unwrap();
+    fs::create_dir_all(&mountpoint).unwrap();
+    fs::create_dir_all(node.path().join("proc/1")).unwrap();
     let mounts = format!(
         "nowhere {} fuse.nowhere rw 0 0\nrootfs / ext4 rw 0 0\n",
         mountpoint.display()
     );
-    std::fs::write(node.path().join("proc/1/mounts"), mounts).unwrap();
+    fs::write(node.path().join("proc/1/mounts"), mounts).unwrap();
 
     let options = format!(
         "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
@@ -158,7 +160,7 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
             "{page}"
         );
         first.get_or_insert((page, began.elapsed()));
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     let (page, after) = first.unwrap();
     assert!(after < Duration::from_secs(20), "{after:?}");

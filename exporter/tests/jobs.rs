@@ -9,9 +9,14 @@
 
 mod support;
 
+use rustix::process::Pid;
 use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
+use std::thread;
 use support::{Running, fixtures, stand_in};
 use tempfile::TempDir;
 
@@ -38,12 +43,11 @@ fn kubernetes_on_version_1() {
 /// Returns the job metrics of the page over a fixture tree.
 fn check(name: &str) {
     let directory = fixtures().join("made-up/jobs");
-    let read =
-        |extension: &str| std::fs::read_to_string(directory.join(format!("{name}.{extension}")));
+    let read = |extension: &str| fs::read_to_string(directory.join(format!("{name}.{extension}")));
     let node = TempDir::new().unwrap();
     unpack(&read("tree").unwrap(), node.path());
     let script = node.path().join("gpus");
-    std::fs::write(&script, read("gpus").unwrap()).unwrap();
+    fs::write(&script, read("gpus").unwrap()).unwrap();
     let path =
         |flag: &str, name: &str| format!("--path.{flag}={}", node.path().join(name).display());
     let procfs = path("procfs", "proc");
@@ -58,16 +62,14 @@ fn check(name: &str) {
     let page = |page: &str| {
         let is_of_jobs =
             |line: &&str| line.starts_with("takt_job") || line.starts_with("takt_gpu_job_");
-        let is_shown =
-            |line: &&str| is_of_jobs(line) || line.starts_with("takt_gpu_process_without_job");
         page.lines()
-            .filter(is_shown)
+            .filter(|line| is_of_jobs(line) || line.starts_with("takt_gpu_process_without_job"))
             .map(|line| format!("{line}\n"))
             .collect::<String>()
     };
     let golden = directory.join(format!("{name}.page"));
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&golden, page(&exporter.page(""))).unwrap();
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&golden, page(&exporter.page(""))).unwrap();
     }
     let expected = read("page").unwrap();
     // On a busy machine the next reading of NVML may bring the GPUs' processes.
@@ -92,8 +94,8 @@ fn unpack(tree: &str, node: &Path) {
             content
         };
         let path = node.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
     }
 }
 
@@ -115,19 +117,18 @@ impl LiveJob {
         let mut directories = Vec::new();
         for hierarchy in hierarchies {
             let job = Path::new(hierarchy).join(job);
-            if let Err(error) = std::fs::create_dir_all(job.join("step_batch/task_0")) {
+            if let Err(error) = fs::create_dir_all(job.join("step_batch/task_0")) {
                 eprintln!("SKIPPED: cannot make a cgroup in {hierarchy}: {error}");
                 return None;
             }
             directories.push(job);
         }
-        let limit = directories
+        directories
             .iter()
             .map(|job| job.join("memory.limit_in_bytes"))
-            .find(|file| file.exists());
-        limit
+            .find(|file| file.exists())
             .into_iter()
-            .for_each(|file| std::fs::write(file, "33554432").unwrap());
+            .for_each(|file| fs::write(file, "33554432").unwrap());
         let mut command = Command::new("/bin/sh");
         // The script waits until its process has been moved.
         command
@@ -141,13 +142,13 @@ impl LiveJob {
             .unwrap();
         let mut job = Self { directories, child };
         for directory in &job.directories {
-            std::fs::write(
+            fs::write(
                 directory.join("step_batch/task_0/cgroup.procs"),
                 job.child.id().to_string(),
             )
             .unwrap();
         }
-        std::io::Write::write_all(&mut job.child.stdin.take().unwrap(), b"go\n").unwrap();
+        io::Write::write_all(&mut job.child.stdin.take().unwrap(), b"go\n").unwrap();
         Some(job)
     }
 }
@@ -159,27 +160,29 @@ impl Drop for LiveJob {
         for job in &self.directories {
             // The kernel frees a cgroup some time after its last process.
             for _ in 0..200 {
-                let pids = std::fs::read_to_string(job.join("step_batch/task_0/cgroup.procs"))
+                let pids = fs::read_to_string(job.join("step_batch/task_0/cgroup.procs"))
                     .unwrap_or_default();
                 for pid in pids
                     .lines()
-                    .filter_map(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?))
+                    .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
                 {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 }
                 let below = ["step_batch/task_0", "step_batch", ""];
                 if below
-                    .map(|name| std::fs::remove_dir(job.join(name)))
+                    .map(|name| fs::remove_dir(job.join(name)))
                     .iter()
                     .all(Result::is_ok)
                     || !job.exists()
                 {
                     break;
                 }
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                thread::sleep(std::time::Duration::from_millis(20));
             }
-            let parents = job.ancestors().skip(1).take(2);
-            parents.for_each(|parent| drop(std::fs::remove_dir(parent)));
+            job.ancestors()
+                .skip(1)
+                .take(2)
+                .for_each(|parent| drop(fs::remove_dir(parent)));
         }
     }
 }
@@ -188,7 +191,7 @@ const V1: [&str; 4] = ["cpuacct", "memory", "pids", "devices"];
 
 /// Job ids that no job of this machine has.
 fn number(offset: u32) -> u32 {
-    3_000_000_000 + std::process::id() + offset
+    3_000_000_000 + process::id() + offset
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     let hierarchies = V1.map(|controller| format!("/sys/fs/cgroup/{controller}"));
     let hierarchies: Vec<_> = hierarchies.iter().map(String::as_str).collect();
     let id = number(0).to_string();
-    let job = format!("slurm_takt-test-{}/uid_0/job_{id}", std::process::id());
+    let job = format!("slurm_takt-test-{}/uid_0/job_{id}", process::id());
     let environment = [("SLURM_JOB_ID", id.as_str()), ("SLURM_JOB_GPUS", "1")];
     // 100 MB do not fit into 32 MB: the kernel kills one process, and the job continues.
     let script = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a)'; i=0; while [ $i -lt \
@@ -206,7 +209,7 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     };
     let directory = TempDir::new().unwrap();
     let gpus = directory.path().join("gpus");
-    std::fs::write(&gpus, "profile rtx5090 2\ngpu 1 uuid GPU-idle\n").unwrap();
+    fs::write(&gpus, "profile rtx5090 2\ngpu 1 uuid GPU-idle\n").unwrap();
     let exporter = Running::takt(&[&stand_in()], &[("NVML_STAND_IN_SCRIPT", &gpus)]);
 
     let holds = format!("takt_gpu_job_info{{uuid=\"GPU-idle\",jobid=\"{id}\",user=\"root\"}} 1\n");
@@ -246,7 +249,7 @@ fn a_live_job_in_version_2_is_measured() {
     let id = number(1).to_string();
     let job = format!(
         "takt-test-{}.slice/takt_slurmstepd.scope/job_{id}",
-        std::process::id()
+        process::id()
     );
     let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 300";
     let Some(live) = LiveJob::start(

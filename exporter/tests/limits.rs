@@ -9,11 +9,14 @@ mod support;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::unix::process::CommandExt;
+use std::thread;
 use std::time::{Duration, Instant};
 use support::Running;
+use tempfile::tempdir;
 
 /// Lets this process open as many files as the system allows.
 fn raise_open_files() {
@@ -58,7 +61,7 @@ fn wait_for(exporter: &Running, series: &str, is_so: impl Fn(f64) -> bool) {
             return;
         }
         assert!(Instant::now() < until, "{series} is {value}");
-        std::thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
     }
 }
 
@@ -95,7 +98,7 @@ fn half_open_requests_stop_neither_their_own_address_nor_others() {
         for stream in half_open.iter_mut().rev().take(100) {
             let _ = stream.write_all(b"x");
         }
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
     }
     assert!(half_open.iter_mut().all(is_closed));
     scrape();
@@ -110,13 +113,13 @@ fn half_open_requests_stop_neither_their_own_address_nor_others() {
 
 #[test]
 fn clients_that_never_read_give_way() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     // A page larger than the kernel's buffers of a connection.
     let long = "x".repeat(2000);
     let text: String = (0..1800)
         .map(|number| format!("big{{long=\"{long}\",number=\"{number}\"}} 1\n"))
         .collect();
-    std::fs::write(directory.path().join("big.prom"), text).unwrap();
+    fs::write(directory.path().join("big.prom"), text).unwrap();
     let textfile = format!(
         "--collector.textfile.directory={}",
         directory.path().display()
@@ -137,7 +140,7 @@ fn clients_that_never_read_give_way() {
             stream
         })
         .collect();
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     // Another address is answered at once, while the pages of the first are blocked.
     let mut other = connect_from([127, 0, 0, 2], &exporter);
     let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

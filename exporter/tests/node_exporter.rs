@@ -12,11 +12,14 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use support::{Running, fixtures, paths};
+use tempfile::tempdir;
 
 /// Collectors of both programs.
 const COLLECTORS: &[&str] = &[
@@ -205,12 +208,12 @@ fn much_hardware() {
 /// Takt.
 #[test]
 fn nfs_mounts() {
-    let node = tempfile::tempdir().unwrap();
+    let node = tempdir().unwrap();
     let own = node.path().join("10");
-    std::fs::create_dir(&own).unwrap();
+    fs::create_dir(&own).unwrap();
     std::os::unix::fs::symlink("10", node.path().join("self")).unwrap();
     for file in ["mountstats", "mountinfo"] {
-        std::fs::copy(
+        fs::copy(
             fixtures().join("made-up/nfs-client").join(file),
             own.join(file),
         )
@@ -265,7 +268,7 @@ fn detailed_network_errors() {
 /// A private bus with a stand-in for systemd and logind.
 #[test]
 fn systemd_and_logind() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let address = format!("unix:path={}", directory.path().join("bus").display());
     let Some(_bus) = Helper::start(
         "dbus-daemon",
@@ -377,13 +380,12 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
         return;
     };
     let ours = Running::takt(flags, &[]);
-    let is_on = |name: &&&str| {
-        !ON_REQUEST.contains(&&*format!("--collector.{name}"))
-            || flags.contains(&&*format!("--collector.{name}"))
-    };
     let query = COLLECTORS
         .iter()
-        .filter(is_on)
+        .filter(|name| {
+            !ON_REQUEST.contains(&&*format!("--collector.{name}"))
+                || flags.contains(&&*format!("--collector.{name}"))
+        })
         .map(|name| format!("collect[]={name}"))
         .collect::<Vec<_>>()
         .join("&")
@@ -396,8 +398,8 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
     };
     let page = |exporter: &Running| {
         let series = exporter.series(&query).into_iter();
-        let series = series.filter(|(series, _)| is_compared(series) && !is_netlink(series));
         series
+            .filter(|(series, _)| is_compared(series) && !is_netlink(series))
             .map(|(name, value)| (without_newer_labels(&name), value))
             .collect()
     };
@@ -410,7 +412,7 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
             return;
         }
         differences = Some(left);
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        thread::sleep(std::time::Duration::from_millis(300));
     }
     let lines = Vec::from_iter(differences.unwrap());
     panic!(

@@ -8,20 +8,24 @@
 
 mod support;
 
+use std::fs;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 use support::Running;
+use tempfile::{TempDir, tempdir};
 
 /// bcrypt of `secret`, cost 4.
 const SECRET: &str = "$2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
 
 /// A directory with certificates and a configuration.
-struct Place(tempfile::TempDir);
+struct Place(TempDir);
 
 impl Place {
     fn new(config: &str) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let place = Self(tempdir().unwrap());
         place.write(config);
         place
     }
@@ -32,8 +36,8 @@ impl Place {
 
     fn write(&self, config: &str) {
         // Replaces the file, as editors and configuration management do.
-        std::fs::write(self.path("new"), config).unwrap();
-        std::fs::rename(self.path("new"), self.path("web.yml")).unwrap();
+        fs::write(self.path("new"), config).unwrap();
+        fs::rename(self.path("new"), self.path("web.yml")).unwrap();
     }
 
     /// Creates `NAME.crt` and `NAME.key`, self-signed or signed by `signer`. Returns false without
@@ -116,7 +120,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < until, "not {what}");
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -174,16 +178,16 @@ fn tls_with_a_certificate_that_is_renewed() {
     assert!(status == 200 && answer.contains("node_load1 "), "{answer}");
     assert_ne!(curl(&exporter, "http", &[]).0, 200, "not in the clear");
     // A silent client delays no other client.
-    let _silent = std::net::TcpStream::connect(exporter.address).unwrap();
+    let _silent = TcpStream::connect(exporter.address).unwrap();
     assert_eq!(
         curl(&exporter, "https", &["--cacert", &pinned("server")]).0,
         200
     );
 
-    std::fs::copy(pinned("server"), place.path("old.crt")).unwrap();
+    fs::copy(pinned("server"), place.path("old.crt")).unwrap();
     assert!(place.certificate("renewed", None));
     for kind in ["key", "crt"] {
-        std::fs::rename(
+        fs::rename(
             place.path(&format!("renewed.{kind}")),
             place.path(&format!("server.{kind}")),
         )
@@ -235,8 +239,7 @@ fn has_signing_openssl() -> bool {
 fn a_wrong_file_is_refused_at_the_start() {
     let place = Place::new("tls_server_config:\n  cert_file: server.crt\n");
     let config = format!("--web.config.file={}", place.path("web.yml").display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command
+    let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .args(["--web.listen-address=127.0.0.1:0", &config])
         .output()
         .unwrap();

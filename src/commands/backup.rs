@@ -8,7 +8,7 @@ use crate::source::Whereabouts;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use takt_server::answers::SnapshotQuestion;
@@ -46,8 +46,9 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
     let unfinished = PathBuf::from(format!("{}.unfinished", to.display()));
     remove(&unfinished)?;
     let source = source::<Store>(place)?;
-    let taken = source.ask(&SnapshotQuestion::default())?;
-    let taken = taken.context("the server made no copy; is it of another version?")?;
+    let taken = source
+        .ask(&SnapshotQuestion::default())?
+        .context("the server made no copy; is it of another version?")?;
     let copied = copy_folder(&taken.path, &unfinished);
     let drop = |backup: Option<Snapshot>| source.ask(&SnapshotQuestion { drop: true, backup });
     let dropped = drop(None);
@@ -175,7 +176,7 @@ fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
 /// Removes what an interrupted backup left.
 fn remove(folder: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", folder.display()))
         }
         _ => Ok(()),
@@ -186,10 +187,11 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use takt_model::UnixTime;
+    use tempfile::tempdir;
 
     #[test]
     fn a_failed_restore_leaves_an_empty_folder() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         fs::create_dir_all(from.join("blocks")).unwrap();
         fs::write(from.join("blocks/one"), "x").unwrap();

@@ -6,11 +6,14 @@ use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
 use clap::Args;
-use std::io::Write;
+use rustix::process;
+use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
+use takt_server::http::access;
 use takt_server::{Config, Failure, OrUsage};
 
 #[derive(Debug, Args)]
@@ -29,11 +32,9 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let mut config = place::load(place).usage()?;
     config.server_tokens().usage()?;
     config.sender_tokens().usage()?;
-    takt_server::http::access::check_files(&config.auth)
-        .context("auth")
-        .usage()?;
+    access::check_files(&config.auth).context("auth").usage()?;
     for file in config.open_secrets() {
-        let mut err = std::io::stderr();
+        let mut err = io::stderr();
         let file = file.display();
         writeln!(
             err,
@@ -75,18 +76,25 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
 /// Returns the user that the server of this configuration runs as, if root checks it: the owner of
 /// the data directory, else the user that `make install` creates.
 fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
-    if !rustix::process::geteuid().is_root() {
+    if !process::geteuid().is_root() {
         return None;
     }
-    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let passwd = text("/etc/passwd");
-    let owner = std::fs::metadata(place::server_dir(place, config)).ok();
-    let owner = owner.map(|found| found.uid());
-    let installed = || {
-        let entry = passwd.lines().find(|line| line.starts_with("takt:"))?;
-        entry.split(':').nth(2)?.parse().ok()
-    };
-    let id = owner.or_else(installed).filter(|id| *id != 0)?;
+    let owner = fs::metadata(place::server_dir(place, config))
+        .ok()
+        .map(|found| found.uid());
+    let id = owner
+        .or_else(|| {
+            passwd
+                .lines()
+                .find(|line| line.starts_with("takt:"))?
+                .split(':')
+                .nth(2)?
+                .parse()
+                .ok()
+        })
+        .filter(|id| *id != 0)?;
     ServiceUser::with_id(id, &passwd, &text("/etc/group"))
 }
 

@@ -85,20 +85,20 @@ fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<(), Fa
     let mut text = Vec::new();
     clap_mangen::Man::new(named).render(&mut text)?;
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let is_shown = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
     command
         .get_subcommands()
-        .filter(is_shown)
+        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
         .try_for_each(|one| write_pages(one, &format!("{name}-{}", one.get_name()), directory))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     #[test]
     fn every_command_has_a_page_and_the_exporter_has_its_flags() {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempdir().unwrap();
         man_pages(directory.path()).unwrap();
         let page = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
         let visible = |command: &&Command| !command.is_hide_set();

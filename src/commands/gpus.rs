@@ -237,6 +237,7 @@ mod tests {
     use takt_server::answers::{AnswerConfig, Question};
     use takt_slurm::{Entry, JobRun};
     use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};
+    use tempfile::tempdir;
 
     /// Labels of a series, and its values in two scrapes.
     type TwoScrapes<'l> = (&'l [(&'l str, &'l str)], f64, f64);
@@ -295,7 +296,7 @@ mod tests {
     fn gpus_show_current_jobs() {
         const UP: &str = "takt_gpu_up";
         const BUSY: &str = "takt_gpu_utilization_ratio";
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let config = StoreConfig {
             min_free_bytes: 0,
             ..StoreConfig::default()

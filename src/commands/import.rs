@@ -6,7 +6,8 @@ use crate::place;
 use crate::source::{Missing, Source};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,11 +128,11 @@ fn import(
 
 /// A progress bar, hidden unless stderr is a terminal.
 fn progress_bar(file: &Path) -> ProgressBar {
-    let bytes = std::fs::metadata(file)
+    let bytes = fs::metadata(file)
         .ok()
-        .filter(std::fs::Metadata::is_file)
+        .filter(fs::Metadata::is_file)
         .map(|file| file.len());
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let (bar, template) = match bytes {

@@ -6,14 +6,20 @@ use crate::place::INSTALLED_CONFIG;
 use anyhow::Context;
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
+use jiff::tz::TimeZone;
+use rustix::system;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::env;
+use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_server::setup::{EXPORTER_PORTS, Found, RemoteTool, installation, proposal};
 use takt_server::{Config, Failure, OrUsage};
+use tokio::net::TcpStream;
+use tokio::time;
 
 #[derive(Debug, Clone, Args)]
 pub struct Init {
@@ -61,15 +67,18 @@ fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
             path.display()
         );
         let old = PathBuf::from(format!("{}.old", path.display()));
-        std::fs::rename(path, &old).with_context(|| format!("cannot write {}", old.display()))?;
+        fs::rename(path, &old).with_context(|| format!("cannot write {}", old.display()))?;
     }
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o640).open(path);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn report(found: &Found, path: &Path) -> std::io::Result<()> {
+fn report(found: &Found, path: &Path) -> io::Result<()> {
     let mut out = stdout();
     writeln!(out, "Found:")?;
     for line in found.lines() {
@@ -116,12 +125,12 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
         timeout_seconds: SLURM_SECONDS,
         ..JobsConfig::default()
     };
-    let host = rustix::system::uname();
+    let host = system::uname();
     let host = host.nodename().to_string_lossy();
     let mut found = Found {
         host: host.split('.').next().unwrap_or("localhost").to_owned(),
-        gpus_here: std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count),
-        timezone: jiff::tz::TimeZone::system().iana_name().map(str::to_owned),
+        gpus_here: fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count),
+        timezone: TimeZone::system().iana_name().map(str::to_owned),
         prometheus: first_file(&["/etc/prometheus/prometheus.yml"]),
         alertmanager: first_file(&[
             "/etc/alertmanager/alertmanager.yml",
@@ -133,8 +142,11 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
     match schedulers::survey(&config).await {
         Ok(survey) => {
             found.cluster = Some(survey.cluster);
-            let nodes = survey.nodes.into_iter();
-            found.nodes = nodes.map(|node| (node.node, node.has.gpus)).collect();
+            found.nodes = survey
+                .nodes
+                .into_iter()
+                .map(|node| (node.node, node.has.gpus))
+                .collect();
             found.slurm = survey.settings;
         }
         Err(error) => tracing::debug!(%error, "no Slurm"),
@@ -149,8 +161,8 @@ fn first_file(paths: &[&str]) -> Option<PathBuf> {
 
 /// Returns the first tool for many nodes that is installed.
 fn tool() -> Option<RemoteTool> {
-    let path = std::env::var_os("PATH")?;
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let path = env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
     let has = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
     // Ansible needs an inventory to know the nodes.
     if has("ansible") && Path::new("/etc/ansible/hosts").is_file() {
@@ -171,8 +183,8 @@ async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<St
         addresses.extend(EXPORTER_PORTS.map(|(port, _)| (node.clone(), port)));
     }
     let tried = stream::iter(addresses).map(|(node, port)| async move {
-        let connect = tokio::net::TcpStream::connect((node.as_str(), port));
-        let connected = tokio::time::timeout(CONNECT, connect).await;
+        let connect = TcpStream::connect((node.as_str(), port));
+        let connected = time::timeout(CONNECT, connect).await;
         matches!(connected, Ok(Ok(_))).then_some((node, port))
     });
     let found: Vec<Option<(String, u16)>> = tried.buffer_unordered(AT_ONCE).collect().await;

@@ -16,7 +16,7 @@ use takt_server::answers::{
 use takt_server::listing::{Column, Listing, printable};
 use takt_server::reports::words::{UNKNOWN, amount, duration, money, percent, whole};
 use takt_server::sparkline;
-use takt_slurm::JobRun;
+use takt_slurm::{JobRun, time_zone};
 
 #[derive(Debug, Args)]
 pub struct Job {
@@ -46,7 +46,7 @@ pub fn run(place: &Place, asked: &Job) -> Result<(), Failure> {
         ..JobQuestion::default()
     };
     let answer = ask(place, &question)?;
-    let zone = takt_slurm::time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
+    let zone = time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
     if asked.format != ListingFormat::Table {
         return print(asked.format, &jobs::listing(&answer.runs, &zone), &answer);
     }
@@ -59,7 +59,7 @@ pub fn run(place: &Place, asked: &Job) -> Result<(), Failure> {
 
 /// The text of one run.
 fn one_run(answer: &JobAnswer, report: &JobReport) -> String {
-    let zone = takt_slurm::time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
+    let zone = time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
     let mut page = Page {
         text: String::new(),
         zone,
@@ -80,8 +80,9 @@ fn one_run(answer: &JobAnswer, report: &JobReport) -> String {
 fn array(answer: &JobAnswer) -> Result<String, Failure> {
     let mut text = String::new();
     if let Some(array) = &answer.array {
-        let counts = array.states.iter();
-        let counts: Vec<String> = counts
+        let counts: Vec<String> = array
+            .states
+            .iter()
             .map(|count| format!("{} {}", count.runs, printable(&count.state)))
             .collect();
         let id = printable(&answer.job_id);
@@ -216,8 +217,9 @@ impl Page {
             }
             (Some(_), None) => {
                 let left = report.ends_by.map(|by| by.since(now) as f64);
-                let left = left.map(|left| format!(", {} left", duration(left)));
-                let left = left.unwrap_or_default();
+                let left = left
+                    .map(|left| format!(", {} left", duration(left)))
+                    .unwrap_or_default();
                 self.paragraph("Runs", &format!("for {ran}{of_limit}{left}"));
             }
             (None, Some(end)) => {
@@ -280,9 +282,8 @@ impl Page {
         let run = &report.run;
         let of = |peak: Option<f64>, all: Option<f64>| {
             let used = peak.zip(all);
-            let of_all =
-                used.map(|(used, all)| format!("{} of {} at the highest", gib(used), gib(all)));
-            of_all.or_else(|| peak.map(|peak| format!("{} at the highest", gib(peak))))
+            used.map(|(used, all)| format!("{} of {} at the highest", gib(used), gib(all)))
+                .or_else(|| peak.map(|peak| format!("{} at the highest", gib(peak))))
         };
         let cpus = seen.cpu_seconds.zip(run.cpus).map(|(used, cpus)| {
             format!("{} of CPU time on {}", duration(used), count(cpus, "CPU"))
@@ -328,8 +329,9 @@ impl Page {
         }
         if let Some(cost) = report.cost.filter(|cost| cost.kwh > 0.0) {
             let watts = seen.gpu_power_mean_watts;
-            let watts = watts.map(|watts| format!(", {} W on average", whole(watts)));
-            let watts = watts.unwrap_or_default();
+            let watts = watts
+                .map(|watts| format!(", {} W on average", whole(watts)))
+                .unwrap_or_default();
             self.paragraph(
                 "Energy",
                 &format!("{} kWh of the GPUs{watts}", amount(cost.kwh)),
@@ -362,10 +364,13 @@ impl Page {
             let name = format!("{} {}", node.node, index.unwrap_or(UNKNOWN));
             printable(&name)
         };
-        let widest = gpus
+        let width = gpus
             .iter()
-            .map(|(node, gpu)| name(node, gpu).chars().count());
-        let width = widest.max().unwrap_or(0).clamp(LEFT - 1, 26) + 1;
+            .map(|(node, gpu)| name(node, gpu).chars().count())
+            .max()
+            .unwrap_or(0)
+            .clamp(LEFT - 1, 26)
+            + 1;
         let _ = writeln!(
             self.text,
             "\n{:width$}{:>6}{:>7}{:>10}{:>8}  UTILIZATION",
@@ -375,8 +380,9 @@ impl Page {
             let curve = sparkline::bars(gpu.utilization.0.iter().copied(), 0.0, 1.0);
             let name: String = name(node, gpu).chars().take(width - 1).collect();
             let memory = gpu.memory_peak_bytes.map_or(UNKNOWN.to_owned(), gib);
-            let power = gpu.power_mean_watts;
-            let power = power.map_or(UNKNOWN.to_owned(), |watts| format!("{} W", whole(watts)));
+            let power = gpu
+                .power_mean_watts
+                .map_or(UNKNOWN.to_owned(), |watts| format!("{} W", whole(watts)));
             let line = format!(
                 "{name:width$}{:>6}{:>7}{memory:>10}{power:>8}  {curve}",
                 share(gpu.utilization_mean),
@@ -432,8 +438,11 @@ impl Page {
         let used = one.used.filter(|used| used.is_measured);
         let busy = used.and_then(|used| used.gpu_utilization);
         let busy = busy.map(|ratio| format!("GPUs busy {}", percent(ratio)));
-        let ran = run.start.zip(run.end).map(|(start, end)| end - start);
-        let ran = ran.map(|seconds| duration(seconds as f64));
+        let ran = run
+            .start
+            .zip(run.end)
+            .map(|(start, end)| end - start)
+            .map(|seconds| duration(seconds as f64));
         let line = format!(
             "  {:12}  {:16}  {:14}{:>10}  {}",
             printable(&run.job_id),
@@ -461,8 +470,9 @@ impl Page {
 
     /// A time in the cluster's zone, to the minute.
     fn time(&self, at: UnixTime) -> String {
-        let at = Timestamp::try_from(at).unwrap_or_default();
-        at.to_zoned(self.zone.clone())
+        Timestamp::try_from(at)
+            .unwrap_or_default()
+            .to_zoned(self.zone.clone())
             .strftime("%Y-%m-%d %H:%M")
             .to_string()
     }

@@ -7,7 +7,7 @@ use crate::output::stdout;
 use crate::place;
 use crate::source::Whereabouts;
 use anyhow::{Context, bail};
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::Command;
 use takt_server::Failure;
 use takt_server::http::access::{LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
@@ -18,7 +18,7 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         Some(_) => by_munge(place)?,
         None => server_by_socket(place)?.post(LINK_PATH)?,
     };
-    let mut err = std::io::stderr();
+    let mut err = io::stderr();
     writeln!(
         err,
         "Open this link within {} minutes to sign in as {}. It works once; give it to nobody.",

@@ -48,7 +48,7 @@ use crate::source::{Missing, Source, server_at_socket};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use takt_model::UnixTime;
 use takt_server::answers::{AnswerData, Question};
@@ -115,14 +115,17 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
 
 /// The exporter's runtime. One thread serves requests; collectors that may block have their own
 /// threads.
-fn one_thread() -> std::io::Result<Runtime> {
+fn one_thread() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
 /// Opens the data of a command that asks several questions.
-fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
+fn source<D>(place: &Place) -> Result<Source<D>, Failure>
+where
+    D: AnswerData,
+{
     let (config, at) = place::find(place)?;
     Source::open(at, &config, Missing::Refuse)
 }
@@ -134,7 +137,10 @@ fn server_by_socket(place: &Place) -> Result<Server, Failure> {
 }
 
 /// Asks one question.
-fn ask<Q: Question>(place: &Place, question: &Q) -> Result<Q::Answer, Failure> {
+fn ask<Q>(place: &Place, question: &Q) -> Result<Q::Answer, Failure>
+where
+    Q: Question,
+{
     source::<Q::Data>(place)?.ask(question)
 }
 
@@ -169,11 +175,10 @@ fn note_cut(is_cut: bool, limit: usize) {
 }
 
 /// Prints a listing. Table and CSV have the listing's cells, JSON has the values themselves.
-fn print<T: Serialize>(
-    format: ListingFormat,
-    listing: &Listing,
-    values: &T,
-) -> Result<(), Failure> {
+fn print<T>(format: ListingFormat, listing: &Listing, values: &T) -> Result<(), Failure>
+where
+    T: Serialize,
+{
     let mut out = BufWriter::new(stdout());
     match format {
         ListingFormat::Table => listing.write_table(output::width(), &mut out)?,
@@ -214,6 +219,7 @@ fn instant(at: Option<UnixTime>, zone: &TimeZone) -> String {
 
 /// Formats an instant for a column of times: RFC 3339 with the offset of the time zone.
 fn in_zone(at: Timestamp, zone: &TimeZone) -> String {
-    let zoned = at.to_zoned(zone.clone());
-    zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+    at.to_zoned(zone.clone())
+        .strftime("%Y-%m-%dT%H:%M:%S%:z")
+        .to_string()
 }

@@ -68,8 +68,9 @@ pub fn run(place: &Place) -> Result<(), Failure> {
 fn show(server: &Server) -> Result<(), Failure> {
     let about = server.ask(&AboutQuestion {})?;
     let statement = COUNTS.to_owned();
-    let counts = server.ask(&SqlQuestion { statement });
-    let counts = counts.and_then(|mut answer| Ok(answer.rows.pop().context("no counts")?));
+    let counts = server
+        .ask(&SqlQuestion { statement })
+        .and_then(|mut answer| Ok(answer.rows.pop().context("no counts")?));
     // Not every user may query all samples.
     let counted = |words: fn(&[Value]) -> String| match &counts {
         Ok(counts) => words(counts),
@@ -136,14 +137,18 @@ fn alerts(server: &Server) -> Result<String, Failure> {
     let filter = [("filter", "severity!=\"none\"")];
     let answer = server.alertmanager(Method::GET, "alerts", &filter, None)?;
     let alerts = answer.as_array().map_or(&[][..], Vec::as_slice);
-    let named = alerts.iter().take(NAMED).map(|alert| {
-        let label = |name: &str| alert["labels"][name].as_str().unwrap_or_default();
-        match label("node") {
-            "" => label("alertname").to_owned(),
-            node => format!("{} on {node}", label("alertname")),
-        }
-    });
-    let named = named.collect::<Vec<_>>().join(", ");
+    let named = alerts
+        .iter()
+        .take(NAMED)
+        .map(|alert| {
+            let label = |name: &str| alert["labels"][name].as_str().unwrap_or_default();
+            match label("node") {
+                "" => label("alertname").to_owned(),
+                node => format!("{} on {node}", label("alertname")),
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(", ");
     let more = alerts.len().saturating_sub(NAMED);
     Ok(match (alerts.len(), more) {
         (0, _) => "none firing".to_owned(),
@@ -159,10 +164,12 @@ fn month(server: &Server, question: &UsageQuestion) -> String {
         Err(failure) => return reason(&failure),
     };
     let totals = &report.totals;
-    let gpu_hours = totals.gpu_hours.filter(|hours| *hours > 0.0);
-    let gpu_hours = gpu_hours.map_or_else(String::new, |hours| {
-        format!("{} GPU-hours and ", amount(hours))
-    });
+    let gpu_hours = totals
+        .gpu_hours
+        .filter(|hours| *hours > 0.0)
+        .map_or_else(String::new, |hours| {
+            format!("{} GPU-hours and ", amount(hours))
+        });
     let cpu_hours = amount(totals.cpu_hours);
     format!(
         "{gpu_hours}{cpu_hours} CPU-hours since {}",

@@ -6,7 +6,7 @@ use crate::output::stdout;
 use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use takt_server::answers::PasswordOrder;
 use takt_server::{Failure, OrUsage};
 
@@ -45,7 +45,7 @@ pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {
 /// Reads a password: twice from a terminal, which does not show it, else the first line of the
 /// input.
 fn new_password() -> anyhow::Result<String> {
-    if !std::io::stdin().is_terminal() {
+    if !io::stdin().is_terminal() {
         return read_line();
     }
     let first = hidden("New password: ")?;
@@ -56,7 +56,7 @@ fn new_password() -> anyhow::Result<String> {
 }
 
 fn hidden(prompt: &str) -> anyhow::Result<String> {
-    let mut err = std::io::stderr();
+    let mut err = io::stderr();
     write!(err, "{prompt}")?;
     err.flush()?;
     let quiet = QuietTerminal::new().context("cannot hide the password")?;
@@ -68,7 +68,7 @@ fn hidden(prompt: &str) -> anyhow::Result<String> {
 
 fn read_line() -> anyhow::Result<String> {
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line)?;
+    io::stdin().lock().read_line(&mut line)?;
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
@@ -77,10 +77,10 @@ struct QuietTerminal(Termios);
 
 impl QuietTerminal {
     fn new() -> nix::Result<Self> {
-        let before = tcgetattr(std::io::stdin())?;
+        let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
         quiet.local_flags.remove(LocalFlags::ECHO);
-        tcsetattr(std::io::stdin(), SetArg::TCSAFLUSH, &quiet)?;
+        tcsetattr(io::stdin(), SetArg::TCSAFLUSH, &quiet)?;
         Ok(Self(before))
     }
 }
@@ -88,6 +88,6 @@ impl QuietTerminal {
 impl Drop for QuietTerminal {
     fn drop(&mut self) {
         // Nothing can be done about a terminal that has gone.
-        let _ = tcsetattr(std::io::stdin(), SetArg::TCSAFLUSH, &self.0);
+        let _ = tcsetattr(io::stdin(), SetArg::TCSAFLUSH, &self.0);
     }
 }

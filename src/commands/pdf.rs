@@ -5,10 +5,13 @@
 
 use crate::output::{stdout, width};
 use anyhow::{Context, bail};
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::process::{Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_server::{Failure, OrUsage};
+use tempfile::tempdir;
 
 /// Names under which distributions install Chromium and its relatives.
 const PROGRAMS: &[&str] = &[
@@ -37,10 +40,10 @@ pub fn print(page: &[u8]) -> Result<(), Failure> {
 }
 
 fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let directory = tempfile::tempdir().context("cannot create a directory for the PDF")?;
+    let directory = tempdir().context("cannot create a directory for the PDF")?;
     let html = directory.path().join("report.html");
     let pdf = directory.path().join("report.pdf");
-    std::fs::write(&html, page).context("cannot write the page")?;
+    fs::write(&html, page).context("cannot write the page")?;
     for program in PROGRAMS {
         let mut command = Command::new(program);
         command
@@ -59,7 +62,7 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
             Err(error) if is_missing(&error) => continue,
             output => output.with_context(|| format!("{program} cannot print the page"))?,
         };
-        if let Ok(bytes) = std::fs::read(&pdf) {
+        if let Ok(bytes) = fs::read(&pdf) {
             return Ok(bytes);
         }
         let said = String::from_utf8_lossy(&output.stderr);
@@ -74,8 +77,8 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<std::io::Error>();
-    error.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Runs a command to its end, and kills it after [`TIMEOUT`].
@@ -91,7 +94,7 @@ fn finished(command: &mut Command) -> anyhow::Result<Output> {
             child.kill()?;
             bail!("no end after {} s", TIMEOUT.as_secs());
         }
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     Ok(child.wait_with_output()?)
 }

@@ -78,11 +78,9 @@ fn line(series: &Value) -> Line {
                 number => number.parse().ok()?,
             };
             Some((point[0].as_f64()?, value))
-        });
-    Line {
-        name,
-        points: points.collect(),
-    }
+        })
+        .collect();
+    Line { name, points }
 }
 
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
@@ -210,7 +208,10 @@ mod tests {
             let values: Vec<Value> = (0..5)
                 .map(|t| json!([t * 60, (t + n).to_string()]))
                 .collect();
-            json!({"metric": {"__name__": "x", "n": n.to_string()}, "values": values})
+            json!({
+                "metric": {"__name__": "x", "n": n.to_string()},
+                "values": values,
+            })
         });
         QueryData {
             result_type: "matrix".into(),
@@ -257,7 +258,10 @@ mod tests {
     #[test]
     fn no_series_gives_no_values() {
         assert_eq!(plot(&data(0), 80), "no values\n");
-        let one = json!([{"metric": {}, "values": [[1, "NaN"], [2, "7"], [3, "+Inf"]]}]);
+        let one = json!([{
+            "metric": {},
+            "values": [[1, "NaN"], [2, "7"], [3, "+Inf"]],
+        }]);
         let picture = plot(
             &QueryData {
                 result_type: "matrix".into(),

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
+use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use takt_promql::script::{self, Report};
@@ -20,7 +21,7 @@ pub struct Promqltest {
 pub fn run(files: &[PathBuf]) -> Result<(), Failure> {
     let mut report = Report::default();
     for file in files {
-        let text = std::fs::read_to_string(file)
+        let text = fs::read_to_string(file)
             .with_context(|| format!("cannot read {}", file.display()))
             .usage()?;
         report.merge(script::run(&file.display().to_string(), &text));

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use takt_server::http::{QueryData, QueryQuestion};
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
@@ -53,7 +53,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     let mut promql = asked.promql.clone();
     if promql == "-" {
         promql.clear();
-        std::io::stdin().read_to_string(&mut promql).usage()?;
+        io::stdin().read_to_string(&mut promql).usage()?;
     }
     let question = QueryQuestion {
         query: promql,
@@ -112,8 +112,10 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         let mut cells = vec![time(&point[0], zone)];
         cells.extend(names.iter().map(label));
         // A table for people has one line for a histogram, without its buckets.
-        let value = zone.and_then(|_| histogram(&point[1]));
-        cells.push(value.unwrap_or_else(|| text(&point[1])));
+        let value = zone
+            .and_then(|_| histogram(&point[1]))
+            .unwrap_or_else(|| text(&point[1]));
+        cells.push(value);
         rows.push(cells);
     };
     match data.result_type.as_str() {
@@ -123,8 +125,7 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         }),
         "matrix" => {
             for one in series {
-                let points = [&one["values"], &one["histograms"]];
-                points
+                [&one["values"], &one["histograms"]]
                     .into_iter()
                     .filter_map(Value::as_array)
                     .flatten()
@@ -202,7 +203,11 @@ mod tests {
             csv("vector", up),
             "time,job,node,value\n1,,g01,1\n1,x,,NaN\n"
         );
-        let buckets = json!({"buckets": [[0, "1", "2", "3"]], "count": "3", "sum": "4.5"});
+        let buckets = json!({
+            "buckets": [[0, "1", "2", "3"]],
+            "count": "3",
+            "sum": "4.5",
+        });
         assert_eq!(
             histogram(&buckets).unwrap(),
             "3 observations, sum 4.5, 1 buckets"

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use takt_accounting::UsageReport;
 use takt_accounting::capacity::CapacityReport;
 use takt_accounting::reconcile::{Circumstances, Line, reconcile};
+use takt_collector::schedulers;
 use takt_model::UnixTime;
 use takt_server::Failure;
 use takt_server::answers::{CapacityQuestion, SqlQuestion, UsageQuestion};
@@ -69,7 +70,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     let with_reservations = !capacity.reservations.is_empty();
     // Periods are whole local days, the format of sreport.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
-    let sreport = one_thread()?.block_on(takt_collector::schedulers::sreport(
+    let sreport = one_thread()?.block_on(schedulers::sreport(
         &config.jobs,
         &usage.timezone,
         &day(&usage.from),
@@ -180,18 +181,21 @@ fn circumstances(
             .or_else(|| value.as_str()?.parse().ok())
             .unwrap_or(0)
     };
-    let row = |row: &Vec<Value>| {
-        let of = Circumstances {
-            suspended_cpu_seconds: count(&row[2]),
-            runaway_runs: count(&row[3]),
-            open_runs: count(&row[4]),
-            gpu_unknown_runs: count(&row[5]),
-            resized_jobs: count(&row[6]),
-            ..Circumstances::default()
-        };
-        ((text(&row[0]), text(&row[1])), of)
-    };
-    Ok(answer.rows.iter().map(row).collect())
+    Ok(answer
+        .rows
+        .iter()
+        .map(|row| {
+            let of = Circumstances {
+                suspended_cpu_seconds: count(&row[2]),
+                runaway_runs: count(&row[3]),
+                open_runs: count(&row[4]),
+                gpu_unknown_runs: count(&row[5]),
+                resized_jobs: count(&row[6]),
+                ..Circumstances::default()
+            };
+            ((text(&row[0]), text(&row[1])), of)
+        })
+        .collect())
 }
 
 fn listing(lines: &[Line]) -> Listing {

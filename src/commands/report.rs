@@ -169,8 +169,9 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     let sheets = ask(place, &question)?;
     write(asked.format, |out| {
         let width = output::width();
-        let mut all = sheets.iter();
-        all.try_for_each(|sheet| reports::write_sheet(sheet, view, asked.format.into(), width, out))
+        sheets.iter().try_for_each(|sheet| {
+            reports::write_sheet(sheet, view, asked.format.into(), width, out)
+        })
     })?;
     // The other reports list a few runs as examples.
     if matches!(view, View::Efficiency) {

@@ -10,7 +10,7 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use takt_mail::{EmailConfig, Mailer};
 use takt_server::answers::{NoteSentReport, SentQuestion};
@@ -102,7 +102,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     }
     if letters.is_empty() {
         writeln!(
-            std::io::stderr(),
+            io::stderr(),
             "no report of {month} is due: all were sent, or no recipient has an address"
         )?;
     }

@@ -4,7 +4,7 @@ use super::{ask, print};
 use crate::cli::{ListingFormat, Place};
 use clap::Args;
 use serde_json::{Map, Value};
-use std::io::Read;
+use std::io::{self, Read};
 use takt_server::answers::SqlQuestion;
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
@@ -24,7 +24,7 @@ pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
     let mut statement = sql.statement.clone();
     if statement == "-" {
         statement.clear();
-        std::io::stdin().read_to_string(&mut statement).usage()?;
+        io::stdin().read_to_string(&mut statement).usage()?;
     }
     show(sql.format, &ask(place, &SqlQuestion { statement })?)
 }
@@ -49,8 +49,11 @@ pub(super) fn show_timed(
 }
 
 fn cells(answer: &Rows) -> Vec<Vec<String>> {
-    let rows = answer.rows.iter();
-    rows.map(|row| row.iter().map(text).collect()).collect()
+    answer
+        .rows
+        .iter()
+        .map(|row| row.iter().map(text).collect())
+        .collect()
 }
 
 fn show_as(format: ListingFormat, listing: &Listing, answer: &Rows) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use crate::source::Source;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
-use std::io::Write;
+use std::io::{self, Write};
 use takt_model::duration;
 use takt_server::answers::{TokenOrder, TokensQuestion};
 use takt_server::listing::{Column, Listing};
@@ -88,7 +88,7 @@ fn create(place: &Place, asked: &TokenCreate) -> Result<(), Failure> {
     let made = ask(place, &order)?;
     let token = made.token.unwrap_or_default();
     let record = made.record;
-    let mut err = std::io::stderr();
+    let mut err = io::stderr();
     writeln!(
         err,
         "Token {} ({}), role {}. It is shown once; keep it in a file of mode 600.",
@@ -98,8 +98,9 @@ fn create(place: &Place, asked: &TokenCreate) -> Result<(), Failure> {
 }
 
 fn seconds(text: &str) -> anyhow::Result<i64> {
-    let parsed = duration::parse(text).and_then(|time| i64::try_from(time.as_secs()).ok());
-    parsed.ok_or_else(|| anyhow!("--for: expected a duration such as 90d or 12h, found {text:?}"))
+    duration::parse(text)
+        .and_then(|time| i64::try_from(time.as_secs()).ok())
+        .ok_or_else(|| anyhow!("--for: expected a duration such as 90d or 12h, found {text:?}"))
 }
 
 fn listing(tokens: &[TokenRecord], zone: &TimeZone) -> Listing {

@@ -6,12 +6,14 @@ use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
 use clap::Args;
+use rustix::system;
 use std::fs::DirBuilder;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use takt_collector::scrape::TargetConfig;
 use takt_exporter::Exporter;
 use takt_server::Config;
@@ -110,7 +112,7 @@ fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::R
         let timeout = &mut config.scrape.timeout_seconds;
         *timeout = timeout.map(|seconds| seconds.min(interval));
     }
-    let node = rustix::system::uname()
+    let node = system::uname()
         .nodename()
         .to_string_lossy()
         .split('.')
@@ -133,11 +135,11 @@ fn spawn_exporter(
     options: &takt_exporter::Options,
     listener: TcpListener,
     mut shutdown: watch::Receiver<bool>,
-) -> Result<std::thread::JoinHandle<()>, Failure> {
+) -> Result<thread::JoinHandle<()>, Failure> {
     let exporter = Exporter::new(options)?;
     listener.set_nonblocking(true)?;
     let runtime = one_thread()?;
-    let thread = std::thread::Builder::new()
+    let thread = thread::Builder::new()
         .name("takt-exporter".to_owned())
         .spawn(move || {
             let stopped = async move { drop(shutdown.wait_for(|asked| *asked).await) };

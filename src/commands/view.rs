@@ -130,8 +130,11 @@ fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
         Some(bytes) if is_gib(name) => format!("{:.1}", bytes / (1_u64 << 30) as f64),
         _ => text(value),
     };
-    let cells = |row: &Vec<Value>| answer.columns.iter().zip(row).map(cell).collect();
-    let rows = answer.rows.iter().map(cells).collect();
+    let rows = answer
+        .rows
+        .iter()
+        .map(|row| answer.columns.iter().zip(row).map(cell).collect())
+        .collect();
     let columns: Vec<String> = answer.columns.iter().map(heading).collect();
     Listing::of(&columns, rows)
 }

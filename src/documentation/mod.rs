@@ -5,6 +5,8 @@ mod reference;
 use crate::cli::Cli;
 use clap::Parser;
 use clap::error::ErrorKind;
+use std::fs;
+use std::mem;
 use std::path::Path;
 
 /// Returns the commands of a Markdown page: lines of shell blocks and code spans that begin with
@@ -41,7 +43,7 @@ fn words(command: &str) -> Vec<String> {
             (Some(open), _) if c == open => quote = None,
             (None, '\'' | '"') => quote = Some(c),
             (None, '#' | '|' | '>' | '<' | '&' | ';') => break,
-            (None, ' ') => words.push(std::mem::take(&mut word)),
+            (None, ' ') => words.push(mem::take(&mut word)),
             _ => word.push(c),
         }
     }
@@ -60,7 +62,7 @@ fn is_complete(command: &str) -> bool {
 #[test]
 fn every_command_in_the_documentation_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = std::fs::read_dir(root.join("docs"))
+    let pages = fs::read_dir(root.join("docs"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
@@ -68,7 +70,7 @@ fn every_command_in_the_documentation_exists() {
     let mut checked = 0;
     let mut wrong = Vec::new();
     for path in pages {
-        let page = std::fs::read_to_string(&path).unwrap();
+        let page = fs::read_to_string(&path).unwrap();
         for command in commands(&page)
             .iter()
             .filter(|command| is_complete(command))
@@ -106,13 +108,13 @@ fn commands_are_found_and_split() {
 /// Returns the sources below `folder`.
 fn sources(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         let name = entry.file_name();
         if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
             found.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(std::fs::read_to_string(&path).unwrap());
+            found.push(fs::read_to_string(&path).unwrap());
         }
     }
     found
@@ -122,7 +124,7 @@ fn sources(folder: &Path) -> Vec<String> {
 fn every_test_that_a_page_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = sources(root);
-    let page = std::fs::read_to_string(root.join("docs/reliability.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/reliability.md")).unwrap();
     let is_head = |line: &str| line.starts_with("| fault ") || line.starts_with("| attack ");
     let rows = page
         .lines()

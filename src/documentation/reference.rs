@@ -2,7 +2,9 @@
 
 use crate::cli::Cli;
 use clap::{Arg, Command, CommandFactory};
+use std::env;
 use std::fmt::Write;
+use std::fs;
 use std::path::Path;
 use takt_exporter::{COLLECTORS, Options};
 use takt_model::Kind;
@@ -12,10 +14,10 @@ fn is_fresh(name: &str, page: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("docs")
         .join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, page).unwrap();
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, page).unwrap();
     }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == page,
         "docs/{name} differs from the code; run: UPDATE_GOLDEN=1 cargo test -p takt reference"
@@ -41,9 +43,8 @@ fn commands() -> String {
         let _ = writeln!(page, "| [`takt {name}`](#takt-{name}) | {about} |");
     }
     page.push_str("\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n");
-    let global = |arg: &&Arg| arg.is_global_set() && !arg.is_hide_set();
     takt.get_arguments()
-        .filter(global)
+        .filter(|arg| arg.is_global_set() && !arg.is_hide_set())
         .for_each(|arg| write_argument(&mut page, arg));
     write_commands(&mut page, &takt, "takt");
     page
@@ -62,19 +63,19 @@ fn write_commands(page: &mut String, of: &Command, name: &str) {
         // `takt up` also takes most options of the exporter.
         let exporter = exporter.filter(|exporter| exporter.get_name() != command.get_name());
         let is_exporters = |arg: &Arg| {
-            let mut all = exporter.into_iter().flat_map(Command::get_arguments);
-            all.any(|other| {
-                let is_same = other.get_id() == arg.get_id();
-                is_same
-                    && other.get_help().map(ToString::to_string)
-                        == arg.get_help().map(ToString::to_string)
-            })
+            exporter
+                .into_iter()
+                .flat_map(Command::get_arguments)
+                .any(|other| {
+                    let is_same = other.get_id() == arg.get_id();
+                    is_same
+                        && other.get_help().map(ToString::to_string)
+                            == arg.get_help().map(ToString::to_string)
+                })
         };
-        let is_own =
-            |arg: &&Arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help";
         let (exporters, own): (Vec<_>, Vec<_>) = command
             .get_arguments()
-            .filter(is_own)
+            .filter(|arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help")
             .partition(|arg| is_exporters(arg));
         if !own.is_empty() {
             page.push_str("\n| option | meaning |\n| --- | --- |\n");

@@ -11,6 +11,9 @@ use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Needed, Skip, need, need_root, or_skip};
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
@@ -49,8 +52,8 @@ pub(crate) fn needs() -> Result<(), Skip> {
 }
 
 pub(crate) fn set_mode(path: &Path, mode: u32) {
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-    std::fs::set_permissions(path, mode).unwrap();
+    let mode = PermissionsExt::from_mode(mode);
+    fs::set_permissions(path, mode).unwrap();
 }
 
 /// A command on a machine whose `/etc` is the directory `etc`.
@@ -90,11 +93,11 @@ impl Lab {
         let takt = Takt::fresh();
         set_mode(takt.directory(), 0o755);
         let etc = takt.directory().join("etc");
-        std::fs::create_dir(&etc).unwrap();
+        fs::create_dir(&etc).unwrap();
         let passwd = "root:x:0:0::/root:/bin/sh\nwww-data:x:33:33::/:/bin/sh\n\
                       alice:x:2001:2001::/tmp:/bin/sh\nbob:x:2002:2002::/tmp:/bin/sh\n";
-        std::fs::write(etc.join("passwd"), passwd).unwrap();
-        std::fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
+        fs::write(etc.join("passwd"), passwd).unwrap();
+        fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
         for name in ["token", "read-token"] {
             let text = if name == "token" { ADMIN } else { READER };
             set_mode(&takt.file(name, format!("{text}\n")), 0o600);
@@ -193,8 +196,8 @@ impl Lab {
     pub fn restart(&mut self, change: impl FnOnce(String) -> String) {
         self.server.stop();
         let file = self.takt.directory().join("takt.toml");
-        let config = change(std::fs::read_to_string(&file).unwrap());
-        std::fs::write(&file, config).unwrap();
+        let config = change(fs::read_to_string(&file).unwrap());
+        fs::write(&file, config).unwrap();
         let serve = self.takt.command(["serve", "--config", "takt.toml"]);
         let log = self.takt.directory().join("again.log");
         self.server = Daemon::start("takt", with_etc(&self.etc, &serve), &log);
@@ -210,11 +213,11 @@ impl Lab {
         let program = folder.join("takt");
         if !program.exists() {
             let built = Path::new(env!("CARGO_BIN_EXE_takt"));
-            std::fs::create_dir(&folder).unwrap();
-            std::fs::copy(built, &program).unwrap();
+            fs::create_dir(&folder).unwrap();
+            fs::copy(built, &program).unwrap();
             let library = built.with_file_name("libduckdb.so");
             if library.exists() {
-                std::fs::copy(library, folder.join("libduckdb.so")).unwrap();
+                fs::copy(library, folder.join("libduckdb.so")).unwrap();
             }
             set_mode(&folder, 0o755);
         }
@@ -233,9 +236,11 @@ fn the_kernel_names_the_user_of_a_loopback_connection() {
     }
     let lab = Lab::start("privacy = \"private\"");
     let ids = |uid| {
-        let jobs = lab.json(uid, "/api/takt/v1/jobs", &[]);
-        let ids = jobs.as_array().unwrap().iter();
-        ids.map(|job| job["job_id"].as_str().unwrap().to_owned())
+        lab.json(uid, "/api/takt/v1/jobs", &[])
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["job_id"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(ALICE), ["7"]);
@@ -281,8 +286,9 @@ fn a_hidden_user_is_answered_like_an_unknown_one() {
     // The sum stays, the name goes.
     let by_user = "/api/takt/v1/report/usage?month=2026-03&by=user,account";
     let usage = lab.json(ALICE, by_user, &[]);
-    let rows = usage["rows"].as_array().unwrap();
-    let names: Vec<_> = rows
+    let names: Vec<_> = usage["rows"]
+        .as_array()
+        .unwrap()
         .iter()
         .map(|row| (&row["user"], &row["account"]))
         .collect();
@@ -485,7 +491,7 @@ fn a_tunnel_is_its_user() {
     }
     let lab = Lab::start("privacy = \"private\"");
     let folder = lab.takt.directory().join("ssh");
-    std::fs::create_dir(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
     set_mode(&folder, 0o755);
     let path = |name: &str| folder.join(name).display().to_string();
     for name in ["host", "key"] {
@@ -494,7 +500,7 @@ fn a_tunnel_is_its_user() {
             .status();
         assert!(made.unwrap().success());
     }
-    std::fs::copy(folder.join("key.pub"), folder.join("authorized")).unwrap();
+    fs::copy(folder.join("key.pub"), folder.join("authorized")).unwrap();
     set_mode(&folder.join("authorized"), 0o644);
     let port = free_port();
     let config = format!(
@@ -503,19 +509,19 @@ fn a_tunnel_is_its_user() {
         path("host"),
         path("authorized")
     );
-    std::fs::write(folder.join("config"), config).unwrap();
+    fs::write(folder.join("config"), config).unwrap();
     // sshd runs as its own user before the login, and looks people up in /etc/passwd.
     let passwd = lab.etc.join("passwd");
-    let people = std::fs::read_to_string(&passwd).unwrap();
+    let people = fs::read_to_string(&passwd).unwrap();
     let people = format!("{people}sshd:x:110:65534::/run/sshd:/usr/sbin/nologin\n");
-    std::fs::write(&passwd, people).unwrap();
-    std::fs::write(lab.etc.join("shadow"), "alice:*:20000::::::\n").unwrap();
-    std::fs::create_dir_all("/run/sshd").unwrap();
+    fs::write(&passwd, people).unwrap();
+    fs::write(lab.etc.join("shadow"), "alice:*:20000::::::\n").unwrap();
+    fs::create_dir_all("/run/sshd").unwrap();
     let mut sshd = Command::new("/usr/sbin/sshd");
     sshd.args(["-D", "-e", "-f", &path("config")]);
     let mut sshd = Daemon::start("sshd", with_etc(&lab.etc, &sshd), &folder.join("sshd.log"));
     sshd.wait_until("listening", SOON, || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
+        TcpStream::connect(("127.0.0.1", port)).ok()
     });
     let near = free_port();
     let mut ssh = Command::new("ssh");

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use tempfile::tempdir;
 
 /// Stands in for `cargo deny`: `fetch` and `check` end with these exit codes.
 fn deny(fetch: u8, check: u8) -> String {
@@ -23,7 +24,7 @@ struct Answer {
 
 /// Runs the script with these programs, and with or without a database.
 fn run(programs: &[(&str, String)], has_database: bool, no_skip: bool) -> Answer {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     for (name, text) in programs {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();

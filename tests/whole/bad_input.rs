@@ -6,8 +6,10 @@ use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::takt::Takt;
 use crate::support::{need_root, or_skip};
 use flate2::{Compression, write::GzEncoder};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::thread;
 use std::time::Duration;
 
 const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
@@ -373,7 +375,7 @@ fn a_full_disk_and_a_read_only_one() {
 fn endless_target(head: &'static str, chunk: Vec<u8>, most: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for mut connection in listener.incoming().flatten() {
             let _ = connection.read(&mut [0; 4096]);
             let _ = connection.write_all(head.as_bytes());
@@ -424,12 +426,15 @@ fn targets_that_answer_html_or_two_gigabytes_or_nothing() {
     server.wait_until("telling of nobody", limit, || {
         shown("0 of 3 exporters answer")
     });
-    let resident = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
-    let peak = resident
+    let resident = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let peak_kib: u64 = resident
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
         .unwrap();
-    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(
         peak_kib < 512 << 10,
         "two gigabytes were not cut off: {peak_kib} kB resident"

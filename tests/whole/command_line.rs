@@ -4,9 +4,10 @@
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Needed, find_program, need, need_root, or_skip};
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::process::Stdio;
+use std::process::{self, Stdio};
 use std::time::Duration;
 
 const HEADER: &str = "JobID|JobName|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
@@ -66,7 +67,7 @@ fn in_terminal(takt: &Takt, arguments: &str) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_takt");
     let shown = format!("stty cols 80 rows 24; exec {program} {arguments}");
     let environment = takt.command(["x"]);
-    let mut command = std::process::Command::new("script");
+    let mut command = process::Command::new("script");
     command
         .args(["-qec", &shown, "/dev/null"])
         .current_dir(takt.directory());
@@ -78,8 +79,11 @@ fn in_terminal(takt: &Takt, arguments: &str) -> Vec<String> {
     }
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{arguments}: {output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(str::to_owned).collect()
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -107,8 +111,10 @@ fn tables_fit_a_terminal_of_eighty_columns_and_name_the_job() {
         "sql 'SELECT job_id, job_name, account, node_list, state FROM jobs'",
     ] {
         let lines = in_terminal(&takt, arguments);
-        let is_table = |line: &&String| line.starts_with(' ') && !line.starts_with("    ");
-        let rows: Vec<&String> = lines.iter().filter(is_table).collect();
+        let rows: Vec<&String> = lines
+            .iter()
+            .filter(|line| line.starts_with(' ') && !line.starts_with("    "))
+            .collect();
         assert!(!rows.is_empty(), "{arguments}: {lines:?}");
         for line in rows {
             assert!(line.chars().count() <= 80, "{arguments}: {line}");
@@ -244,8 +250,8 @@ fn me_is_the_user_who_runs_the_command() {
 fn a_reader_that_closes_the_pipe_is_no_failure() {
     let takt = with_jobs(3000);
     for format in ["table", "csv", "json"] {
-        let mut command = takt.command(["jobs", "--limit", "3000", "--format", format]);
-        let mut child = command
+        let mut child = takt
+            .command(["jobs", "--limit", "3000", "--format", format])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -324,7 +330,7 @@ fn a_reload_with_a_mistake_fails_visibly() {
     let takt = with_jobs(1);
     let (mut server, _) = serve(&takt);
     assert!(takt.run(["reload"]).ok().starts_with("reloaded"));
-    let good = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let good = fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
     takt.file(
         "takt.toml",
         format!("{good}[scrape]\ninterval_seconds = \"often\"\n"),
@@ -369,7 +375,7 @@ fn doctor_follows_a_reload() {
         "{}",
         doctor()
     );
-    let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let config = fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
     let channel = "[alerts]\nwebhook_url = \"http://127.0.0.1:9/x\"\n";
     takt.file("takt.toml", format!("{config}{channel}"));
     takt.run(["reload"]).ok();
@@ -391,7 +397,7 @@ fn root_checks_secrets_as_the_services_user() {
         "cluster = \"lab\"\n[alerts]\nslack_webhook_file = \"slack-webhook\"\n",
     );
     let mode = |path: &std::path::Path, mode| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     };
     mode(takt.directory(), 0o755);
     mode(&webhook, 0o600);
@@ -432,17 +438,14 @@ fn completions_and_man_pages() {
         );
         let path = takt.file("script", script);
         if let Some(program) = find_program(shell) {
-            let checked = std::process::Command::new(program)
-                .arg("-n")
-                .arg(path)
-                .status();
+            let checked = process::Command::new(program).arg("-n").arg(path).status();
             assert!(checked.unwrap().success(), "{shell}");
         }
     }
     takt.run(["man", "pages"]).ok();
     let page = takt.directory().join("pages/takt-report-usage.1");
     assert!(
-        std::fs::read_to_string(&page)
+        fs::read_to_string(&page)
             .unwrap()
             .contains("takt\\-report\\-usage")
     );

@@ -113,8 +113,8 @@ impl Both {
         };
         wait_for("three scrapes of all targets", SOON, || {
             let query = [("query", "count(sum_over_time(up[5m]) >= 3)")];
-            let all = both.ask("/api/v1/query", &query);
-            all.iter()
+            both.ask("/api/v1/query", &query)
+                .iter()
                 .all(|answer| answer["data"]["result"][0]["value"][1] == "2")
                 .then_some(())
         });
@@ -127,7 +127,11 @@ impl Both {
         let theirs = self.prometheus.get(path, query);
         [ours, theirs].map(|page| {
             let body = serde_json::from_str(&page.body).unwrap_or(Value::Null);
-            json!({"status": page.status, "data": body["data"], "error": body["error"]})
+            json!({
+                "status": page.status,
+                "data": body["data"],
+                "error": body["error"],
+            })
         })
     }
 
@@ -138,8 +142,11 @@ impl Both {
             "{job=~\"text|openmetrics\",__name__!~\"scrape_.*|up|late\"}",
         )];
         self.ask("/api/v1/series", &query).map(|answer| {
-            let all = answer["data"].as_array().unwrap().iter();
-            all.map(|labels| without_ours(labels.clone()).to_string())
+            answer["data"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|labels| without_ours(labels.clone()).to_string())
                 .collect()
         })
     }
@@ -172,8 +179,9 @@ fn bounds_exemplars_and_times_are_stored_as_by_the_current_prometheus() {
         ("h_bucket{le=\"1.0\"}", true),
         ("h_bucket{le=\"1\"}", false),
     ] {
-        let counts = both.ask("/api/v1/query", &[("query", &format!("count({query})"))]);
-        let [ours, theirs] = counts.map(|answer| answer["data"]["result"][0]["value"][1].clone());
+        let [ours, theirs] = both
+            .ask("/api/v1/query", &[("query", &format!("count({query})"))])
+            .map(|answer| answer["data"]["result"][0]["value"][1].clone());
         assert_eq!(ours, "2", "{query}");
         assert_eq!(theirs == "2", of_both, "{query}");
     }
@@ -242,13 +250,15 @@ fn routes_answer_as_those_of_the_current_prometheus() {
     assert_eq!(functions(&ours), functions(&theirs));
 
     let pattern = [("metric_name_pattern", ".*process_resident_memory_bytes")];
-    let families = both.ask("/api/v1/status/self_metrics", &pattern);
-    let [ours, theirs] = families.map(|mut answer| {
-        let family = answer["data"][0].take();
-        let keys =
-            |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
-        (family["type"].clone(), keys(&family["metric"][0]))
-    });
+    let [ours, theirs] = both
+        .ask("/api/v1/status/self_metrics", &pattern)
+        .map(|mut answer| {
+            let family = answer["data"][0].take();
+            let keys = |value: &Value| -> Vec<String> {
+                value.as_object().unwrap().keys().cloned().collect()
+            };
+            (family["type"].clone(), keys(&family["metric"][0]))
+        });
     assert_eq!(ours, theirs);
     let [ours, theirs] = both.ask("/api/v1/status/tsdb/blocks", &[]);
     assert_eq!(ours, theirs, "both have no block yet");
@@ -278,8 +288,14 @@ fn raw(address: &str, request: &str) -> (String, String) {
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let status = answer.lines().next().unwrap_or_default();
-    let status = status.split(' ').nth(1).unwrap_or_default().to_owned();
+    let status = answer
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned();
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     (status, body.to_owned())
 }
@@ -357,10 +373,11 @@ fn odd_parameters_get_the_same_answers() {
     let mut requests: Vec<(&str, Vec<(&str, &str)>)> = Vec::new();
     let mut add = |path, names: &[&str], parameters: &[&'static str], values: &[&'static str]| {
         let kept = |without: &str| {
-            let all = usual
+            usual
                 .iter()
-                .filter(|(name, _)| names.contains(name) && *name != without);
-            all.copied().collect::<Vec<_>>()
+                .filter(|(name, _)| names.contains(name) && *name != without)
+                .copied()
+                .collect::<Vec<_>>()
         };
         for name in parameters {
             for value in values {

@@ -15,6 +15,7 @@ use crate::support::takt::Takt;
 use crate::support::{need_program, or_skip};
 use boards::{Query, boards, metrics, repository};
 use lab::{Lab, hardware};
+use std::thread;
 
 /// Variables of the boards with a value each: one of two clusters, everything in it, and one job.
 pub const VALUES: [(&str, &str); 15] = [
@@ -100,42 +101,46 @@ fn the_committed_boards_are_up_to_date() {
 }
 
 fn promql() -> Vec<Query> {
-    let queries = boards().into_iter().flat_map(|board| {
-        let annotations = board
-            .annotation_queries()
-            .into_iter()
-            .chain(board.variable_queries());
-        board
-            .panel_queries()
-            .into_iter()
-            .chain(annotations)
-            .filter(Query::is_promql)
-            .collect::<Vec<_>>()
-    });
-    queries.collect()
+    boards()
+        .into_iter()
+        .flat_map(|board| {
+            let annotations = board
+                .annotation_queries()
+                .into_iter()
+                .chain(board.variable_queries());
+            board
+                .panel_queries()
+                .into_iter()
+                .chain(annotations)
+                .filter(Query::is_promql)
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Statements of panels and variables of all boards.
 pub fn statements() -> Vec<Query> {
-    let queries = boards().into_iter().flat_map(|board| {
-        let variables = board.variable_statements();
-        board
-            .panel_queries()
-            .into_iter()
-            .filter(|query| !query.is_promql())
-            .chain(variables)
-            .collect::<Vec<_>>()
-    });
-    queries.collect()
+    boards()
+        .into_iter()
+        .flat_map(|board| {
+            let variables = board.variable_statements();
+            board
+                .panel_queries()
+                .into_iter()
+                .filter(|query| !query.is_promql())
+                .chain(variables)
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Why a query may be without data here.
 fn reason(query: &str) -> Option<&'static str> {
     let named = metrics(query);
-    let quiet = QUIET
+    QUIET
         .iter()
-        .find(|(metric, _)| named.iter().any(|name| name == metric));
-    quiet.map(|(_, why)| *why)
+        .find(|(metric, _)| named.iter().any(|name| name == metric))
+        .map(|(_, why)| *why)
 }
 
 /// Whether Takt and Prometheus must answer with the same labels. The highest series, the level of a
@@ -206,7 +211,7 @@ fn every_metric_panel_has_data() {
         // Other tests start jobs on this machine, which one of the two may scrape earlier.
         for _ in 0..3 {
             if checked.is_err() {
-                std::thread::sleep(Duration::from_secs(3));
+                thread::sleep(Duration::from_secs(3));
                 checked = check(&lab, &query);
             }
         }

@@ -2,7 +2,10 @@
 
 use crate::support::process::{Daemon, http_get, wait_for};
 use crate::support::takt::{Run, Takt};
+use std::env;
+use std::fs;
 use std::path::Path;
+use std::process;
 use std::time::{Duration, Instant};
 
 /// Time for what takes seconds in a release build on an idle machine.
@@ -34,13 +37,17 @@ impl RunningDemo {
         ];
         let mut daemon = takt.start(asked);
         let log = daemon.wait_until("ready", PATIENCE, || {
-            let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
+            let log = fs::read_to_string(takt.directory().join("takt.log")).ok()?;
             log.contains("export TAKT_CONFIG=").then_some(log)
         });
         let address = |name: &str| {
-            let line = log.lines().find(|line| line.trim_start().starts_with(name));
-            let url = line.unwrap().split_whitespace().last().unwrap();
-            url.to_owned()
+            log.lines()
+                .find(|line| line.trim_start().starts_with(name))
+                .unwrap()
+                .split_whitespace()
+                .last()
+                .unwrap()
+                .to_owned()
         };
         let pages = address("Web pages").trim_end_matches('/').to_owned();
         let cluster = address("Slack").trim_end_matches("/slack").to_owned();
@@ -68,18 +75,20 @@ impl RunningDemo {
     fn wait_for_the_history(&mut self) {
         let directory = self.takt.directory().to_owned();
         self.daemon.wait_until("complete", PATIENCE, || {
-            let log = std::fs::read_to_string(directory.join("takt.log")).ok()?;
-            log.contains("history are complete").then_some(())
+            fs::read_to_string(directory.join("takt.log"))
+                .ok()?
+                .contains("history are complete")
+                .then_some(())
         });
     }
 }
 
 fn mails(folder: &Path) -> String {
-    let Ok(entries) = std::fs::read_dir(folder) else {
+    let Ok(entries) = fs::read_dir(folder) else {
         return String::new();
     };
     entries
-        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
         .collect()
 }
 
@@ -146,17 +155,27 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
         (!report.is_null()).then_some(text)
     });
     assert!(waste.len() > 500, "{waste}");
-    let count = demo.ask(&[
-        "sql",
-        "SELECT count(*) AS n FROM samples",
-        "--format",
-        "csv",
-    ]);
-    let count: u64 = count.lines().last().unwrap().parse().unwrap();
+    let count: u64 = demo
+        .ask(&[
+            "sql",
+            "SELECT count(*) AS n FROM samples",
+            "--format",
+            "csv",
+        ])
+        .lines()
+        .last()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(count > 500_000, "{count} samples");
     let hours = "SELECT count(DISTINCT date_trunc('hour', ts)) FROM samples WHERE metric = 'up'";
-    let hours = demo.ask(&["sql", hours, "--format", "csv"]);
-    let hours: u64 = hours.lines().last().unwrap().parse().unwrap();
+    let hours: u64 = demo
+        .ask(&["sql", hours, "--format", "csv"])
+        .lines()
+        .last()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(hours > 34 * 24, "{hours} hours");
 
     a_user_sees_the_demo_with_that_user_s_rights(&demo);
@@ -170,7 +189,7 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
 }
 
 fn a_user_sees_the_demo_with_that_user_s_rights(demo: &RunningDemo) {
-    let log = std::fs::read_to_string(demo.takt.directory().join("takt.log")).unwrap();
+    let log = fs::read_to_string(demo.takt.directory().join("takt.log")).unwrap();
     assert!(log.contains(&format!("{}/login#", demo.pages)), "{log}");
     let token = demo.takt.directory().join("demo/erin-token");
     let as_erin = |arguments: &[&str]| {
@@ -192,16 +211,19 @@ fn a_user_sees_the_demo_with_that_user_s_rights(demo: &RunningDemo) {
 fn the_commands_of_the_pages_run(demo: &RunningDemo) {
     let root = demo.takt.directory();
     for folder in ["etc", "var", "copies"] {
-        std::fs::create_dir(root.join(folder)).unwrap();
+        fs::create_dir(root.join(folder)).unwrap();
     }
     let bin = Path::new(env!("CARGO_BIN_EXE_takt")).parent().unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
     let mut ran = 0;
     for page in ["demo", "doctor", "first-steps", "install", "backup"] {
         let file = format!("{}/docs/{page}.md", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(file).unwrap();
-        let blocks = text.split("```").skip(1).step_by(2);
-        let lines = blocks.filter_map(|block| block.strip_prefix("sh\n"));
+        let text = fs::read_to_string(file).unwrap();
+        let lines = text
+            .split("```")
+            .skip(1)
+            .step_by(2)
+            .filter_map(|block| block.strip_prefix("sh\n"));
         for line in lines.flat_map(str::lines) {
             let typed = line
                 .trim_start_matches("sudo ")
@@ -216,8 +238,7 @@ fn the_commands_of_the_pages_run(demo: &RunningDemo) {
                 .replace("/etc/takt/", &here("etc"))
                 .replace("/var/lib/", &here("var"))
                 .replace("/backup/", &here("copies"));
-            let mut shell = std::process::Command::new("sh");
-            let done = shell
+            let done = process::Command::new("sh")
                 .args(["-c", &typed])
                 .current_dir(root)
                 .env("PATH", &path)
@@ -260,8 +281,7 @@ fn the_doctor_finds_the_faults(demo: &RunningDemo) {
                 )
             })
             .collect();
-        let wanted = ["gpu.answers desk01", "nfs.hung desk02", "link.speed desk02"];
-        wanted
+        ["gpu.answers desk01", "nfs.hung desk02", "link.speed desk02"]
             .iter()
             .all(|id| ids.iter().any(|found| found == id))
             .then_some(diagnosis)
@@ -285,7 +305,7 @@ fn the_doctor_finds_the_faults(demo: &RunningDemo) {
     assert_eq!(order.stdout.as_str(), "The check is in order.\n");
     let bundled = demo.run(&["doctor", "--bundle", "bundle.tar.gz"]);
     assert_eq!(bundled.code, Some(2), "{}", bundled.stderr);
-    let read = std::process::Command::new("tar")
+    let read = process::Command::new("tar")
         .args(["-xzOf", "bundle.tar.gz"])
         .current_dir(demo.takt.directory())
         .output()
@@ -323,7 +343,7 @@ fn the_first_configuration_is_that_of_the_cluster(demo: &RunningDemo) {
         printed.contains("for n in desk01 desk02 desk03; do scp"),
         "{printed}"
     );
-    let config = std::fs::read_to_string(demo.takt.directory().join("takt.toml")).unwrap();
+    let config = fs::read_to_string(demo.takt.directory().join("takt.toml")).unwrap();
     assert!(config.contains("cluster = \"demo\""), "{config}");
     let checked = ["check-config", "--config", "takt.toml"];
     demo.takt.run(checked).ok();
@@ -364,18 +384,20 @@ fn a_backup_of_the_running_server_is_a_store(demo: &RunningDemo) {
 fn a_folder_of_the_demo_s_own_is_deleted_at_the_end() {
     let takt = Takt::fresh();
     let temporary = takt.directory().join("tmp");
-    std::fs::create_dir(&temporary).unwrap();
+    fs::create_dir(&temporary).unwrap();
     let mut command = takt.command(["demo", "--listen-address", "127.0.0.1:0"]);
     command.env("TMPDIR", &temporary);
     let log = takt.directory().join("demo.log");
     let mut daemon = Daemon::start("takt", command, &log);
     daemon.wait_until("ready", PATIENCE, || {
-        let log = std::fs::read_to_string(&log).ok()?;
-        log.contains("Web pages").then_some(())
+        fs::read_to_string(&log)
+            .ok()?
+            .contains("Web pages")
+            .then_some(())
     });
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 1);
     assert!(daemon.stop().success(), "{}", daemon.log());
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::support::takt::{Run, Takt};
 use crate::support::{Needed, Skip, need, or_skip};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,8 +53,12 @@ fn import(takt: &Takt, file: &str) -> Command {
 
 fn count(takt: &Takt) -> i64 {
     let sql = "SELECT count(*) AS n FROM jobs";
-    let answer = takt.run(["sql", "--format", "csv", sql]).ok();
-    answer.trim_start_matches("n\n").trim().parse().unwrap()
+    takt.run(["sql", "--format", "csv", sql])
+        .ok()
+        .trim_start_matches("n\n")
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 /// Imports two more jobs into a copy of a store with two, with a fault at each call in turn.
@@ -67,11 +72,11 @@ fn try_every_call(mode: &str, errno: i32) {
     Run::of(&import(&takt, "two.txt").output().unwrap()).ok();
     let data = takt.data_directory();
     let saved = takt.directory().join("saved");
-    std::fs::rename(&data, &saved).unwrap();
+    fs::rename(&data, &saved).unwrap();
     let log = takt.directory().join("calls");
     for call in 1..MOST_CALLS {
         copy(&saved, &data);
-        let _ = std::fs::remove_file(&log);
+        let _ = fs::remove_file(&log);
         let mut command = import(&takt, "more.txt");
         command
             .env("LD_PRELOAD", &layer)
@@ -81,7 +86,7 @@ fn try_every_call(mode: &str, errno: i32) {
             .env("FAULT_MODE", mode)
             .env("FAULT_LOG", &log);
         let run = Run::of(&command.output().unwrap());
-        let failed = std::fs::read_to_string(&log).unwrap_or_default();
+        let failed = fs::read_to_string(&log).unwrap_or_default();
         let failed = failed.lines().find(|line| !line.starts_with("calls"));
         let Some(failed) = failed else {
             assert!(call > 11, "only {} calls", call - 1);
@@ -95,24 +100,24 @@ fn try_every_call(mode: &str, errno: i32) {
             run.code,
             run.stderr
         );
-        let entries = std::fs::read_dir(&data).unwrap().flatten();
+        let entries = fs::read_dir(&data).unwrap().flatten();
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             assert!(!name.contains("damaged"), "{failed}: {name}");
         }
-        std::fs::remove_dir_all(&data).unwrap();
+        fs::remove_dir_all(&data).unwrap();
     }
     panic!("the import makes more than {MOST_CALLS} calls");
 }
 
 fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy(&entry.path(), &target);
         } else {
-            std::fs::copy(entry.path(), target).unwrap();
+            fs::copy(entry.path(), target).unwrap();
         }
     }
 }

@@ -7,8 +7,9 @@ use crate::support::takt::Takt;
 use crate::support::target::scrape_target;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -42,8 +43,10 @@ fn findings(takt: &Takt) -> BTreeMap<String, String> {
         return BTreeMap::new();
     };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let findings = diagnosis["findings"].as_array().unwrap().iter();
-    findings
+    diagnosis["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
         .map(|finding| {
             let place = format!("{} {}", text(&finding["id"]), text(&finding["node"]));
             let fix = finding["fix"].as_array().unwrap().iter().map(text);
@@ -77,8 +80,10 @@ fn a_mistake_in_the_configuration_is_the_first_finding() {
         let diagnosis: Value = serde_json::from_str(&run.stdout).unwrap();
         let findings = diagnosis["findings"].as_array().unwrap();
         assert!(findings[0]["evidence"].as_str().unwrap().ends_with(mistake));
-        let ids = findings.iter().map(|finding| finding["id"].clone());
-        ids.collect::<Vec<Value>>()
+        findings
+            .iter()
+            .map(|finding| finding["id"].clone())
+            .collect::<Vec<Value>>()
     };
     let mut daemon = serve(&takt, &right);
     wait_for("the server", PATIENCE, || {
@@ -124,7 +129,7 @@ fn each_of_many_defects_is_named_with_its_remedy() {
     let exporter = scrape_target(page).to_string();
     let silent = format!("127.0.0.1:{}", free_port());
     let password = takt.file("ldap-password", "secret\n");
-    std::fs::set_permissions(&password, Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&password, Permissions::from_mode(0o644)).unwrap();
     let server = format!("127.0.0.1:{}", free_port());
     let ldap = format!("127.0.0.1:{}", free_port());
     let common = format!(
@@ -154,8 +159,10 @@ fn each_of_many_defects_is_named_with_its_remedy() {
     );
     let mut daemon = serve(&takt, &broken);
     wait_for("the running job", PATIENCE, || {
-        let jobs = takt.run(["jobs", "--format", "json"]).stdout;
-        jobs.contains("\"RUNNING\"").then_some(())
+        takt.run(["jobs", "--format", "json"])
+            .stdout
+            .contains("\"RUNNING\"")
+            .then_some(())
     });
     lab.stop(Service::Slurmdbd);
     let expected = [
@@ -180,7 +187,7 @@ fn each_of_many_defects_is_named_with_its_remedy() {
             break found;
         };
         assert!(began.elapsed() < PATIENCE, "no {missing} in {found:#?}");
-        std::thread::sleep(Duration::from_secs(1));
+        thread::sleep(Duration::from_secs(1));
     };
     for (place, remedy) in expected {
         assert!(found[place].contains(remedy), "{place}: {}", found[place]);
@@ -212,7 +219,7 @@ fn each_of_many_defects_is_named_with_its_remedy() {
         target("node1", &silent),
         target("node2", &exporter),
     );
-    std::fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
     let mut daemon = serve(&takt, &repaired);
     wait_for("the end of the findings", PATIENCE, || {
         let found = findings(&takt);

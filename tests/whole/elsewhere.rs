@@ -3,7 +3,10 @@
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Skip, need_program, need_root, or_skip};
+use std::env;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -54,12 +57,12 @@ fn serve(takt: &Takt) -> (Daemon, u16) {
 /// Runs a command in an empty directory, without environment variables. It must create no file.
 fn ask(takt: &Takt, arguments: &[&str]) -> Run {
     let elsewhere = takt.directory().join("elsewhere");
-    std::fs::create_dir_all(&elsewhere).unwrap();
+    fs::create_dir_all(&elsewhere).unwrap();
     let mut command = takt.command(arguments);
     command.env_remove("TAKT_DATA_DIR").current_dir(&elsewhere);
     let run = Run::of(&command.output().unwrap());
     assert_eq!(
-        std::fs::read_dir(&elsewhere).unwrap().count(),
+        fs::read_dir(&elsewhere).unwrap().count(),
         0,
         "asking left files behind"
     );
@@ -221,11 +224,11 @@ fn reading_creates_no_store() {
     }
     // An existing directory without a store is an error too.
     let empty = takt.directory().join("empty");
-    std::fs::create_dir(&empty).unwrap();
+    fs::create_dir(&empty).unwrap();
     let path = empty.display().to_string();
     let said = ask(&takt, &["jobs", "--data-dir", &path]).fails(2);
     assert!(said.contains(&format!("no Takt data in {path};")), "{said}");
-    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run 
         .args(command.get_args())
         .current_dir("/")
         .env_remove("TAKT_DATA_DIR");
-    for (name, _) in std::env::vars_os() {
+    for (name, _) in env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"TAKT_") {
             installed.env_remove(name);
         }
@@ -286,12 +289,12 @@ fn readable_program(takt: &Takt) -> PathBuf {
     let program = folder.join("takt");
     if !program.exists() {
         let built = Path::new(env!("CARGO_BIN_EXE_takt"));
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::copy(built, &program).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::copy(built, &program).unwrap();
         // A build with DuckDB compiled in has no library beside it.
         let library = built.with_file_name("libduckdb.so");
         if library.exists() {
-            std::fs::copy(library, folder.join("libduckdb.so")).unwrap();
+            fs::copy(library, folder.join("libduckdb.so")).unwrap();
         }
         set_mode(&folder, 0o755);
     }
@@ -299,8 +302,8 @@ fn readable_program(takt: &Takt) -> PathBuf {
 }
 
 fn set_mode(path: &Path, mode: u32) {
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-    std::fs::set_permissions(path, mode).unwrap();
+    let mode = PermissionsExt::from_mode(mode);
+    fs::set_permissions(path, mode).unwrap();
 }
 
 #[test]
@@ -315,8 +318,8 @@ fn without_options_commands_use_the_installed_server() {
     let etc = takt.directory().join("etc");
     let config = etc.join("takt/takt.toml");
     let data = takt.directory().join("data");
-    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
-    std::fs::copy("/etc/passwd", etc.join("passwd")).unwrap();
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::copy("/etc/passwd", etc.join("passwd")).unwrap();
     let port = free_port();
     let text = format!(
         "cluster = \"lab\"\ntimezone = \"UTC\"\ndata_dir = \"{}\"\n[jobs]\npoll = false\n\
@@ -325,11 +328,11 @@ fn without_options_commands_use_the_installed_server() {
          [alerts]\nemail_to = [\"ops@lab.example\"]\n",
         data.display()
     );
-    std::fs::write(&config, text).unwrap();
+    fs::write(&config, text).unwrap();
     // All users may read the directories above the configuration, but not the data.
     set_mode(takt.directory(), 0o755);
     set_mode(&etc, 0o755);
-    std::fs::create_dir(&data).unwrap();
+    fs::create_dir(&data).unwrap();
     set_mode(&data, 0o700);
     let jobs = takt.file(
         "jobs.txt",

@@ -10,6 +10,10 @@ use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::Takt;
+use jiff::tz::TimeZone;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::thread;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
@@ -63,7 +67,7 @@ fn wait_for_rows(takt: &Takt, command: &[&str], within: Duration, rows: &str) {
             Instant::now() < until,
             "{command:?}: expected\n{rows}\nthe last answer was\n{last}"
         );
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         last = takt.run(command).stdout;
     }
 }
@@ -71,7 +75,7 @@ fn wait_for_rows(takt: &Takt, command: &[&str], within: Duration, rows: &str) {
 /// The current month in the format of reports.
 fn this_month() -> String {
     jiff::Timestamp::now()
-        .to_zoned(jiff::tz::TimeZone::UTC)
+        .to_zoned(TimeZone::UTC)
         .strftime("%Y-%m")
         .to_string()
 }
@@ -186,12 +190,8 @@ fn gpus_of_array_tasks_are_shown_by_task_and_charged_though_unused() {
 fn without_a_scheduler_processes_have_usage_and_efficiency() {
     let takt = Takt::fresh();
     let program = takt.file("finetune", "");
-    std::fs::copy("/bin/sleep", &program).unwrap();
-    std::fs::set_permissions(
-        &program,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
+    fs::copy("/bin/sleep", &program).unwrap();
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let mut process = Command::new(&program).arg("600").spawn().unwrap();
     let held = format!(
         "gpu 0 utilization 0 0\ngpu 0 process {} 8GiB compute\n",
@@ -223,7 +223,7 @@ fn without_a_scheduler_processes_have_usage_and_efficiency() {
     );
     process.kill().unwrap();
     process.wait().unwrap();
-    let script = std::fs::read_to_string(takt.directory().join("gpus.txt")).unwrap();
+    let script = fs::read_to_string(takt.directory().join("gpus.txt")).unwrap();
     takt.file(
         "gpus.txt",
         script

@@ -7,6 +7,7 @@ use crate::support::or_skip;
 use crate::support::process::{free_port, wait_for};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::Takt;
+use std::thread;
 
 /// A limit that a busy machine does not reach; slurmctld's decay thread runs once a minute.
 const SOON: Duration = Duration::from_secs(240);
@@ -25,14 +26,17 @@ fn ours(takt: &Takt) -> Standing {
         }
     };
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let rows = answer["rows"].as_array().unwrap().iter();
-    rows.map(|row| {
-        (
-            (text(&row["account"]), text(&row["user"])),
-            (number(&row["fair_share"]), number(&row["level_fs"])),
-        )
-    })
-    .collect()
+    answer["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            (
+                (text(&row["account"]), text(&row["user"])),
+                (number(&row["fair_share"]), number(&row["level_fs"])),
+            )
+        })
+        .collect()
 }
 
 fn sshare(lab: &SlurmLab) -> Standing {
@@ -69,12 +73,13 @@ fn difference(ours: &Standing, theirs: &Standing) -> Option<String> {
     if ours.keys().ne(theirs.keys()) {
         return Some(format!("{:?} and {:?}", ours.keys(), theirs.keys()));
     }
-    let differs = |((name, ours), theirs): (_, &(Option<f64>, Option<f64>))| {
-        let ours: &(Option<f64>, Option<f64>) = ours;
-        (!same(ours.0, theirs.0) || !same(ours.1, theirs.1))
-            .then(|| format!("{name:?}: {ours:?} and {theirs:?}"))
-    };
-    ours.iter().zip(theirs.values()).find_map(differs)
+    ours.iter()
+        .zip(theirs.values())
+        .find_map(|((name, ours), theirs)| {
+            let ours: &(Option<f64>, Option<f64>) = ours;
+            (!same(ours.0, theirs.0) || !same(ours.1, theirs.1))
+                .then(|| format!("{name:?}: {ours:?} and {theirs:?}"))
+        })
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn live_jobs_have_the_fair_share_of_sshare() {
             Instant::now() < until,
             "{difference}\nours {ours:#?}\nsshare {theirs:#?}"
         );
-        std::thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_secs(2));
     }
 
     let explained = takt
@@ -182,11 +187,10 @@ fn without_slurm_the_shares_come_from_the_configuration() {
 
     let alike = takt.run(["fairshare", "--format", "csv"]).ok();
     let of = |text: &str, user: &str| {
-        let line = text
-            .lines()
+        text.lines()
             .find(|line| line.split(',').nth(1) == Some(user))
-            .map(str::to_owned);
-        line.unwrap_or_else(|| panic!("no {user} in {text}"))
+            .map(str::to_owned)
+            .unwrap_or_else(|| panic!("no {user} in {text}"))
     };
     // Each account has half of the shares; one has about three quarters of the usage, the other one
     // quarter.

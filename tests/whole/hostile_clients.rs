@@ -1,8 +1,8 @@
 //! Clients that must not get in, and clients that hold connections: the real program, real sockets, a real nginx.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs::Permissions;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use rustix::process::{self, Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::{self, Permissions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,6 +13,7 @@ use crate::support::or_skip;
 use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need};
+use std::thread;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -63,9 +64,9 @@ fn assert_is_remote(port: u16) {
 fn proxy(upstream: u16, header: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            std::thread::spawn(move || forward(client, upstream, header));
+            thread::spawn(move || forward(client, upstream, header));
         }
     });
     port
@@ -80,7 +81,7 @@ fn forward(mut client: TcpStream, upstream: u16, header: &str) {
     let mut server = TcpStream::connect(("127.0.0.1", upstream)).unwrap();
     let request = format!("{first}\r\n{header}\r\nConnection: close\r\n{rest}");
     server.write_all(request.as_bytes()).unwrap();
-    let _ = std::io::copy(&mut server, &mut client);
+    let _ = io::copy(&mut server, &mut client);
 }
 
 #[test]
@@ -141,14 +142,17 @@ fn pages_run_no_script_and_send_nothing_elsewhere() {
 fn files_are_for_their_owner_and_open_ones_are_named() {
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     let set_mode = |path: &Path, mode: u32| {
-        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     };
     let takt = Takt::fresh();
     let (mut server, _) = serve(&takt);
     let data = takt.data_directory();
     assert_eq!(mode(&data), 0o700);
-    let files = std::fs::read_dir(&data).unwrap().flatten();
-    let files: Vec<_> = files.map(|entry| entry.path()).collect();
+    let files: Vec<_> = fs::read_dir(&data)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     assert!(files.iter().any(|file| file.ends_with("records.duckdb")));
     for file in files {
         assert_eq!(mode(&file) & 0o077, 0, "{}", file.display());
@@ -166,12 +170,14 @@ fn files_are_for_their_owner_and_open_ones_are_named() {
     // Permissions that someone has set stay.
     set_mode(&token, 0o600);
     set_mode(&data, 0o755);
-    std::fs::remove_file(takt.directory().join("takt.log")).unwrap();
+    fs::remove_file(takt.directory().join("takt.log")).unwrap();
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let warning = format!("chmod 700 {}", data.canonicalize().unwrap().display());
     server.wait_until("warning", SOON, || {
-        let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
-        log.contains(&warning).then_some(())
+        fs::read_to_string(takt.directory().join("takt.log"))
+            .ok()?
+            .contains(&warning)
+            .then_some(())
     });
     assert!(!server.log().contains("chmod o-rwx"));
     assert_eq!(mode(&data), 0o755);
@@ -195,7 +201,7 @@ fn nginx(directory: &Path, location: &str) -> (Daemon, u16) {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {kind};\n"))
         .concat();
-    let user = if rustix::process::geteuid().is_root() {
+    let user = if process::geteuid().is_root() {
         "user root;"
     } else {
         ""
@@ -206,7 +212,7 @@ fn nginx(directory: &Path, location: &str) -> (Daemon, u16) {
          server {{ listen 127.0.0.1:{port};\n{location}\n}} }}\n"
     );
     let file = directory.join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
+    fs::write(&file, config).unwrap();
     let mut command = Command::new("nginx");
     command.arg("-p").arg(directory).arg("-c").arg(&file);
     let mut daemon = Daemon::start("nginx", command, &directory.join("nginx.log"));
@@ -219,7 +225,7 @@ fn nginx(directory: &Path, location: &str) -> (Daemon, u16) {
 /// The location in docs/install.md.
 fn documented_location() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/install.md");
-    let text = std::fs::read_to_string(file).unwrap();
+    let text = fs::read_to_string(file).unwrap();
     let (_, rest) = text.split_once("```nginx\n").unwrap();
     rest.split_once("```").unwrap().0.to_owned()
 }
@@ -240,7 +246,7 @@ fn the_documented_nginx_asks_for_a_token_and_so_does_the_shortest() {
     let shortest = "location / { proxy_pass http://127.0.0.1:9856; }";
     for (number, location) in [documented.as_str(), shortest].into_iter().enumerate() {
         let directory = takt.directory().join(format!("nginx-{number}"));
-        std::fs::create_dir(&directory).unwrap();
+        fs::create_dir(&directory).unwrap();
         let location = location.replace("9856", &port.to_string());
         let (_nginx, proxy) = nginx(&directory, &location);
         assert_is_remote(proxy);
@@ -272,8 +278,8 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 /// The value of one series of the server's own metrics.
 fn series(port: u16, name: &str) -> f64 {
     let page = get(port, "/metrics", "").body;
-    let found = page.lines().find_map(|line| line.strip_prefix(name));
-    found
+    page.lines()
+        .find_map(|line| line.strip_prefix(name))
         .unwrap_or_else(|| panic!("no {name} in {page}"))
         .trim()
         .parse()
@@ -303,7 +309,7 @@ fn half_open_requests_do_not_stop_the_server() {
         for stream in half_open.iter_mut().rev().take(100) {
             let _ = stream.write_all(b"x");
         }
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
     }
     assert!(half_open.iter_mut().all(is_closed));
     let closed = |reason: &str| {

@@ -4,7 +4,7 @@
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, http_post, wait_for};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
@@ -40,8 +40,11 @@ impl Server {
         let url = format!("http://{address}");
         daemon.wait_until("having series", SOON, || {
             let query = [("match[]", "{__name__=~\"takt_.+\"}")];
-            let page = http_get_with(&format!("{url}/federate"), &query, &[]).ok()?;
-            page.body.contains("takt_server_").then_some(())
+            http_get_with(&format!("{url}/federate"), &query, &[])
+                .ok()?
+                .body
+                .contains("takt_server_")
+                .then_some(())
         });
         Self {
             takt,
@@ -53,9 +56,12 @@ impl Server {
 
     fn metric(&self, line: &str) -> f64 {
         let page = http_get(&format!("{}/metrics", self.url)).unwrap().body;
-        let found = page.lines().find_map(|found| found.strip_prefix(line));
-        let found = found.unwrap_or_else(|| panic!("no {line} in {page}"));
-        found.trim().parse().unwrap()
+        page.lines()
+            .find_map(|found| found.strip_prefix(line))
+            .unwrap_or_else(|| panic!("no {line} in {page}"))
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     /// Number of SQL connections that were closed for this reason.
@@ -136,8 +142,10 @@ fn hostile_selectors_are_refused_and_delay_nobody() {
             assert_eq!(health.status, 200);
             thread::sleep(Duration::from_millis(50));
         }
-        let statuses = asked.into_iter().map(|one| one.join().unwrap().status);
-        statuses.collect::<Vec<_>>()
+        asked
+            .into_iter()
+            .map(|one| one.join().unwrap().status)
+            .collect::<Vec<_>>()
     });
     assert!(
         answers.iter().all(|status| matches!(status, 200 | 503)),
@@ -177,7 +185,7 @@ fn answer_to(mut client: TcpStream, bytes: &[u8]) -> Vec<u8> {
         match client.read(&mut part) {
             Ok(count) if count > 0 => answer.extend_from_slice(&part[..count]),
             // A reset ends the connection, too; a timeout is a server that waits for ever.
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 panic!(
                     "the connection stays open after {:?}",
                     &bytes[..bytes.len().min(40)]

@@ -2,8 +2,10 @@
 
 use crate::support::machine::{CONFIG, Machine};
 use crate::support::or_skip;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use tempfile::tempdir;
 
 /// Uses the stand-in for NVML; everything else is the shipped unit.
 const WITH_GPUS: &str = "[Service]\nEnvironment=NVML_STAND_IN_SCRIPT=/run/gpus\nExecStart=\n\
@@ -39,15 +41,15 @@ fn install(files: &Path) {
     }
     let put = |path: &str, content: &str| {
         let path = files.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
     };
     put("etc/takt/takt.toml", CONFIG);
     put(
         "etc/systemd/system/takt-exporter.service.d/gpus.conf",
         WITH_GPUS,
     );
-    std::fs::copy(
+    fs::copy(
         programs.join("libnvml_stand_in.so"),
         files.join("usr/local/lib/nvml.so"),
     )
@@ -56,7 +58,7 @@ fn install(files: &Path) {
 
 #[test]
 fn the_units_work_with_their_privileges() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let Some(machine) = or_skip(Machine::boot(&directory.path().join("machine"), install)) else {
         return;
     };
@@ -98,10 +100,11 @@ fn the_units_work_with_their_privileges() {
         let page = machine
             .run(["curl", "-sf", "127.0.0.1:9855/metrics"])
             .stdout;
-        let is_there = |line: &str| {
-            line.starts_with("takt_gpu_process_memory_used_bytes") && line.contains("sleep")
-        };
-        page.lines().any(is_there).then_some(page)
+        page.lines()
+            .any(|line| {
+                line.starts_with("takt_gpu_process_memory_used_bytes") && line.contains("sleep")
+            })
+            .then_some(page)
     });
     // The exporter reads the kernel log, and no collector failed for lack of a privilege.
     assert!(

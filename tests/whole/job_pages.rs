@@ -9,6 +9,7 @@ use crate::support::or_skip;
 use crate::support::process::{free_port, http_get, wait_for};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::Takt;
+use std::thread;
 
 /// A limit that a busy machine does not reach. Slurm looks for jobs over their limit twice a
 /// minute, and gives them half a minute to end.
@@ -70,7 +71,7 @@ fn a_failed_job_has_the_same_cause_everywhere() {
     ];
     for (job, cause, words) in failed {
         let ended = || {
-            std::thread::sleep(Duration::from_millis(500));
+            thread::sleep(Duration::from_millis(500));
             let answer = takt.run(["job", &job.to_string(), "--format", "json"]);
             let answer: Value = serde_json::from_str(&answer.stdout).ok()?;
             let failure = answer["report"]["failure"].clone();

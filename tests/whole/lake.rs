@@ -64,9 +64,14 @@ fn rows_of(takt: &Takt, table: &str) -> u64 {
         "json",
     ]);
     let status: Value = serde_json::from_str(&status.ok()).unwrap();
-    let tables = status["tables"].as_array().unwrap();
-    let found = tables.iter().find(|status| status["table"] == table);
-    found.unwrap()["rows"].as_u64().unwrap()
+    status["tables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|status| status["table"] == table)
+        .unwrap()["rows"]
+        .as_u64()
+        .unwrap()
 }
 
 /// The tables' files by their logs, as a reader without Takt sees them. Each must be on disk, with
@@ -74,8 +79,7 @@ fn rows_of(takt: &Takt, table: &str) -> u64 {
 fn files_of_readers(lake: &Path) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
     for table in fs::read_dir(lake).into_iter().flatten().flatten() {
-        let commits = fs::read_dir(table.path().join("_delta_log"));
-        let mut commits: Vec<PathBuf> = commits
+        let mut commits: Vec<PathBuf> = fs::read_dir(table.path().join("_delta_log"))
             .into_iter()
             .flatten()
             .map(|file| file.unwrap().path())
@@ -204,8 +208,12 @@ fn a_round_may_end_at_any_step() {
         "lake-committed",
     ] {
         let _ = fs::remove_dir_all(&lake);
-        let mut command = takt.command(INIT);
-        let status = command.env("TAKT_CRASH_AT", step).output().unwrap().status;
+        let status = takt
+            .command(INIT)
+            .env("TAKT_CRASH_AT", step)
+            .output()
+            .unwrap()
+            .status;
         assert_eq!(status.code(), None, "{step}");
         files_of_readers(&lake);
         takt.run(INIT).ok();
@@ -246,8 +254,10 @@ fn a_full_lake_does_not_stop_the_server() {
     mount.fill_whole();
     let mut server: Daemon = takt.start(["serve", "--config", "takt.toml"]);
     let metric = |name: &str| -> Option<f64> {
-        let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
-        page.lines()
+        http_get(&format!("http://{address}/metrics"))
+            .ok()?
+            .body
+            .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?
             .parse()
             .ok()

@@ -25,8 +25,8 @@ pub struct Reader {
 impl Reader {
     /// Starts a reader of the lake at an address, with the keys of its S3 in the environment.
     pub fn start(lake: &str, environment: &[(&str, &str)]) -> Result<Self, Skip> {
-        let folder = engine("lake-venv");
-        let folder = folder.ok_or_else(|| Skip("needs scripts/lake-engines.sh".to_owned()))?;
+        let folder =
+            engine("lake-venv").ok_or_else(|| Skip("needs scripts/lake-engines.sh".to_owned()))?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/whole/lake_reader.py");
         let mut process = Command::new(folder.join("bin/python"))
             .arg(script)
@@ -65,7 +65,9 @@ impl Drop for Reader {
 pub fn check_whole(before: &Value, seen: &Value, after: &Value, step: &str) -> usize {
     let mut new_tables = 0;
     for table in TABLES {
-        let (old, seen, new) = (&before[table], &seen[table], &after[table]);
+        let old = &before[table];
+        let seen = &seen[table];
+        let new = &after[table];
         assert_ne!(old, new, "{step}: the round changes nothing in {table}");
         let is_created = old.is_null() && *seen == serde_json::json!([]);
         assert!(

@@ -9,8 +9,10 @@ use crate::lake_reader::{Reader, TABLES, check_whole, engine};
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{Skip, or_skip};
+use rustix::process::Pid;
 use s3_server::{Fate, KEYS, S3};
 use serde_json::Value;
+use std::process;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -84,8 +86,12 @@ fn version(takt: &Takt, table: &str) -> Option<u64> {
         "json",
     ]);
     let status: Value = serde_json::from_str(&run.stdout).unwrap();
-    let tables = status["tables"].as_array().unwrap();
-    tables.iter().find(|it| it["table"] == table)?["version"].as_u64()
+    status["tables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["table"] == table)?["version"]
+        .as_u64()
 }
 
 #[test]
@@ -102,14 +108,16 @@ fn a_round_on_s3_may_be_killed_at_any_request() {
     for last in 1..400_i32 {
         // A correction in each round, after the first.
         takt.import_sacct(jobs((10 + last % 14).cast_unsigned()));
-        let (before, killed) = (reader.read(), Arc::new(AtomicUsize::new(0)));
-        let (victim, hits) = (Arc::clone(&process), Arc::clone(&killed));
+        let before = reader.read();
+        let killed = Arc::new(AtomicUsize::new(0));
+        let victim = Arc::clone(&process);
+        let hits = Arc::clone(&killed);
         let mut left = last;
         s3.judge(move |_| {
             left -= 1;
             if left == 0 {
                 let pid = victim.load(Ordering::Relaxed).cast_signed();
-                let pid = rustix::process::Pid::from_raw(pid).unwrap();
+                let pid = Pid::from_raw(pid).unwrap();
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
                 hits.fetch_add(1, Ordering::Relaxed);
             }
@@ -117,8 +125,11 @@ fn a_round_on_s3_may_be_killed_at_any_request() {
             Fate::Pass
         });
         process.store(0, Ordering::Relaxed);
-        let mut command = takt.command(INIT);
-        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut child = takt
+            .command(INIT)
+            .stdout(process::Stdio::null())
+            .spawn()
+            .unwrap();
         process.store(child.id(), Ordering::Relaxed);
         let status = child.wait().unwrap();
         s3.judge(|_| Fate::Pass);
@@ -154,7 +165,8 @@ fn a_round_on_s3_may_be_killed_at_any_request() {
 #[ignore = "needs a program with the feature s3"]
 fn two_writers_on_s3_lose_no_commit() {
     let Some(s3) = or_skip(start()) else { return };
-    let (one, other) = (Takt::fresh(), Takt::fresh());
+    let one = Takt::fresh();
+    let other = Takt::fresh();
     with_records(&one, &s3.endpoint(), "");
     with_records(&other, &s3.own_endpoint(), "");
     one.run(INIT).ok();
@@ -204,11 +216,13 @@ fn a_server_outlives_its_s3() {
     s3.judge(|_| Fate::Refuse);
     let mut server: Daemon = takt.start(["serve", "--config", "takt.toml"]);
     let metric = |name: &str| -> Option<f64> {
-        let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
-        let line = page
+        http_get(&format!("http://{address}/metrics"))
+            .ok()?
+            .body
             .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-        line.parse().ok()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?
+            .parse()
+            .ok()
     };
     let failing = "takt_lake_failing{table=\"usage\"}";
     let failures = "takt_lake_failures_total{table=\"usage\"}";

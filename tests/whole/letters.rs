@@ -7,6 +7,9 @@ use crate::support::channels::Channel;
 use crate::support::process::{Daemon, free_port, wait_for};
 use crate::support::takt::Takt;
 use crate::support::{need_file, or_skip};
+use jiff::civil;
+use jiff::tz::TimeZone;
+use std::thread;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -14,14 +17,7 @@ const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocT
 
 /// A row of `sacct` in UTC: a run that started one second after `from` and held `gpus` GPUs for
 /// `seconds`.
-fn row(
-    id: u32,
-    user: &str,
-    account: &str,
-    from: jiff::civil::Date,
-    gpus: u32,
-    seconds: i64,
-) -> String {
+fn row(id: u32, user: &str, account: &str, from: civil::Date, gpus: u32, seconds: i64) -> String {
     let start = from.at(0, 0, 1, 0);
     let end = start
         .checked_add(jiff::Span::new().seconds(seconds))
@@ -72,7 +68,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
         ),
     );
     let this_month = jiff::Zoned::now()
-        .with_time_zone(jiff::tz::TimeZone::UTC)
+        .with_time_zone(TimeZone::UTC)
         .date()
         .first_of_month();
     let last_month = this_month.yesterday().unwrap().first_of_month();
@@ -160,7 +156,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     // No message is sent twice.
     let mails = smtp.taken().len();
     let mut server = serve(&takt);
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
     server.stop();
     assert_eq!(smtp.taken().len(), mails);
     assert_eq!(slack.on("/services").len(), 3);
@@ -197,7 +193,7 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
         ),
     );
     // Each ran an hour on a hundred GPUs; alice had requested twenty hours.
-    let day = jiff::civil::date(2026, 11, 17);
+    let day = civil::date(2026, 11, 17);
     let rows = [("alice", 20 * 60), ("bob", 61)].map(|(user, limit)| {
         let id = if user == "alice" { 1 } else { 2 };
         format!("{}|{limit}", row(id, user, "physics", day, 100, 3600))
@@ -230,7 +226,7 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
     let count = || takt.run(["sql", "--format", "csv", sent]).ok();
     assert_eq!(count(), "n\n1\n");
     let mut server = serve_on(19);
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
     server.stop();
     assert_eq!(
         count().as_str(),

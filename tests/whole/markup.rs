@@ -7,6 +7,7 @@ use crate::support::or_skip;
 use crate::support::process::{free_port, http_get_with, http_post};
 use crate::support::takt::Takt;
 use crate::support::target::scrape_target;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -40,8 +41,10 @@ fn page(_path: &str) -> (&'static str, String) {
 fn jobs() -> String {
     let now = jiff::Timestamp::now().as_second();
     let at = |seconds: i64| {
-        let at = jiff::Timestamp::from_second(now - seconds).unwrap();
-        at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+        jiff::Timestamp::from_second(now - seconds)
+            .unwrap()
+            .strftime("%Y-%m-%dT%H:%M:%S")
+            .to_string()
     };
     let header = "JobID|JobName|User|Account|Partition|QOS|Submit|Start|End|State|AllocTRES|\
                   NNodes|NCPUS|NodeList|ElapsedRaw|TimelimitRaw|ExitCode|Reason";
@@ -83,7 +86,7 @@ fn config(takt: &Takt, smtp: &Channel, address: &str) {
         "route: {receiver: ops, group_wait: 0s, group_interval: 1s}\n\
          receivers: [{name: ops, email_configs: [{to: ann@lab.example}]}]\n",
     );
-    std::fs::create_dir(takt.directory().join("rules")).unwrap();
+    fs::create_dir(takt.directory().join("rules")).unwrap();
     takt.file(
         "rules/test.rules.yml",
         "groups:\n- name: test\n  interval: 1s\n  rules:\n  - alert: Hot\n    expr: heat > 90\n    \
@@ -100,7 +103,7 @@ fn html_of(takt: &Takt, mail: &str) -> PathBuf {
     let file = takt.file("mail.txt", mail);
     let run = Command::new("/usr/bin/python3")
         .args(["-c", script])
-        .stdin(std::fs::File::open(file).unwrap())
+        .stdin(fs::File::open(file).unwrap())
         .output()
         .unwrap();
     assert!(run.status.success(), "{run:?}\n{mail}");
@@ -122,8 +125,10 @@ fn markup_in_names_and_texts_stays_text_on_every_page_and_in_mails() {
     let headers = [("Authorization", bearer.as_str())];
     let ask = |path: &str| http_get_with(&format!("{url}{path}"), &[], &headers).ok();
     server.wait_until("firing", SOON, || {
-        let page = ask("/api/v2/alerts")?;
-        page.body.contains("xss-marker").then_some(())
+        ask("/api/v2/alerts")?
+            .body
+            .contains("xss-marker")
+            .then_some(())
     });
 
     // An alert from elsewhere whose link is a script, a silence with a comment, and a closed alert.
@@ -133,23 +138,37 @@ fn markup_in_names_and_texts_stays_text_on_every_page_and_in_mails() {
             &format!("{url}{path}"),
             &headers,
             body.to_string().as_bytes(),
-        );
-        let page = page.unwrap();
+        )
+        .unwrap();
         assert_eq!(page.status, 200, "{path}: {}", page.body);
     };
     let alert = |name: &str| {
         serde_json::json!([{
-            "labels": {"alertname": format!("{name}{MARKUP}"), "node": SHORT, "user": MARKUP},
-            "annotations": {"summary": MARKUP, "runbook_url": "javascript:__pwned()"},
+            "labels": {
+                "alertname": format!("{name}{MARKUP}"),
+                "node": SHORT,
+                "user": MARKUP,
+            },
+            "annotations": {
+                "summary": MARKUP,
+                "runbook_url": "javascript:__pwned()",
+            },
             "generatorURL": "javascript:__pwned()",
         }])
     };
     post("/api/v2/alerts", alert("Pushed"));
     let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
     let silence = serde_json::json!({
-        "matchers": [{"name": "user", "value": MARKUP, "isRegex": false, "isEqual": true}],
-        "startsAt": jiff::Timestamp::now().to_string(), "endsAt": end.to_string(),
-        "createdBy": MARKUP, "comment": MARKUP,
+        "matchers": [{
+            "name": "user",
+            "value": MARKUP,
+            "isRegex": false,
+            "isEqual": true,
+        }],
+        "startsAt": jiff::Timestamp::now().to_string(),
+        "endsAt": end.to_string(),
+        "createdBy": MARKUP,
+        "comment": MARKUP,
     });
     post("/api/v2/silences", silence);
     takt.run(["credit", "job", "1", "--reason", MARKUP]).ok();
@@ -167,8 +186,8 @@ fn markup_in_names_and_texts_stays_text_on_every_page_and_in_mails() {
             "--format",
             "html",
         ];
-        let run = takt.run([&report[..], &asked].concat());
-        files.push(takt.file(&format!("{kind}.html"), run.ok()));
+        let run = takt.run([&report[..], &asked].concat()).ok();
+        files.push(takt.file(&format!("{kind}.html"), run));
     }
     let run = Command::new("node")
         .arg(folder.join("markup.mjs"))

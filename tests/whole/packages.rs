@@ -2,8 +2,10 @@
 
 use crate::support::machine::{CONFIG, Machine};
 use crate::support::{Needed, Skip, need, or_skip};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::tempdir;
 
 /// Folder of the packages in the machine.
 const PACKAGES: &str = "/packages";
@@ -56,8 +58,10 @@ fn build(to: &Path) -> Vec<PathBuf> {
         .output()
         .unwrap();
     assert!(done.status.success(), "{done:?}");
-    let entries = std::fs::read_dir(to).unwrap();
-    entries.map(|entry| entry.unwrap().path()).collect()
+    fs::read_dir(to)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect()
 }
 
 /// Boots a machine that has the packages in a folder. Skips where it cannot boot.
@@ -67,13 +71,13 @@ fn boot(folder: &Path) -> Option<Machine> {
         let packages = build(&folder.join("dist"));
         fit_container_files(&packages);
         let to = files.join(PACKAGES.trim_start_matches('/'));
-        std::fs::create_dir_all(&to).unwrap();
+        fs::create_dir_all(&to).unwrap();
         for package in packages {
-            std::fs::copy(&package, to.join(package.file_name().unwrap())).unwrap();
+            fs::copy(&package, to.join(package.file_name().unwrap())).unwrap();
         }
         let configuration = files.join("etc/takt");
-        std::fs::create_dir_all(&configuration).unwrap();
-        std::fs::write(configuration.join("takt.toml"), CONFIG).unwrap();
+        fs::create_dir_all(&configuration).unwrap();
+        fs::write(configuration.join("takt.toml"), CONFIG).unwrap();
     }))
 }
 
@@ -82,7 +86,7 @@ fn fit_container_files(packages: &[PathBuf]) {
     for recipe in ["exporter", "server"] {
         let file = format!("packaging/container/{recipe}.Containerfile");
         let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        let text = std::fs::read_to_string(text).unwrap();
+        let text = fs::read_to_string(text).unwrap();
         let after = |word: &str| {
             text.lines()
                 .find_map(|line| line.strip_prefix(word))
@@ -90,11 +94,13 @@ fn fit_container_files(packages: &[PathBuf]) {
         };
         let copied = after("COPY ").split(' ').next().unwrap();
         let (begin, end) = copied.split_once("*_${TARGETARCH}").unwrap();
-        let fits = |path: &&PathBuf| {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            name.starts_with(begin) && name.ends_with(end)
-        };
-        let fitting: Vec<&PathBuf> = packages.iter().filter(fits).collect();
+        let fitting: Vec<&PathBuf> = packages
+            .iter()
+            .filter(|path| {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                name.starts_with(begin) && name.ends_with(end)
+            })
+            .collect();
         assert_eq!(fitting.len(), 1, "{copied}: {packages:?}");
         let listed = Command::new("dpkg-deb")
             .arg("--contents")
@@ -135,8 +141,15 @@ fn stored(machine: &Machine) -> Option<f64> {
     let asked = [
         "takt", "--server", server, "query", "--format", "csv", query,
     ];
-    let answer = machine.run(asked).stdout;
-    answer.lines().nth(1)?.rsplit(',').next()?.parse().ok()
+    machine
+        .run(asked)
+        .stdout
+        .lines()
+        .nth(1)?
+        .rsplit(',')
+        .next()?
+        .parse()
+        .ok()
 }
 
 fn install_run_and_remove(machine: &Machine, kind: &Kind) {
@@ -152,10 +165,11 @@ fn install_run_and_remove(machine: &Machine, kind: &Kind) {
     let is_enabled = machine.run(["systemctl", "is-enabled", "takt-exporter"]);
     assert_eq!(is_enabled.stdout.trim(), "enabled");
     machine.wait_until("answering", |machine| {
-        let page = machine
+        machine
             .run(["curl", "-sf", "127.0.0.1:9855/metrics"])
-            .stdout;
-        page.contains("takt_exporter_build_info").then_some(())
+            .stdout
+            .contains("takt_exporter_build_info")
+            .then_some(())
     });
 
     // The server starts when it is configured.
@@ -212,7 +226,7 @@ fn install_run_and_remove(machine: &Machine, kind: &Kind) {
 #[test]
 #[ignore = "takes minutes: make exam"]
 fn the_packages_install_run_and_leave_nothing_running() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let Some(machine) = boot(directory.path()) else {
         return;
     };

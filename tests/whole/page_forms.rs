@@ -4,6 +4,7 @@ use crate::access::{ALICE, BEARER_ADMIN, Lab, ROOT, SAME, WWW_DATA, needs};
 use crate::sign_in::passwords::passwd;
 use crate::sign_in::{Signed, password, whoami};
 use crate::support::or_skip;
+use std::fs;
 
 const RIGHT: &str = "correct horse";
 
@@ -133,8 +134,8 @@ fn the_configuration_is_read_again_from_a_page() {
     );
 
     let file = lab.takt.directory().join("takt.toml");
-    let config = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, format!("{config}[scrape]\nintervall_seconds = 5\n")).unwrap();
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{config}[scrape]\nintervall_seconds = 5\n")).unwrap();
     let (refused, page) = send(&lab, "/health", "do=reload", &admin);
     assert_eq!(refused.status, 400);
     assert!(

@@ -5,9 +5,13 @@ use crate::support::npm::with_packages;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{Skip, need_file, need_program, or_skip};
+use flate2::write::GzEncoder;
 use serde_json::Value;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -41,7 +45,9 @@ fn python(arguments: &[&str]) -> String {
 /// Starts exporters and a server. Two ports after the exporters' belong to the server.
 fn cluster(nodes: usize, jobs: usize) -> Cluster {
     let takt = Takt::fresh();
-    let (exporter, server_port, sql) = (free_port(), free_port(), free_port());
+    let exporter = free_port();
+    let server_port = free_port();
+    let sql = free_port();
     let count = nodes.to_string();
     let mut command = Command::new("python3");
     command
@@ -65,7 +71,7 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
         );
     takt.file("takt.toml", config);
     takt.file("token", "secret-secret-secret");
-    std::fs::create_dir_all(takt.data_directory()).unwrap();
+    fs::create_dir_all(takt.data_directory()).unwrap();
     python(&["strips", takt.data_directory().to_str().unwrap(), &count]);
     if jobs > 0 {
         takt.import_sacct(python(&["jobs", &count, &jobs.to_string()]));
@@ -86,8 +92,11 @@ fn start(takt: &Takt, address: &str, nodes: usize) -> Daemon {
     let up = if nodes < 5 { nodes } else { nodes - 1 };
     let all_up = format!("<dt>nodes up</dt><dd><a href=\"/nodes\">{up}</a> <small>of {nodes}");
     server.wait_until("showing all nodes", SOON, || {
-        let page = http_get(&format!("{address}/")).ok()?;
-        page.body.contains(&all_up).then_some(())
+        http_get(&format!("{address}/"))
+            .ok()?
+            .body
+            .contains(&all_up)
+            .then_some(())
     });
     server
 }
@@ -108,8 +117,8 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
         .filter(|pair| pair[0] == b'<' && pair[1].is_ascii_alphabetic())
         .count();
     assert!(elements <= 2_500, "{elements} elements");
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    std::io::Write::write_all(&mut gzip, page.as_bytes()).unwrap();
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    io::Write::write_all(&mut gzip, page.as_bytes()).unwrap();
     let wire = gzip.finish().unwrap().len();
     assert!(wire <= 60_000, "{wire} bytes");
 
@@ -150,7 +159,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
         .args(["-sN", &format!("{}/live/", cluster.address)])
         .stdout(Stdio::null())
         .spawn();
-    std::thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
     assert!(cluster.server.stop().success());
     assert!(

@@ -3,10 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::prometheus::{Prometheus, Sample, Target};
 use crate::support::{Needed, need};
+use crate::support::{or_skip, process};
+use tempfile::tempdir;
 
 #[test]
 fn targets_are_scraped_and_questions_answered() {
@@ -16,7 +17,7 @@ fn targets_are_scraped_and_questions_answered() {
     }])) else {
         return;
     };
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let address = format!("127.0.0.1:{}", free_port());
     let mut command = Command::new("prometheus-node-exporter");
     command.args([
@@ -74,7 +75,7 @@ fn targets_are_scraped_and_questions_answered() {
 
     // The next scrapes notice that a target is gone.
     exporter.kill();
-    crate::support::process::wait_for("up to be 0", Duration::from_secs(10), || {
+    process::wait_for("up to be 0", Duration::from_secs(10), || {
         prometheus
             .query("up")
             .unwrap()

@@ -8,6 +8,8 @@ use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
 use crate::support::prometheus::{Prometheus, Target, instant_query};
 use crate::support::takt::Takt;
+use std::mem;
+use std::net::TcpStream;
 
 /// Takt's server and Prometheus, after some scrapes of the same exporter.
 struct Both {
@@ -203,8 +205,7 @@ fn answers_as_prometheus_does() {
         assert_eq!(target(&ours)[key], target(&theirs)[key], "{key}");
     }
     for (name, value) in target(&theirs).as_object().unwrap() {
-        let same_kind =
-            std::mem::discriminant(&target(&ours)[name]) == std::mem::discriminant(value);
+        let same_kind = mem::discriminant(&target(&ours)[name]) == mem::discriminant(value);
         assert!(same_kind, "{name}: {} and {value}", target(&ours)[name]);
     }
     for path in ["buildinfo", "runtimeinfo", "config", "flags", "tsdb"] {
@@ -223,8 +224,10 @@ fn answers_as_prometheus_does() {
         &[("match_target", "{job=\"node\"}")],
     );
     let names = |answer: &Value| {
-        let all = answer["data"].as_array().unwrap().iter();
-        let mut names: Vec<_> = all
+        let mut names: Vec<_> = answer["data"]
+            .as_array()
+            .unwrap()
+            .iter()
             .map(|entry| entry["metric"].as_str().unwrap().to_owned())
             .collect();
         names.sort();
@@ -232,11 +235,12 @@ fn answers_as_prometheus_does() {
     };
     assert_eq!(names(&ours), names(&theirs));
     for limit in ["0", "2"] {
-        let few = both.ask(
-            "/api/v1/targets/metadata",
-            &[("limit", limit), ("match_target", "{job=\"node\"}")],
-        );
-        let [ours, theirs] = few.map(|(_, answer)| answer["data"].as_array().unwrap().len());
+        let [ours, theirs] = both
+            .ask(
+                "/api/v1/targets/metadata",
+                &[("limit", limit), ("match_target", "{job=\"node\"}")],
+            )
+            .map(|(_, answer)| answer["data"].as_array().unwrap().len());
         assert_eq!(ours, theirs);
         assert_eq!(ours == 0, limit == "0");
     }
@@ -516,13 +520,15 @@ fn federation_equals_prometheus() {
     // The timestamps of two scrapes differ, and 2.5e+10 equals 25000000000.
     let lines = |page: crate::support::process::Page| -> Vec<String> {
         assert_eq!(page.status, 200, "{}", page.body);
-        let same = |line: &str| match line.rsplitn(3, ' ').collect::<Vec<_>>()[..] {
-            [_, value, series] if !line.starts_with('#') => {
-                format!("{series} {}", value.parse::<f64>().unwrap())
-            }
-            _ => line.to_owned(),
-        };
-        page.body.lines().map(same).collect()
+        page.body
+            .lines()
+            .map(|line| match line.rsplitn(3, ' ').collect::<Vec<_>>()[..] {
+                [_, value, series] if !line.starts_with('#') => {
+                    format!("{series} {}", value.parse::<f64>().unwrap())
+                }
+                _ => line.to_owned(),
+            })
+            .collect()
     };
     let ours = lines(http_get_with(&format!("{}/federate", both.url), &query, &[]).unwrap());
     assert_eq!(ours, lines(both.prometheus.get("/federate", &query)));
@@ -562,8 +568,11 @@ fn an_answer_has_query_statistics() {
 fn answers_are_compressed_on_request() {
     let Some(both) = Both::start() else { return };
     let ask = |query: &str, encoding: &str| {
-        let request = ureq::get(format!("{}/api/v1/query", both.url)).query("query", query);
-        let answer = request.header("Accept-Encoding", encoding).call().unwrap();
+        let answer = ureq::get(format!("{}/api/v1/query", both.url))
+            .query("query", query)
+            .header("Accept-Encoding", encoding)
+            .call()
+            .unwrap();
         let headers = answer.headers();
         let is_gzip = headers
             .get("Content-Encoding")
@@ -601,7 +610,7 @@ fn a_query_ends_when_its_client_goes_away() {
     server.wait_until("serving", limit, || {
         http_get(&format!("http://{address}/-/healthy")).ok()
     });
-    let mut client = std::net::TcpStream::connect(&address).unwrap();
+    let mut client = TcpStream::connect(&address).unwrap();
     let form = format!("query={}", LONG.replace('[', "%5B").replace(']', "%5D"));
     let request = format!(
         "POST /api/v1/query HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/x-www-form-urlencoded\r\n\

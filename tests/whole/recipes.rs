@@ -3,6 +3,7 @@
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{Skip, need_program, or_skip};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -23,15 +24,18 @@ fn the_daemonset_fits_the_schemas_of_kubernetes() {
     };
     for version in VERSIONS {
         let asked = ["--kubernetes-version", version, "--strict"];
-        let done = Command::new(&program).args(asked).arg(manifest()).output();
-        let done = done.unwrap();
+        let done = Command::new(&program)
+            .args(asked)
+            .arg(manifest())
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{version}: {done:?}");
     }
 }
 
 #[test]
 fn the_daemonset_s_arguments_start_an_exporter() {
-    let text = std::fs::read_to_string(manifest()).unwrap();
+    let text = fs::read_to_string(manifest()).unwrap();
     let takt = Takt::fresh();
     let root = takt.directory().display().to_string();
     // The node's root is mounted at /host.

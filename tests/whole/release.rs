@@ -2,9 +2,11 @@
 
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::{Needed, Skip, find_program, need, need_root, or_skip};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tempfile::tempdir;
 
 /// Where Debian's `libc6-arm64-cross` puts the libraries of arm64.
 const ARM_LIBRARIES: &str = "/usr/aarch64-linux-gnu";
@@ -44,12 +46,15 @@ fn needed(program: &Path) -> Vec<[u32; 2]> {
         .output()
         .unwrap();
     assert!(listed.status.success(), "{listed:?}");
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    let versions = listed.split("GLIBC_").skip(1).filter_map(|after| {
-        let mut numbers = after.split(|c: char| !c.is_ascii_digit());
-        Some([numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?])
-    });
-    versions.collect()
+    String::from_utf8(listed.stdout)
+        .unwrap()
+        .split("GLIBC_")
+        .skip(1)
+        .filter_map(|after| {
+            let mut numbers = after.split(|c: char| !c.is_ascii_digit());
+            Some([numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?])
+        })
+        .collect()
 }
 
 /// Starts the exporter, waits for its page, and checks that the node is on it.
@@ -76,7 +81,7 @@ fn the_exporter_runs_with_an_older_c_library() {
     let needed = needed(&program);
     assert!(!needed.is_empty());
     assert!(needed.iter().all(|version| *version <= GLIBC), "{needed:?}");
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut command = Command::new(program);
     command.arg(format!("--state-directory={}", directory.path().display()));
     serves(command, &directory.path().join("log"));
@@ -99,7 +104,7 @@ fn the_exporter_runs_on_arm64() {
     let Some(emulator) = or_skip(emulator) else {
         return;
     };
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut command = Command::new(emulator);
     command.args(["-L", ARM_LIBRARIES]).arg(program);
     command.arg(format!("--state-directory={}", directory.path().display()));
@@ -117,10 +122,10 @@ fn the_exporter_runs_in_an_empty_root() {
     if or_skip(need_root()).is_none() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let root = directory.path().join("root");
-    std::fs::create_dir(&root).unwrap();
-    std::fs::copy(program, root.join("takt-exporter")).unwrap();
+    fs::create_dir(&root).unwrap();
+    fs::copy(program, root.join("takt-exporter")).unwrap();
     let mut command = Command::new(find_program("chroot").unwrap());
     command.arg(&root).arg("/takt-exporter");
     command.arg("--state-directory=/state");

@@ -10,6 +10,9 @@ use crate::support::process::{Daemon, free_port, http_get, http_get_with};
 use crate::support::prometheus::instant_query;
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
+use std::array;
+use std::fs;
+use std::thread;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
@@ -21,10 +24,10 @@ const WEB_CONFIG: &str =
 
 /// Starts Prometheus as a receiver behind a password, on the data of an earlier start if there is one.
 fn prometheus(directory: &Path, address: &str) -> Daemon {
-    std::fs::create_dir_all(directory).unwrap();
+    fs::create_dir_all(directory).unwrap();
     let [config, web] = ["prometheus.yml", "web.yml"].map(|name| directory.join(name));
-    std::fs::write(&config, "global: {}\n").unwrap();
-    std::fs::write(&web, WEB_CONFIG).unwrap();
+    fs::write(&config, "global: {}\n").unwrap();
+    fs::write(&web, WEB_CONFIG).unwrap();
     let mut command = Command::new("prometheus");
     command
         .arg(format!("--config.file={}", config.display()))
@@ -45,7 +48,7 @@ fn prometheus(directory: &Path, address: &str) -> Daemon {
 }
 
 fn victoria_metrics(directory: &Path, address: &str) -> Daemon {
-    std::fs::create_dir_all(directory).unwrap();
+    fs::create_dir_all(directory).unwrap();
     let mut command = Command::new("victoria-metrics");
     command
         .arg(format!(
@@ -77,7 +80,7 @@ impl Lab {
     fn new() -> Self {
         let takt = Takt::fresh();
         let [exporter_at, server_at, prometheus_at, victoria_at] =
-            std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+            array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
         let password = takt.file("password", "test\n");
         Self {
             takt,
@@ -117,7 +120,7 @@ impl Lab {
             password,
             ..
         } = self;
-        std::fs::create_dir_all(self.takt.directory().join("rules")).unwrap();
+        fs::create_dir_all(self.takt.directory().join("rules")).unwrap();
         self.takt.file(
             "rules/lab.rules.yml",
             "groups:\n- name: lab\n  interval: 1s\n  rules:\n\
@@ -156,8 +159,10 @@ impl Lab {
 
     /// The first value of an instant query.
     fn number(&self, query: &str) -> Option<f64> {
-        let found = instant_query(&self.url(), query).ok()?;
-        found.first().map(|sample| sample.value)
+        instant_query(&self.url(), query)
+            .ok()?
+            .first()
+            .map(|sample| sample.value)
     }
 
     fn doctor(&self) -> String {
@@ -189,7 +194,9 @@ const QUERIES: [&str; 14] = [
 /// Everything that the API tells about the time up to `to`, in seconds.
 fn answers(lab: &Lab, from: f64, down: f64, to: f64) -> Vec<(String, Value)> {
     let text = |at: f64| format!("{at:.3}");
-    let (from, down, to) = (text(from), text(down), text(to));
+    let from = text(from);
+    let down = text(down);
+    let to = text(to);
     let mut found = Vec::new();
     for query in QUERIES {
         for at in [&down, &to] {
@@ -248,8 +255,10 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     // The engines get the samples after the first start; the windows of all queries begin later.
     let sent = server.wait_until("samples at the engines", SOON, || {
         let page = http_get(&format!("{}/metrics", lab.url())).ok()?;
-        let lines = page.body.lines();
-        let sent = lines.filter(|line| line.starts_with("takt_remote_write_samples_total{"));
+        let sent = page
+            .body
+            .lines()
+            .filter(|line| line.starts_with("takt_remote_write_samples_total{"));
         let has_some = |line: &str| !line.ends_with(" 0");
         (sent.filter(|line| has_some(line)).count() == 2).then(|| lab.number("time()"))?
     });
@@ -275,9 +284,10 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     // The engines get everything up to this time.
     server.wait_until("samples at the engines", SOON, || {
         let page = http_get(&format!("{}/metrics", lab.url())).ok()?;
-        let lines = page.body.lines();
-        let lags = lines.filter_map(|line| line.strip_prefix("takt_remote_write_lag_seconds{"));
-        let lags: Vec<f64> = lags
+        let lags: Vec<f64> = page
+            .body
+            .lines()
+            .filter_map(|line| line.strip_prefix("takt_remote_write_lag_seconds{"))
             .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
             .collect();
         let now = lab.number("time()")?;
@@ -288,7 +298,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     server.stop();
     exporter.stop();
     // Of VictoriaMetrics, what it received a moment ago is not visible yet.
-    std::thread::sleep(Duration::from_secs(5));
+    thread::sleep(Duration::from_secs(5));
 
     let over_victoria = format!("remote = \"http://{}\"\n", lab.victoria_at);
     for query in [lab.over_prometheus(), over_victoria] {
@@ -379,7 +389,7 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
     let (status, _) = lab.get("/api/takt/v1/jobs", &[]);
     assert_eq!(status, 200);
     // Some evaluations fail; the alert stays.
-    std::thread::sleep(Duration::from_secs(4));
+    thread::sleep(Duration::from_secs(4));
     assert!(firing());
     assert!(server.is_running());
 

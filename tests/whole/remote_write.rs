@@ -1,7 +1,7 @@
 //! Remote write to real receivers, which are killed and restarted while samples arrive. Afterwards
 //! every sample is compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,18 +9,21 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::process::{Daemon, free_port, http_get, http_get_with};
-use crate::support::prometheus::RawSamples;
+use crate::support::prometheus::{self, RawSamples};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
+use std::array;
+use std::fs;
+use std::thread;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
 
 /// Starts Debian's Prometheus as a receiver, on the data of an earlier start if there is one.
 fn prometheus(directory: &Path, address: &str) -> Daemon {
-    std::fs::create_dir_all(directory).unwrap();
+    fs::create_dir_all(directory).unwrap();
     let config = directory.join("prometheus.yml");
-    std::fs::write(&config, "global: {}\n").unwrap();
+    fs::write(&config, "global: {}\n").unwrap();
     let mut command = Command::new("prometheus");
     command
         .arg(format!("--config.file={}", config.display()))
@@ -39,7 +42,7 @@ fn prometheus(directory: &Path, address: &str) -> Daemon {
 }
 
 fn victoria_metrics(directory: &Path, address: &str) -> Daemon {
-    std::fs::create_dir_all(directory).unwrap();
+    fs::create_dir_all(directory).unwrap();
     let mut command = Command::new("victoria-metrics");
     command
         .arg(format!(
@@ -57,12 +60,14 @@ fn victoria_metrics(directory: &Path, address: &str) -> Daemon {
 
 /// Returns the raw samples in `(from, to]` of the selected series, by the texts of their labels.
 fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, RawSamples> {
-    crate::support::prometheus::raw_samples(url, selector, from, to, &["site"])
+    prometheus::raw_samples(url, selector, from, to, &["site"])
 }
 
 fn number(url: &str, query: &str) -> Option<f64> {
-    let found = crate::support::prometheus::instant_query(url, query).ok()?;
-    found.first().map(|sample| sample.value)
+    prometheus::instant_query(url, query)
+        .ok()?
+        .first()
+        .map(|sample| sample.value)
 }
 
 #[test]
@@ -77,7 +82,7 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     };
     let takt = Takt::fresh();
     let [exporter_at, server_at, prometheus_at, victoria_at] =
-        std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+        array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
     let receiver_files = takt.directory().join("prometheus");
     let mut receiver = prometheus(&receiver_files, &prometheus_at);
     let victoria_files = takt.directory().join("victoria");
@@ -144,7 +149,7 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     let until = Instant::now() + SOON;
     let mut received = raw_samples(&theirs, series, first - 1, newest);
     while received != stored && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         received = raw_samples(&theirs, series, first - 1, newest);
     }
     for (labels, samples) in &stored {
@@ -153,20 +158,23 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     assert_eq!(received.len(), stored.len());
 
     let victoria = format!("http://{victoria_at}");
-    let arrived = || {
+    let exported = server.wait_until("the newest sample at VictoriaMetrics", SOON, || {
         let parameters = [("match[]", "{node=\"n1\"}")];
         let page = http_get_with(&format!("{victoria}/api/v1/export"), &parameters, &[]).ok()?;
-        let lines = page.body.lines();
-        let series: Vec<Value> = lines
+        let series: Vec<Value> = page
+            .body
+            .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         let has_newest = |series: &Value| {
-            let times = series["timestamps"].as_array().unwrap();
-            times.iter().any(|at| at.as_i64() >= Some(newest))
+            series["timestamps"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|at| at.as_i64() >= Some(newest))
         };
         (!series.is_empty() && series.iter().all(has_newest)).then_some(series)
-    };
-    let exported = server.wait_until("the newest sample at VictoriaMetrics", SOON, arrived);
+    });
     let mut names: Vec<&str> = exported
         .iter()
         .map(|series| series["metric"]["__name__"].as_str().unwrap())
@@ -183,15 +191,16 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
         .unwrap()
         .iter()
         .zip(up["values"].as_array().unwrap());
-    let times: std::collections::BTreeSet<i64> = samples
+    let times: BTreeSet<i64> = samples
         .filter(|(_, value)| !value.is_null())
         .map(|(at, _)| at.as_i64().unwrap())
         .filter(|at| (first..=newest).contains(at))
         .collect();
     // Each destination begins with the samples after its own first start.
     let first = *times.first().unwrap();
-    let ours = stored.iter().find(|(labels, _)| labels.contains("\"up\""));
-    let ours: std::collections::BTreeSet<i64> = ours
+    let ours: BTreeSet<i64> = stored
+        .iter()
+        .find(|(labels, _)| labels.contains("\"up\""))
         .unwrap()
         .1
         .keys()

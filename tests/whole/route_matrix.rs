@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use crate::access::{ALICE, BEARER_ADMIN, BEARER_READER, BOB, Lab, ROOT, needs};
 use crate::support::or_skip;
+use std::thread;
 
 /// Texts of bob's jobs that no answer to alice may contain.
 const OF_BOB: [&str; 4] = ["bob", "biology", "=cmd(", "4248817"];
 
 /// A path of a route, with values in place of its parameters.
 fn concrete(path: &str) -> String {
-    let values = [
+    [
         ("{name}", "user"),
         ("{id}", "none"),
         ("{job}", "4248817"),
@@ -18,9 +19,9 @@ fn concrete(path: &str) -> String {
         ("{account}", "biology"),
         ("{node}", "n1"),
         ("{uuid}", "GPU-1"),
-    ];
-    let parts = values.iter();
-    parts.fold(path.to_owned(), |path, (name, value)| {
+    ]
+    .iter()
+    .fold(path.to_owned(), |path, (name, value)| {
         path.replace(name, value)
     })
 }
@@ -250,7 +251,7 @@ fn each_route_answers_exactly_its_roles() {
         ("viewer", ROOT, vec!["--header", BEARER_READER]),
         ("support", BOB, vec!["--unix-socket", &socket]),
     ];
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for (role, uid, way) in &callers {
             let lab = &lab;
             scope.spawn(move || every_route_answers(lab, role, *uid, way));
@@ -314,11 +315,12 @@ fn no_route_shows_another_users_job() {
         "/jobs".to_owned(),
         "/jobs/4248817".to_owned(),
     ];
-    let routes = MATRIX
+    for path in MATRIX
         .iter()
         .filter(|(path, ..)| !path.starts_with("/live"))
-        .map(|(path, ..)| concrete(path));
-    for path in routes.chain(questions) {
+        .map(|(path, ..)| concrete(path))
+        .chain(questions)
+    {
         let (status, body) = lab.curl(ALICE, &path, &[]);
         // An error may repeat the question.
         let shown = OF_BOB

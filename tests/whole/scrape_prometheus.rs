@@ -11,6 +11,8 @@ use crate::support::process::{free_port, http_get, http_get_with, wait_for};
 use crate::support::prometheus::Prometheus;
 use crate::support::takt::Takt;
 use crate::support::target::{Page, scrape_target};
+use rustix::process::{self, Pid};
+use std::thread;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -93,8 +95,10 @@ fn configuration(address: SocketAddr) -> String {
 type LabelSet = BTreeMap<String, String>;
 
 fn label_set(labels: &Value) -> LabelSet {
-    let labels = labels.as_object().unwrap().iter();
     labels
+        .as_object()
+        .unwrap()
+        .iter()
         .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
         .collect()
 }
@@ -123,20 +127,19 @@ fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
     let answer: Value =
         serde_json::from_str(&http_get(&format!("{url}/api/v1/targets")).unwrap().body).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let target = |target: &Value| {
-        let labels = without_ours(label_set(&target["labels"]));
-        (
-            text(&target["scrapeUrl"]),
-            labels,
-            text(&target["scrapeInterval"]),
-            text(&target["health"]),
-        )
-    };
     answer["data"]["activeTargets"]
         .as_array()
         .unwrap()
         .iter()
-        .map(target)
+        .map(|target| {
+            let labels = without_ours(label_set(&target["labels"]));
+            (
+                text(&target["scrapeUrl"]),
+                labels,
+                text(&target["scrapeInterval"]),
+                text(&target["health"]),
+            )
+        })
         .collect()
 }
 
@@ -181,7 +184,7 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
             Instant::now() < until,
             "missing {missing:#?}\nadded {added:#?}"
         );
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
     }
 }
 
@@ -224,10 +227,11 @@ fn a_reload_takes_a_token_or_a_signal() {
             .http_status_as_error(false)
             .build()
             .into();
-        let request = agent
+        let mut answer = agent
             .post(format!("{url}/-/reload"))
-            .header("authorization", authorization);
-        let mut answer = request.send_empty().unwrap();
+            .header("authorization", authorization)
+            .send_empty()
+            .unwrap();
         (
             answer.status().as_u16(),
             answer.body_mut().read_to_string().unwrap(),
@@ -256,8 +260,8 @@ fn a_reload_takes_a_token_or_a_signal() {
     assert_eq!(job(), ["second"]);
 
     configure("third");
-    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    let pid = Pid::from_raw(server.pid().cast_signed()).unwrap();
+    process::kill_process(pid, process::Signal::HUP).unwrap();
     wait_for("the third configuration", SOON, || {
         (job() == ["third"]).then_some(())
     });

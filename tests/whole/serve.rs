@@ -9,6 +9,9 @@ use std::time::Duration;
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::prometheus::raw_samples;
 use crate::support::takt::Takt;
+use std::fs;
+use std::net::TcpStream;
+use std::thread;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -34,8 +37,9 @@ fn exporter(takt: &Takt) -> (Daemon, String) {
     command.arg(library).env("NVML_STAND_IN_SCRIPT", script);
     let mut exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
     exporter.wait_until("showing GPUs", SOON, || {
-        let page = http_get(&format!("http://{address}/metrics")).ok()?;
-        page.body
+        http_get(&format!("http://{address}/metrics"))
+            .ok()?
+            .body
             .contains("takt_gpu_utilization_ratio")
             .then_some(())
     });
@@ -79,8 +83,10 @@ fn up_greets_without_lines_about_absent_hardware() {
         &server,
     ]);
     up.wait_until("greeting", SOON, || {
-        let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
-        log.contains("Press Ctrl-C to stop").then_some(())
+        fs::read_to_string(takt.directory().join("takt.log"))
+            .ok()?
+            .contains("Press Ctrl-C to stop")
+            .then_some(())
     });
     let page = http_get(&format!("http://{exporter}/metrics")).unwrap();
     let absent = page
@@ -185,16 +191,16 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
             "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n"
         ),
     );
-    std::fs::create_dir_all(takt.data_directory()).unwrap();
-    let lock = std::fs::File::create(takt.data_directory().join("takt.lock")).unwrap();
+    fs::create_dir_all(takt.data_directory()).unwrap();
+    let lock = fs::File::create(takt.data_directory().join("takt.lock")).unwrap();
     lock.lock().unwrap();
-    std::fs::write(
+    fs::write(
         takt.data_directory().join("takt.lock"),
         r#"{"pid":4711,"address":null,"token":null}"#,
     )
     .unwrap();
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
-    let log = || std::fs::read_to_string(takt.directory().join("takt.log")).ok();
+    let log = || fs::read_to_string(takt.directory().join("takt.log")).ok();
     server.wait_until("waiting", SOON, || {
         log()?
             .contains("a command uses the data directory")
@@ -224,11 +230,12 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
         let (mut server, address) = serve(&takt, &node, 3);
         let url = format!("http://{address}");
         let watermark = || {
-            let page = http_get(&format!("{url}/metrics")).ok()?.body;
-            let line = page
+            http_get(&format!("{url}/metrics"))
+                .ok()?
+                .body
                 .lines()
-                .find_map(|line| line.strip_prefix("takt_store_watermark_timestamp_seconds "))?;
-            line.parse::<f64>()
+                .find_map(|line| line.strip_prefix("takt_store_watermark_timestamp_seconds "))?
+                .parse::<f64>()
                 .ok()
                 .filter(|seconds| *seconds > 0.0)
                 .map(|seconds| (seconds * 1000.0) as i64)
@@ -241,7 +248,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
             let count: usize = shown.values().map(|samples| samples.len()).sum();
             (count >= 12).then_some(shown)
         });
-        std::thread::sleep(Duration::from_millis(kill * 170 % 1000));
+        thread::sleep(Duration::from_millis(kill * 170 % 1000));
         for (labels, samples) in shown {
             let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap();
             let named = samples.into_keys().map(|at| (labels["node"].clone(), at));
@@ -261,11 +268,13 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
             rows.iter().all(|row| row["n"] == 1),
             "a sample is there twice"
         );
-        let stored = rows.iter().map(|row| {
-            let node = row["node"].as_str().unwrap().to_owned();
-            (node, row["at"].as_i64().unwrap())
-        });
-        let stored: BTreeSet<_> = stored.collect();
+        let stored: BTreeSet<_> = rows
+            .iter()
+            .map(|row| {
+                let node = row["node"].as_str().unwrap().to_owned();
+                (node, row["at"].as_i64().unwrap())
+            })
+            .collect();
         let lost: Vec<_> = known.difference(&stored).collect();
         assert!(
             lost.is_empty(),
@@ -294,7 +303,7 @@ const TASKS: [&str; 11] = [
 
 #[test]
 fn each_task_that_ends_early_is_reported_and_started_again() {
-    std::thread::scope(|threads| {
+    thread::scope(|threads| {
         for task in TASKS {
             threads.spawn(move || killed_task_returns(task));
         }
@@ -330,7 +339,7 @@ fn killed_task_returns(task: &str) {
         "{log}"
     );
     if task == "sql" {
-        std::net::TcpStream::connect(&sql).expect("SQL is served again");
+        TcpStream::connect(&sql).expect("SQL is served again");
     }
     assert!(server.stop().success());
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::support::or_skip;
 use crate::support::slurm::{Job, Mode, Service, SlurmLab, Usage};
+use crate::support::{or_skip, process};
+use std::fs;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
@@ -71,7 +72,7 @@ fn jobs_run_and_are_accounted() {
         ])),
         "{tres:?}"
     );
-    let output = std::fs::read_to_string(
+    let output = fs::read_to_string(
         lab.directory()
             .join(format!("home/alice/slurm-{trained}.out")),
     )
@@ -109,9 +110,10 @@ fn without_slurmdbd_ended_jobs_are_in_the_jobcomp_file() {
     );
     lab.wait_until_idle(SOON);
     assert!(!lab.try_run(&["sacct"]).status.success());
-    let record = crate::support::process::wait_for("a record of the job", SOON, || {
-        let file = std::fs::read_to_string(lab.jobcomp()).unwrap();
-        file.lines()
+    let record = process::wait_for("a record of the job", SOON, || {
+        fs::read_to_string(lab.jobcomp())
+            .unwrap()
+            .lines()
             .find(|line| line.starts_with(&format!("JobId={job} ")))
             .map(str::to_owned)
     });
@@ -186,15 +188,16 @@ fn services_stop_and_return_and_nothing_is_left() {
     let job = lab.submit("bob", &["-t", "5"], "sleep 600");
     lab.wait_for_state(job, "RUNNING", SOON);
     lab.start_service(Service::Slurmdbd);
-    crate::support::process::wait_for("the job in sacct", SOON, || {
-        let sacct = lab.run(&["sacct", "-a", "-X", "-n", "-P", "-o", "JobIDRaw,State"]);
-        sacct.contains(&format!("{job}|RUNNING")).then_some(())
+    process::wait_for("the job in sacct", SOON, || {
+        lab.run(&["sacct", "-a", "-X", "-n", "-P", "-o", "JobIDRaw,State"])
+            .contains(&format!("{job}|RUNNING"))
+            .then_some(())
     });
     let directory = lab.directory().to_owned();
     drop(lab);
     assert!(!directory.exists());
     let directory = directory.display().to_string();
-    let left: Vec<_> = std::fs::read_dir("/proc")
+    let left: Vec<_> = fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter(|entry| {
@@ -204,10 +207,10 @@ fn services_stop_and_return_and_nothing_is_left() {
                 .is_some_and(|name| name.parse::<u32>().is_ok())
         })
         .filter(|entry| {
-            std::fs::read(entry.path().join("environ"))
+            fs::read(entry.path().join("environ"))
                 .is_ok_and(|e| String::from_utf8_lossy(&e).contains(&directory))
         })
-        .map(|entry| std::fs::read_to_string(entry.path().join("comm")))
+        .map(|entry| fs::read_to_string(entry.path().join("comm")))
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::process::{Daemon, free_port, http_get, http_get_with, tail};
+use crate::support::process::{self, Daemon, free_port, http_get, http_get_with, tail};
 use crate::support::slurm::{Mode, PREEMPTION, Service, SlurmLab};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
+use std::fs;
+use std::thread;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(120);
@@ -34,9 +36,9 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
         assert!(
             Instant::now() < until,
             "{statement}: expected\n{answer}\nthe last answer was\n{last}\nthe server says\n{}",
-            tail(&std::fs::read_to_string(takt.directory().join("takt.log")).unwrap_or_default())
+            tail(&fs::read_to_string(takt.directory().join("takt.log")).unwrap_or_default())
         );
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         last = takt.run(["sql", "--format", "csv", statement]).stdout;
     }
 }
@@ -53,7 +55,7 @@ fn wait_for_page(address: &str, words: &str) {
             return;
         }
         assert!(Instant::now() < until, "no '{words}' on the page:\n{page}");
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
     }
 }
 
@@ -151,7 +153,7 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     );
     // Slurm's times are whole seconds, so a resize in the second of the submission starts no second
     // run.
-    std::thread::sleep(Duration::from_millis(1100));
+    thread::sleep(Duration::from_millis(1100));
     lab.run(&[
         "scontrol",
         "update",
@@ -160,8 +162,7 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     ]);
     nothing_is_queued(lab);
 
-    let ways = ["requeued", "cancelled", "suspended"];
-    let jobs = ways.map(|way| {
+    let jobs = ["requeued", "cancelled", "suspended"].map(|way| {
         lab.submit(
             "alice",
             &[
@@ -250,28 +251,29 @@ fn nothing_is_queued(lab: &SlurmLab) {
             .is_empty()
             .then_some(())
     };
-    crate::support::process::wait_for("end of all jobs", SOON, queued);
+    process::wait_for("end of all jobs", SOON, queued);
 }
 
 /// `takt job` explains in words why a job waits.
 fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
     let listed = |job: u32, reason: &str| {
         let waits = || {
-            let pending = takt
-                .run(["jobs", "--state", "pending", "--format", "csv"])
-                .ok();
-            pending
+            takt.run(["jobs", "--state", "pending", "--format", "csv"])
+                .ok()
                 .lines()
                 .any(|line| line.starts_with(&format!("{job},")) && line.ends_with(reason))
                 .then_some(())
         };
-        crate::support::process::wait_for(&format!("{job} {reason}"), SOON, waits);
+        process::wait_for(&format!("{job} {reason}"), SOON, waits);
     };
     listed(held, "JobHeldUser");
     // The command wraps its lines.
     let shown = |job: u32| {
-        let shown = takt.run(["job", &job.to_string()]).ok();
-        shown.split_whitespace().collect::<Vec<_>>().join(" ")
+        takt.run(["job", &job.to_string()])
+            .ok()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let said = shown(held);
     assert!(
@@ -322,11 +324,11 @@ fn runs_from_slurmrestd_and_an_expired_token_loses_none() {
     the_same_runs(&lab, &takt, "");
     the_hard_cases(&lab, &takt);
 
-    std::fs::write(&token, "not.a.token").unwrap();
+    fs::write(&token, "not.a.token").unwrap();
     wait_for_page(&address, "slurmrestd rejected the request");
     lab.submit("carol", &["-J", "meanwhile", "-t", "5"], "sleep 1");
     nothing_is_queued(&lab);
-    std::fs::write(&token, lab.token("monitor", 3600)).unwrap();
+    fs::write(&token, lab.token("monitor", 3600)).unwrap();
     wait_for_answer(
         &takt,
         "SELECT state FROM jobs WHERE job_name = 'meanwhile'",
@@ -523,7 +525,7 @@ fn the_servers_own_series_show_the_state_of_slurm() {
                 Instant::now() < until,
                 "{query}: expected {value}, the last answer was {last}"
             );
-            std::thread::sleep(Duration::from_millis(300));
+            thread::sleep(Duration::from_millis(300));
             last = http_get_with(&url, &[("query", query)], &[])
                 .map(|page| page.body)
                 .unwrap_or_default();

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::takt::Takt;
 use crate::support::{Needed, Skip, need, or_skip};
+use std::fs;
+use tempfile::tempdir;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -55,8 +57,11 @@ impl Server {
         );
         let mut daemon = takt.start(["serve", "--config", "takt.toml"]);
         daemon.wait_until("scraping", SOON, || {
-            let answer = http_get(&format!("http://{page}/api/v1/query?query=node_load1")).ok()?;
-            answer.body.contains("node_load1").then_some(())
+            http_get(&format!("http://{page}/api/v1/query?query=node_load1"))
+                .ok()?
+                .body
+                .contains("node_load1")
+                .then_some(())
         });
         let server = Self {
             takt,
@@ -230,8 +235,7 @@ fn psql_shows_the_tables() {
         "EXPLAIN SELECT 1",
         "SHOW server_version",
         "BEGIN; SELECT 1; COMMIT",
-    ]);
-    let answers = answers.ok();
+    ]).ok();
     assert!(answers.starts_with("1|60|7200\nt\nn1|t\n"), "{answers}");
     assert!(answers.ends_with("16.0\nBEGIN\n1\nCOMMIT\n"), "{answers}");
 }
@@ -260,7 +264,7 @@ fn statements_cannot_leave_the_sandbox() {
     }
     let server = Server::start("timeout_seconds = 2\nmax_rows = 1000\nmemory_limit_mib = 512\n");
     let secret = server.takt.data_directory().join("secret.csv");
-    std::fs::write(&secret, "key\nhunter2\n").unwrap();
+    fs::write(&secret, "key\nhunter2\n").unwrap();
     let folder = server.takt.data_directory();
     let folder = folder.to_str().unwrap();
     for attempt in [
@@ -402,10 +406,10 @@ fn passwords_and_tls() {
     if or_skip(needed).is_none() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let (cert, key) = certificate(folder.path());
     let passwords = folder.path().join("passwords");
-    std::fs::write(&passwords, "# dashboards\ngrafana:correct horse\n").unwrap();
+    fs::write(&passwords, "# dashboards\ngrafana:correct horse\n").unwrap();
     let server = Server::start(&format!(
         "password_file = \"{}\"\ntls_cert_file = \"{}\"\ntls_key_file = \"{}\"\n",
         passwords.display(),
@@ -441,7 +445,7 @@ fn passwords_and_tls() {
     assert!(in_sight.contains("TLSv1.3"), "{in_sight}");
 
     // Replaced files take effect for the next client without a restart.
-    let renewed = tempfile::tempdir().unwrap();
+    let renewed = tempdir().unwrap();
     let (new_cert, new_key) = certificate(renewed.path());
     let verified = |cert: &Path| {
         let connection = format!(
@@ -451,11 +455,11 @@ fn passwords_and_tls() {
         ask(&connection, Some("correct horse"))
     };
     let old_cert = renewed.path().join("old.pem");
-    std::fs::copy(&cert, &old_cert).unwrap();
-    std::fs::copy(&new_cert, &cert).unwrap();
+    fs::copy(&cert, &old_cert).unwrap();
+    fs::copy(&new_cert, &cert).unwrap();
     // The new certificate does not fit the old key, so the previous pair stays in use.
     assert_eq!(verified(&old_cert).ok(), "grafana\n");
-    std::fs::copy(&new_key, &key).unwrap();
+    fs::copy(&new_key, &key).unwrap();
     assert_eq!(verified(&new_cert).ok(), "grafana\n");
     verified(&old_cert).fails("certificate verify failed");
     assert_eq!(
@@ -466,9 +470,9 @@ fn passwords_and_tls() {
         .ok(),
         "grafana\n"
     );
-    std::fs::write(&passwords, "grafana:battery staple\n").unwrap();
+    fs::write(&passwords, "grafana:battery staple\n").unwrap();
     ask("user=grafana", Some("correct horse")).fails("assword authentication failed");
-    std::fs::write(&passwords, "no password\n").unwrap();
+    fs::write(&passwords, "no password\n").unwrap();
     assert_eq!(
         ask("user=grafana", Some("battery staple")).ok(),
         "grafana\n"

@@ -8,6 +8,8 @@ use std::process::Command;
 use crate::dashboards::{VALUES, statements};
 use crate::sql_clients::{Server, python};
 use crate::support::{Needed, Skip, need, need_file, need_program, or_skip};
+use std::fs;
+use tempfile::tempdir;
 
 const JDBC: &str = "/usr/share/java/postgresql.jar";
 
@@ -67,7 +69,7 @@ fn as_sent() -> Vec<String> {
             .replace("$__timeFrom()", "'2026-09-30T22:00:00.123456789Z'")
             .replace("$__timeTo()", "'2026-10-31T23:00:00Z'")
     });
-    let of_source = std::fs::read_to_string(clients().join("grafana.sql")).unwrap();
+    let of_source = fs::read_to_string(clients().join("grafana.sql")).unwrap();
     let of_source = of_source
         .split("\n----\n")
         .filter_map(|block| block.split("\n=> ").next())
@@ -122,7 +124,7 @@ fn alike(name: &str, ours: &Value, theirs: &Value) -> bool {
 
 #[test]
 fn three_drivers_read_the_boards_alike() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let clients = [
         ("psycopg", or_skip(psycopg())),
         ("pgx", or_skip(pgx(folder.path()))),

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
+use rustix::process::{self, Pid};
+use std::fs;
+use std::path::Path;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -88,7 +91,7 @@ impl Server {
     /// Resident memory of the server, in bytes.
     fn resident(&self) -> u64 {
         let statm = format!("/proc/{}/statm", self.daemon.pid());
-        let statm = std::fs::read_to_string(statm).unwrap();
+        let statm = fs::read_to_string(statm).unwrap();
         statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
     }
 
@@ -231,7 +234,7 @@ fn the_server_stops_in_time_while_greedy_statements_run() {
         client.wait().unwrap();
     }
     for child in children {
-        let is_gone = || (!std::path::Path::new(&format!("/proc/{child}")).exists()).then_some(());
+        let is_gone = || (!Path::new(&format!("/proc/{child}")).exists()).then_some(());
         wait_for("the end of the statements", SOON, is_gone);
     }
     // The store was closed in order.
@@ -250,7 +253,7 @@ fn statements_that_are_hard_to_parse_are_refused() {
     for statement in statements {
         server.takt.file("statement.sql", &statement);
         let began = Instant::now();
-        let file = std::fs::read(server.takt.directory().join("statement.sql")).unwrap();
+        let file = fs::read(server.takt.directory().join("statement.sql")).unwrap();
         let run = server.takt.run_with_input(["sql", "-"], &file);
         let said = run.fails(1);
         assert!(said.contains("Parser Error"), "{said}");
@@ -265,15 +268,15 @@ fn a_query_process_that_ends_is_replaced() {
     let ask = || server.over_http("SELECT 6 * 7 AS n");
     assert_eq!(ask().unwrap(), "n\n42\n");
     let process = server.query_process();
-    let pid = rustix::process::Pid::from_raw(process.cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let pid = Pid::from_raw(process.cast_signed()).unwrap();
+    process::kill_process(pid, process::Signal::KILL).unwrap();
     assert_eq!(ask().unwrap(), "n\n42\n");
     // Like the server, it ends when nothing needs it any more.
     let next = server.query_process();
     assert_ne!(next, process);
     let mut server = server;
     server.daemon.kill();
-    let is_gone = || (!std::path::Path::new(&format!("/proc/{next}")).exists()).then_some(());
+    let is_gone = || (!Path::new(&format!("/proc/{next}")).exists()).then_some(());
     wait_for("the end of the query process", SOON, is_gone);
 }
 

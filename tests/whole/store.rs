@@ -10,6 +10,7 @@ use crate::support::mount::Mount;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{need_file, need_program, need_root, or_skip};
+use std::fs;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -46,8 +47,10 @@ fn start(takt: &Takt) -> Daemon {
 }
 
 fn metric(address: &str, name: &str) -> Option<f64> {
-    let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
-    page.lines()
+    http_get(&format!("http://{address}/metrics"))
+        .ok()?
+        .body
+        .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?
         .parse()
         .ok()
@@ -137,10 +140,10 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
         .join("blocks/raw")
         .join(name)
         .join("samples.parquet");
-    let mut content = std::fs::read(&file).unwrap();
+    let mut content = fs::read(&file).unwrap();
     let middle = content.len() / 2;
     content[middle] ^= 0x40;
-    std::fs::write(&file, content).unwrap();
+    fs::write(&file, content).unwrap();
     let run = takt.run(["store", "verify"]);
     assert_eq!(run.code, Some(1));
     assert!(
@@ -157,8 +160,12 @@ fn the_program_may_die_at_any_step_of_sealing() {
     let expected = samples(&takt);
     assert!(expected > 3000);
     for step in ["written", "verified", "durable", "renamed"] {
-        let mut command = takt.command(SEAL);
-        let status = command.env("TAKT_CRASH_AT", step).output().unwrap().status;
+        let status = takt
+            .command(SEAL)
+            .env("TAKT_CRASH_AT", step)
+            .output()
+            .unwrap()
+            .status;
         assert_eq!(status.code(), None, "{step}");
         assert_eq!(samples(&takt), expected, "after dying when {step}");
     }
@@ -180,17 +187,17 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
         (json(&takt, &STAT)["hot_samples"].as_u64()? > 3000).then_some(())
     });
     server.kill();
-    let logs = std::fs::read_dir(takt.data_directory().join("unsealed")).unwrap();
-    let mut logs: Vec<_> = logs
+    let mut logs: Vec<_> = fs::read_dir(takt.data_directory().join("unsealed"))
+        .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|found| found == "log"))
         .collect();
     logs.sort();
     let log = logs.pop().unwrap();
-    let mut content = std::fs::read(&log).unwrap();
+    let mut content = fs::read(&log).unwrap();
     let middle = content.len() / 2;
     content[middle..middle + 64].fill(0x5a);
-    std::fs::write(&log, content).unwrap();
+    fs::write(&log, content).unwrap();
 
     let is_counted = |server: &mut Daemon, name: &str, files: f64| {
         server.wait_until("storing samples again", SOON, || {
@@ -216,7 +223,7 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
         .data_directory()
         .join("blocks/raw")
         .join(block["name"].as_str().unwrap());
-    std::fs::OpenOptions::new()
+    fs::OpenOptions::new()
         .write(true)
         .open(path.join("samples.parquet"))
         .unwrap()
@@ -277,7 +284,7 @@ fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
 }
 
 fn server_says(takt: &Takt, words: &str) -> bool {
-    std::fs::read_to_string(takt.directory().join("takt.log")).is_ok_and(|log| log.contains(words))
+    fs::read_to_string(takt.directory().join("takt.log")).is_ok_and(|log| log.contains(words))
 }
 
 /// The file system turns read-only, as ext4 does after an error. The server logs it and keeps
@@ -340,13 +347,13 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
     server.stop();
     // The series of one more node go into DuckDB's log, which the checkpoint writes back.
     let config = takt.directory().join("takt.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
+    let text = fs::read_to_string(&config).unwrap();
     let target = text.lines().rfind(|line| line.starts_with("address"));
     let more = format!(
         "{text}[[scrape.targets]]\n{}\nnode = \"g03\"\n",
         target.unwrap()
     );
-    std::fs::write(&config, more).unwrap();
+    fs::write(&config, more).unwrap();
     // A write beyond the file size limit fails, as on a full disk. The shell ignores the signal
     // SIGXFSZ for the server.
     let mut command = Command::new("sh");
@@ -372,7 +379,7 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
     server.wait_until("opening the database anew", SOON, || {
         // This asks for a checkpoint.
         takt.run(SEAL);
-        std::fs::read_to_string(&log)
+        fs::read_to_string(&log)
             .is_ok_and(|log| log.contains("reopening it"))
             .then_some(())
     });
@@ -405,7 +412,7 @@ fn samples_are_stored_after_a_clock_change() {
     let set_clock = |hours: i64| {
         // Renamed into place, since the server reads the file at each look at the clock.
         takt.file("clock.new", format!("{hours:+}h"));
-        std::fs::rename(
+        fs::rename(
             takt.directory().join("clock.new"),
             takt.directory().join("clock"),
         )

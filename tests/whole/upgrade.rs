@@ -4,6 +4,7 @@ use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{Skip, need_peer, or_skip};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -46,7 +47,7 @@ fn with_old_data() -> Takt {
 
 /// Rows that 0.1.0 read from a table, and those that this Takt reads.
 fn rows(takt: &Takt, table: &str) -> (Vec<String>, Vec<String>) {
-    let expected = std::fs::read_to_string(fixture(&format!("{table}.csv"))).unwrap();
+    let expected = fs::read_to_string(fixture(&format!("{table}.csv"))).unwrap();
     // A later release may have more columns.
     let columns: Vec<String> = expected
         .lines()
@@ -132,9 +133,10 @@ fn the_data_of_0_1_0_are_complete_after_an_upgrade() {
     let verified = takt.run(["store", "verify"]).ok();
     assert!(verified.contains("no block is damaged"), "{verified}");
     // PromQL finds the last sample of a series of that time.
-    let samples = std::fs::read_to_string(fixture("samples.csv")).unwrap();
-    let mut last_first = samples.lines().rev();
-    let last = last_first
+    let samples = fs::read_to_string(fixture("samples.csv")).unwrap();
+    let last = samples
+        .lines()
+        .rev()
         .find(|row| row.starts_with("node_load1,"))
         .unwrap();
     let (rest, value) = last.rsplit_once(',').unwrap();
@@ -157,12 +159,12 @@ fn the_data_of_0_1_0_are_complete_after_an_upgrade() {
 
 /// Content of all files below a folder, except the lock.
 fn files(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         if entry.file_type().unwrap().is_dir() {
             files(&entry.path(), found);
         } else if entry.file_name() != "takt.lock" {
-            let content = std::fs::read(entry.path()).unwrap();
+            let content = fs::read(entry.path()).unwrap();
             found.insert(entry.path(), content);
         }
     }

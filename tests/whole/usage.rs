@@ -7,6 +7,8 @@ use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
 use crate::support::takt::Takt;
+use std::fs;
+use std::thread;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
@@ -36,7 +38,7 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
             Instant::now() < until,
             "{statement}: expected {answer}, the last answer was {last}"
         );
-        std::thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
         last = takt.run(["sql", "--format", "csv", statement]).stdout;
     }
 }
@@ -54,21 +56,25 @@ fn reported(takt: &Takt, period: &[&str]) -> BTreeMap<(String, String), Usage> {
     let report: serde_json::Value =
         serde_json::from_str(&takt.run(arguments.iter().chain(period)).ok()).unwrap();
     assert_eq!(report["cluster"], "lab");
-    let rows = report["rows"].as_array().unwrap().iter().map(|row| {
-        let seconds = |name: &str| row[name].as_u64().unwrap();
-        let key = (
-            row["account"].as_str().unwrap().to_owned(),
-            row["user"].as_str().unwrap().to_owned(),
-        );
-        (
-            key,
-            Usage {
-                cpu_seconds: seconds("cpu_seconds"),
-                gpu_seconds: seconds("gpu_seconds"),
-            },
-        )
-    });
-    rows.filter(|(_, usage)| *usage != Usage::default())
+    report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let seconds = |name: &str| row[name].as_u64().unwrap();
+            let key = (
+                row["account"].as_str().unwrap().to_owned(),
+                row["user"].as_str().unwrap().to_owned(),
+            );
+            (
+                key,
+                Usage {
+                    cpu_seconds: seconds("cpu_seconds"),
+                    gpu_seconds: seconds("gpu_seconds"),
+                },
+            )
+        })
+        .filter(|(_, usage)| *usage != Usage::default())
         .collect()
 }
 
@@ -228,13 +234,12 @@ fn reservations_equal_sreport() {
     let lines: Vec<serde_json::Value> =
         serde_json::from_str(&takt.run(["reconcile"].iter().chain(month)).ok()).unwrap();
     let line = |user: &str, resource: &str, part: &str| {
-        let is_it = |line: &&serde_json::Value| {
-            (&line["user"], &line["resource"], &line["part"])
-                == (&user.into(), &resource.into(), &part.into())
-        };
         lines
             .iter()
-            .find(is_it)
+            .find(|line| {
+                (&line["user"], &line["resource"], &line["part"])
+                    == (&user.into(), &resource.into(), &part.into())
+            })
             .unwrap_or_else(|| panic!("no {user} {resource} {part} in {lines:#?}"))
     };
     for part in [
@@ -367,8 +372,12 @@ fn accounts_with_those_below_them_equal_sreport() {
     let report: serde_json::Value = serde_json::from_str(&takt.run(arguments).ok()).unwrap();
     let mut ours = BTreeMap::new();
     for row in report["rows"].as_array().unwrap() {
-        let path = row["account_tree"].as_str().unwrap();
-        let account = path.rsplit('/').next().unwrap();
+        let account = row["account_tree"]
+            .as_str()
+            .unwrap()
+            .rsplit('/')
+            .next()
+            .unwrap();
         let seconds = |name: &str| row[name].as_u64().unwrap();
         let mebibyte_seconds =
             (row["mem_gib_hours"].as_f64().unwrap() * 1024.0 * 3600.0).round() as u64;
@@ -461,7 +470,7 @@ fn live_jobs_equal_sacct() {
         &["-J", "meanwhile", "-n2", "--gres=gpu:1", "-t", "5"],
         "sleep 1",
     );
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
     lab.start_service(Service::Slurmdbd);
     lab.run(&["scancel", &again.to_string()]);
     lab.wait_until_idle(SOON);
@@ -494,7 +503,7 @@ fn live_jobs_equal_sacct() {
             Instant::now() < until,
             "expected nine runs that have ended:\n{rows}"
         );
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
     };
     assert!(
         rows.contains("|REQUEUED|") && rows.contains("|FAILED|"),
@@ -511,10 +520,10 @@ fn live_jobs_equal_sacct() {
         let fields: Vec<&str> = row.split('|').collect();
         let elapsed: u64 = fields[4].parse().unwrap();
         let amount = |name: &str| {
-            let found = fields[6]
+            fields[6]
                 .split(',')
-                .find_map(|tres| tres.strip_prefix(name)?.strip_prefix('='));
-            found.map_or(0, |amount| amount.parse::<u64>().unwrap())
+                .find_map(|tres| tres.strip_prefix(name)?.strip_prefix('='))
+                .map_or(0, |amount| amount.parse::<u64>().unwrap())
         };
         let usage = expected
             .entry((fields[2].to_owned(), fields[1].to_owned()))
@@ -529,7 +538,7 @@ fn live_jobs_equal_sacct() {
         (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(())
     });
 
-    let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let config = fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
     let address = config.split('"').nth(3).unwrap();
     for (path, expected) in [("/people", "alice"), ("/health", "records are up to date")] {
         let page = http_get(&format!("http://{address}{path}")).unwrap().body;

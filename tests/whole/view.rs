@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use crate::support::process::{Daemon, free_port, http_get, http_get_with};
 use crate::support::takt::Takt;
+use std::array;
+use std::fs;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(60);
@@ -48,9 +50,9 @@ impl Island {
             "--cluster",
         ];
         takt.run(import.into_iter().chain([cluster])).ok();
-        let [at, exporter_at] = std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+        let [at, exporter_at] = array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
         let exporter = takt.start(["exporter", "--web.listen-address", &exporter_at]);
-        std::fs::create_dir_all(takt.directory().join("rules")).unwrap();
+        fs::create_dir_all(takt.directory().join("rules")).unwrap();
         takt.file(
             "rules/one.rules.yml",
             "groups: [{name: one, interval: 1s, rules: [{alert: Always, expr: 'vector(1)'}]}]\n",
@@ -119,8 +121,8 @@ fn ready(server: &mut Daemon, at: &str) {
 fn view(takt: &Takt, arguments: &[&str]) -> (Value, String) {
     let format = ["--format", "json", "--config", "takt.toml"];
     let run = takt.run([&["view"], arguments, &format].concat());
-    let answer = serde_json::from_str(&run.stdout);
-    let answer = answer.unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let answer =
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     (answer, run.stderr)
 }
 
@@ -128,19 +130,28 @@ fn view(takt: &Takt, arguments: &[&str]) -> (Value, String) {
 fn rows(answer: &Value, columns: &[&str]) -> Vec<String> {
     let names = answer["columns"].as_array().unwrap();
     let place = |column: &str| {
-        let found = names.iter().position(|name| name == column);
-        found.unwrap_or_else(|| panic!("no column {column} in {names:?}"))
+        names
+            .iter()
+            .position(|name| name == column)
+            .unwrap_or_else(|| panic!("no column {column} in {names:?}"))
     };
     let places: Vec<usize> = columns.iter().map(|column| place(column)).collect();
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
-    let row = |row: &Value| {
-        let cells = places.iter().map(|&place| text(&row[place]));
-        cells.collect::<Vec<_>>().join(" ")
-    };
-    answer["rows"].as_array().unwrap().iter().map(row).collect()
+    answer["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            places
+                .iter()
+                .map(|&place| text(&row[place]))
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect()
 }
 
 #[test]
@@ -239,13 +250,17 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
             "takt.toml",
         ];
         let own: Value = serde_json::from_str(&island.takt.run(own).ok()).unwrap();
-        let own = own["rows"].as_array().unwrap().iter();
-        let own: f64 = own
+        let own: f64 = own["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
             .map(|row| row["gpu_hours"].as_f64().unwrap_or(0.0))
             .sum();
         let (seen, _) = view(&takt, &["usage", "--month", "2026-10", "--only", name]);
-        let seen = rows(&seen, &["gpu_hours"]).into_iter();
-        let seen: f64 = seen.map(|hours| hours.parse::<f64>().unwrap_or(0.0)).sum();
+        let seen: f64 = rows(&seen, &["gpu_hours"])
+            .into_iter()
+            .map(|hours| hours.parse::<f64>().unwrap_or(0.0))
+            .sum();
         assert_eq!(own, seen, "{name}");
     }
 
@@ -309,12 +324,12 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
     // By default, a connection of the same machine needs no token.
     beta.server.kill();
     let config = beta.takt.directory().join("takt.toml");
-    let config = std::fs::read_to_string(config).unwrap();
+    let config = fs::read_to_string(config).unwrap();
     let config = config + "[auth]\nprivacy = \"private\"\n";
     beta.takt.file("takt.toml", config);
     beta.server = beta.takt.start(["serve", "--config", "takt.toml"]);
     ready(&mut beta.server, &beta.at);
-    let token = std::fs::read_to_string(&beta.token).unwrap();
+    let token = fs::read_to_string(&beta.token).unwrap();
     let takt = Takt::fresh();
     let at = format!("127.0.0.1:{}", free_port());
     takt.file(
@@ -348,7 +363,7 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
         assert!(!warned.contains("physics ("), "{warned}");
     };
     // A token that the server has not made.
-    std::fs::write(&beta.token, "unknown").unwrap();
+    fs::write(&beta.token, "unknown").unwrap();
     for subject in ["overview", "nodes", "jobs", "fairshare"] {
         refuses(&[subject]);
     }
@@ -368,7 +383,7 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
     // A token that may not see jobs.
     let low = ["token", "create", "low", "--role", "status", "--config"];
     let low = beta.takt.run(low.iter().chain(&["takt.toml"])).ok();
-    std::fs::write(&beta.token, low.split_whitespace().last().unwrap()).unwrap();
+    fs::write(&beta.token, low.split_whitespace().last().unwrap()).unwrap();
     refuses(&["jobs"]);
     let only = ["view", "jobs", "--only", "chemistry"];
     let run = takt.run(only.iter().chain(&["--config", "takt.toml"]));
@@ -376,7 +391,7 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
     assert!(run.stderr.contains("no server answered"), "{run:?}");
     // The mended file is read without a restart. The restarted server knows its node from its first
     // scrape on.
-    std::fs::write(&beta.token, token).unwrap();
+    fs::write(&beta.token, token).unwrap();
     server.wait_until("showing the nodes of both servers", SOON, || {
         let (nodes, _) = view(&takt, &["nodes"]);
         let both = ["physics alpha-n1", "chemistry beta-n1"];

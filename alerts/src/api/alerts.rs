@@ -25,9 +25,18 @@ pub(super) async fn receivers(
 ) -> Result<Answer, Refusal> {
     let wanted = receiver_matchers(&query)?;
     let receivers = api.handle.read(move |engine, _| {
-        let all = engine.router().config().receivers.iter();
-        all.filter(|receiver| wanted.accept(&receiver.labels))
-            .map(|receiver| json!({"name": receiver.name, "labels": by_name(&receiver.labels)}))
+        engine
+            .router()
+            .config()
+            .receivers
+            .iter()
+            .filter(|receiver| wanted.accept(&receiver.labels))
+            .map(|receiver| {
+                json!({
+                    "name": receiver.name,
+                    "labels": by_name(&receiver.labels),
+                })
+            })
             .collect::<Vec<_>>()
     });
     Answer::of(&receivers.await?)
@@ -35,12 +44,14 @@ pub(super) async fn receivers(
 
 /// Conditions on the labels of receivers.
 fn receiver_matchers(query: &[(String, String)]) -> Result<Matchers, Refusal> {
-    let all = values(query, "receiver_matchers").map(|text| {
-        parse_matcher(text).map_err(|error| {
-            Refusal::bad(format!("failed to parse receiver_matchers param: {error}"))
+    values(query, "receiver_matchers")
+        .map(|text| {
+            parse_matcher(text).map_err(|error| {
+                Refusal::bad(format!("failed to parse receiver_matchers param: {error}"))
+            })
         })
-    });
-    all.collect::<Result<_, _>>().map(Matchers)
+        .collect::<Result<_, _>>()
+        .map(Matchers)
 }
 
 pub(super) async fn list(
@@ -51,26 +62,27 @@ pub(super) async fn list(
     let alerts = api.handle.read(move |engine, now| {
         let suppressed = engine.router().suppressed(now);
         let config = engine.router().config();
-        let alerts = engine
+        engine
             .router()
             .alerts()
             .iter()
             .map(|(_, alert)| alert)
-            .filter(|alert| !alert.is_resolved(now));
-        let shown = alerts.filter_map(|alert| {
-            let routes: Vec<&Route> = config
-                .routes
-                .matching(&alert.labels)
-                .into_iter()
-                .map(|at| config.routes.get(at))
-                .collect();
-            let why = suppressed(alert);
-            let receivers: Vec<&str> = routes.iter().map(|route| route.receiver.as_str()).collect();
-            filter
-                .wants(alert, &why, &receivers, config)
-                .then(|| gettable(alert, &why, &receivers, config, now))
-        });
-        shown.collect::<Vec<Value>>()
+            .filter(|alert| !alert.is_resolved(now))
+            .filter_map(|alert| {
+                let routes: Vec<&Route> = config
+                    .routes
+                    .matching(&alert.labels)
+                    .into_iter()
+                    .map(|at| config.routes.get(at))
+                    .collect();
+                let why = suppressed(alert);
+                let receivers: Vec<&str> =
+                    routes.iter().map(|route| route.receiver.as_str()).collect();
+                filter
+                    .wants(alert, &why, &receivers, config)
+                    .then(|| gettable(alert, &why, &receivers, config, now))
+            })
+            .collect::<Vec<Value>>()
     });
     Answer::of(&alerts.await?)
 }
@@ -92,14 +104,18 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
     let mut groups: Vec<(Labels, String, Value)> = Vec::new();
     for (route, labels, alerts) in engine.router().groups() {
         let receivers = [route.receiver.as_str()];
-        let alerts = alerts.into_iter().filter(|alert| !alert.is_resolved(now));
-        let alerts: Vec<_> = alerts.collect();
+        let alerts: Vec<_> = alerts
+            .into_iter()
+            .filter(|alert| !alert.is_resolved(now))
+            .collect();
         let shown: Vec<Value> = alerts
             .iter()
             .filter_map(|alert| {
                 let why = suppressed(alert);
-                let routes = config.routes.matching(&alert.labels).into_iter();
-                let all_receivers: Vec<_> = routes
+                let all_receivers: Vec<_> = config
+                    .routes
+                    .matching(&alert.labels)
+                    .into_iter()
                     .map(|at| config.routes.get(at).receiver.as_str())
                     .collect();
                 filter
@@ -192,11 +208,14 @@ pub(super) async fn post(
             Err(error) => errors.push(error),
         }
     }
-    let refused = api.handle.change(move |engine, now| {
-        let (batch, refused) = engine.post(good, now);
-        (refused, batch)
-    });
-    errors.extend(refused.await?.iter().map(ToString::to_string));
+    let refused = api
+        .handle
+        .change(move |engine, now| {
+            let (batch, refused) = engine.post(good, now);
+            (refused, batch)
+        })
+        .await?;
+    errors.extend(refused.iter().map(ToString::to_string));
     if errors.is_empty() {
         Ok(StatusCode::OK)
     } else {
@@ -278,7 +297,10 @@ fn gettable(
     let mut shown = json!({
         "labels": by_name(&alert.labels),
         "annotations": alert.annotations,
-        "receivers": receivers.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
+        "receivers": receivers
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect::<Vec<_>>(),
         "fingerprint": alert.fingerprint().to_string(),
         "startsAt": times::write(alert.starts_at),
         "updatedAt": times::write(alert.updated_at),

@@ -12,8 +12,8 @@ use takt_model::Timestamp;
 pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
     let sent = headers
         .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    let sent = sent.unwrap_or("application/x-www-form-urlencoded");
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("application/x-www-form-urlencoded");
     let media = sent.split(';').next().unwrap_or_default().trim();
     if bytes.is_empty() {
         return Err(Refusal::required(name));
@@ -27,10 +27,9 @@ pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Valu
             message,
         ));
     }
-    let value = serde_json::Deserializer::from_slice(bytes)
+    serde_json::Deserializer::from_slice(bytes)
         .into_iter()
-        .next();
-    value
+        .next()
         .unwrap_or(Ok(Value::Null))
         .map_err(|error| unread(name, error.to_string()))
 }
@@ -126,8 +125,9 @@ impl<'b> Object<'b> {
 
     /// A time; the outer `None` is a missing field, the inner one is Go's zero time.
     pub(super) fn instant(&self, field: &str) -> Result<Option<Option<Timestamp>>, Refusal> {
-        let read = |text| times::read(Some(text)).map_err(|error| unread(self.name, error));
-        self.text(field)?.map(read).transpose()
+        self.text(field)?
+            .map(|text| times::read(Some(text)).map_err(|error| unread(self.name, error)))
+            .transpose()
     }
 
     /// A required field.

@@ -18,11 +18,13 @@ pub(super) async fn close(
     bytes: Bytes,
 ) -> Result<Answer, Refusal> {
     let (matchers, closing) = asked(&body::read("close", &headers, &bytes)?)?;
-    let closed = api.handle.change(move |engine, now| {
-        let (closed, batch) = engine.close(&matchers, &closing, now);
-        (closed, batch)
-    });
-    let closed = closed.await?;
+    let closed = api
+        .handle
+        .change(move |engine, now| {
+            let (closed, batch) = engine.close(&matchers, &closing, now);
+            (closed, batch)
+        })
+        .await?;
     if closed.is_empty() {
         return Err(Refusal::new(
             StatusCode::NOT_FOUND,
@@ -70,7 +72,11 @@ mod tests {
 
     #[test]
     fn who_and_why_are_required_and_so_is_a_filter() {
-        let good = json!({"filter": ["alertname=GpuFellOffBus"], "createdBy": "ada", "comment": "reseated"});
+        let good = json!({
+            "filter": ["alertname=GpuFellOffBus"],
+            "createdBy": "ada",
+            "comment": "reseated",
+        });
         let (matchers, closing) = asked(&good).unwrap();
         assert_eq!(matchers.to_string(), r#"{alertname="GpuFellOffBus"}"#);
         assert_eq!(&*closing.by, "ada");

@@ -13,11 +13,11 @@ mod times;
 pub use silences::new_id as new_silence_id;
 
 use crate::run::{ChangeError, EngineError, Handle};
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ impl Answer {
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        ([(header::CACHE_CONTROL, "no-store")], axum::Json(self.0)).into_response()
+        ([(header::CACHE_CONTROL, "no-store")], Json(self.0)).into_response()
     }
 }
 
@@ -88,14 +88,18 @@ impl Refusal {
     fn prometheus(error: String) -> Self {
         Self(
             StatusCode::BAD_REQUEST,
-            json!({"status": "error", "errorType": "bad_data", "error": error}),
+            json!({
+                "status": "error",
+                "errorType": "bad_data",
+                "error": error,
+            }),
         )
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, axum::Json(self.1)).into_response()
+        (self.0, Json(self.1)).into_response()
     }
 }
 
@@ -121,7 +125,10 @@ async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<
         "versionInfo": {
             "version": ALERTMANAGER_VERSION,
             "revision": concat!("takt-", env!("CARGO_PKG_VERSION")),
-            "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
+            "branch": "",
+            "buildUser": "",
+            "buildDate": "",
+            "goVersion": "",
         },
         "config": {"original": config},
         "uptime": api.started.to_string(),
@@ -138,8 +145,10 @@ fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item =
 
 /// A parameter that is true unless given. Only go-openapi's words for true are true then.
 fn is_on(query: &[(String, String)], name: &str) -> bool {
-    let given = values(query, name).last().filter(|value| !value.is_empty());
-    given.is_none_or(|value| ON.contains(&value.to_ascii_lowercase().as_str()))
+    values(query, name)
+        .last()
+        .filter(|value| !value.is_empty())
+        .is_none_or(|value| ON.contains(&value.to_ascii_lowercase().as_str()))
 }
 
 /// go-openapi's words for true; see [`is_on`].

@@ -22,8 +22,8 @@ pub(super) async fn rules(
     let page = RulesPage::read(&query)?;
     let data = api
         .handle
-        .read(move |engine, _| page.of(engine.groups(), &wanted));
-    let data = data.await??;
+        .read(move |engine, _| page.of(engine.groups(), &wanted))
+        .await??;
     Ok(Answer(json!({"status": "success", "data": data})))
 }
 
@@ -83,7 +83,10 @@ impl RulesPage {
                 continue;
             }
             if self.limit == Some(groups.len()) {
-                return Ok(json!({"groups": groups, "groupNextToken": page_token(run)}));
+                return Ok(json!({
+                    "groups": groups,
+                    "groupNextToken": page_token(run),
+                }));
             }
             groups.push(group);
         }
@@ -189,11 +192,10 @@ fn all_alerts(engine: &Engine) -> Vec<Value> {
 }
 
 fn active(view: RuleView<'_>) -> impl Iterator<Item = Value> + '_ {
-    let active = view
-        .instances
+    view.instances
         .iter()
-        .filter(|(_, instance)| instance.state != AlertState::Inactive);
-    active.map(|(_, instance)| alert(instance))
+        .filter(|(_, instance)| instance.state != AlertState::Inactive)
+        .map(|(_, instance)| alert(instance))
 }
 
 fn alert(instance: &Instance) -> Value {
@@ -247,10 +249,17 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
                 "keepFiringFor": rule.keep_firing_for.as_secs_f64(),
                 "labels": sources(&rule.labels),
                 "annotations": sources(&rule.annotations),
-                "alerts": if without_alerts { Vec::new() } else { active(view).collect() },
+                "alerts": if without_alerts {
+                    Vec::new()
+                } else {
+                    active(view).collect()
+                },
             })
         }
-        Rule::Recording(rule) => json!({"type": "recording", "labels": by_name(&rule.labels)}),
+        Rule::Recording(rule) => json!({
+            "type": "recording",
+            "labels": by_name(&rule.labels),
+        }),
     };
     answer["name"] = view.rule.name().into();
     answer["query"] = view.rule.expr().into();

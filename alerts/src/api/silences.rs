@@ -20,19 +20,23 @@ pub(super) async fn list(
     for text in values(&query, "filter") {
         wanted.push(parse_matcher(text).map_err(Refusal::bad)?);
     }
-    let states = [
+    let hidden = [
         ("active", SilenceState::Active),
         ("expired", SilenceState::Expired),
         ("pending", SilenceState::Pending),
-    ];
-    let hidden = states.map(|(name, state)| (!is_on(&query, name)).then_some(state));
+    ]
+    .map(|(name, state)| (!is_on(&query, name)).then_some(state));
     let silences = api.handle.read(move |engine, now| {
-        let all = engine.router().silences.list(now).into_iter();
-        all.filter(|silence| {
-            is_about(silence, &wanted) && !hidden.contains(&Some(silence.state(now)))
-        })
-        .map(|silence| shown(silence, now))
-        .collect::<Vec<_>>()
+        engine
+            .router()
+            .silences
+            .list(now)
+            .into_iter()
+            .filter(|silence| {
+                is_about(silence, &wanted) && !hidden.contains(&Some(silence.state(now)))
+            })
+            .map(|silence| shown(silence, now))
+            .collect::<Vec<_>>()
     });
     Answer::of(&silences.await?)
 }
@@ -49,14 +53,17 @@ fn is_about(silence: &Silence, wanted: &[Matcher]) -> bool {
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Answer, Refusal> {
     let id = uuid(id)?;
     let missing = Refusal::new(StatusCode::NOT_FOUND, format!("silence {id} not found"));
-    let found = api.handle.read(move |engine, now| {
-        engine
-            .router()
-            .silences
-            .get(&id)
-            .map(|silence| shown(silence, now))
-    });
-    found.await?.map(Answer).ok_or(missing)
+    api.handle
+        .read(move |engine, now| {
+            engine
+                .router()
+                .silences
+                .get(&id)
+                .map(|silence| shown(silence, now))
+        })
+        .await?
+        .map(Answer)
+        .ok_or(missing)
 }
 
 /// The silence's id in a path.
@@ -85,13 +92,14 @@ pub(super) async fn expire(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let id = uuid(id)?;
-    let expired = api
-        .handle
+    api.handle
         .change(move |engine, now| match engine.expire_silence(&id, now) {
             Ok(batch) => (Ok(()), batch),
             Err(error) => (Err(error), crate::Batch::default()),
-        });
-    expired.await?.map(|()| StatusCode::OK).map_err(refused)
+        })
+        .await?
+        .map(|()| StatusCode::OK)
+        .map_err(refused)
 }
 
 /// Reads a silence. Fields are checked in the contract's order, so the error names the same missing
@@ -167,13 +175,14 @@ pub(super) async fn set(
     bytes: Bytes,
 ) -> Result<Answer, Refusal> {
     let wanted = asked(&body::read("silence", &headers, &bytes)?)?;
-    let set = api.handle.change(
-        move |engine, now| match engine.silence(wanted, &new_id(), now) {
-            Ok((id, batch)) => (Ok(id), batch),
-            Err(error) => (Err(error), crate::Batch::default()),
-        },
-    );
-    set.await?
+    api.handle
+        .change(
+            move |engine, now| match engine.silence(wanted, &new_id(), now) {
+                Ok((id, batch)) => (Ok(id), batch),
+                Err(error) => (Err(error), crate::Batch::default()),
+            },
+        )
+        .await?
         .map(|id| Answer(json!({"silenceID": id})))
         .map_err(refused)
 }
@@ -186,15 +195,24 @@ fn refused(error: SilenceError) -> Refusal {
 }
 
 fn shown(silence: &Silence, now: Timestamp) -> Value {
-    let matchers = silence.matchers.iter().flat_map(|set| &set.0).map(|matcher| {
-        let (is_regex, is_equal) = match matcher.op() {
-            MatchOp::Equal => (false, true),
-            MatchOp::NotEqual => (false, false),
-            MatchOp::Regex => (true, true),
-            MatchOp::NotRegex => (true, false),
-        };
-        json!({"name": matcher.name(), "value": matcher.value(), "isRegex": is_regex, "isEqual": is_equal})
-    });
+    let matchers = silence
+        .matchers
+        .iter()
+        .flat_map(|set| &set.0)
+        .map(|matcher| {
+            let (is_regex, is_equal) = match matcher.op() {
+                MatchOp::Equal => (false, true),
+                MatchOp::NotEqual => (false, false),
+                MatchOp::Regex => (true, true),
+                MatchOp::NotRegex => (true, false),
+            };
+            json!({
+                "name": matcher.name(),
+                "value": matcher.value(),
+                "isRegex": is_regex,
+                "isEqual": is_equal,
+            })
+        });
     let mut shown = json!({
         "id": silence.id,
         "status": {"state": silence.state(now)},
@@ -234,7 +252,11 @@ mod tests {
     fn invalid_silences_are_refused_with_alertmanagers_codes() {
         let good = json!({
             "matchers": [{"name": "a", "value": "b", "isRegex": false}],
-            "startsAt": "2026-01-01T00:00:00Z", "endsAt": "2026-01-02T00:00:00Z", "createdBy": "me", "comment": "c", "id": null,
+            "startsAt": "2026-01-01T00:00:00Z",
+            "endsAt": "2026-01-02T00:00:00Z",
+            "createdBy": "me",
+            "comment": "c",
+            "id": null,
         });
         assert!(asked(&good).is_ok());
         for (field, value, status, says) in [

@@ -1,5 +1,7 @@
 //! Times in the format of the API.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use takt_model::Timestamp;
 
 /// Go's zero time: "not given".
@@ -7,8 +9,9 @@ const NEVER: &str = "0001-01-01T00:00:00";
 
 /// RFC 3339 in UTC, always with milliseconds.
 pub fn write(at: Timestamp) -> String {
-    let text = jiff::Timestamp::try_from(at).map(|at| format!("{at:.3}"));
-    text.unwrap_or_else(|_| "9999-12-31T23:59:59.000Z".to_owned())
+    jiff::Timestamp::try_from(at)
+        .map(|at| format!("{at:.3}"))
+        .unwrap_or_else(|_| "9999-12-31T23:59:59.000Z".to_owned())
 }
 
 /// Reads RFC 3339 with any offset; `None` for an empty text and for Go's zero time.
@@ -31,12 +34,10 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
 /// A time without an offset is UTC, and a date is its first instant.
 fn utc(text: &str) -> Option<jiff::Timestamp> {
     let has_offset = text.ends_with('Z') || text.contains('+');
-    let civil = text
-        .parse::<jiff::civil::DateTime>()
+    text.parse::<DateTime>()
         .ok()
-        .filter(|_| !has_offset)?;
-    civil
-        .to_zoned(jiff::tz::TimeZone::UTC)
+        .filter(|_| !has_offset)?
+        .to_zoned(TimeZone::UTC)
         .ok()
         .map(|zoned| zoned.timestamp())
 }

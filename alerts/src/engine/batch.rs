@@ -112,7 +112,10 @@ fn print(labels: &Labels) -> Fingerprint {
 }
 
 /// Removes from `stored` the items that are deleted later.
-fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K) {
+fn cancel<T, K>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K)
+where
+    K: Ord,
+{
     if !forgotten.is_empty() && !stored.is_empty() {
         let gone: BTreeSet<&K> = forgotten.iter().collect();
         stored.retain(|item| !gone.contains(&identity(item)));
@@ -120,7 +123,10 @@ fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T)
 }
 
 /// Removes from `forgotten` the items that are stored again later.
-fn revive<T, K: Ord>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T) -> K) {
+fn revive<T, K>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T) -> K)
+where
+    K: Ord,
+{
     if !forgotten.is_empty() && !stored.is_empty() {
         let back: BTreeSet<K> = stored.iter().map(identity).collect();
         forgotten.retain(|key| !back.contains(key));

@@ -21,7 +21,8 @@ impl Engine {
             let Some(alert) = self.router.alerts().get(fingerprint) else {
                 continue;
             };
-            let (labels, words) = (alert.labels.clone(), alert.annotations.clone());
+            let labels = alert.labels.clone();
+            let words = alert.annotations.clone();
             self.gpus.found(fingerprint, query.gpu_index(&labels, now));
             let words: Vec<_> = words.into_iter().collect();
             let words = self.gpus.name(fingerprint, &labels, &words);
@@ -37,11 +38,12 @@ impl Engine {
             .iter_mut()
             .filter(|message| message.status == Status::Firing)
         {
-            let firing = message
+            for alert in message
                 .alerts
                 .iter_mut()
-                .filter(|alert| alert.status == Status::Firing);
-            for alert in firing.take(CONTEXT_MAX) {
+                .filter(|alert| alert.status == Status::Firing)
+                .take(CONTEXT_MAX)
+            {
                 if known.len() == CONTEXT_MAX && !known.contains_key(&alert.fingerprint) {
                     continue;
                 }
@@ -65,8 +67,9 @@ impl Engine {
 
     /// The expression of the rule that raised an alert.
     fn expr_of(&self, fingerprint: Fingerprint) -> Option<&str> {
-        let mut views = self.groups.iter().flat_map(GroupRun::views);
-        views
+        self.groups
+            .iter()
+            .flat_map(GroupRun::views)
             .find(|view| view.instances.get(fingerprint).is_some())
             .map(|view| view.rule.expr())
     }

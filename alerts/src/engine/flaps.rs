@@ -5,6 +5,7 @@ use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use crate::flapping::{FlapVerdict, Flapping};
 use std::collections::BTreeSet;
+use std::mem;
 use takt_model::Timestamp;
 
 /// The label of the alert that reports another alert as flapping.
@@ -75,7 +76,7 @@ impl Engine {
     /// Ends the flapping of alerts that no longer change, and forgets old changes.
     pub(super) fn settle(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
-        let mut restless = std::mem::take(&mut self.flapping);
+        let mut restless = mem::take(&mut self.flapping);
         restless.retain(|fingerprint, flapping| {
             let was_flapping = flapping.is_flapping();
             if let Some(fires) = flapping.settled(now) {

@@ -32,10 +32,11 @@ impl GpuNames {
         }
         match self.indexes.get(&fingerprint) {
             Some(Some(index)) => {
-                let named = |(name, text): &(String, String)| {
-                    (name.clone(), with_index(text, labels, index))
-                };
-                Cow::Owned(words.iter().map(named).collect())
+                let named = words
+                    .iter()
+                    .map(|(name, text)| (name.clone(), with_index(text, labels, index)))
+                    .collect();
+                Cow::Owned(named)
             }
             Some(None) => Cow::Borrowed(words),
             None => {

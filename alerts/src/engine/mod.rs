@@ -28,6 +28,7 @@ use crate::rules::RuleFile;
 use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
 use gpu_names::GpuNames;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
 
@@ -125,17 +126,20 @@ impl Engine {
         self.flapping = stored.flapping.into_iter().collect();
         self.outbox = Outbox::load(stored.outbox, stored.next_row);
         self.read = stored.read;
-        let alerts = stored.alerts.into_iter().map(|alert| {
-            let back = self.is_wanted(&alert, &wanted);
-            after_gap(
-                alert,
-                back,
-                down_at,
-                now,
-                self.router.config().resolve_timeout,
-            )
-        });
-        let alerts: Vec<_> = alerts.collect();
+        let alerts: Vec<_> = stored
+            .alerts
+            .into_iter()
+            .map(|alert| {
+                let back = self.is_wanted(&alert, &wanted);
+                after_gap(
+                    alert,
+                    back,
+                    down_at,
+                    now,
+                    self.router.config().resolve_timeout,
+                )
+            })
+            .collect();
         for alert in &alerts {
             let print = alert.fingerprint();
             if wanted.contains(&print) {
@@ -172,14 +176,14 @@ impl Engine {
         let mut batch = Batch::default();
         let changes = self.router.reconfigure(config, now);
         batch = batch.then(self.routed(changes, now));
-        for mut old in std::mem::take(&mut self.groups) {
+        for mut old in mem::take(&mut self.groups) {
             fresh.iter_mut().for_each(|group| group.take_over(&mut old));
             let evaluation = old.retire(now);
             batch = batch.then(self.applied(evaluation, now));
         }
         self.groups = fresh;
         let mut run = EventRun::new(events, xids);
-        let old = std::mem::take(&mut self.events);
+        let old = mem::take(&mut self.events);
         for (key, fingerprint, instance) in old.iter() {
             if !run.restore(key, instance.clone()) {
                 batch
@@ -204,7 +208,7 @@ impl Engine {
     ) -> (Batch, Report) {
         let mut batch = Batch::default();
         let mut report = Report::default();
-        let mut groups = std::mem::take(&mut self.groups);
+        let mut groups = mem::take(&mut self.groups);
         for group in &mut groups {
             let Some(due) = group.schedule.due(now) else {
                 continue;
@@ -378,8 +382,9 @@ impl Engine {
 
     /// When the next work is due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let rules = self.groups.iter().map(|group| group.schedule.next(now));
-        rules
+        self.groups
+            .iter()
+            .map(|group| group.schedule.next(now))
             .chain(self.router.next_due())
             .chain(self.outbox.next_due())
             .min()

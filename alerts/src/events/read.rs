@@ -35,8 +35,11 @@ impl EventFile {
     pub fn read(name: &str, text: &str, xids: &XidTable) -> Result<Self, Mistake> {
         let groups = || -> Result<Vec<EventGroup>, Mistake> {
             let root = Node::read(text)?;
-            let groups = root.fields(&["groups"])?.or_default("groups", Node::list)?;
-            groups.iter().map(|node| group(node, xids)).collect()
+            root.fields(&["groups"])?
+                .or_default("groups", Node::list)?
+                .iter()
+                .map(|node| group(node, xids))
+                .collect()
         };
         let groups = groups().map_err(|mistake| mistake.in_file(name))?;
         Ok(Self {
@@ -83,8 +86,7 @@ fn group(node: &Node, xids: &XidTable) -> Result<EventGroup, Mistake> {
     let rules = fields
         .or_default("rules", Node::list)?
         .iter()
-        .map(|node| rule(node, xids));
-    let rules = rules
+        .map(|node| rule(node, xids))
         .collect::<Result<_, _>>()
         .map_err(|mistake| mistake.within(format!("group `{name}`")))?;
     Ok(EventGroup { name, rules })

@@ -9,6 +9,7 @@ use crate::state::{Closing, EvalError, Reason, RuleKey, State, Transition, elaps
 use crate::template::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 use std::time::Duration;
 use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp, pci};
 
@@ -102,16 +103,17 @@ impl EventRun {
     pub fn new(files: &[EventFile], xids: XidTable) -> Self {
         let rules = files
             .iter()
-            .flat_map(|file| file.groups.iter().map(move |group| (file, group)));
-        let rules = rules.flat_map(|(file, group)| {
-            group.rules.iter().map(move |rule| RuleRun {
-                key: RuleKey(format!("{}:{}/{}", file.name, group.name, rule.name).into()),
-                rule: rule.clone(),
-                instances: BTreeMap::new(),
+            .flat_map(|file| file.groups.iter().map(move |group| (file, group)))
+            .flat_map(|(file, group)| {
+                group.rules.iter().map(move |rule| RuleRun {
+                    key: RuleKey(format!("{}:{}/{}", file.name, group.name, rule.name).into()),
+                    rule: rule.clone(),
+                    instances: BTreeMap::new(),
+                })
             })
-        });
+            .collect();
         Self {
-            rules: rules.collect(),
+            rules,
             xids: Some(xids),
         }
     }
@@ -158,7 +160,7 @@ impl EventRun {
         let whole = [self.described(with_jobs(event, jobs))];
         let by_job = jobs
             .iter()
-            .map(|job| self.described(with_jobs(event, std::slice::from_ref(job))))
+            .map(|job| self.described(with_jobs(event, slice::from_ref(job))))
             .collect::<Vec<_>>();
         let class = &whole[0].class;
         for run in &mut self.rules {
@@ -426,8 +428,9 @@ impl RuleRun {
         let surplus = instance.lines.len().saturating_sub(LINES_MAX);
         instance.lines.drain(..surplus);
         let count = instance.count(&rule.repeat, event.at);
-        let words = rule.annotations.iter();
-        instance.annotations = words
+        instance.annotations = rule
+            .annotations
+            .iter()
             .map(|(name, template)| {
                 (
                     name.clone(),

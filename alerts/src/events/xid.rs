@@ -3,6 +3,7 @@
 
 use crate::yaml::Mistake;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 /// One XID.
@@ -60,7 +61,7 @@ impl XidTable {
 }
 
 /// `n` or `n-m`.
-pub(super) fn numbers(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
+pub(super) fn numbers(text: &str) -> Option<RangeInclusive<u32>> {
     let (first, last) = text
         .trim()
         .split_once('-')

@@ -3,7 +3,8 @@
 use super::{LetterRecord, LetterStore};
 use crate::ports::StoreError;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fmt;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -27,8 +28,8 @@ impl FileLetterStore {
 
     fn read(&self) -> Result<BTreeMap<String, LetterRecord>, StoreError> {
         let failed =
-            |error: &dyn std::fmt::Display| StoreError(format!("{}: {error}", self.path.display()));
-        let text = match std::fs::read(&self.path) {
+            |error: &dyn fmt::Display| StoreError(format!("{}: {error}", self.path.display()));
+        let text = match fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
             Err(error) => return Err(failed(&error)),
@@ -42,7 +43,7 @@ impl FileLetterStore {
         let mut file = File::create(&new)?;
         file.write_all(text)?;
         file.sync_all()?;
-        std::fs::rename(&new, &self.path)?;
+        fs::rename(&new, &self.path)?;
         let folder = self.path.parent().unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
@@ -61,8 +62,11 @@ impl LetterStore for FileLetterStore {
         });
         records.insert(key.to_owned(), record.clone());
         while records.len() > RECORDS_MAX {
-            let oldest = records.iter().min_by_key(|(_, record)| record.updated_at);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+            let Some(oldest) = records
+                .iter()
+                .min_by_key(|(_, record)| record.updated_at)
+                .map(|(key, _)| key.clone())
+            else {
                 break;
             };
             records.remove(&oldest);
@@ -78,10 +82,11 @@ mod tests {
     use super::*;
     use crate::outbox::RowState;
     use takt_model::Timestamp;
+    use tempfile::tempdir;
 
     #[test]
     fn records_survive_a_restart_and_a_damaged_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let store = FileLetterStore::in_folder(folder.path());
         assert_eq!(store.load("a").unwrap(), None);
         let record = LetterRecord {
@@ -94,7 +99,7 @@ mod tests {
         store.save("a", &record).unwrap();
         let again = FileLetterStore::in_folder(folder.path());
         assert_eq!(again.load("a").unwrap().as_ref(), Some(&record));
-        std::fs::write(folder.path().join("letters.json"), "{\"a\":").unwrap();
+        fs::write(folder.path().join("letters.json"), "{\"a\":").unwrap();
         assert!(again.load("a").is_err());
         again.save("b", &record).unwrap();
         assert_eq!(again.load("b").unwrap(), Some(record));

@@ -100,7 +100,10 @@ pub struct LetterSender<S> {
     store: S,
 }
 
-impl<S: LetterStore> LetterSender<S> {
+impl<S> LetterSender<S>
+where
+    S: LetterStore,
+{
     /// A sender; without a mailer mails wait.
     pub fn new(mailer: Option<Mailer>, http: HttpSender, store: S) -> Self {
         Self {
@@ -120,17 +123,20 @@ impl<S: LetterStore> LetterSender<S> {
     /// If the store fails, the letter is sent nevertheless: one that comes twice is better than
     /// none.
     pub async fn send(&self, letter: &Letter, now: Timestamp) -> LetterResult {
-        let known = self.store.load(&letter.key).unwrap_or_else(|error| {
-            tracing::error!(key = letter.key, %error, "cannot read the state of a letter");
-            None
-        });
-        let mut record = known.unwrap_or(LetterRecord {
-            state: RowState::Queued,
-            attempts: 0,
-            next_at: now,
-            updated_at: now,
-            error: None,
-        });
+        let mut record = self
+            .store
+            .load(&letter.key)
+            .unwrap_or_else(|error| {
+                tracing::error!(key = letter.key, %error, "cannot read the state of a letter");
+                None
+            })
+            .unwrap_or(LetterRecord {
+                state: RowState::Queued,
+                attempts: 0,
+                next_at: now,
+                updated_at: now,
+                error: None,
+            });
         if record.state.is_final() {
             return LetterResult::Ended(record.state);
         }

@@ -65,20 +65,17 @@ impl Channels {
     /// preferably of the same receiver.
     pub fn fallback(&self, failed: &str) -> Option<String> {
         let failed_parts = ChannelParts::of(failed);
-        let rank = |name: &&str| {
-            let parts = ChannelParts::of(name);
-            (
-                parts.kind == failed_parts.kind,
-                parts.receiver != failed_parts.receiver,
-            )
-        };
-        let others = self
-            .0
+        self.0
             .iter()
-            .filter(|(name, channel)| *name != failed && channel.is_fallback());
-        others
+            .filter(|(name, channel)| *name != failed && channel.is_fallback())
             .map(|(name, _)| name.as_str())
-            .min_by_key(rank)
+            .min_by_key(|name| {
+                let parts = ChannelParts::of(name);
+                (
+                    parts.kind == failed_parts.kind,
+                    parts.receiver != failed_parts.receiver,
+                )
+            })
             .map(str::to_owned)
     }
 }
@@ -147,8 +144,7 @@ impl<'a> ChannelContext<'a> {
                 _ => drop(node.text()?),
             }
         }
-        let secrets = ["smtp_auth_password", "slack_api_url", "slack_app_token"];
-        secrets
+        ["smtp_auth_password", "slack_api_url", "slack_app_token"]
             .iter()
             .try_for_each(|key| one_of(self.global, key).map(drop))?;
         self.check_slack_defaults()
@@ -164,8 +160,9 @@ impl<'a> ChannelContext<'a> {
             return Ok(());
         };
         let webhook = self.global_text("slack_api_url")?;
-        let bot = self.global_text("slack_app_url")?;
-        let bot = bot.unwrap_or_else(|| format!("{SLACK_API}/chat.postMessage"));
+        let bot = self
+            .global_text("slack_app_url")?
+            .unwrap_or_else(|| format!("{SLACK_API}/chat.postMessage"));
         if webhook.is_some_and(|webhook| webhook == bot) {
             return Ok(());
         }
@@ -207,8 +204,7 @@ impl<'a> ChannelContext<'a> {
             options = http_options(http, self.base)?;
         }
         if let Some(node) = setting(settings, "timeout") {
-            let limit = time_limit(node);
-            let limit = limit.map_err(|mistake| mistake.within("`timeout`"))?;
+            let limit = time_limit(node).map_err(|mistake| mistake.within("`timeout`"))?;
             // In Alertmanager 0 is no limit of its own.
             options.timeout = (limit > Duration::ZERO).then_some(limit);
         } else {
@@ -262,8 +258,12 @@ impl<'a> ChannelContext<'a> {
     /// # Errors
     /// If the setting is not a text.
     pub(super) fn global_text(&self, key: &str) -> Result<Option<String>, Mistake> {
-        let text = self.global_node(key).map(Node::text).transpose()?;
-        Ok(text.map(str::to_owned))
+        let text = self
+            .global_node(key)
+            .map(Node::text)
+            .transpose()?
+            .map(str::to_owned);
+        Ok(text)
     }
 }
 

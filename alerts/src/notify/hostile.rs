@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Bytes that a client may take of an answer, and those that both kernels may hold for it.
 const TAKEN_MAX: usize = 24 << 20;
@@ -200,7 +201,7 @@ fn other_channels_are_not_delayed_by_hostile_ones() {
     runtime().block_on(async {
         let sender = sender();
         let (good, _received) = service(Verdict::Takes).await;
-        let mut attacked = tokio::task::JoinSet::new();
+        let mut attacked = JoinSet::new();
         for attack in ATTACKS {
             let (url, _) = attacker(attack);
             let (_, notifier) = http_notifiers(&url).remove(0);

@@ -10,10 +10,11 @@
 use super::Notifier;
 use crate::outbox::{Outcome, Row};
 use futures_util::future::BoxFuture;
+use jiff::fmt::rfc2822;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Certificate, Client, Identity, NoProxy, Proxy, tls};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, ring};
 use std::time::Duration;
 use takt_model::error_chain;
 
@@ -205,7 +206,7 @@ impl HttpSender {
     pub fn new(options: &HttpOptions) -> Result<Self, HttpSetupError> {
         // The binary installs the provider first; a test of a configuration has no binary.
         if CryptoProvider::get_default().is_none() {
-            let _ = rustls::crypto::ring::default_provider().install_default();
+            let _ = ring::default_provider().install_default();
         }
         let mut headers = header_map(&options.headers)?;
         if let Some(authorization) = &options.authorization {
@@ -281,8 +282,9 @@ impl HttpSender {
         }
         let mut response = builder.send().await?;
         let status = response.status().as_u16();
-        let header = response.headers().get("retry-after");
-        let retry_after = header
+        let retry_after = response
+            .headers()
+            .get("retry-after")
             .and_then(|value| value.to_str().ok())
             .and_then(|text| retry_after(text, jiff::Timestamp::now()));
         let mut body = Vec::new();
@@ -406,12 +408,15 @@ fn follow_if_post_is_kept(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 
 /// `Retry-After` in seconds or as a date.
 fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
-    let seconds = text.trim().parse().map(Duration::from_secs).ok();
-    let until = || {
-        let at = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
-        Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
-    };
-    seconds.or_else(until).map(|wait| wait.min(RETRY_AFTER_MAX))
+    text.trim()
+        .parse()
+        .map(Duration::from_secs)
+        .ok()
+        .or_else(|| {
+            let at = rfc2822::parse(text.trim()).ok()?.timestamp();
+            Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+        })
+        .map(|wait| wait.min(RETRY_AFTER_MAX))
 }
 
 /// An [`HttpNotifier`] with the client that posts its requests.
@@ -420,14 +425,20 @@ pub struct HttpChannel<N> {
     sender: HttpSender,
 }
 
-impl<N: HttpNotifier> HttpChannel<N> {
+impl<N> HttpChannel<N>
+where
+    N: HttpNotifier,
+{
     /// A channel that posts through this client.
     pub fn new(notifier: N, sender: HttpSender) -> Self {
         Self { notifier, sender }
     }
 }
 
-impl<N: HttpNotifier> Notifier for HttpChannel<N> {
+impl<N> Notifier for HttpChannel<N>
+where
+    N: HttpNotifier,
+{
     fn send<'a>(&'a self, row: &'a Row, thread: Option<&'a str>) -> BoxFuture<'a, Outcome> {
         Box::pin(self.sender.deliver(&self.notifier, row, thread))
     }

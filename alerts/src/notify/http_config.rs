@@ -8,6 +8,7 @@ use crate::yaml::{Fields, Mistake, Node};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use reqwest::{Url, tls};
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -49,8 +50,7 @@ pub(super) fn given(node: &Node, key: &str, base: &Path) -> Result<Option<String
         (Some(value), _) => value.text().map(|text| Some(text.to_owned())),
         (None, Some(file)) => {
             let path = base.join(file.text()?);
-            let text = std::fs::read_to_string(&path);
-            let text = text.map_err(|error| {
+            let text = fs::read_to_string(&path).map_err(|error| {
                 file.mistake(format!("cannot read {}: {error}", path.display()))
             })?;
             Ok(Some(text.trim().to_owned()))
@@ -178,7 +178,7 @@ fn http_headers(node: &Node, base: &Path) -> Result<Vec<(String, String)>, Mista
         }
         for file in fields.or_default("files", Node::texts)? {
             let path = base.join(file);
-            let text = std::fs::read_to_string(&path).map_err(|error| {
+            let text = fs::read_to_string(&path).map_err(|error| {
                 node.mistake(format!("cannot read {}: {error}", path.display()))
             })?;
             headers.push((name.to_owned(), text.trim().to_owned()));
@@ -337,6 +337,8 @@ pub(super) fn address(settings: &Node, url: String) -> Result<String, Mistake> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn at_most_one_authorization() {
@@ -391,9 +393,9 @@ mod tests {
 
     #[test]
     fn every_key_works_or_is_refused_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("ca.pem"), "PEM\n").unwrap();
-        std::fs::write(folder.path().join("token"), "s3cret\n").unwrap();
+        let folder = tempdir().unwrap();
+        fs::write(folder.path().join("ca.pem"), "PEM\n").unwrap();
+        fs::write(folder.path().join("token"), "s3cret\n").unwrap();
         let options = |text: &str| {
             http_options(&Node::read(text).unwrap(), folder.path())
                 .map_err(|mistake| mistake.to_string())

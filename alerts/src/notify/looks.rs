@@ -17,10 +17,12 @@ pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
         "http_config" => Ok(()),
         _ => node.text().map(drop),
     };
-    let mut given = settings.pairs()?.filter(|(_, node)| !node.is_null());
-    given.try_for_each(|(key, node)| {
-        inside(key, node).map_err(|mistake| mistake.within(format!("`{key}`")))
-    })
+    settings
+        .pairs()?
+        .filter(|(_, node)| !node.is_null())
+        .try_for_each(|(key, node)| {
+            inside(key, node).map_err(|mistake| mistake.within(format!("`{key}`")))
+        })
 }
 
 /// Checks a mail's headers: each value is a text, and no name occurs twice in any case.
@@ -39,8 +41,8 @@ pub(super) fn check_headers(headers: &Node) -> Result<(), Mistake> {
 }
 
 fn field(node: &Node) -> Result<(), Mistake> {
-    let fields = node.fields(&["title", "value", "short"])?;
-    fields.optional("short", Node::boolean)?;
+    node.fields(&["title", "value", "short"])?
+        .optional("short", Node::boolean)?;
     needs(node, &["title", "value"])
 }
 

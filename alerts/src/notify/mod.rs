@@ -64,8 +64,10 @@ pub struct NotifierKind {
 impl NotifierKind {
     /// The kind whose settings are under this key of a receiver.
     pub fn with_key(config_key: &str) -> Option<&'static Self> {
-        let mut all = NOTIFIERS.iter().copied();
-        all.find(|kind| kind.config_key == config_key)
+        NOTIFIERS
+            .iter()
+            .copied()
+            .find(|kind| kind.config_key == config_key)
     }
 
     /// The kind of this name.

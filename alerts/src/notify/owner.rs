@@ -75,8 +75,11 @@ impl OwnerNotifier {
     /// # Errors
     /// If the alerts name no user, several users, or one without an address.
     fn email(&self, row: &Row) -> Result<Email, String> {
-        let user = row.message.common_labels.get(USER_LABEL);
-        let user = user.ok_or("the alerts name no one user")?;
+        let user = row
+            .message
+            .common_labels
+            .get(USER_LABEL)
+            .ok_or("the alerts name no one user")?;
         let to = (self.addresses.0)(user)
             .ok_or_else(|| format!("no address is known for the user {user}"))?;
         Ok(Email {

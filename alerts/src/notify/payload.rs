@@ -37,8 +37,9 @@ impl Payload {
             let items = items.iter().map(Self::read).collect::<Result<_, _>>()?;
             return Ok(Self::List(items));
         }
-        let pairs = node.pairs()?;
-        let pairs = pairs.map(|(key, value)| Ok((template(key)?, Self::read(value)?)));
+        let pairs = node
+            .pairs()?
+            .map(|(key, value)| Ok((template(key)?, Self::read(value)?)));
         Ok(Self::Map(pairs.collect::<Result<_, Mistake>>()?))
     }
 
@@ -48,21 +49,26 @@ impl Payload {
     /// If a template fails.
     pub(super) fn body(&self, templates: &MessageTemplates, row: &Row) -> Result<Value, String> {
         let run = |template| {
-            let text = templates.run(template, &row.message, row.created_at);
-            text.map_err(|error| error.to_string())
+            templates
+                .run(template, &row.message, row.created_at)
+                .map_err(|error| error.to_string())
         };
         match self {
             Self::Fixed(value) => Ok(value.clone()),
             Self::Text(template) => run(template).map(json_of),
             Self::List(items) => {
-                let items = items.iter().map(|item| item.body(templates, row));
-                Ok(Value::Array(items.collect::<Result<_, _>>()?))
+                let items = items
+                    .iter()
+                    .map(|item| item.body(templates, row))
+                    .collect::<Result<_, _>>()?;
+                Ok(Value::Array(items))
             }
             Self::Map(pairs) => {
                 let pairs = pairs
                     .iter()
-                    .map(|(key, value)| Ok((run(key)?, value.body(templates, row)?)));
-                Ok(Value::Object(pairs.collect::<Result<_, String>>()?))
+                    .map(|(key, value)| Ok((run(key)?, value.body(templates, row)?)))
+                    .collect::<Result<_, String>>()?;
+                Ok(Value::Object(pairs))
             }
         }
     }
@@ -90,8 +96,9 @@ fn json(node: &Node) -> Value {
     if let Ok(items) = node.list() {
         return items.iter().map(json).collect();
     }
-    let pairs = node.pairs().into_iter().flatten();
-    pairs
+    node.pairs()
+        .into_iter()
+        .flatten()
         .map(|(key, node)| (key.to_owned(), json(node)))
         .collect()
 }

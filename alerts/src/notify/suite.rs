@@ -14,10 +14,15 @@ use crate::routing::dedup::Reason;
 use crate::testing::parse_series;
 use crate::yaml::Node;
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use takt_mail::{EmailConfig, TlsMode};
 use takt_model::{Labels, Timestamp};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time;
 
 pub(crate) fn row(alerts: usize, words: &str) -> Row {
     let alert = |n: usize| {
@@ -77,7 +82,7 @@ pub(super) fn http_notifiers(base: &str) -> Vec<(&'static str, Box<dyn HttpNotif
                 url: super::webhook::Url::Fixed(format!("{base}/hook")),
                 alerts_max: 0,
                 payload: None,
-                templates: std::sync::Arc::default(),
+                templates: Arc::default(),
             }),
         ),
         (
@@ -171,12 +176,10 @@ pub(crate) enum Verdict {
 
 /// A service on a port of its own that answers with one verdict: SMTP if the client waits for a
 /// greeting, HTTP if the client speaks first. Returns HOST:PORT and what clients sent.
-pub(crate) async fn service(
-    verdict: Verdict,
-) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+pub(crate) async fn service(verdict: Verdict) -> (String, UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (seen, received) = tokio::sync::mpsc::unbounded_channel();
+    let (seen, received) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(answer(stream, verdict, seen.clone()));
@@ -185,14 +188,10 @@ pub(crate) async fn service(
     (address, received)
 }
 
-async fn answer(
-    mut stream: tokio::net::TcpStream,
-    verdict: Verdict,
-    seen: tokio::sync::mpsc::UnboundedSender<String>,
-) {
+async fn answer(mut stream: TcpStream, verdict: Verdict, seen: UnboundedSender<String>) {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
     let mut first = [0; 1];
-    let speaks = tokio::time::timeout(Duration::from_millis(300), stream.peek(&mut first)).await;
+    let speaks = time::timeout(Duration::from_millis(300), stream.peek(&mut first)).await;
     if speaks.is_ok() {
         let mut text = Vec::new();
         let mut buffer = [0; 4096];
@@ -201,8 +200,8 @@ async fn answer(
             let Some((head, body)) = text.split_once("\r\n\r\n") else {
                 return false;
             };
-            let length = head.to_ascii_lowercase();
-            let length = length
+            let length = head
+                .to_ascii_lowercase()
                 .split("content-length: ")
                 .nth(1)
                 .unwrap_or("0")
@@ -221,7 +220,7 @@ async fn answer(
         let is_there = text.lines().next().unwrap_or_default().contains("/there");
         let _ = seen.send(text);
         if verdict == Verdict::Slow {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            time::sleep(Duration::from_secs(1)).await;
         }
         if let Verdict::Redirects(status) = verdict
             && !is_there
@@ -253,7 +252,7 @@ async fn answer(
         let reply = match line.as_str() {
             "." if is_data => {
                 is_data = false;
-                let _ = seen.send(std::mem::take(&mut mail));
+                let _ = seen.send(mem::take(&mut mail));
                 match verdict {
                     Verdict::Takes => "250 OK",
                     Verdict::NotNow => "451 busy",
@@ -289,8 +288,10 @@ async fn answer(
 }
 
 pub(super) fn runtime() -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// A notifier's example with this service, which is also the server of `[email]`.

@@ -76,8 +76,9 @@ impl Url {
         match self {
             Self::Fixed(url) => Ok(url.clone()),
             Self::Template(template) => {
-                let url = templates.run(template, &row.message, row.created_at);
-                let url = url.map_err(|error| error.to_string())?;
+                let url = templates
+                    .run(template, &row.message, row.created_at)
+                    .map_err(|error| error.to_string())?;
                 address(&Node::empty(), url).map_err(|mistake| mistake.what)
             }
         }

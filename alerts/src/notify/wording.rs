@@ -9,6 +9,7 @@ use crate::outbox::Row;
 use crate::template::{MessageTemplate, MessageTemplates, TemplateError};
 use crate::yaml::Node;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use takt_model::Timestamp;
@@ -24,11 +25,11 @@ pub struct Wording {
 pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
     let mut all = MessageTemplates::default();
     for pattern in patterns {
-        let found = glob::matching(&base.join(pattern));
-        let found = found
-            .inspect_err(|error| tracing::warn!(pattern, %error, "cannot read template files"));
-        for path in found.unwrap_or_default() {
-            let added = match std::fs::read_to_string(&path) {
+        for path in glob::matching(&base.join(pattern))
+            .inspect_err(|error| tracing::warn!(pattern, %error, "cannot read template files"))
+            .unwrap_or_default()
+        {
+            let added = match fs::read_to_string(&path) {
                 Ok(text) => all.add(&text).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
@@ -48,8 +49,12 @@ impl Wording {
             shared: Arc::clone(shared),
             parts: BTreeMap::new(),
         };
-        let all = settings.pairs().into_iter().flatten();
-        for (name, node) in all.filter(|(name, _)| names.contains(name)) {
+        for (name, node) in settings
+            .pairs()
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| names.contains(name))
+        {
             wording.add(name, node);
         }
         wording
@@ -108,14 +113,16 @@ mod tests {
     use super::super::slack::Slack;
     use super::super::suite::row;
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the
     /// line above them.
     fn texts_of(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         files
             .iter()
-            .for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+            .for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
         let shared = shared(&["*.tmpl".to_owned()], folder.path());
         let settings = Node::read(settings).unwrap();
         let names = [
@@ -130,8 +137,7 @@ mod tests {
         let slack = Slack::webhook("http://x").worded(Wording::read(&shared, &settings, &names));
         let body: serde_json::Value =
             serde_json::from_str(&slack.request(&row(2, "too hot")).body).unwrap();
-        let blocks = body["blocks"].as_array().unwrap().iter();
-        let texts = blocks.map(|block| {
+        let texts = body["blocks"].as_array().unwrap().iter().map(|block| {
             block["text"]["text"]
                 .as_str()
                 .unwrap_or_default()

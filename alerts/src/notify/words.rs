@@ -5,6 +5,7 @@ use crate::message::{Message, MessageAlert, Status};
 use crate::routing::dedup::Reason;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
+use std::ptr;
 use takt_model::Timestamp;
 
 /// Parts in a text; the alerts of further parts are only counted.
@@ -69,8 +70,10 @@ pub fn subject(message: &Message) -> String {
         .iter()
         .filter_map(|alert| alert.labels.get("node"));
     // A title is one line, whatever labels hold.
-    let words = format!("[{state}] {} {}", some(&names), some(&folded(nodes)));
-    words.split_whitespace().collect::<Vec<_>>().join(" ")
+    format!("[{state}] {} {}", some(&names), some(&folded(nodes)))
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// URL of the page of firing alerts, at the alert if the message has one.
@@ -100,7 +103,7 @@ pub fn parts(message: &Message) -> Vec<Part> {
         };
         match all.len() {
             0..=ALIKE_MAX => parts.push(part(alert)),
-            _ if std::ptr::eq(all[0], alert) => parts.push(many(all)),
+            _ if ptr::eq(all[0], alert) => parts.push(many(all)),
             _ => {}
         }
     }
@@ -111,8 +114,11 @@ pub fn parts(message: &Message) -> Vec<Part> {
 pub fn text(message: &Message) -> String {
     let parts = parts(message);
     let zone = message.zone();
-    let shown = parts.iter().take(PARTS_MAX);
-    let mut texts: Vec<String> = shown.map(|part| paragraph(part, &zone)).collect();
+    let mut texts: Vec<String> = parts
+        .iter()
+        .take(PARTS_MAX)
+        .map(|part| paragraph(part, &zone))
+        .collect();
     let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
     if more > 0 {
         texts.push(format!("+{more} more: {}", link(message)));

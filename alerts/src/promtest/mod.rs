@@ -16,7 +16,7 @@ use takt_model::{Labels, Timestamp};
 /// A database for one test: takes samples and evaluates PromQL over them.
 pub trait Storage: Query + SampleSink {}
 
-impl<T: Query + SampleSink> Storage for T {}
+impl<T> Storage for T where T: Query + SampleSink {}
 
 /// A test file.
 #[derive(Debug, Clone, PartialEq)]

@@ -109,15 +109,14 @@ fn instant(node: &Node) -> Result<Timestamp, Mistake> {
         .parse::<f64>()
         .ok()
         .filter(|seconds| seconds.is_finite());
-    let written = || text.parse::<jiff::Timestamp>().ok().map(Timestamp::from);
-    let at = seconds
+    seconds
         .map(|seconds| Timestamp((seconds * 1000.0).round() as i64))
-        .or_else(written);
-    at.ok_or_else(|| {
-        node.mistake(format!(
-            "`{text}` is not an instant such as 1700000000 or 2026-11-21T12:00:00Z"
-        ))
-    })
+        .or_else(|| text.parse::<jiff::Timestamp>().ok().map(Timestamp::from))
+        .ok_or_else(|| {
+            node.mistake(format!(
+                "`{text}` is not an instant such as 1700000000 or 2026-11-21T12:00:00Z"
+            ))
+        })
 }
 
 fn input(node: &Node) -> Result<(Labels, Vec<series::Value>), Mistake> {

@@ -129,12 +129,13 @@ fn run_one(
     }
     let mut groups = ordered(file, rules);
     let mut failures = BTreeMap::new();
-    let times = test
+    let last = test
         .alerts
         .iter()
         .map(|test| test.at)
-        .chain(test.expressions.iter().map(|test| test.at));
-    let last = times.max().unwrap_or_default();
+        .chain(test.expressions.iter().map(|test| test.at))
+        .max()
+        .unwrap_or_default();
     let around = Surroundings {
         query: None,
         external_labels: &test.external_labels,
@@ -158,8 +159,9 @@ fn run_one(
         let due = test
             .alerts
             .iter()
-            .filter(|expected| (now..now + step).contains(&expected.at));
-        found.extend(due.filter_map(|expected| compare_alerts(test, expected, &groups)));
+            .filter(|expected| (now..now + step).contains(&expected.at))
+            .filter_map(|expected| compare_alerts(test, expected, &groups));
+        found.extend(due);
         now += step;
     }
     let expressions = test.expressions.iter().filter_map(|expected| {
@@ -188,20 +190,24 @@ fn run_one(
 
 fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
     for (labels, values) in &test.series {
-        let samples = values.iter().enumerate().filter_map(|(n, value)| {
-            let at = test.start.plus(test.interval * u32::try_from(n).ok()?);
-            let value = match value {
-                Value::Missing => return None,
-                Value::Stale => None,
-                Value::Is(value) => Some(*value),
-            };
-            Some(Sample {
-                labels: labels.clone(),
-                at,
-                value,
+        let samples = values
+            .iter()
+            .enumerate()
+            .filter_map(|(n, value)| {
+                let at = test.start.plus(test.interval * u32::try_from(n).ok()?);
+                let value = match value {
+                    Value::Missing => return None,
+                    Value::Stale => None,
+                    Value::Is(value) => Some(*value),
+                };
+                Some(Sample {
+                    labels: labels.clone(),
+                    at,
+                    value,
+                })
             })
-        });
-        storage.write(&samples.collect::<Vec<_>>())?;
+            .collect::<Vec<_>>();
+        storage.write(&samples)?;
     }
     Ok(())
 }
@@ -225,15 +231,12 @@ fn ordered(file: &TestFile, rules: &[RuleFile]) -> Vec<GroupRun> {
 }
 
 fn compare_alerts(test: &Test, expected: &AlertTest, groups: &[GroupRun]) -> Option<Failure> {
-    let rules = groups
+    let mut got: Vec<String> = groups
         .iter()
-        .flat_map(|group| group.instances().zip(&group.group().rules));
-    let named = rules
-        .filter(|(_, rule)| matches!(rule, Rule::Alerting(rule) if rule.name == expected.alert));
-    let firing = named
+        .flat_map(|group| group.instances().zip(&group.group().rules))
+        .filter(|(_, rule)| matches!(rule, Rule::Alerting(rule) if rule.name == expected.alert))
         .flat_map(|((_, all), _)| all.iter())
-        .filter(|(_, instance)| instance.state == State::Firing);
-    let mut got: Vec<String> = firing
+        .filter(|(_, instance)| instance.state == State::Firing)
         .map(|(_, instance)| {
             let mut annotations = instance.annotations.clone();
             annotations.sort();

@@ -10,7 +10,7 @@ use super::routes::{RouteNames, RouteTree, read_routes};
 use crate::alert::RESOLVE_TIMEOUT;
 use crate::notify::{NOTIFIERS, NotifierKind, wording};
 use crate::template::MessageTemplates;
-use crate::yaml::{Fields, Mistake, Node, unknown_key};
+use crate::yaml::{self, Fields, Mistake, Node, unknown_key};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -172,12 +172,10 @@ impl Config {
 
     /// The receivers of an alert with these labels, with the keys of their routes.
     pub fn route_test(&self, labels: &Labels) -> Vec<(&str, &str)> {
-        let routes = self
-            .routes
+        self.routes
             .matching(labels)
             .into_iter()
-            .map(|at| self.routes.get(at));
-        routes
+            .map(|at| self.routes.get(at))
             .map(|route| (route.receiver.as_str(), route.key.as_str()))
             .collect()
     }
@@ -226,7 +224,7 @@ impl Config {
         let routes = read_routes(fields.require("route")?, &names)?;
         let (global, resolve_timeout) = read_global(&fields)?;
         Ok(Self {
-            shown: crate::yaml::without(text, SECRETS),
+            shown: yaml::without(text, SECRETS),
             resolve_timeout,
             global,
             templates: fields.or_default("templates", Node::texts)?,
@@ -260,8 +258,9 @@ fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake>
         ours.remove(&[key]);
     }
     let inside = |mistake: Mistake| mistake.within("`global`");
-    let fields = ours.fields(GLOBAL_KEYS).map_err(inside)?;
-    let resolve_timeout = fields
+    let resolve_timeout = ours
+        .fields(GLOBAL_KEYS)
+        .map_err(inside)?
         .optional("resolve_timeout", Node::duration)
         .map_err(inside)?;
     Ok((
@@ -291,8 +290,11 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
             "takt does not deliver to `{key}`; `webhook_configs` reaches any service"
         )))),
         Some((key, value)) => {
-            let kinds = NOTIFIERS.iter().map(|kind| kind.config_key);
-            let known: Vec<_> = kinds.chain(["name", "labels"]).collect();
+            let known: Vec<_> = NOTIFIERS
+                .iter()
+                .map(|kind| kind.config_key)
+                .chain(["name", "labels"])
+                .collect();
             Err(inside(value.mistake(unknown_key(key, &known))))
         }
         None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
@@ -311,20 +313,23 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
 
 /// The channels in the list of one kind of notifier.
 fn integrations(kind: &'static NotifierKind, list: &Node) -> Result<Vec<Integration>, Mistake> {
-    let all = list.list()?.iter().flat_map(|node| (kind.split)(node));
-    let integrations = all.enumerate().map(|(index, settings)| {
-        let asked = settings
-            .pairs()?
-            .find(|(key, node)| *key == "send_resolved" && !node.is_null());
-        let send_resolved = asked.map_or(Ok(kind.sends_resolved), |(_, node)| node.boolean())?;
-        Ok(Integration {
-            kind: kind.name,
-            index,
-            send_resolved,
-            settings,
+    list.list()?
+        .iter()
+        .flat_map(|node| (kind.split)(node))
+        .enumerate()
+        .map(|(index, settings)| {
+            let send_resolved = settings
+                .pairs()?
+                .find(|(key, node)| *key == "send_resolved" && !node.is_null())
+                .map_or(Ok(kind.sends_resolved), |(_, node)| node.boolean())?;
+            Ok(Integration {
+                kind: kind.name,
+                index,
+                send_resolved,
+                settings,
+            })
         })
-    });
-    integrations.collect()
+        .collect()
 }
 
 fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> {
@@ -423,6 +428,7 @@ mod tests {
     use super::*;
     use crate::routing::routes::GroupBy;
     use crate::testing::parse_series;
+    use std::collections::BTreeSet;
 
     const GOOD: &str = r#"
 global: {resolve_timeout: 10m, smtp_smarthost: 'mail:587', smtp_from: takt@lab}
@@ -489,7 +495,7 @@ time_intervals:
         assert_eq!(gpu.repeat_interval, Duration::from_secs(4 * 3600));
         assert_eq!(
             &gpu.group_by,
-            &GroupBy::Labels(std::collections::BTreeSet::new()),
+            &GroupBy::Labels(BTreeSet::new()),
             "[] does not inherit"
         );
         assert_eq!(gpu.labels.get("desk"), Some("4"), "[] does not inherit");

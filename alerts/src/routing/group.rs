@@ -4,6 +4,7 @@ use super::routes::{GroupBy, Route, RouteTree};
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
@@ -109,23 +110,25 @@ impl Groups {
 
     /// The groups to flush now; the next flush of each is scheduled.
     pub fn due(&mut self, routes: &RouteTree, now: Timestamp) -> Vec<GroupId> {
-        let due = self.0.iter_mut().filter(|(_, group)| group.next <= now);
-        due.map(|(id, group)| {
-            let route = routes.get(id.route);
-            // After a page, the rest of a burst follows after the short wait instead of the long
-            // one.
-            let wait = if group.is_page_due {
-                route.group_wait.min(route.group_interval)
-            } else {
-                route.group_interval
-            };
-            group.next = now.plus(wait.max(PAGE_SPACING));
-            if std::mem::take(&mut group.is_page_due) {
-                group.paged.push_back(now);
-            }
-            id.clone()
-        })
-        .collect()
+        self.0
+            .iter_mut()
+            .filter(|(_, group)| group.next <= now)
+            .map(|(id, group)| {
+                let route = routes.get(id.route);
+                // After a page, the rest of a burst follows after the short wait instead of the
+                // long one.
+                let wait = if group.is_page_due {
+                    route.group_wait.min(route.group_interval)
+                } else {
+                    route.group_interval
+                };
+                group.next = now.plus(wait.max(PAGE_SPACING));
+                if mem::take(&mut group.is_page_due) {
+                    group.paged.push_back(now);
+                }
+                id.clone()
+            })
+            .collect()
     }
 
     /// Flushes the group no later than `at`.
@@ -166,11 +169,11 @@ impl Groups {
         routes: &RouteTree,
         now: Timestamp,
     ) {
-        let known = before
+        let known: BTreeMap<String, &Group> = before
             .0
             .iter()
-            .map(|(id, group)| (id.key(routes_before), group));
-        let known: BTreeMap<String, &Group> = known.collect();
+            .map(|(id, group)| (id.key(routes_before), group))
+            .collect();
         for (id, group) in &mut self.0 {
             let Some(old) = known.get(&id.key(routes)) else {
                 continue;

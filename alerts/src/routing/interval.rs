@@ -226,8 +226,10 @@ fn days(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistak
 }
 
 fn month(text: &str) -> Option<i64> {
-    let number = text.parse().ok().filter(|month| (1..=12).contains(month));
-    number.or_else(|| position(&MONTHS, text).map(|at| at + 1))
+    text.parse()
+        .ok()
+        .filter(|month| (1..=12).contains(month))
+        .or_else(|| position(&MONTHS, text).map(|at| at + 1))
 }
 
 fn position(names: &[&str], text: &str) -> Option<i64> {

@@ -27,11 +27,12 @@ pub struct MatcherError {
 /// # Errors
 /// Where Go would not read it.
 pub fn whole(pattern: &str) -> Result<Regex, MatcherError> {
-    let translated = go_regex::translate(pattern).ok();
-    let regex = translated.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok());
-    regex.ok_or_else(|| MatcherError {
-        value: pattern.to_owned(),
-    })
+    go_regex::translate(pattern)
+        .ok()
+        .and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok())
+        .ok_or_else(|| MatcherError {
+            value: pattern.to_owned(),
+        })
 }
 
 /// One condition on one label of an alert, as for queries except for the meaning of `.`.
@@ -101,11 +102,16 @@ impl TryFrom<Vec<String>> for Matchers {
     type Error = SyntaxError;
 
     fn try_from(texts: Vec<String>) -> Result<Self, Self::Error> {
-        let read = |text: &String| match <[Matcher; 1]>::try_from(parse_matchers(text)?) {
-            Ok([matcher]) => Ok(matcher),
-            Err(_) => Err(SyntaxError::Syntax(text.clone())),
-        };
-        texts.iter().map(read).collect::<Result<_, _>>().map(Self)
+        texts
+            .iter()
+            .map(
+                |text| match <[Matcher; 1]>::try_from(parse_matchers(text)?) {
+                    Ok([matcher]) => Ok(matcher),
+                    Err(_) => Err(SyntaxError::Syntax(text.clone())),
+                },
+            )
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 

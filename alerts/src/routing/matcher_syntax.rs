@@ -44,12 +44,10 @@ fn quoted(text: &str) -> String {
 /// # Errors
 /// Where neither grammar can read it.
 pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, SyntaxError> {
-    let syntax = || SyntaxError::Syntax(text.trim().to_owned());
-    let parts = older(text)
+    older(text)
         .or_else(|| newer(text.trim()))
-        .ok_or_else(syntax)?;
-    let parts = parts.into_iter();
-    parts
+        .ok_or_else(|| SyntaxError::Syntax(text.trim().to_owned()))?
+        .into_iter()
         .map(|(name, op, value)| Ok(Matcher::new(&name, op, &value)?))
         .collect()
 }
@@ -61,8 +59,9 @@ pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, SyntaxError> {
 pub fn parse_matcher(text: &str) -> Result<Matcher, SyntaxError> {
     let several =
         || newer(text.trim()).filter(|parts| parts.len() == 1 && !text.trim().starts_with('{'));
-    let part = older_part(text).or_else(|| several()?.pop());
-    let (name, op, value) = part.ok_or_else(|| SyntaxError::Syntax(text.trim().to_owned()))?;
+    let (name, op, value) = older_part(text)
+        .or_else(|| several()?.pop())
+        .ok_or_else(|| SyntaxError::Syntax(text.trim().to_owned()))?;
     Ok(Matcher::new(&name, op, &value)?)
 }
 
@@ -157,14 +156,14 @@ fn split_at_commas(text: &str) -> Vec<&str> {
 }
 
 fn operator(text: &str) -> Option<(MatchOp, &str)> {
-    let ops = [
+    [
         ("=~", MatchOp::Regex),
         ("!~", MatchOp::NotRegex),
         ("!=", MatchOp::NotEqual),
         ("=", MatchOp::Equal),
-    ];
-    ops.into_iter()
-        .find_map(|(sign, op)| text.strip_prefix(sign).map(|rest| (op, rest)))
+    ]
+    .into_iter()
+    .find_map(|(sign, op)| text.strip_prefix(sign).map(|rest| (op, rest)))
 }
 
 fn is_bare(c: char) -> bool {

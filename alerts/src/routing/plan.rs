@@ -73,29 +73,32 @@ pub fn plan(
     }
     // The end of a muted alert that the channel knows stays owed. The message has all other known
     // alerts.
-    let owed = members
+    let open = members
         .iter()
-        .filter(|member| member.is_muted && is_open(member));
-    let notified = owed.chain(unmuted().filter(|member| firing.contains(&member.fingerprint)));
-    let open = notified.map(|member| {
-        let known = entry
-            .and_then(|entry| entry.open.get(&member.fingerprint))
-            .cloned();
-        let new = || NotifiedAlert {
-            labels: member.alert.labels.clone(),
-            starts_at: member.alert.starts_at,
-        };
-        (member.fingerprint, known.unwrap_or_else(new))
-    });
-    let open = open.collect();
+        .filter(|member| member.is_muted && is_open(member))
+        .chain(unmuted().filter(|member| firing.contains(&member.fingerprint)))
+        .map(|member| {
+            let known = entry
+                .and_then(|entry| entry.open.get(&member.fingerprint))
+                .cloned();
+            (
+                member.fingerprint,
+                known.unwrap_or_else(|| NotifiedAlert {
+                    labels: member.alert.labels.clone(),
+                    starts_at: member.alert.starts_at,
+                }),
+            )
+        })
+        .collect();
     let alerts = unmuted()
         .map(|member| member.fingerprint)
         .filter(|fingerprint| {
             firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint))
-        });
+        })
+        .collect();
     MessagePlan {
         reason,
-        alerts: alerts.collect(),
+        alerts,
         entry: Some(LogEntry {
             at: now,
             open,
@@ -107,6 +110,7 @@ pub fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use takt_model::Labels;
@@ -142,7 +146,7 @@ mod tests {
         /// as resolved in turn, ending with resolved.
         #[test]
         fn every_sent_episode_is_closed_exactly_once(
-            moves in proptest::collection::vec((0usize..4, prop_oneof![
+            moves in collection::vec((0usize..4, prop_oneof![
                 Just(Move::Fire), Just(Move::Resolve), Just(Move::Mute), Just(Move::Unmute)
             ], any::<bool>()), 0..60),
         ) {

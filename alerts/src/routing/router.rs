@@ -14,6 +14,7 @@ use crate::fingerprint::Fingerprint;
 use crate::message::{Message, MessageAlert, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use takt_model::{Labels, Timestamp};
 
 /// The key of a log entry: one channel and one group.
@@ -125,8 +126,8 @@ impl Router {
     /// Continues with another configuration. Groups that exist in both keep their timers, and the
     /// notification log stays.
     pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
-        let config_before = std::mem::replace(&mut self.config, config);
-        let groups_before = std::mem::take(&mut self.groups);
+        let config_before = mem::replace(&mut self.config, config);
+        let groups_before = mem::take(&mut self.groups);
         let changes = self.regroup(now);
         self.groups.keep_timers(
             &groups_before,
@@ -215,9 +216,13 @@ impl Router {
         let forgotten = self.alerts.forget_resolved(now, |fingerprint, alert| {
             held.contains(&fingerprint) || lingers_until(alert).is_some()
         });
-        let left = self.alerts.iter().map(|(_, alert)| alert);
-        let resolved = left.filter(|alert| alert.is_resolved(now));
-        self.forget_at = resolved.filter_map(lingers_until).min();
+        self.forget_at = self
+            .alerts
+            .iter()
+            .map(|(_, alert)| alert)
+            .filter(|alert| alert.is_resolved(now))
+            .filter_map(lingers_until)
+            .min();
         forgotten
     }
 
@@ -251,8 +256,10 @@ impl Router {
     pub fn suppressed<'a>(&'a self, now: Timestamp) -> impl Fn(&Alert) -> Suppressed + use<'a> {
         let inhibitor = self.inhibitor(now);
         move |alert| {
-            let routes = self.config.routes.matching(&alert.labels);
-            let muted = routes
+            let muted = self
+                .config
+                .routes
+                .matching(&alert.labels)
                 .into_iter()
                 .flat_map(|at| self.muting_intervals(self.config.routes.get(at), now));
             let work = self
@@ -275,15 +282,18 @@ impl Router {
     }
 
     fn inhibitor(&self, now: Timestamp) -> Inhibitor<'_> {
-        let sources = self.alerts.iter().map(|(fingerprint, alert)| SourceAlert {
-            fingerprint,
-            labels: &alert.labels,
-            ended_at: alert.ends_at.filter(|end| *end <= now),
-        });
-        let sources = sources.filter(|source| {
-            let until = source.ended_at.map(|end| end.plus(LINGER));
-            until.is_none_or(|until| until > now)
-        });
+        let sources = self
+            .alerts
+            .iter()
+            .map(|(fingerprint, alert)| SourceAlert {
+                fingerprint,
+                labels: &alert.labels,
+                ended_at: alert.ends_at.filter(|end| *end <= now),
+            })
+            .filter(|source| {
+                let until = source.ended_at.map(|end| end.plus(LINGER));
+                until.is_none_or(|until| until > now)
+            });
         Inhibitor::new(&self.config.inhibit_rules, sources)
     }
 
@@ -354,8 +364,9 @@ impl Router {
                 let alerts = plan
                     .alerts
                     .iter()
-                    .filter_map(|print| self.alerts.get(*print));
-                let alerts = alerts.map(|alert| MessageAlert::new(alert, now)).collect();
+                    .filter_map(|print| self.alerts.get(*print))
+                    .map(|alert| MessageAlert::new(alert, now))
+                    .collect();
                 let mut message = self.message(
                     &key,
                     receiver,
@@ -420,14 +431,17 @@ impl Router {
             group_key: String::new(),
             channel: String::new(),
         };
-        let alerts = alerts.iter().map(|alert| MessageAlert::new(alert, now));
+        let alerts = alerts
+            .iter()
+            .map(|alert| MessageAlert::new(alert, now))
+            .collect();
         let message = self.message(
             &key,
             receiver,
             Reason::Nothing,
             group_labels,
             &route.labels,
-            alerts.collect(),
+            alerts,
         );
         self.config.shared.route_labels(&message, now)
     }
@@ -490,12 +504,13 @@ impl Router {
 
     /// Groups all alerts again and adapts the log to the new groups.
     fn regroup(&mut self, now: Timestamp) -> Changes {
-        let lost = self
+        let lost: Vec<_> = self
             .log
             .values()
             .flat_map(|entry| &entry.open)
-            .filter(|(print, _)| self.alerts.get(**print).is_none());
-        let lost: Vec<_> = lost.map(|(_, notified)| resolved(notified, now)).collect();
+            .filter(|(print, _)| self.alerts.get(**print).is_none())
+            .map(|(_, notified)| resolved(notified, now))
+            .collect();
         for alert in lost {
             self.alerts.take(alert);
         }
@@ -566,10 +581,12 @@ impl Router {
     /// The last message to a channel about a group that no longer exists, if the channel still
     /// exists and wants ends.
     fn closing(&self, key: &LogKey, ended: Vec<MessageAlert>) -> Option<Message> {
-        let all = self.config.receivers.iter();
-        let mut ways =
-            all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));
-        let (receiver, way) = ways.find(|(receiver, way)| receiver.channel(way) == key.channel)?;
+        let (receiver, way) = self
+            .config
+            .receivers
+            .iter()
+            .flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
+            .find(|(receiver, way)| receiver.channel(way) == key.channel)?;
         let is_wanted = way.send_resolved && !ended.is_empty();
         is_wanted.then(|| {
             self.message(

@@ -239,13 +239,13 @@ fn intervals(node: &Node, names: &RouteNames<'_>) -> Result<Vec<String>, Mistake
 
 /// The labels to group by. Without any, all alerts of the route are one group.
 fn group_by(node: &Node) -> Result<GroupBy, Mistake> {
-    let names = node
+    let (all, labels): (Vec<String>, Vec<String>) = node
         .list()?
         .iter()
         .map(label_name)
-        .collect::<Result<Vec<_>, _>>()?;
-    let (all, labels): (Vec<String>, Vec<String>) =
-        names.into_iter().partition(|name| name == "...");
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .partition(|name| name == "...");
     let different: BTreeSet<String> = labels.iter().cloned().collect();
     match (all.is_empty(), labels.is_empty()) {
         (false, true) => Ok(GroupBy::All),

@@ -204,11 +204,10 @@ impl Silences {
         labels: &'a Labels,
         now: Timestamp,
     ) -> impl Iterator<Item = &'a Silence> {
-        let active = self
-            .0
+        self.0
             .values()
-            .filter(move |silence| silence.state(now) == SilenceState::Active);
-        active.filter(|silence| silence.accepts(labels))
+            .filter(move |silence| silence.state(now) == SilenceState::Active)
+            .filter(|silence| silence.accepts(labels))
     }
 
     /// One silence.
@@ -220,12 +219,11 @@ impl Silences {
     /// top; then expired ones, the last to end at the top.
     pub fn list(&self, now: Timestamp) -> Vec<&Silence> {
         let mut all: Vec<_> = self.0.values().collect();
-        let by_state = |silence: &&Silence| match silence.state(now) {
+        all.sort_by_key(|silence| match silence.state(now) {
             SilenceState::Active => (0, silence.ends_at.0),
             SilenceState::Pending => (1, silence.starts_at.0),
             SilenceState::Expired => (2, silence.ends_at.0.saturating_neg()),
-        };
-        all.sort_by_key(by_state);
+        });
         all
     }
 
@@ -248,6 +246,7 @@ impl Silences {
 mod tests {
     use super::super::matcher::parse_matchers;
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -408,7 +407,7 @@ mod tests {
         /// it is active then.
         #[test]
         fn overlapping_silences_cover_their_union(
-            spans in proptest::collection::vec((0i64..100, 1i64..50, 0u8..3), 0..8),
+            spans in collection::vec((0i64..100, 1i64..50, 0u8..3), 0..8),
             now in 0i64..160,
         ) {
             let matchers = ["node=g01", "node=g02", "alertname=~\"Gpu.*\""];
@@ -434,7 +433,7 @@ mod tests {
         /// begins in the past.
         #[test]
         fn setting_never_rewrites_the_past(
-            steps in proptest::collection::vec((0usize..4, 0i64..100, 1i64..100, 0u8..2), 1..12),
+            steps in collection::vec((0usize..4, 0i64..100, 1i64..100, 0u8..2), 1..12),
         ) {
             let mut silences = Silences::default();
             for (n, (known, starts, length, which)) in steps.into_iter().enumerate() {

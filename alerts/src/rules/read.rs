@@ -47,8 +47,8 @@ impl RuleFile {
         for group in &self.groups {
             for rule in &group.rules {
                 query.check(rule.expr()).map_err(|error| {
-                    let at = Mistake::new(rule.line(), error.to_string());
-                    at.within(format!("rule `{}`", rule.name()))
+                    Mistake::new(rule.line(), error.to_string())
+                        .within(format!("rule `{}`", rule.name()))
                         .within(format!("group `{}`", group.name))
                         .in_file(&self.name)
                 })?;

@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use takt_model::{Event, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time;
 
 /// Pieces of work that may wait for the engine. An event of 1 kB makes this 8 MB.
 pub(super) const QUEUE_MAX: usize = 8192;
@@ -117,10 +118,13 @@ impl Handle {
     ///
     /// # Errors
     /// If the engine has stopped or is busy.
-    pub async fn read<T: Send + 'static>(
+    pub async fn read<T>(
         &self,
         look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
-    ) -> Result<T, EngineError> {
+    ) -> Result<T, EngineError>
+    where
+        T: Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
         // A caller that has gone away needs no answer.
         let work = Work::Read(Box::new(move |engine, now| {
@@ -134,10 +138,13 @@ impl Handle {
     ///
     /// # Errors
     /// If the change was not made, or not stored.
-    pub async fn change<T: Send + 'static>(
+    pub async fn change<T>(
         &self,
         change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
-    ) -> Result<T, ChangeError> {
+    ) -> Result<T, ChangeError>
+    where
+        T: Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
         let work = Work::Change(Box::new(move |engine, now| {
             let (result, batch) = change(engine, now);
@@ -181,7 +188,7 @@ impl Handle {
 
     async fn request(&self, work: Work) -> Result<(), EngineError> {
         let place = Arc::clone(&self.places).acquire_owned();
-        let Ok(place) = tokio::time::timeout(self.room_timeout, place).await else {
+        let Ok(place) = time::timeout(self.room_timeout, place).await else {
             self.metrics.requests_refused.inc();
             return Err(EngineError::Busy);
         };
@@ -201,10 +208,15 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time;
 
     fn event() -> Event {
         serde_json::from_value(serde_json::json!({
-            "id": 1, "at": 0, "kind": "xid", "labels": {}, "message": ""
+            "id": 1,
+            "at": 0,
+            "kind": "xid",
+            "labels": {},
+            "message": "",
         }))
         .unwrap()
     }
@@ -226,7 +238,7 @@ mod tests {
             let handle = handle.clone();
             async move { handle.event("http://g01", event()).await }
         });
-        tokio::time::sleep(2 * timeout).await;
+        time::sleep(2 * timeout).await;
         assert!(!held.is_finished(), "the event waits");
         let answer = Work::Channels(Arc::default(), WatchConfig::default());
         handle.put_always(answer).unwrap();

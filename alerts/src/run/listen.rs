@@ -8,8 +8,10 @@ use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{RequestBuilder, StatusCode};
 use serde::Deserialize;
+use std::mem;
 use std::time::{Duration, SystemTime};
 use takt_model::{Event, Labels, Timestamp};
+use tokio::time;
 
 /// The exporter sends a comment every 15 seconds; a connection without data for this long is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
@@ -82,7 +84,7 @@ pub async fn listen(requests: RequestFactory, exporter: Exporter, handle: Handle
                 pause = error.pause(pause);
             }
         }
-        tokio::time::sleep(pause).await;
+        time::sleep(pause).await;
     }
 }
 
@@ -119,11 +121,12 @@ impl ListenError {
         }
         let seconds = headers
             .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok());
-        let seconds = seconds.and_then(|text| text.trim().parse().ok());
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| text.trim().parse().ok())
+            .map(Duration::from_secs);
         Self::Refused {
             status,
-            retry_after: seconds.map(Duration::from_secs),
+            retry_after: seconds,
         }
     }
 
@@ -153,13 +156,15 @@ async fn connection(
     handle: &Handle,
     stream_gauge: &StreamGauge,
 ) -> Result<(), ListenError> {
-    let request = requests().await.map_err(ListenError::Request)?;
-    let request = request.header("Accept", "text/event-stream");
+    let request = requests()
+        .await
+        .map_err(ListenError::Request)?
+        .header("Accept", "text/event-stream");
     let request = match start {
         Start::AfterId(id) => request.header("Last-Event-ID", id.to_string()),
         Start::Since(at) => request.query(&[("since", at.0.max(0))]),
     };
-    let response = tokio::time::timeout(SILENCE_MAX, request.send())
+    let response = time::timeout(SILENCE_MAX, request.send())
         .await
         .map_err(|_| ListenError::Silent)??;
     let status = response.status();
@@ -170,7 +175,7 @@ async fn connection(
     let mut stream = response.bytes_stream();
     let mut parser = EventParser::default();
     loop {
-        let chunk = tokio::time::timeout(SILENCE_MAX, stream.next())
+        let chunk = time::timeout(SILENCE_MAX, stream.next())
             .await
             .map_err(|_| ListenError::Silent)?;
         let Some(chunk) = chunk else { return Ok(()) };
@@ -268,7 +273,7 @@ impl EventParser {
 
     fn line(&mut self, line: &str) -> Option<ServerEvent> {
         if line.is_empty() {
-            let message = std::mem::take(&mut self.message);
+            let message = mem::take(&mut self.message);
             return Some(message).filter(|message| !message.data.is_empty());
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
@@ -291,6 +296,7 @@ impl EventParser {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     const TEXT: &str = ": hello\n\nid: 7\ndata: {\"a\":1}\n\nevent: gap\r\ndata: \
@@ -298,11 +304,11 @@ mod tests {
 
     fn messages(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut lines = EventParser::default();
-        let all = pieces
+        pieces
             .iter()
             .flat_map(|piece| lines.push(piece).unwrap())
-            .collect::<Vec<_>>();
-        all.into_iter()
+            .collect::<Vec<_>>()
+            .into_iter()
             .map(|message| (message.kind, message.data))
             .collect()
     }
@@ -369,7 +375,7 @@ mod tests {
         /// reading it whole.
         #[test]
         fn pieces_do_not_matter(
-            cuts in proptest::collection::vec(0usize..TEXT.len(), 0..6),
+            cuts in collection::vec(0usize..TEXT.len(), 0..6),
             garbage: Vec<u8>,
         ) {
             let mut cuts = cuts;

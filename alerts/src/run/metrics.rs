@@ -40,8 +40,9 @@ pub(super) struct StreamGauge {
 
 impl StreamGauge {
     pub fn set(&self, is_up: bool) {
-        let gauge = self.family.get_or_create(&self.labels);
-        gauge.set(i64::from(is_up));
+        self.family
+            .get_or_create(&self.labels)
+            .set(i64::from(is_up));
     }
 
     pub fn is_up(&self) -> bool {
@@ -207,8 +208,12 @@ impl AlertMetrics {
     }
 
     pub(super) fn outbox(&self, engine: &Engine, now: Timestamp) {
-        let alerts = engine.router().alerts().iter();
-        let firing = alerts.filter(|(_, alert)| !alert.is_resolved(now)).count();
+        let firing = engine
+            .router()
+            .alerts()
+            .iter()
+            .filter(|(_, alert)| !alert.is_resolved(now))
+            .count();
         self.firing.set(firing as i64);
         self.queued.clear();
         self.oldest.clear();

@@ -33,8 +33,9 @@ use deliver::Delivery;
 use handle::{CommitReport, QueuedWork, Work};
 use recorded::Recorded;
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use takt_model::{Event, Labels, Timestamp, error_chain};
 use watch::{HeartbeatDue, Watch};
@@ -117,7 +118,7 @@ impl Alerting {
             commit_at: now,
             stop_by: None,
         };
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("takt-alerts".to_owned())
             .spawn(move || runner.run());
         let thread =
@@ -176,7 +177,10 @@ fn clock() -> Timestamp {
     SystemTime::now().into()
 }
 
-impl<O: Outside> Runner<O> {
+impl<O> Runner<O>
+where
+    O: Outside,
+{
     fn run(mut self) {
         loop {
             let mut work = match self.waiting.recv_timeout(self.until_due(clock())) {
@@ -221,7 +225,7 @@ impl<O: Outside> Runner<O> {
     /// Does the waiting work, evaluates, commits and sends.
     fn turn(&mut self, work: Vec<QueuedWork>) {
         let now = clock();
-        let mut batch = std::mem::take(&mut self.unsaved);
+        let mut batch = mem::take(&mut self.unsaved);
         let mut reports = Vec::new();
         for queued in work {
             batch = batch.then(self.take(queued.work, &mut reports, now));
@@ -348,7 +352,7 @@ impl<O: Outside> Runner<O> {
                 self.commit_at = now.plus(COMMIT_PAUSE);
             }
         }
-        for row in std::mem::take(&mut self.unsent) {
+        for row in mem::take(&mut self.unsent) {
             let thread = self.engine.outbox().thread(&row).map(str::to_owned);
             self.delivery.send(row, thread);
         }
@@ -361,7 +365,8 @@ impl<O: Outside> Runner<O> {
 /// Logs failed rules, one line per cause: an engine that does not answer fails every rule.
 fn log_failures(failures: &[(RuleKey, EvalError)]) {
     for (error, rules) in by_cause(failures) {
-        let (rule, rules) = (rules[0], rules.len());
+        let rule = rules[0];
+        let rules = rules.len();
         tracing::warn!(%rule, rules, error, "rule evaluation failed");
     }
 }

@@ -16,6 +16,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use takt_mail::EmailConfig;
+use tokio::task;
+use tokio::time;
 
 /// A store whose commits fail while `is_full` is true.
 #[derive(Default)]
@@ -141,7 +143,7 @@ async fn messages_are_sent_while_the_store_is_full() {
     let mut seen = Vec::new();
     // The alert itself, and the report of the full store.
     while seen.len() < 2 {
-        let body = tokio::time::timeout(limit, received.recv())
+        let body = time::timeout(limit, received.recv())
             .await
             .unwrap()
             .unwrap();
@@ -164,17 +166,19 @@ async fn messages_are_sent_while_the_store_is_full() {
     let begun = Instant::now();
     let is_stored = || {
         let batches = committed.lock().unwrap();
-        let rows = batches.iter().flat_map(|batch| &batch.outbox);
-        rows.filter(|row| row.state == RowState::Sent).count() >= 2
+        batches
+            .iter()
+            .flat_map(|batch| &batch.outbox)
+            .filter(|row| row.state == RowState::Sent)
+            .count()
+            >= 2
     };
     while !is_stored() {
         assert!(begun.elapsed() < limit, "{:?}", committed.lock().unwrap());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        time::sleep(Duration::from_millis(50)).await;
     }
     assert!(received.try_recv().is_err());
-    tokio::task::spawn_blocking(move || drop(alerting))
-        .await
-        .unwrap();
+    task::spawn_blocking(move || drop(alerting)).await.unwrap();
 }
 
 /// `group_wait` 1 s, `group_interval` 6 s, reload at 3 s, a new alert at 4 s: sent at 7 s, as

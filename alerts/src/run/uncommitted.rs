@@ -8,6 +8,7 @@ use crate::Batch;
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use std::collections::BTreeSet;
+use std::mem;
 
 /// Transitions that wait for the store; a transition of 1 kB makes this 20 MB.
 const TRANSITIONS_MAX: usize = 20_000;
@@ -36,10 +37,16 @@ pub(super) fn compact(batch: &mut Batch) -> usize {
 }
 
 /// Removes all but the last item of each identity.
-fn keep_last<T, K: Ord>(items: &mut Vec<T>, identity: impl Fn(&T) -> K) {
+fn keep_last<T, K>(items: &mut Vec<T>, identity: impl Fn(&T) -> K)
+where
+    K: Ord,
+{
     let mut seen = BTreeSet::new();
-    let newest_first = std::mem::take(items).into_iter().rev();
-    items.extend(newest_first.filter(|item| seen.insert(identity(item))));
+    let newest_first = mem::take(items)
+        .into_iter()
+        .rev()
+        .filter(|item| seen.insert(identity(item)));
+    items.extend(newest_first);
     items.reverse();
 }
 

@@ -209,41 +209,43 @@ impl Watch {
 
     fn broken_rules(&self, now: Timestamp) -> impl Iterator<Item = Posted> {
         let since_max = now.minus(self.config.patience);
-        let long = self
-            .failing_rules
+        self.failing_rules
             .iter()
-            .filter(move |(_, failure)| failure.since <= since_max);
-        long.map(move |(rule, failure)| {
-            let labels = [
-                ("alertname", "TaktRuleFailing"),
-                ("rule", &rule.0),
-                ("severity", "critical"),
-                ("scope", "takt"),
-            ];
-            let summary = format!("The rule {rule} cannot be evaluated: {}", failure.error);
-            posted(&labels, &summary, "Correct the rule.", failure.since, now)
-        })
+            .filter(move |(_, failure)| failure.since <= since_max)
+            .map(move |(rule, failure)| {
+                let labels = [
+                    ("alertname", "TaktRuleFailing"),
+                    ("rule", &rule.0),
+                    ("severity", "critical"),
+                    ("scope", "takt"),
+                ];
+                let summary = format!("The rule {rule} cannot be evaluated: {}", failure.error);
+                posted(&labels, &summary, "Correct the rule.", failure.since, now)
+            })
     }
 
     fn late_channels(&self, engine: &Engine, now: Timestamp) -> Vec<Posted> {
-        let late = engine.outbox().late(now.minus(self.config.patience));
-        let alerts = late.into_iter().map(|row| {
-            let labels = [
-                ("alertname", "TaktDeliveryFailing"),
-                ("channel", row.channel.as_str()),
-                ("severity", "critical"),
-                ("scope", "takt"),
-            ];
-            let summary = format!(
-                "Messages for {} have not been delivered since {}: {}",
-                row.channel,
-                row.created_at,
-                row.error.as_deref().unwrap_or("no answer")
-            );
-            let action = "Look at the channel's settings and at the other side.";
-            posted(&labels, &summary, action, row.created_at, now)
-        });
-        alerts.collect()
+        engine
+            .outbox()
+            .late(now.minus(self.config.patience))
+            .into_iter()
+            .map(|row| {
+                let labels = [
+                    ("alertname", "TaktDeliveryFailing"),
+                    ("channel", row.channel.as_str()),
+                    ("severity", "critical"),
+                    ("scope", "takt"),
+                ];
+                let summary = format!(
+                    "Messages for {} have not been delivered since {}: {}",
+                    row.channel,
+                    row.created_at,
+                    row.error.as_deref().unwrap_or("no answer")
+                );
+                let action = "Look at the channel's settings and at the other side.";
+                posted(&labels, &summary, action, row.created_at, now)
+            })
+            .collect()
     }
 }
 
@@ -575,8 +577,8 @@ receivers:
         assert_eq!(rows.len(), 2, "Slack and the webhook");
         let beats = |watch: &mut Watch, engine: &Engine, from: i64, to: i64| {
             let due = (from..to).map(|second| watch.heartbeat_due(engine, at(second)));
-            let due = due.filter(|due| *due != HeartbeatDue::Later);
-            due.collect::<Vec<_>>()
+            due.filter(|due| *due != HeartbeatDue::Later)
+                .collect::<Vec<_>>()
         };
         let sent = HeartbeatDue::Now(url);
         assert_eq!(beats(&mut watch, &engine, 0, 300), vec![sent.clone(); 5]);

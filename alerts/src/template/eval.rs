@@ -5,6 +5,7 @@ use super::parse::{Base, Command, Defines, Operand, Part, Pipeline};
 use super::value::{Value, fail};
 use super::{TemplateError, World, members};
 use std::borrow::Cow;
+use std::mem;
 
 /// Depth of templates that call one another.
 const CALLS_MAX: usize = 40;
@@ -33,12 +34,14 @@ pub(super) fn run<'a>(
 
 /// Whether a pipeline ends with a function whose result is HTML.
 fn is_markup(pipeline: &Pipeline) -> bool {
-    let last = pipeline.commands.last();
-    let base = last.and_then(|command| command.operands.first());
-    base.is_some_and(|operand| match &operand.base {
-        Base::Function(function) => ["html", "safeHtml"].contains(&function.name()),
-        _ => false,
-    })
+    pipeline
+        .commands
+        .last()
+        .and_then(|command| command.operands.first())
+        .is_some_and(|operand| match &operand.base {
+            Base::Function(function) => ["html", "safeHtml"].contains(&function.name()),
+            _ => false,
+        })
 }
 
 struct Machine<'w, 'a> {
@@ -130,13 +133,16 @@ impl<'a> Machine<'_, 'a> {
 
     /// Runs a template by its name, without the variables of its caller.
     fn call(&mut self, name: &str, dot: &Value<'a>) -> Run {
-        let body = self.defines.iter().find_map(|defines| defines.get(name));
-        let body = body.ok_or_else(|| TemplateError(format!("no template `{name}`")))?;
+        let body = self
+            .defines
+            .iter()
+            .find_map(|defines| defines.get(name))
+            .ok_or_else(|| TemplateError(format!("no template `{name}`")))?;
         self.calls += 1;
         if self.calls > CALLS_MAX {
             return fail(format!("more than {CALLS_MAX} templates in each other"));
         }
-        let outside = std::mem::replace(&mut self.variables, vec![("$", dot.clone())]);
+        let outside = mem::replace(&mut self.variables, vec![("$", dot.clone())]);
         let result = self.run(body, dot);
         self.variables = outside;
         self.calls -= 1;
@@ -193,10 +199,9 @@ impl<'a> Machine<'_, 'a> {
                     .variables
                     .iter_mut()
                     .rev()
-                    .find(|(name, _)| *name == target.name);
-                known
-                    .ok_or_else(|| TemplateError(format!("no variable `{}`", target.name)))?
-                    .1 = value.clone();
+                    .find(|(name, _)| *name == target.name)
+                    .ok_or_else(|| TemplateError(format!("no variable `{}`", target.name)))?;
+                known.1 = value.clone();
             }
             None => {}
         }
@@ -285,9 +290,9 @@ impl<'a> Machine<'_, 'a> {
             let [Value::Text(name), dot] = &arguments[..] else {
                 return fail("`tmpl` takes a name and a value");
             };
-            let before = std::mem::take(&mut self.out);
+            let before = mem::take(&mut self.out);
             let result = self.call(name, dot);
-            let said = std::mem::replace(&mut self.out, before);
+            let said = mem::replace(&mut self.out, before);
             return result.map(|_| Value::Text(Cow::Owned(said)));
         }
         function.call(arguments, self.world)
@@ -305,12 +310,13 @@ impl<'a> Machine<'_, 'a> {
     fn base(&mut self, operand: &'a Operand, dot: &Value<'a>) -> Result<Value<'a>, TemplateError> {
         Ok(match &operand.base {
             Base::Dot => dot.clone(),
-            Base::Variable(name) => {
-                let known = self.variables.iter().rev().find(|(known, _)| known == name);
-                known
-                    .map(|(_, value)| value.clone())
-                    .ok_or_else(|| TemplateError(format!("no variable `{name}`")))?
-            }
+            Base::Variable(name) => self
+                .variables
+                .iter()
+                .rev()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.clone())
+                .ok_or_else(|| TemplateError(format!("no variable `{name}`")))?,
             Base::Text(text) => Value::Text(Cow::Borrowed(text)),
             Base::Int(int) => Value::Int(*int),
             Base::Float(float) => Value::Float(*float),

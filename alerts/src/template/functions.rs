@@ -12,13 +12,14 @@ use crate::duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE;
 use humanize::{humanize, humanize_1024, humanize_duration};
+use jiff::tz::TimeZone;
 use printing::{print, print_format, print_line};
 use regex::Regex;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::rc::Rc;
-use takt_model::Timestamp;
+use takt_model::{Timestamp, go_regex};
 pub(super) use text::escape_html;
 use text::{
     escape_query, link, path_of, split_port, strip_domain, title, title_words, unescape_query,
@@ -156,8 +157,9 @@ const RULES: &[Function] = &[
         let named = args
             .iter()
             .enumerate()
-            .map(|(at, value)| (format!("arg{at}"), value.clone()));
-        Ok(Value::Map(Rc::new(named.collect())))
+            .map(|(at, value)| (format!("arg{at}"), value.clone()))
+            .collect();
+        Ok(Value::Map(Rc::new(named)))
     }),
     // The caller of templates runs it.
     function(TMPL, 2, 2, |_, _| fail("`tmpl` needs a template's name")),
@@ -259,8 +261,9 @@ const MESSAGES: &[Function] = &[
         0 => {
             let pairs = args
                 .chunks(2)
-                .map(|pair| (pair[0].print().into_owned(), pair[1].clone()));
-            Ok(Value::Map(Rc::new(pairs.collect())))
+                .map(|pair| (pair[0].print().into_owned(), pair[1].clone()))
+                .collect();
+            Ok(Value::Map(Rc::new(pairs)))
         }
         _ => fail("`dict` takes names and values in turn"),
     }),
@@ -275,7 +278,7 @@ const MESSAGES: &[Function] = &[
     function("tz", 2, 2, |args, _| match &args[1] {
         Value::Time(at) => {
             let name = args[0].print();
-            match jiff::tz::TimeZone::get(&name) {
+            match TimeZone::get(&name) {
                 Ok(zone) => Ok(Value::Time(at.with_time_zone(zone))),
                 Err(_) => fail(format!("`{name}` is not a time zone")),
             }
@@ -321,8 +324,9 @@ pub(super) fn by_name(name: &str, dialect: Dialect) -> Result<Function, Template
     if let Some(known) = all().find(|function| function.name == name) {
         return Ok(*known);
     }
-    let near = all().map(|function| function.name);
-    let near = near.min_by_key(|known| strsim::osa_distance(name, known));
+    let near = all()
+        .map(|function| function.name)
+        .min_by_key(|known| strsim::osa_distance(name, known));
     fail(format!(
         "no function `{name}`; did you mean `{}`?",
         near.unwrap_or_default()
@@ -362,8 +366,11 @@ impl Function {
 }
 
 fn first_or_last<'a>(args: &[Value<'a>], wanted: bool) -> Value<'a> {
-    let found = args.iter().find(|value| value.is_true() == wanted);
-    found.or(args.last()).cloned().unwrap_or(Value::Nil)
+    args.iter()
+        .find(|value| value.is_true() == wanted)
+        .or(args.last())
+        .cloned()
+        .unwrap_or(Value::Nil)
 }
 
 fn len<'a>(value: &Value<'a>) -> Outcome<'a> {
@@ -380,18 +387,18 @@ fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
     match (value, key) {
         // A method of that name is not meant here.
         (Value::Map(map), Value::Text(name)) => {
-            let found = map.get(&**name).cloned();
-            Ok(found.unwrap_or(Value::Nil))
+            let found = map.get(&**name).cloned().unwrap_or(Value::Nil);
+            Ok(found)
         }
         (Value::Labels(labels) | Value::Kv(labels), Value::Text(name)) => {
-            let found = labels.get(name).unwrap_or_default();
-            Ok(Value::text(found.to_owned()))
+            let found = labels.get(name).unwrap_or_default().to_owned();
+            Ok(Value::text(found))
         }
-        (Value::List(items), Value::Int(at)) => {
-            let item = usize::try_from(*at).ok().and_then(|at| items.get(at));
-            item.cloned()
-                .ok_or_else(|| TemplateError(format!("index out of range: {at}")))
-        }
+        (Value::List(items), Value::Int(at)) => usize::try_from(*at)
+            .ok()
+            .and_then(|at| items.get(at))
+            .cloned()
+            .ok_or_else(|| TemplateError(format!("index out of range: {at}"))),
         (value, key) => fail(format!(
             "{} cannot be indexed by {}",
             value.name(),
@@ -413,8 +420,9 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
         Value::Text(text) => {
             let part = text
                 .get(bound(0, 0)?..bound(1, text.len())?)
-                .ok_or_else(outside)?;
-            Ok(Value::text(part.to_owned()))
+                .ok_or_else(outside)?
+                .to_owned();
+            Ok(Value::text(part))
         }
         Value::List(items) => {
             let part = items
@@ -434,12 +442,15 @@ fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
     let result = database
         .instant(expr, world.at)
         .map_err(|error| TemplateError(format!("query {expr:?}: {error}")))?;
-    let sample = |(labels, value)| {
-        let labels = Value::Labels(Cow::Owned(labels));
-        let value = Value::Float(value);
-        Value::fields("a sample", vec![("Labels", labels), ("Value", value)])
-    };
-    Ok(Value::list(result.into_iter().map(sample).collect()))
+    let samples = result
+        .into_iter()
+        .map(|(labels, value)| {
+            let labels = Value::Labels(Cow::Owned(labels));
+            let value = Value::Float(value);
+            Value::fields("a sample", vec![("Labels", labels), ("Value", value)])
+        })
+        .collect();
+    Ok(Value::list(samples))
 }
 
 fn of_sample<'a>(value: &Value<'a>, field: &str) -> Outcome<'a> {
@@ -459,8 +470,8 @@ fn sort_by_label<'a>(name: &str, list: &Value<'a>) -> Outcome<'a> {
         keyed.push((key(item)?.print().into_owned(), item.clone()));
     }
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
-    let sorted = keyed.into_iter().map(|(_, item)| item);
-    Ok(Value::list(sorted.collect()))
+    let sorted = keyed.into_iter().map(|(_, item)| item).collect();
+    Ok(Value::list(sorted))
 }
 
 fn to_time<'a>(seconds: f64) -> Outcome<'a> {
@@ -513,7 +524,8 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
 
 fn regex(pattern: &Value<'_>) -> Result<Regex, TemplateError> {
     let pattern = pattern.print();
-    let translated = takt_model::go_regex::translate(&pattern).ok();
-    let regex = translated.and_then(|pattern| Regex::new(&pattern).ok());
-    regex.ok_or_else(|| TemplateError(format!("`{pattern}` is not a regular expression")))
+    go_regex::translate(&pattern)
+        .ok()
+        .and_then(|pattern| Regex::new(&pattern).ok())
+        .ok_or_else(|| TemplateError(format!("`{pattern}` is not a regular expression")))
 }

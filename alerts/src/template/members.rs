@@ -2,6 +2,7 @@
 
 use super::value::{Value, fail, sorted};
 use super::{TemplateError, time};
+use jiff::tz::TimeZone;
 use std::borrow::Cow;
 use takt_model::Labels;
 
@@ -91,10 +92,11 @@ fn of_list<'a>(items: &[Value<'a>], name: &str) -> Option<Outcome<'a>> {
     let found = match name {
         "Firing" | "Resolved" => {
             let wanted = name.to_lowercase();
-            let is = |item: &&Value<'a>| {
-                field(item, "Status").is_some_and(|status| status.print() == wanted)
-            };
-            items.iter().filter(is).cloned().collect()
+            items
+                .iter()
+                .filter(|item| field(item, "Status").is_some_and(|status| status.print() == wanted))
+                .cloned()
+                .collect()
         }
         "Names" => items
             .iter()
@@ -114,8 +116,8 @@ fn of_time<'a>(at: &jiff::Zoned, name: &str, arguments: &[Value<'a>]) -> Option<
         ("Format", [Value::Text(layout)]) => Value::text(time::format(at, layout)),
         ("Unix", []) => Value::Int(at.timestamp().as_second()),
         ("UnixMilli", []) => Value::Int(at.timestamp().as_millisecond()),
-        ("UTC", []) => Value::Time(at.with_time_zone(jiff::tz::TimeZone::UTC)),
-        ("Local", []) => Value::Time(at.with_time_zone(jiff::tz::TimeZone::system())),
+        ("UTC", []) => Value::Time(at.with_time_zone(TimeZone::UTC)),
+        ("Local", []) => Value::Time(at.with_time_zone(TimeZone::system())),
         ("Year", []) => Value::Int(at.year().into()),
         ("Month", []) => Value::text(time::format(at, "January")),
         ("Day", []) => Value::Int(at.day().into()),

@@ -165,13 +165,16 @@ impl MessageTemplates {
             done: RefCell::default(),
             busy: RefCell::default(),
         };
-        let texts = message.route_labels.iter().filter_map(|(name, _)| {
-            let text = labels.text(name).inspect_err(|error| {
-                tracing::warn!(label = name, %error, "the template of a route's label failed");
-            });
-            Some((name.to_owned(), text.ok()?))
-        });
-        texts.collect()
+        message
+            .route_labels
+            .iter()
+            .filter_map(|(name, _)| {
+                let text = labels.text(name).inspect_err(|error| {
+                    tracing::warn!(label = name, %error, "the template of a route's label failed");
+                });
+                Some((name.to_owned(), text.ok()?))
+            })
+            .collect()
     }
 }
 

@@ -4,6 +4,10 @@ use super::functions::{self, Dialect, Function};
 use super::{TemplateError, value::fail};
 use crate::unquote::unquote;
 use std::collections::BTreeMap;
+use std::iter;
+use std::mem;
+use std::slice;
+use std::vec::IntoIter;
 
 /// Depth of nested blocks and parentheses.
 const DEPTH_MAX: usize = 40;
@@ -147,12 +151,14 @@ fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
     let mut rest = inside.char_indices().peekable();
     if let Some(comment) = inside.trim_start().strip_prefix("/*") {
         let start = inside.len() - comment.len();
-        let closed = comment.find("*/").and_then(|at| {
-            inside[start + at..]
-                .find("}}")
-                .map(|more| start + at + more)
-        });
-        return closed.ok_or_else(|| TemplateError("a comment is not closed".to_owned()));
+        return comment
+            .find("*/")
+            .and_then(|at| {
+                inside[start + at..]
+                    .find("}}")
+                    .map(|more| start + at + more)
+            })
+            .ok_or_else(|| TemplateError("a comment is not closed".to_owned()));
     }
     while let Some((at, c)) = rest.next() {
         match c {
@@ -310,7 +316,7 @@ fn end_of_string(text: &str) -> usize {
 }
 
 struct Parser {
-    pieces: std::vec::IntoIter<Piece>,
+    pieces: IntoIter<Piece>,
     dialect: Dialect,
     defines: Defines,
     variables: Vec<String>,
@@ -380,8 +386,8 @@ impl Parser {
 
     /// The body of a named template, whose only variable is its own `$`.
     fn define(&mut self, word: &str, name: String) -> Result<(), TemplateError> {
-        let outside = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
-        let loops = std::mem::take(&mut self.loops);
+        let outside = mem::replace(&mut self.variables, vec!["$".to_owned()]);
+        let loops = mem::take(&mut self.loops);
         self.depth += 1;
         let (body, ending, _) = self.parts_until()?;
         self.depth -= 1;
@@ -604,7 +610,7 @@ impl Parser {
     }
 }
 
-type Tokens<'a> = std::iter::Peekable<std::slice::Iter<'a, Token>>;
+type Tokens<'a> = iter::Peekable<slice::Iter<'a, Token>>;
 
 /// Splits the name off the head of `define "name"` and similar actions.
 fn quoted_name(word: &str, mut head: Vec<Token>) -> Result<(String, Vec<Token>), TemplateError> {

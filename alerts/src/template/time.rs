@@ -3,7 +3,7 @@
 use super::TemplateError;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Zoned};
+use jiff::{SignedDuration, Zoned, civil};
 
 /// Go's default layout of a time.
 pub(super) const PRINTED: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
@@ -78,10 +78,10 @@ pub(super) fn format(at: &Zoned, layout: &str) -> String {
 
 /// Go's zero time, which stands for "no time".
 pub(super) fn zero() -> Result<Zoned, TemplateError> {
-    let zero = jiff::civil::date(1, 1, 1)
+    civil::date(1, 1, 1)
         .at(0, 0, 0, 0)
-        .to_zoned(TimeZone::UTC);
-    zero.map_err(|error| TemplateError(error.to_string()))
+        .to_zoned(TimeZone::UTC)
+        .map_err(|error| TemplateError(error.to_string()))
 }
 
 /// Reads a time in a layout; without an offset it is UTC. `None` if it has another form.
@@ -110,12 +110,12 @@ pub(super) fn read(layout: &str, text: &str) -> Option<Zoned> {
         }
     }
     let read = BrokenDownTime::parse(&form, text).ok()?;
-    let date = jiff::civil::Date::new(
+    let date = civil::Date::new(
         read.year().unwrap_or(0),
         read.month().unwrap_or(1),
         read.day().unwrap_or(1),
     );
-    let time = jiff::civil::Time::new(
+    let time = civil::Time::new(
         read.hour().unwrap_or(0),
         read.minute().unwrap_or(0),
         read.second().unwrap_or(0),
@@ -154,8 +154,10 @@ pub(super) fn print_duration(duration: SignedDuration) -> String {
     let nanos = duration.as_nanos().unsigned_abs();
     let sign = if duration.is_negative() { "-" } else { "" };
     let trimmed = |value: f64| {
-        let text = format!("{value:.9}");
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        format!("{value:.9}")
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned()
     };
     let small = [
         (1_000u128, 1.0, "ns"),

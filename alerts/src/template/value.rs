@@ -2,6 +2,7 @@
 
 use super::number::print_float;
 use super::{TemplateError, time};
+use jiff::tz::TimeZone;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -54,9 +55,9 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn time(at: Timestamp) -> Result<Self, TemplateError> {
-        let at = jiff::Timestamp::try_from(at);
-        let at = at.map_err(|_| TemplateError("a time that cannot be written".to_owned()))?;
-        Ok(Self::Time(at.to_zoned(jiff::tz::TimeZone::UTC)))
+        let at = jiff::Timestamp::try_from(at)
+            .map_err(|_| TemplateError("a time that cannot be written".to_owned()))?;
+        Ok(Self::Time(at.to_zoned(TimeZone::UTC)))
     }
 
     pub(super) fn name(&self) -> &'static str {

@@ -15,7 +15,7 @@ const OF_THE_SERVER: [&str; 5] = [
 #[test]
 fn docs_list_exactly_the_existing_alerts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string(path).unwrap();
     let mut explained = BTreeSet::new();
     for line in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();

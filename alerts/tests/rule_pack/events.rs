@@ -6,8 +6,10 @@ use super::*;
 #[test]
 fn alerts_for_owners_name_the_user() {
     let for_owners = |rule: &EventRule| {
-        let notify = rule.labels.iter().find(|(name, _)| name == "notify");
-        notify.is_some()
+        rule.labels
+            .iter()
+            .find(|(name, _)| name == "notify")
+            .is_some()
     };
     let mut rules = 0;
     for rule in event_rules().iter().filter(|rule| for_owners(rule)) {
@@ -359,22 +361,19 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         for event in &events {
             run.event(event, &[], &Labels::new(), "http://takt", event.at);
         }
-        let firing = run
+        let fired: BTreeSet<_> = run
             .iter()
-            .filter(|(_, _, instance)| instance.fired_at.is_some());
-        let fired: BTreeSet<_> = firing
+            .filter(|(_, _, instance)| instance.fired_at.is_some())
             .filter_map(|(_, _, instance)| instance.labels.get("alertname"))
             .collect();
         assert_eq!(fired, expected.iter().copied().collect(), "{name}");
         let kinds: BTreeSet<_> = events.iter().map(|event| event.kind).collect();
         let alike = event_rules()
             .into_iter()
-            .filter(|rule| rule.when.iter().any(|when| kinds.contains(&when.kind)));
-        spared.extend(
-            alike
-                .map(|rule| rule.name)
-                .filter(|name| !fired.contains(name.as_str())),
-        );
+            .filter(|rule| rule.when.iter().any(|when| kinds.contains(&when.kind)))
+            .map(|rule| rule.name)
+            .filter(|name| !fired.contains(name.as_str()));
+        spared.extend(alike);
         fired_ever.extend(fired.into_iter().map(str::to_owned));
     }
     let rules = event_rules();
@@ -384,17 +383,17 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         "every rule fires in one of the scenarios"
     );
     // A rule over all events of its kinds fires with each such event.
-    let asks_for_more = |rule: &&EventRule| {
-        rule.repeat.times > 1
-            || rule.when.iter().any(|when| {
-                !when.xid.is_empty() || !when.class.is_empty() || !when.matchers.0.is_empty()
-            })
-    };
-    let without = rules
+    let without: Vec<_> = rules
         .iter()
-        .filter(asks_for_more)
-        .filter(|rule| !spared.contains(&rule.name));
-    let without: Vec<_> = without.map(|rule| rule.name.as_str()).collect();
+        .filter(|rule| {
+            rule.repeat.times > 1
+                || rule.when.iter().any(|when| {
+                    !when.xid.is_empty() || !when.class.is_empty() || !when.matchers.0.is_empty()
+                })
+        })
+        .filter(|rule| !spared.contains(&rule.name))
+        .map(|rule| rule.name.as_str())
+        .collect();
     assert_eq!(
         without, [""; 0],
         "no scenario has an event of the kind that these must not fire for"

@@ -14,6 +14,7 @@ mod routes;
 mod rules;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use takt_alerts::alert::Alert;
@@ -32,15 +33,14 @@ fn pack() -> PathBuf {
 }
 
 fn files(directory: &Path, suffix: &str) -> Vec<(String, String)> {
-    let entries = std::fs::read_dir(directory)
+    let mut files: Vec<_> = fs::read_dir(directory)
         .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
         .filter(|path| path.to_string_lossy().ends_with(suffix))
         .map(|path| {
             (
                 path.display().to_string(),
-                std::fs::read_to_string(&path).unwrap(),
+                fs::read_to_string(&path).unwrap(),
             )
         })
         .collect();
@@ -50,13 +50,15 @@ fn files(directory: &Path, suffix: &str) -> Vec<(String, String)> {
 }
 
 fn alert_names() -> BTreeSet<String> {
-    let files = files(&pack(), ".rules.yml");
-    let groups = files.iter().flat_map(|(name, text)| {
-        RuleFile::read(name, text)
-            .unwrap_or_else(|e| panic!("{e}"))
-            .groups
-    });
-    let rules: Vec<_> = groups.flat_map(|group| group.rules).collect();
+    let rules: Vec<_> = files(&pack(), ".rules.yml")
+        .iter()
+        .flat_map(|(name, text)| {
+            RuleFile::read(name, text)
+                .unwrap_or_else(|e| panic!("{e}"))
+                .groups
+        })
+        .flat_map(|group| group.rules)
+        .collect();
     rules
         .iter()
         .filter_map(|rule| match rule {
@@ -84,10 +86,12 @@ fn alert_names() -> BTreeSet<String> {
 }
 
 fn event_files() -> Vec<EventFile> {
-    let read = |(name, text): &(String, String)| {
-        EventFile::read(name, text, XidTable::shipped()).unwrap_or_else(|e| panic!("{e}"))
-    };
-    files(&pack(), ".events.yml").iter().map(read).collect()
+    files(&pack(), ".events.yml")
+        .iter()
+        .map(|(name, text)| {
+            EventFile::read(name, text, XidTable::shipped()).unwrap_or_else(|e| panic!("{e}"))
+        })
+        .collect()
 }
 
 fn event_rules() -> Vec<EventRule> {

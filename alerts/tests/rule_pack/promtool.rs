@@ -1,11 +1,13 @@
 //! Debian's promtool accepts the rules and passes their scenarios.
 
 use super::*;
+use std::io;
+use std::thread;
 
 /// Runs promtool on each file, on all at the same time, if Debian's is installed; else prints the
 /// name of the skipped test.
 fn promtool(arguments: &[&str], files: &[(String, String)]) {
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for (path, _) in files {
             scope.spawn(move || promtool_accepts(arguments, path));
         }
@@ -14,7 +16,7 @@ fn promtool(arguments: &[&str], files: &[(String, String)]) {
 
 fn promtool_accepts(arguments: &[&str], path: &str) {
     let output = match Command::new("promtool").args(arguments).arg(path).output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return eprintln!("skipped: promtool is not installed");
         }
         output => output.unwrap(),
@@ -33,12 +35,13 @@ fn promtool_accepts_the_rules() {
 #[test]
 fn promtool_accepts_the_end_conditions() {
     let files = files(&pack(), ".events.yml");
-    let events = files.iter().flat_map(|(name, text)| {
-        EventFile::read(name, text, XidTable::shipped())
-            .unwrap()
-            .groups
-    });
-    let ends = events
+    let ends = files
+        .iter()
+        .flat_map(|(name, text)| {
+            EventFile::read(name, text, XidTable::shipped())
+                .unwrap()
+                .groups
+        })
         .flat_map(|group| group.rules)
         .filter_map(|rule| match rule.ends {
             EndCondition::Until(expr) => {
@@ -49,7 +52,7 @@ fn promtool_accepts_the_end_conditions() {
     let rules: String = ends.collect();
     assert!(!rules.is_empty());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ends.rules.yml");
-    std::fs::write(&path, format!("groups:\n- name: ends\n  rules:\n{rules}")).unwrap();
+    fs::write(&path, format!("groups:\n- name: ends\n  rules:\n{rules}")).unwrap();
     promtool(
         &["check", "rules"],
         &[(path.display().to_string(), String::new())],

@@ -1,11 +1,13 @@
 //! The example routes and the short configuration: receivers, inhibition, grouping, maintenance.
 
 use super::*;
+use std::collections::BTreeMap;
+use std::fs;
 
 #[test]
 fn the_example_routes_name_alerts_that_exist() {
     let path = pack().join("routes.example.yml");
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
     let config = Config::read("routes.example.yml", &text).unwrap_or_else(|e| panic!("{e}"));
     let files = files(&pack(), ".events.yml");
     let events = files.iter().flat_map(|(name, text)| {
@@ -15,11 +17,10 @@ fn the_example_routes_name_alerts_that_exist() {
     });
     let mut names = alert_names();
     names.extend(events.flat_map(|group| group.rules).map(|rule| rule.name));
-    let matchers = config
+    for named in config
         .inhibit_rules
         .iter()
-        .flat_map(|rule| rule.source.0.iter().chain(&rule.target.0));
-    for named in matchers
+        .flat_map(|rule| rule.source.0.iter().chain(&rule.target.0))
         .filter(|matcher| matcher.name() == "alertname")
         .flat_map(|matcher| matcher.value().split('|'))
     {
@@ -43,20 +44,20 @@ fn the_example_routes_name_alerts_that_exist() {
 /// The routes of the example and of the short configuration, the latter with and without mails to
 /// owners of jobs.
 fn routings() -> Vec<(&'static str, Config)> {
-    let text = std::fs::read_to_string(pack().join("routes.example.yml")).unwrap();
+    let text = fs::read_to_string(pack().join("routes.example.yml")).unwrap();
     let short = AlertsConfig {
         webhook_url: Some("http://127.0.0.1:1/x".to_owned()),
         ..AlertsConfig::default()
     };
-    let all = [
+    [
         ("example", text.clone()),
         ("short form", short.in_long_form(&text, true)),
         (
             "short form without addresses",
             short.in_long_form(&text, false),
         ),
-    ];
-    all.map(|(name, text)| {
+    ]
+    .map(|(name, text)| {
         (
             name,
             Config::read(name, &text).unwrap_or_else(|e| panic!("{e}")),
@@ -77,7 +78,7 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
     let mut router = Router::new(config, settings);
     let alert = |labels: &&[(&str, &str)]| Alert {
         labels: labels.iter().copied().collect(),
-        annotations: std::collections::BTreeMap::new(),
+        annotations: BTreeMap::new(),
         starts_at: NOW,
         ends_at: None,
         updated_at: NOW,

@@ -6,11 +6,10 @@ use super::*;
 #[test]
 fn thresholds_are_set_once_and_used() {
     let named = |text: &str, before: &str, after: char| -> BTreeSet<String> {
-        let names = text
-            .split(before)
+        text.split(before)
             .skip(1)
-            .map(|rest| rest.split(after).next().unwrap().to_owned());
-        names.collect()
+            .map(|rest| rest.split(after).next().unwrap().to_owned())
+            .collect()
     };
     let text: String = files(&pack(), ".rules.yml")
         .into_iter()
@@ -24,23 +23,23 @@ fn thresholds_are_set_once_and_used() {
 }
 
 fn scenarios() -> Vec<Test> {
-    let tests = files(&pack().join("tests"), ".test.yml");
-    let tests = tests.iter().flat_map(|(name, text)| {
-        TestFile::read(name, text)
-            .unwrap_or_else(|e| panic!("{e}"))
-            .tests
-    });
-    tests.collect()
+    files(&pack().join("tests"), ".test.yml")
+        .iter()
+        .flat_map(|(name, text)| {
+            TestFile::read(name, text)
+                .unwrap_or_else(|e| panic!("{e}"))
+                .tests
+        })
+        .collect()
 }
 
 #[test]
 fn every_rule_has_a_scenario_that_fires_it() {
     let tests = scenarios();
-    let expected = tests
+    let fired: BTreeSet<String> = tests
         .iter()
         .flat_map(|test| &test.expressions)
-        .flat_map(|expression| &expression.expected);
-    let fired: BTreeSet<String> = expected
+        .flat_map(|expression| &expression.expected)
         .filter_map(|(labels, _)| labels.get("alertname").map(str::to_owned))
         .collect();
     assert_eq!(fired, alert_names());

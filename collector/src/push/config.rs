@@ -128,7 +128,11 @@ impl SenderConfig {
                 return Err(ConfigError::new("replica_label", expected, found));
             }
         }
-        if self.promote_resource_attributes.iter().any(String::is_empty) {
+        if self
+            .promote_resource_attributes
+            .iter()
+            .any(String::is_empty)
+        {
             let expected = "names of resource attributes";
             return Err(ConfigError::new(
                 "promote_resource_attributes",

@@ -11,6 +11,7 @@ use std::time::Duration;
 use takt_model::UnixTime;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tokio::time;
 
 /// Maximum size of an answer, in bytes: a week of two million jobs.
 const MAX_ANSWER_BYTES: u64 = 512 << 20;
@@ -27,8 +28,11 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
     let failure = match ask(config, "scontrol", ["show", "config"]).await {
         Ok(text) => {
             let text = named(text);
-            let mut lines = text.lines().filter_map(|line| line.split_once('='));
-            match lines.find(|(key, _)| key.trim() == "ClusterName") {
+            match text
+                .lines()
+                .filter_map(|line| line.split_once('='))
+                .find(|(key, _)| key.trim() == "ClusterName")
+            {
                 Some((_, cluster)) => {
                     return Ok(cluster.trim().to_owned());
                 }
@@ -82,8 +86,9 @@ pub(super) fn time(settings: &str) -> Option<UnixTime> {
 /// it.
 pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
     let text = settings(config).await?;
-    let settings = text.lines().filter_map(|line| line.split_once('='));
-    let settings: HashMap<&str, &str> = settings
+    let settings: HashMap<&str, &str> = text
+        .lines()
+        .filter_map(|line| line.split_once('='))
         .map(|(key, value)| (key.trim(), value.trim()))
         .collect();
     if settings.get("JobCompType") != Some(&"jobcomp/filetxt") {
@@ -94,11 +99,14 @@ pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
 }
 
 /// Runs one of Slurm's commands, from `slurm_bin` or PATH, and returns its output.
-pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
+pub(crate) async fn ask_slurm<A>(
     slurm_bin: Option<&Path>,
     program: &'static str,
     args: impl IntoIterator<Item = A>,
-) -> Result<Vec<u8>, PollError> {
+) -> Result<Vec<u8>, PollError>
+where
+    A: AsRef<OsStr>,
+{
     ask(
         &JobsConfig {
             slurm_bin: slurm_bin.map(Path::to_owned),
@@ -111,21 +119,27 @@ pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
 }
 
 /// Runs one of Slurm's commands and returns its output. Arguments are independent of the time zone.
-pub(super) async fn ask<A: AsRef<OsStr>>(
+pub(super) async fn ask<A>(
     config: &JobsConfig,
     program: &'static str,
     args: impl IntoIterator<Item = A>,
-) -> Result<Vec<u8>, PollError> {
+) -> Result<Vec<u8>, PollError>
+where
+    A: AsRef<OsStr>,
+{
     ask_in(config, program, args, "UTC").await
 }
 
 /// Runs one of Slurm's commands with local times in its arguments and returns its output.
-pub(super) async fn ask_in<A: AsRef<OsStr>>(
+pub(super) async fn ask_in<A>(
     config: &JobsConfig,
     program: &'static str,
     args: impl IntoIterator<Item = A>,
     zone: &str,
-) -> Result<Vec<u8>, PollError> {
+) -> Result<Vec<u8>, PollError>
+where
+    A: AsRef<OsStr>,
+{
     let path = config
         .slurm_bin
         .as_ref()
@@ -160,7 +174,7 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
         Ok::<_, io::Error>((stdout?, stderr?, child.wait().await?))
     };
     let patience = Duration::from_secs(config.timeout_seconds);
-    let (stdout, stderr, status) = tokio::time::timeout(patience, answer)
+    let (stdout, stderr, status) = time::timeout(patience, answer)
         .await
         .map_err(|_| PollError::Timeout {
             program,

@@ -83,10 +83,11 @@ impl FileFollower {
 mod tests {
     use super::*;
     use std::io::Write;
+    use tempfile::tempdir;
 
     #[test]
     fn lines_are_read_once_and_whole_over_a_rotation() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let path = folder.path().join("jobcomp.log");
         let append = |path: &Path, text: &str| {
             fs::OpenOptions::new()

@@ -50,8 +50,9 @@ pub async fn survey(config: &JobsConfig) -> Result<Survey, PollError> {
     let mut scheduler = scheduler::configured(config)?;
     let cluster = scheduler.cluster().await?;
     let nodes = scheduler.nodes().await?;
-    let settings = command::ask(config, "scontrol", ["show", "config"]).await;
-    let settings = settings.unwrap_or_default();
+    let settings = command::ask(config, "scontrol", ["show", "config"])
+        .await
+        .unwrap_or_default();
     let settings = String::from_utf8_lossy(&settings)
         .lines()
         .filter_map(|line| line.split_once('='))

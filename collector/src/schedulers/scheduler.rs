@@ -4,6 +4,7 @@ use super::config::JobsConfig;
 use super::status::PollError;
 use super::{slurm_commands, slurmrestd};
 use async_trait::async_trait;
+use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::fmt;
 use std::io::Cursor;
@@ -25,10 +26,10 @@ pub(super) type SchedulerFactory = fn(&JobsConfig) -> Option<Result<Box<dyn Sche
 /// # Errors
 /// If the settings of the scheduler are unusable.
 pub(super) fn configured(config: &JobsConfig) -> Result<Box<dyn Scheduler>, PollError> {
-    let found = SCHEDULERS
+    SCHEDULERS
         .iter()
-        .find_map(|from_config| from_config(config));
-    found.unwrap_or_else(|| Err(PollError::NoSlurm("no scheduler is configured".to_owned())))
+        .find_map(|from_config| from_config(config))
+        .unwrap_or_else(|| Err(PollError::NoSlurm("no scheduler is configured".to_owned())))
 }
 
 /// A source of jobs, nodes, reservations and shares.
@@ -139,7 +140,7 @@ impl SchedulerAnswer {
 pub(super) fn options(cluster: &str) -> Options {
     Options {
         cluster: Cluster::Named(cluster.to_owned()),
-        zone: jiff::tz::TimeZone::UTC,
+        zone: TimeZone::UTC,
         columns: None,
     }
 }

@@ -98,8 +98,8 @@ impl SharesConfig {
                 "none",
             ));
         }
-        let tree = AssociationTree::new(self.associations());
-        tree.map(drop)
+        AssociationTree::new(self.associations())
+            .map(drop)
             .map_err(|error| ConfigError::new("accounts", "a tree below the account root", error))
     }
 
@@ -141,12 +141,11 @@ impl SharesConfig {
                 Some(parent),
                 Shares::Raw(of.shares),
             ));
-            let users = of.users.iter();
-            associations.extend(
-                users.map(|(user, shares)| {
-                    Association::user(&of.account, user, Shares::Raw(*shares))
-                }),
-            );
+            let users = of
+                .users
+                .iter()
+                .map(|(user, shares)| Association::user(&of.account, user, Shares::Raw(*shares)));
+            associations.extend(users);
         }
         associations
     }

@@ -129,8 +129,8 @@ impl Scheduler for SlurmCommands {
     ) -> Result<Vec<Reservation>, PollError> {
         let of_cluster = format!("cluster={cluster}");
         let show = |what, rest: &[&str]| {
-            let args = ["--noheader", "--parsable2", "show", what, &of_cluster];
-            args.iter()
+            ["--noheader", "--parsable2", "show", what, &of_cluster]
+                .iter()
                 .chain(rest)
                 .map(|arg| (*arg).to_owned())
                 .collect::<Vec<_>>()
@@ -220,6 +220,8 @@ fn start(since: UnixTime) -> String {
 
 /// Formats a time for Slurm's options. The commands run with time zone UTC.
 fn local_text(instant: UnixTime) -> String {
-    let instant = Timestamp::try_from(instant).unwrap_or(Timestamp::UNIX_EPOCH);
-    instant.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+    Timestamp::try_from(instant)
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+        .strftime("%Y-%m-%dT%H:%M:%S")
+        .to_string()
 }

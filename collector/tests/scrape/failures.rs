@@ -3,6 +3,7 @@
 use crate::support::{Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, target};
 use std::net::TcpListener;
 use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
+use tempfile::tempdir;
 
 fn raw(head: &str, body: &[u8]) -> Answer {
     Answer::Raw(
@@ -146,7 +147,7 @@ fn each_kind_of_failure_has_its_reason() {
             Box::new(|| Answer::Raw(Vec::new())),
         ),
     ];
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let mut expected = Vec::new();
     let mut targets = Vec::new();
     for (number, (reason, message, answer)) in cases.into_iter().enumerate() {

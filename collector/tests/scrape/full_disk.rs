@@ -3,15 +3,19 @@
 
 use crate::support::{Answer, Scraping, TEXT, Target, config, open, target};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use std::io::{BufRead, BufReader, Write};
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::Duration;
 use takt_store::Health;
+use tempfile::tempdir;
 
 const DIRECTORY: &str = "TAKT_TEST_DIRECTORY";
 const TARGET: &str = "TAKT_TEST_TARGET";
@@ -22,9 +26,9 @@ const SERIES: usize = 500;
 #[test]
 #[ignore = "the full disk tests start this as a process of its own"]
 fn ingest_and_tell() {
-    let directory = std::env::var_os(DIRECTORY).unwrap();
-    let address: SocketAddr = std::env::var(TARGET).unwrap().parse().unwrap();
-    let mut asked = std::io::stdin().lines();
+    let directory = env::var_os(DIRECTORY).unwrap();
+    let address: SocketAddr = env::var(TARGET).unwrap().parse().unwrap();
+    let mut asked = io::stdin().lines();
     loop {
         let scraping = Scraping::start(
             Path::new(&directory),
@@ -33,7 +37,7 @@ fn ingest_and_tell() {
         let store = Arc::clone(&scraping.store);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let teller = std::thread::spawn(move || {
+        let teller = thread::spawn(move || {
             let mut said = String::new();
             while !stopped.load(Ordering::Relaxed) {
                 let now = format!(
@@ -42,10 +46,10 @@ fn ingest_and_tell() {
                     store.watermark().0
                 );
                 if said != now {
-                    writeln!(std::io::stdout(), "{now}").unwrap();
+                    writeln!(io::stdout(), "{now}").unwrap();
                     said = now;
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
         });
         let is_asked = asked.next().is_some();
@@ -56,7 +60,7 @@ fn ingest_and_tell() {
                 let _ = db.execute_batch("CHECKPOINT hot");
                 matches!(*all.store.health().borrow(), Health::Invalidated(_))
             });
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
         stop.store(true, Ordering::Relaxed);
         teller.join().unwrap();
@@ -72,7 +76,7 @@ fn ingest_and_tell() {
 fn start(directory: &Path, served: &Target) -> Child {
     Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
-        .arg(std::env::current_exe().unwrap())
+        .arg(env::current_exe().unwrap())
         .args([
             "--exact",
             "full_disk::ingest_and_tell",
@@ -100,30 +104,27 @@ fn counting_target() -> Target {
 
 #[test]
 fn samples_wait_while_the_disk_is_full() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let served = counting_target();
     let mut child = start(root.path(), &served);
     let health = printed_lines(&mut child);
     wait_for(&health, "Writing");
-    std::thread::sleep(Duration::from_secs(1));
-    let logs = std::fs::read_dir(root.path().join("unsealed")).unwrap();
-    let log = logs
+    thread::sleep(Duration::from_secs(1));
+    let log = fs::read_dir(root.path().join("unsealed"))
+        .unwrap()
         .map(|entry| entry.unwrap().path())
         .find(|path| path.extension().is_some_and(|found| found == "log"))
         .unwrap();
-    limit_files(
-        &child,
-        Some(std::fs::metadata(&log).unwrap().len() + 20_000),
-    );
+    limit_files(&child, Some(fs::metadata(&log).unwrap().len() + 20_000));
     let said = wait_for(&health, "Waiting");
     assert!(
         said.contains("cannot store samples") && said.contains(".log"),
         "{said}"
     );
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     limit_files(&child, None);
     wait_for(&health, "Writing");
-    std::thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 
@@ -139,17 +140,17 @@ fn samples_wait_while_the_disk_is_full() {
 
 #[test]
 fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let served = counting_target();
     let mut child = start(root.path(), &served);
     let health = printed_lines(&mut child);
     wait_for(&health, "Writing");
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     // The log may still grow, but the database, which grows in blocks of 256 KiB, may not.
     limit_files(
         &child,
         Some(
-            std::fs::metadata(root.path().join("hot.duckdb.wal"))
+            fs::metadata(root.path().join("hot.duckdb.wal"))
                 .unwrap()
                 .len()
                 + 100_000,
@@ -168,7 +169,7 @@ fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
     );
     limit_files(&child, None);
     let again = wait_for(&health, "Writing");
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 
@@ -228,7 +229,7 @@ fn stored(directory: &Path) -> Stored {
 fn printed_lines(child: &mut Child) -> Receiver<String> {
     let (send, receive) = channel();
     let stdout = BufReader::new(child.stdout.take().unwrap());
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         stdout
             .lines()
             .map_while(Result::ok)

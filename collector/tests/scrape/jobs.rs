@@ -4,15 +4,22 @@ use crate::support::{
     Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, jobs, now, target, tls_file,
     values,
 };
+use flate2::write::GzEncoder;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
 use takt_model::Matcher;
 use takt_store::{SeriesData, is_stale};
+use tempfile::tempdir;
 
 fn page(text: &str) -> Answer {
     Answer::Page(TEXT, text.to_owned())
@@ -32,10 +39,10 @@ fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 
 #[test]
 fn credentials_are_sent_and_read_for_every_request() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = folder.path().join(name);
-        std::fs::write(&path, content).unwrap();
+        fs::write(&path, content).unwrap();
         path
     };
     let password = file("password", "wrong\n");
@@ -55,17 +62,29 @@ fn credentials_are_sent_and_read_for_every_request() {
     let config = jobs(
         200,
         json!([
-            {"job_name": "basic", "static_configs": [{"targets": [basic.address]}],
-             "basic_auth": {"username": "takt", "password_file": password}},
-            {"job_name": "bearer", "static_configs": [{"targets": [bearer.address]}],
-             "authorization": {"credentials_file": token}},
-            {"job_name": "short", "static_configs": [{"targets": [bearer.address]}],
-             "bearer_token_file": token},
-            {"job_name": "none", "static_configs": [{"targets": [bearer.address]}],
-             "bearer_token_file": folder.path().join("missing")},
+            {
+                "job_name": "basic",
+                "static_configs": [{"targets": [basic.address]}],
+                "basic_auth": {"username": "takt", "password_file": password},
+            },
+            {
+                "job_name": "bearer",
+                "static_configs": [{"targets": [bearer.address]}],
+                "authorization": {"credentials_file": token},
+            },
+            {
+                "job_name": "short",
+                "static_configs": [{"targets": [bearer.address]}],
+                "bearer_token_file": token,
+            },
+            {
+                "job_name": "none",
+                "static_configs": [{"targets": [bearer.address]}],
+                "bearer_token_file": folder.path().join("missing"),
+            },
         ]),
     );
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_until("all but the last two jobs answer", |all| {
         let health: Vec<_> = all
@@ -109,9 +128,13 @@ fn certificates_are_shown_and_checked() {
         *heard.lock().unwrap() = header(head, "host").unwrap_or_default().to_owned();
         page("a 1\n")
     });
-    let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| {
-        json!({"job_name": name, "scheme": "https", "tls_config": tls,
-               "static_configs": [{"targets": [address]}]})
+    let job = |name: &str, address: SocketAddr, tls: serde_json::Value| {
+        json!({
+            "job_name": name,
+            "scheme": "https",
+            "tls_config": tls,
+            "static_configs": [{"targets": [address]}],
+        })
     };
     let ca = tls_file("ca.pem");
     let cert = tls_file("client.pem");
@@ -147,7 +170,7 @@ fn certificates_are_shown_and_checked() {
             ),
         ]),
     );
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     use TargetHealth::{Down, Up};
     scraping.wait_until("each has its answer", |all| {
@@ -182,9 +205,9 @@ fn certificates_are_shown_and_checked() {
 
 #[test]
 fn a_missing_certificate_is_named_at_the_start() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let empty = root.path().join("empty.pem");
-    std::fs::write(&empty, "").unwrap();
+    fs::write(&empty, "").unwrap();
     let scraping = Scraping::start(&root.path().join("data"), config(1000, Vec::new()));
     for (tls, message) in [
         (
@@ -196,7 +219,10 @@ fn a_missing_certificate_is_named_at_the_start() {
             format!("{} has no certificate in PEM", empty.display()),
         ),
         (
-            json!({"cert_file": tls_file("client.pem"), "key_file": empty}),
+            json!({
+                "cert_file": tls_file("client.pem"),
+                "key_file": empty,
+            }),
             format!(
                 "{} has no certificate that goes with its key_file in PEM",
                 tls_file("client.pem").display()
@@ -217,7 +243,7 @@ fn a_missing_certificate_is_named_at_the_start() {
 #[test]
 fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
     let zipped = |text: &[u8]| {
-        let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut zip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
         zip.write_all(text).unwrap();
         zip.finish().unwrap()
     };
@@ -235,10 +261,14 @@ fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
     let bomb = answering(zipped(&vec![b'#'; 3_000_000]));
     let cut = answering(zipped(b"a 7\n")[..12].to_vec());
     let job = |name: &str, target: &Target| {
-        json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB",
-               "static_configs": [{"targets": [target.address]}]})
+        json!({
+            "job_name": name,
+            "enable_compression": true,
+            "body_size_limit": "1MB",
+            "static_configs": [{"targets": [target.address]}],
+        })
     };
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let config = jobs(
         200,
         json!([job("good", &good), job("bomb", &bomb), job("cut", &cut)]),
@@ -267,17 +297,24 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
     let target =
         Target::start(|_, _| page("a{job=\"own\",node=\"far\",instance=\"\"} 1 1000\nb 2\n"));
     let job = |name: &str, honor: bool| {
-        json!({"job_name": name, "honor_labels": honor, "honor_timestamps": false,
-               "static_configs": [{"targets": [target.address], "labels": {"zone": "z"}}]})
+        json!({
+            "job_name": name,
+            "honor_labels": honor,
+            "honor_timestamps": false,
+            "static_configs": [{
+                "targets": [target.address],
+                "labels": {"zone": "z"},
+            }],
+        })
     };
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(
         root.path(),
         jobs(200, json!([job("proud", false), job("humble", true)])),
     );
     scraping.wait_for_health(TargetHealth::Up);
     let address = target.address;
-    let labels: std::collections::BTreeSet<String> = instant(&scraping.store, "a")
+    let labels: BTreeSet<String> = instant(&scraping.store, "a")
         .iter()
         .map(|series| series.labels.to_string())
         .collect();
@@ -300,14 +337,26 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
     });
     let config = jobs(
         200,
-        json!([{"job_name": "j", "sample_limit": 1, "static_configs": [{"targets": [target.address]}],
-        "metric_relabel_configs": [
-            {"source_labels": ["__name__"], "regex": "drop_.*", "action": "drop"},
-            {"regex": "tmp", "action": "labeldrop"},
-            {"source_labels": ["__name__"], "regex": "(.*)_me", "target_label": "__name__"},
-        ]}]),
+        json!([{
+            "job_name": "j",
+            "sample_limit": 1,
+            "static_configs": [{"targets": [target.address]}],
+            "metric_relabel_configs": [
+                {
+                    "source_labels": ["__name__"],
+                    "regex": "drop_.*",
+                    "action": "drop",
+                },
+                {"regex": "tmp", "action": "labeldrop"},
+                {
+                    "source_labels": ["__name__"],
+                    "regex": "(.*)_me",
+                    "target_label": "__name__",
+                },
+            ],
+        }]),
     );
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_until("two scrapes", |all| {
         values(&all.store, "keep")
@@ -337,7 +386,7 @@ fn a_target_that_renames_its_series_reaches_the_limit() {
         series_limit: 36,
         ..config(100, vec![target(churning.address, "g01")])
     };
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), limits);
     scraping.wait_for_health(TargetHealth::Down);
     // Five series of the scrape itself, and three pages.
@@ -357,13 +406,23 @@ fn a_target_that_renames_its_series_reaches_the_limit() {
 #[test]
 fn a_label_without_a_name_is_no_label() {
     let target = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
-    let rules = json!([{"regex": "(x)", "replacement": "$2", "action": "labelmap"}]);
+    let rules = json!([{
+        "regex": "(x)",
+        "replacement": "$2",
+        "action": "labelmap",
+    }]);
     let config = jobs(
         200,
-        json!([{"job_name": "j", "static_configs": [{"targets": [target.address], "labels": {"job": "other"}}],
-        "metric_relabel_configs": rules}]),
+        json!([{
+            "job_name": "j",
+            "static_configs": [{
+                "targets": [target.address],
+                "labels": {"job": "other"},
+            }],
+            "metric_relabel_configs": rules,
+        }]),
     );
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_for_health(TargetHealth::Down);
     let target = scraping.manager.targets().remove(0);
@@ -378,10 +437,14 @@ fn a_label_without_a_name_is_no_label() {
 
 #[test]
 fn too_many_targets_are_no_targets() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let config = jobs(
         200,
-        json!([{"job_name": "j", "target_limit": 1, "static_configs": [{"targets": ["127.0.0.1:1", "127.0.0.1:2"]}]}]),
+        json!([{
+            "job_name": "j",
+            "target_limit": 1,
+            "static_configs": [{"targets": ["127.0.0.1:1", "127.0.0.1:2"]}],
+        }]),
     );
     let scraping = Scraping::start(root.path(), config);
     let targets = scraping.manager.targets();
@@ -394,7 +457,7 @@ fn too_many_targets_are_no_targets() {
                 "{what}: {:?}",
                 scraping.manager.targets()
             );
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
     };
     let error = "the job has more targets than target_limit = 1";
@@ -413,7 +476,11 @@ fn too_many_targets_are_no_targets() {
             .count()
             == 2
     });
-    let fewer = json!([{"job_name": "j", "target_limit": 1, "static_configs": [{"targets": ["127.0.0.1:1"]}]}]);
+    let fewer = json!([{
+        "job_name": "j",
+        "target_limit": 1,
+        "static_configs": [{"targets": ["127.0.0.1:1"]}],
+    }]);
     let fewer = jobs(200, fewer);
     scraping.reload(&fewer);
     both("one that is scraped", &|| {
@@ -429,8 +496,8 @@ fn too_many_targets_are_no_targets() {
 
 fn replace(path: &Path, content: &str) {
     let new = path.with_extension("new");
-    std::fs::write(&new, content).unwrap();
-    std::fs::rename(&new, path).unwrap();
+    fs::write(&new, content).unwrap();
+    fs::rename(&new, path).unwrap();
 }
 
 fn ends(series: &SeriesData) -> bool {
@@ -461,26 +528,39 @@ fn files_and_servers_provide_targets() {
             _ => page("nonsense"),
         }
     });
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let list = folder.path().join("list.json");
     replace(
         &list,
-        &json!([{"targets": [address], "labels": {"from": "file", "rack": "a"}}]).to_string(),
+        &json!([{
+            "targets": [address],
+            "labels": {"from": "file", "rack": "a"},
+        }])
+        .to_string(),
     );
     let config = jobs(
         200,
         json!([
-            {"job_name": "files", "file_sd_configs": [{
-                "files": [folder.path().join("*.json"), folder.path().join("more.yml")],
-                "refresh_interval": "100ms",
-            }]},
-            {"job_name": "server", "http_sd_configs": [{
-                "url": format!("http://{}/targets?of=lab", directory.address),
-                "refresh_interval": "200ms",
-            }]},
+            {
+                "job_name": "files",
+                "file_sd_configs": [{
+                    "files": [
+                        folder.path().join("*.json"),
+                        folder.path().join("more.yml"),
+                    ],
+                    "refresh_interval": "100ms",
+                }],
+            },
+            {
+                "job_name": "server",
+                "http_sd_configs": [{
+                    "url": format!("http://{}/targets?of=lab", directory.address),
+                    "refresh_interval": "200ms",
+                }],
+            },
         ]),
     );
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     let from = |all: &Scraping| -> Vec<String> {
         let up = all
@@ -506,9 +586,13 @@ fn files_and_servers_provide_targets() {
     assert_eq!(from(&scraping), ["filea", "http"]);
     replace(
         &list,
-        &json!([{"targets": [address], "labels": {"from": "file", "rack": "b"}}]).to_string(),
+        &json!([{
+            "targets": [address],
+            "labels": {"from": "file", "rack": "b"},
+        }])
+        .to_string(),
     );
-    std::fs::write(
+    fs::write(
         folder.path().join("more.yml"),
         format!("- targets: [\"{address}\"]\n  labels: {{from: yaml}}\n"),
     )
@@ -525,7 +609,7 @@ fn files_and_servers_provide_targets() {
                 .unwrap()[0],
         )
     });
-    std::fs::remove_file(&list).unwrap();
+    fs::remove_file(&list).unwrap();
     scraping.wait_until("the file's targets are gone", |all| {
         from(all) == ["yaml", "http"]
     });
@@ -542,27 +626,32 @@ fn files_and_servers_provide_targets() {
 #[test]
 fn slurm_provides_targets() {
     let node = Target::start(|_, _| page("a 1\n"));
-    let bin = tempfile::tempdir().unwrap();
+    let bin = tempdir().unwrap();
     let scontrol = bin.path().join("scontrol");
-    std::fs::write(
+    fs::write(
         &scontrol,
         "#!/bin/sh\n[ \"$*\" = '--oneliner show nodes' ] || exit 1\n\
          echo 'NodeName=g01 NodeAddr=127.0.0.1 State=IDLE Partitions=gpu'\n\
          echo 'NodeName=g02 NodeAddr=127.0.0.1 State=FUTURE Partitions=gpu'\n",
     )
     .unwrap();
-    std::fs::set_permissions(
-        &scontrol,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
+    fs::set_permissions(&scontrol, PermissionsExt::from_mode(0o755)).unwrap();
     let config = jobs(
         200,
-        json!([{"job_name": "nodes",
-                "slurm_sd_configs": [{"port": node.address.port(), "slurm_bin": bin.path()}],
-                "relabel_configs": [{"source_labels": ["__meta_slurm_node_state"], "regex": "FUTURE.*", "action": "drop"}]}]),
+        json!([{
+            "job_name": "nodes",
+            "slurm_sd_configs": [{
+                "port": node.address.port(),
+                "slurm_bin": bin.path(),
+            }],
+            "relabel_configs": [{
+                "source_labels": ["__meta_slurm_node_state"],
+                "regex": "FUTURE.*",
+                "action": "drop",
+            }],
+        }]),
     );
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_for_health(TargetHealth::Up);
     let targets = scraping.manager.targets();
@@ -594,15 +683,19 @@ fn a_reload_disturbs_only_what_it_changes() {
     let goes = counting();
     let comes = counting();
     let job = |name: &str, target: &Target, interval: &str| {
-        json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval,
-               "static_configs": [{"targets": [target.address]}]})
+        json!({
+            "job_name": name,
+            "scrape_interval": interval,
+            "scrape_timeout": interval,
+            "static_configs": [{"targets": [target.address]}],
+        })
     };
     let before = jobs(
         100,
         json!([
             job("stays", &stays.0, "100ms"),
             job("changes", &changes.0, "1h"),
-            job("goes", &goes.0, "100ms")
+            job("goes", &goes.0, "100ms"),
         ]),
     );
     let before = ScrapeConfig {
@@ -617,7 +710,7 @@ fn a_reload_disturbs_only_what_it_changes() {
         json!([
             job("comes", &comes.0, "100ms"),
             job("changes", &changes.0, "100ms"),
-            job("stays", &stays.0, "100ms")
+            job("stays", &stays.0, "100ms"),
         ]),
     );
     let after = ScrapeConfig {
@@ -625,15 +718,13 @@ fn a_reload_disturbs_only_what_it_changes() {
         ..after
     };
 
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), before);
     let up = |all: &Scraping| {
-        let targets = all
-            .manager
+        all.manager
             .targets()
             .into_iter()
-            .filter(|target| target.health == TargetHealth::Up);
-        targets
+            .filter(|target| target.health == TargetHealth::Up)
             .map(|target| target.labels.get("job").unwrap().to_owned())
             .collect::<Vec<_>>()
     };

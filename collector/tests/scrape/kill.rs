@@ -2,14 +2,17 @@
 
 use crate::support::{Answer, Scraping, TEXT, Target, config, now, open, target};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::env;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime};
 use takt_model::Timestamp;
 use takt_store::Store;
+use tempfile::tempdir;
 
 const DIRECTORY: &str = "TAKT_TEST_DIRECTORY";
 const TARGET: &str = "TAKT_TEST_TARGET";
@@ -21,8 +24,8 @@ const KILLS: usize = 20;
 #[test]
 #[ignore = "the kill test starts this as a process of its own"]
 fn ingest_until_killed() {
-    let directory = std::env::var_os(DIRECTORY).unwrap();
-    let address: SocketAddr = std::env::var(TARGET).unwrap().parse().unwrap();
+    let directory = env::var_os(DIRECTORY).unwrap();
+    let address: SocketAddr = env::var(TARGET).unwrap().parse().unwrap();
     let targets = NODES.map(|node| target(address, node)).to_vec();
     let scraping = Scraping::start(Path::new(&directory), config(100, targets));
     let mut said = scraping.store.watermark();
@@ -30,15 +33,15 @@ fn ingest_until_killed() {
         let watermark = scraping.store.watermark();
         if watermark > said {
             said = watermark;
-            writeln!(std::io::stdout(), "watermark {}", said.0).unwrap();
+            writeln!(io::stdout(), "watermark {}", said.0).unwrap();
         }
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
 fn twenty_kills_lose_nothing_that_was_durable() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     // Arrival time of each scrape by its number: its timestamp is no later.
     let arrivals = Arc::new(Mutex::new(BTreeMap::new()));
     let arrived = Arc::clone(&arrivals);
@@ -67,7 +70,7 @@ fn twenty_kills_lose_nothing_that_was_durable() {
             must_have.len()
         );
         let first = arrivals.lock().unwrap().len() as u64 + 1;
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = Command::new(env::current_exe().unwrap())
             .args([
                 "--exact",
                 "kill::ingest_until_killed",
@@ -82,7 +85,7 @@ fn twenty_kills_lose_nothing_that_was_durable() {
             .unwrap();
         // Kill at any moment, from before the first commit to about the tenth.
         clock = clock.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        std::thread::sleep(Duration::from_millis(200 + u64::from(clock >> 16) % 1300));
+        thread::sleep(Duration::from_millis(200 + u64::from(clock >> 16) % 1300));
         child.kill().unwrap();
         child.wait().unwrap();
         let mut said = String::new();
@@ -100,8 +103,9 @@ fn twenty_kills_lose_nothing_that_was_durable() {
             // A timestamp may move to the grid by up to 2 ms.
             let durable = arrivals
                 .range(first..)
-                .filter(|(_, at)| at.0 + 2 <= watermark);
-            must_have.extend(durable.map(|(&number, _)| number));
+                .filter(|(_, at)| at.0 + 2 <= watermark)
+                .map(|(&number, _)| number);
+            must_have.extend(durable);
         }
         let store = open(root.path(), &mut Default::default());
         check(&store, &must_have, kill);
@@ -111,15 +115,15 @@ fn twenty_kills_lose_nothing_that_was_durable() {
 fn check(store: &Store, must_have: &BTreeSet<u64>, kill: usize) {
     assert_eq!(store.database().damaged(), [], "kill {kill}");
     let db = store.database().connect().unwrap();
-    let mut query = db
+    let stored: BTreeMap<u64, (usize, usize)> = db
         .prepare(
             "SELECT value::BIGINT, count(*), count(DISTINCT ts) FROM samples WHERE metric = 'scrapes' GROUP BY value",
         )
-        .unwrap();
-    let rows = query
+        .unwrap()
         .query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
-        .unwrap();
-    let stored: BTreeMap<u64, (usize, usize)> = rows.map(Result::unwrap).collect();
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     let missing: Vec<_> = must_have
         .iter()
         .filter(|number| !stored.contains_key(number))

@@ -8,10 +8,11 @@ use takt_collector::scrape::TargetHealth;
 use takt_model::Matcher;
 use takt_model::Timestamp;
 use takt_store::{Listed, SeriesId, is_stale};
+use tempfile::tempdir;
 
 #[test]
 fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let page = |_: &str, number: u64| {
         let text = format!(
             "# HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total {number}\n\
@@ -76,11 +77,9 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
 
     // A busy machine delays some scrapes; the unit test of the schedule is exact.
     let times = |all: &Scraping| -> Vec<i64> {
-        let requests = all
-            .store
+        all.store
             .range(&[Matcher::metric("requests_total")], Timestamp(0), now())
-            .unwrap();
-        requests[0]
+            .unwrap()[0]
             .samples
             .iter()
             .map(|sample| sample.at.0)
@@ -136,7 +135,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
 
 #[test]
 fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let page = Arc::new(Mutex::new(Some("stays 1\nleaves 1\nstays 2\n".to_owned())));
     let shown = Arc::clone(&page);
     let served = Target::start(move |_, _| match &*shown.lock().unwrap() {
@@ -190,7 +189,7 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
 
 #[test]
 fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let taken = now().0 - 60_000;
     let page = move |_: &str, _: u64| {
         let seconds = taken as f64 / 1e3;
@@ -240,7 +239,7 @@ fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
 
 #[test]
 fn a_query_joins_what_was_before_the_start_with_what_came_after() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let served =
         Target::start(|_, number| Answer::Page(TEXT, format!("requests_total {number}\n")));
     for run in 1..=3 {
@@ -277,7 +276,7 @@ fn a_query_joins_what_was_before_the_start_with_what_came_after() {
 
 #[test]
 fn the_request_of_a_scrape() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);
     let served = Target::start(move |head, _| {
@@ -304,7 +303,7 @@ fn the_request_of_a_scrape() {
 
 #[test]
 fn self_metrics_follow() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let served = Target::start(|_, _| Answer::Page(TEXT, "a 1\na 2\n".to_owned()));
     let scraping = Scraping::start(
         root.path(),

@@ -1,6 +1,7 @@
 //! A target with scripted responses, and a scraping store in a fresh directory.
 
 use prometheus_client::registry::Registry;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -10,6 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig, TargetHealth};
 use takt_model::Matcher;
@@ -43,11 +45,11 @@ impl Target {
         let address = listener.local_addr().unwrap();
         let answer = Arc::new(answer);
         let count = Arc::new(AtomicU64::new(0));
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let answer = Arc::clone(&answer);
                 let count = Arc::clone(&count);
-                std::thread::spawn(move || serve(stream, &*answer, &count));
+                thread::spawn(move || serve(stream, &*answer, &count));
             }
         });
         Self { address }
@@ -60,11 +62,12 @@ impl Target {
         let answer = Arc::new(answer);
         let count = Arc::new(AtomicU64::new(0));
         let config = Arc::new(tls_config());
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (answer, count, config) =
-                    (Arc::clone(&answer), Arc::clone(&count), Arc::clone(&config));
-                std::thread::spawn(move || {
+                let answer = Arc::clone(&answer);
+                let count = Arc::clone(&count);
+                let config = Arc::clone(&config);
+                thread::spawn(move || {
                     let session = ServerConnection::new(config).unwrap();
                     serve(StreamOwned::new(session, stream), &*answer, &count);
                 });
@@ -82,7 +85,7 @@ pub fn tls_file(name: &str) -> PathBuf {
 }
 
 fn tls_config() -> ServerConfig {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = ring::default_provider().install_default();
     let certificate = |name| CertificateDer::from_pem_file(tls_file(name)).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certificate("ca.pem")).unwrap();
@@ -119,7 +122,7 @@ fn serve(
                 }
             },
             Answer::Silence => {
-                std::thread::sleep(Duration::from_secs(60));
+                thread::sleep(Duration::from_secs(60));
                 Err(ErrorKind::TimedOut.into())
             }
         };
@@ -191,7 +194,7 @@ fn claim(directory: &Path) -> DataDir {
     loop {
         match DataDir::claim(directory) {
             Err(StoreError::Held { .. }) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(10));
             }
             claimed => return claimed.unwrap(),
         }
@@ -201,7 +204,7 @@ fn claim(directory: &Path) -> DataDir {
 impl Scraping {
     pub fn start(directory: &Path, config: ScrapeConfig) -> Self {
         // As `takt` does in main. Fails if another test came first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let _ = ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -243,7 +246,7 @@ impl Scraping {
                 "waited in vain until {what}: {:?}",
                 self.manager.targets()
             );
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
     }
 

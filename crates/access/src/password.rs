@@ -63,8 +63,9 @@ pub fn check(user: &str, password: &str) -> Result<(), PasswordError> {
 /// If the kernel gives no random numbers, or memory is short.
 pub fn hash(password: &str) -> Result<String, PasswordError> {
     let mut salt = [0; SALT_BYTES];
-    let filled = SystemRandom::new().fill(&mut salt);
-    filled.map_err(|_| PasswordError::Hash("the kernel gave no random numbers".to_owned()))?;
+    SystemRandom::new()
+        .fill(&mut salt)
+        .map_err(|_| PasswordError::Hash("the kernel gave no random numbers".to_owned()))?;
     let hash: Result<PasswordHash, _> =
         Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
     hash.map(|hash| hash.to_string())
@@ -78,8 +79,9 @@ pub fn is_correct(password: &str, hash: Option<&str>) -> bool {
     let hash = hash.unwrap_or(&DECOY);
     let is_equal = password.len() <= MAX_BYTES
         && PasswordHash::new(hash).is_ok_and(|hash| {
-            let verified = Argon2::default().verify_password(password.as_bytes(), &hash);
-            verified.is_ok()
+            Argon2::default()
+                .verify_password(password.as_bytes(), &hash)
+                .is_ok()
         });
     is_equal && is_known
 }

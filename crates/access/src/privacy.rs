@@ -22,13 +22,15 @@ impl Privacy {
     ///
     /// `users` and `accounts` hide who belongs to an account, which usage by user would show.
     pub fn of_private_data(text: &str) -> Self {
-        let words = text.split(',').map(|word| word.trim().to_lowercase());
-        let level = |word: String| match word.as_str() {
-            "jobs" | "all" => Self::Private,
-            "usage" | "users" | "accounts" => Self::Usage,
-            _ => Self::Open,
-        };
-        words.map(level).max().unwrap_or_default()
+        text.split(',')
+            .map(|word| word.trim().to_lowercase())
+            .map(|word| match word.as_str() {
+                "jobs" | "all" => Self::Private,
+                "usage" | "users" | "accounts" => Self::Usage,
+                _ => Self::Open,
+            })
+            .max()
+            .unwrap_or_default()
     }
 
     /// Returns the name in the configuration.

@@ -64,8 +64,10 @@ impl FromStr for Role {
 
     /// Parses the role of a token. `anonymous` is refused: it needs no token.
     fn from_str(text: &str) -> Result<Self, UnknownRole> {
-        let known = Self::ALL.iter().skip(1).find(|(_, name)| *name == text);
-        known
+        Self::ALL
+            .iter()
+            .skip(1)
+            .find(|(_, name)| *name == text)
             .map(|(role, _)| *role)
             .ok_or_else(|| UnknownRole(text.to_owned()))
     }

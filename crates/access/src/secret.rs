@@ -22,8 +22,9 @@ pub struct NoRandomNumbers;
 /// If the kernel gives no random numbers.
 pub fn new_secret() -> Result<String, NoRandomNumbers> {
     let mut bytes = [0; 32];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| NoRandomNumbers)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| NoRandomNumbers)?;
     Ok(BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
@@ -42,16 +43,19 @@ pub fn is_token(text: &str) -> bool {
     let Some(rest) = text.strip_prefix(TOKEN).filter(|rest| rest.is_ascii()) else {
         return false;
     };
-    let secret = rest.len().checked_sub(CHECKSUM_CHARS);
-    secret.is_some_and(|at| at > 0 && checksum(&rest[..at]) == rest[at..])
+    rest.len()
+        .checked_sub(CHECKSUM_CHARS)
+        .is_some_and(|at| at > 0 && checksum(&rest[..at]) == rest[at..])
 }
 
 /// Returns SHA-256 of a secret, hexadecimal. Two secrets are compared by their hashes, so that the time of a comparison
 /// says nothing about a secret.
 pub fn hash(secret: &str) -> String {
-    let bytes = digest(&SHA256, secret.as_bytes());
-    let hex = bytes.as_ref().iter().map(|byte| format!("{byte:02x}"));
-    hex.collect()
+    digest(&SHA256, secret.as_bytes())
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn checksum(secret: &str) -> String {

@@ -80,7 +80,10 @@ impl<K> Default for Counts<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Counts<K> {
+impl<K> Counts<K>
+where
+    K: Hash + Eq + Clone,
+{
     fn of(&mut self, key: &K, now: UnixTime) -> usize {
         let Some(times) = self.0.get_mut(key) else {
             return 0;
@@ -101,10 +104,8 @@ impl<K: Hash + Eq + Clone> Counts<K> {
     }
 
     fn make_room(&mut self, now: UnixTime) {
-        let is_recent = |times: &VecDeque<UnixTime>| {
-            let last = times.back();
-            last.is_some_and(|at| now < *at + WINDOW_SECONDS)
-        };
+        let is_recent =
+            |times: &VecDeque<UnixTime>| times.back().is_some_and(|at| now < *at + WINDOW_SECONDS);
         self.0.retain(|_, times| is_recent(times));
         if self.0.len() >= MAX_KEYS {
             let oldest = self.0.iter().min_by_key(|(_, times)| times.back().copied());
@@ -138,9 +139,10 @@ fn network_of(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     const START: UnixTime = UnixTime(0);
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     fn other(last: u16) -> IpAddr {
         IpAddr::from([10, 1, (last >> 8) as u8, last as u8])

@@ -32,8 +32,9 @@ impl Accounts {
     /// Returns an account and all accounts below it, in no particular order.
     pub fn below<'a>(&'a self, account: &'a str) -> impl Iterator<Item = &'a str> {
         let below = self.0.keys().map(String::as_str);
-        let below = below.filter(move |below| *below != account && self.is_within(below, account));
-        below.chain([account])
+        below
+            .filter(move |below| *below != account && self.is_within(below, account))
+            .chain([account])
     }
 
     /// Returns whether an account equals `above` or is below it.

@@ -95,20 +95,24 @@ impl BudgetConfig {
             (self.gpu_hours, gpu_hours, "GPU-hours"),
             (self.money, money, currency),
         ];
-        let of = |(limit, used, unit): (Option<f64>, f64, &str)| {
-            let limit = limit?;
-            let reached = |share: &f64| used >= limit * share;
-            Some(BudgetUse {
-                name: name.clone(),
-                is_account: self.account.is_some(),
-                period: self.period,
-                unit: unit.to_owned(),
-                limit,
-                used,
-                warning: WARN_AT.into_iter().rev().find(reached),
+        amounts
+            .into_iter()
+            .filter_map(|(limit, used, unit)| {
+                let limit = limit?;
+                Some(BudgetUse {
+                    name: name.clone(),
+                    is_account: self.account.is_some(),
+                    period: self.period,
+                    unit: unit.to_owned(),
+                    limit,
+                    used,
+                    warning: WARN_AT
+                        .into_iter()
+                        .rev()
+                        .find(|share| used >= limit * share),
+                })
             })
-        };
-        amounts.into_iter().filter_map(of).collect()
+            .collect()
     }
 }
 

@@ -279,8 +279,10 @@ fn gpu_words(traces: &Traces<'_>) -> (String, String) {
             "submit it again on another node; the fault is the cluster's".to_owned(),
         );
     }
-    let first = gpus().flat_map(|gpu| &gpu.xids).min_by_key(|xid| xid.at);
-    let xid = first.map_or("", |xid| xid.xid.as_str());
+    let xid = gpus()
+        .flat_map(|gpu| &gpu.xids)
+        .min_by_key(|xid| xid.at)
+        .map_or("", |xid| xid.xid.as_str());
     let meaning = (traces.xid)(xid);
     let advice = if meaning.is_by_program {
         "look for a bug in the program first: such errors are rarely the hardware's"
@@ -410,39 +412,37 @@ fn gpu_evidence(traces: &Traces<'_>) -> Vec<Evidence> {
 }
 
 fn node_evidence(traces: &Traces<'_>, end: UnixTime) -> Vec<Evidence> {
-    let near = |event: &&NodeEvent| {
-        traces.node_names.contains(&event.node)
-            && event.state.contains("DOWN")
-            && (end - AROUND_END..=end + AROUND_END).contains(&event.from)
-    };
-    let evidence = |event: &NodeEvent| {
-        let reason = event
-            .reason
-            .as_ref()
-            .filter(|reason| !reason.is_empty())
-            .map_or_else(String::new, |reason| format!(" ({reason})"));
-        Evidence {
-            at: Some(event.from),
-            node: Some(event.node.clone()),
-            gpu: None,
-            words: format!("Slurm reported the node {}{reason}", event.state),
-        }
-    };
     traces
         .node_events
         .iter()
-        .filter(near)
-        .map(evidence)
+        .filter(|event| {
+            traces.node_names.contains(&event.node)
+                && event.state.contains("DOWN")
+                && (end - AROUND_END..=end + AROUND_END).contains(&event.from)
+        })
+        .map(|event| {
+            let reason = event
+                .reason
+                .as_ref()
+                .filter(|reason| !reason.is_empty())
+                .map_or_else(String::new, |reason| format!(" ({reason})"));
+            Evidence {
+                at: Some(event.from),
+                node: Some(event.node.clone()),
+                gpu: None,
+                words: format!("Slurm reported the node {}{reason}", event.state),
+            }
+        })
         .collect()
 }
 
 /// Returns the highest memory of the run on all nodes together, in bytes.
 fn peak_bytes(traces: &Traces<'_>) -> Option<f64> {
-    let peaks = traces
+    traces
         .nodes
         .iter()
-        .filter_map(|node| node.memory_peak_bytes);
-    peaks.reduce(|sum, peak| sum + peak)
+        .filter_map(|node| node.memory_peak_bytes)
+        .reduce(|sum, peak| sum + peak)
 }
 
 fn memory_share(run: &JobRun, traces: &Traces<'_>) -> Option<f64> {

@@ -185,13 +185,15 @@ impl Period {
 
     /// Returns the midnights of the days, and the end.
     pub fn midnights(&self) -> Vec<UnixTime> {
-        let days = (0..).map_while(|days| {
-            let date = self.from.date().checked_add(days.days()).ok()?;
-            let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?;
-            let midnight = UnixTime::from(&midnight);
-            (midnight < self.to()).then_some(midnight)
-        });
-        days.chain([self.to()]).collect()
+        (0..)
+            .map_while(|days| {
+                let date = self.from.date().checked_add(days.days()).ok()?;
+                let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?;
+                let midnight = UnixTime::from(&midnight);
+                (midnight < self.to()).then_some(midnight)
+            })
+            .chain([self.to()])
+            .collect()
     }
 
     /// Returns the hours, days, months or years in order, cut at the ends of the period.
@@ -264,8 +266,9 @@ impl Period {
 
     /// Returns the zone's IANA name, or its offset without one.
     pub fn zone_name(&self) -> String {
-        let zone = self.from.time_zone();
-        zone.iana_name()
+        self.from
+            .time_zone()
+            .iana_name()
             .map_or_else(|| self.from.offset().to_string(), str::to_owned)
     }
 }

@@ -73,13 +73,12 @@ impl PolicyWindow {
             ConfigError::new("nodes", "a list of nodes such as desk[01-12]", &self.nodes)
         })?;
         let day = |name: &String| {
-            let found = DAYS
-                .iter()
+            DAYS.iter()
                 .find(|(known, _)| *known == name.to_lowercase())
-                .map(|(_, day)| *day);
-            found.ok_or_else(|| {
-                ConfigError::new("days", "mon, tue, wed, thu, fri, sat or sun", name)
-            })
+                .map(|(_, day)| *day)
+                .ok_or_else(|| {
+                    ConfigError::new("days", "mon, tue, wed, thu, fri, sat or sun", name)
+                })
         };
         let days = if self.days.is_empty() {
             DAYS.map(|(_, day)| day).to_vec()
@@ -87,11 +86,11 @@ impl PolicyWindow {
             self.days.iter().map(day).collect::<Result<_, _>>()?
         };
         let time = |key: &str, text: &String| {
-            let time = format!("{text}:00")
+            format!("{text}:00")
                 .parse::<Time>()
                 .ok()
-                .filter(|_| text.len() == 5);
-            time.ok_or_else(|| ConfigError::new(key, "a time of day such as 08:00", text))
+                .filter(|_| text.len() == 5)
+                .ok_or_else(|| ConfigError::new(key, "a time of day such as 08:00", text))
         };
         Ok((
             nodes,
@@ -160,8 +159,8 @@ impl PolicyWindow {
                 .iter()
                 .map(|(from, to)| (end.min(*to) - start.max(*from)).max(0))
                 .sum();
-            let held = nodelist::expand(run.node_list.as_deref()?).ok()?;
-            let held: Vec<String> = held
+            let held: Vec<String> = nodelist::expand(run.node_list.as_deref()?)
+                .ok()?
                 .into_iter()
                 .filter(|node| nodes.contains(node))
                 .collect();

@@ -70,21 +70,23 @@ pub fn free_nodes<'r>(
             sum.mem_bytes += part(run.mem_bytes);
         }
     }
-    let free = |(NodeCapacity { node, amounts }, state, is_usable): (NodeCapacity, _, _)| {
-        let held = held.get(&node).copied().unwrap_or_default();
-        FreeNode {
-            state,
-            is_usable,
-            cpus: amounts.cpus,
-            gpus: amounts.gpus,
-            mem_bytes: amounts.mem_bytes,
-            free_cpus: amounts.cpus.saturating_sub(held.cpus),
-            free_gpus: amounts.gpus.saturating_sub(held.gpus),
-            free_mem_bytes: amounts.mem_bytes.saturating_sub(held.mem_bytes),
-            node,
-        }
-    };
-    nodes.into_iter().map(free).collect()
+    nodes
+        .into_iter()
+        .map(|(NodeCapacity { node, amounts }, state, is_usable)| {
+            let held = held.get(&node).copied().unwrap_or_default();
+            FreeNode {
+                state,
+                is_usable,
+                cpus: amounts.cpus,
+                gpus: amounts.gpus,
+                mem_bytes: amounts.mem_bytes,
+                free_cpus: amounts.cpus.saturating_sub(held.cpus),
+                free_gpus: amounts.gpus.saturating_sub(held.gpus),
+                free_mem_bytes: amounts.mem_bytes.saturating_sub(held.mem_bytes),
+                node,
+            }
+        })
+        .collect()
 }
 
 /// Returns the largest requests that fit on the usable nodes.

@@ -96,8 +96,10 @@ impl RateCard {
             ("kwh", self.kwh),
             ("co2_g_per_kwh", self.co2_g_per_kwh),
         ];
-        let models = self.gpu_models.iter();
-        let models = models.map(|(model, rate)| (model.as_str(), *rate));
+        let models = self
+            .gpu_models
+            .iter()
+            .map(|(model, rate)| (model.as_str(), *rate));
         let is_wrong = |rate: f64| !(rate >= 0.0 && rate.is_finite());
         let mut rates = named.into_iter().chain(models);
         match rates.find(|(_, rate)| is_wrong(*rate)) {
@@ -178,9 +180,16 @@ impl Rates {
     /// Returns each card with the start and the end of its validity, in order. The last
     /// card has no end.
     pub fn cards(&self) -> impl Iterator<Item = (UnixTime, Option<UnixTime>, &RateCard)> {
-        let ends = self.cards.iter().skip(1).map(|(from, _)| Some(*from));
-        let cards = self.cards.iter().zip(ends.chain([None]));
-        cards.map(|((from, card), until)| (*from, until, card))
+        let ends = self
+            .cards
+            .iter()
+            .skip(1)
+            .map(|(from, _)| Some(*from))
+            .chain([None]);
+        self.cards
+            .iter()
+            .zip(ends)
+            .map(|((from, card), until)| (*from, until, card))
     }
 
     /// Returns the cost of holding these amounts from one instant to another.

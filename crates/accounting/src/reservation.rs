@@ -80,6 +80,7 @@ pub fn idle_charges(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::slice;
 
     fn owner(account: &str, user: &str) -> Owner {
         Owner {
@@ -154,7 +155,7 @@ mod tests {
         };
         // Half an hour unused, then half of another hour.
         let charged = idle_charges(
-            std::slice::from_ref(&kept),
+            slice::from_ref(&kept),
             &[run(5400, 9000), other],
             (UnixTime(0), UnixTime(7200)),
         );

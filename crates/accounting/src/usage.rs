@@ -587,7 +587,10 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 const BYTES_PER_GIB: f64 = (1_u64 << 30) as f64;
 
 impl Serialize for Group {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S>(&self, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+    {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
             map.serialize_entry(name, value)?;
@@ -598,7 +601,10 @@ impl Serialize for Group {
 
 /// The attributes are fields of the row itself, so other fields are ignored.
 impl<'de> Deserialize<'de> for Group {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
         struct Flat;
         impl<'de> Visitor<'de> for Flat {
             type Value = Group;
@@ -607,7 +613,10 @@ impl<'de> Deserialize<'de> for Group {
                 out.write_str("a row of usage")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Group, A::Error> {
+            fn visit_map<A>(self, mut map: A) -> Result<Group, A::Error>
+            where
+                A: MapAccess<'de>,
+            {
                 let mut values = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     match name.parse::<GroupBy>() {

@@ -226,20 +226,21 @@ fn share_in(
 
 /// Returns the cause of the largest waste. `None` without waste.
 pub fn main_cause(split: &Split) -> Option<WasteCause> {
-    let most = WasteCause::ALL
+    WasteCause::ALL
         .into_iter()
-        .max_by(|a, b| a.of(split).total_cmp(&b.of(split)));
-    most.filter(|cause| cause.of(split) > 0.0)
+        .max_by(|a, b| a.of(split).total_cmp(&b.of(split)))
+        .filter(|cause| cause.of(split) > 0.0)
 }
 
 fn bars() -> Vec<Bar> {
     let edge = |bar: usize| bar as f64 / BARS as f64;
-    let bar = |at: usize| Bar {
-        from: edge(at),
-        to: edge(at + 1),
-        ..Bar::default()
-    };
-    (0..BARS).map(bar).collect()
+    (0..BARS)
+        .map(|at| Bar {
+            from: edge(at),
+            to: edge(at + 1),
+            ..Bar::default()
+        })
+        .collect()
 }
 
 fn rows(groups: BTreeMap<&str, (u64, Split)>) -> Vec<WasteRow> {

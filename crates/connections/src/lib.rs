@@ -21,6 +21,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use takt_model::client_of;
+use tokio::time;
 
 /// Pause after an accept that failed, for lack of open files for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -49,7 +50,10 @@ struct Table {
     next_number: u64,
 }
 
-impl<M: Meter> Connections<M> {
+impl<M> Connections<M>
+where
+    M: Meter,
+{
     /// No connections yet.
     pub fn new(limits: Limits, meter: M) -> Self {
         Self {
@@ -123,7 +127,7 @@ impl<M: Meter> Connections<M> {
         }
         tracing::warn!(%error, "cannot accept a connection");
         self.make_room();
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        time::sleep(ACCEPT_PAUSE).await;
     }
 
     /// Closes the connections whose phase has lasted too long.
@@ -194,16 +198,21 @@ impl Table {
 
     /// The connection, one that `is_wanted`, whose phase has lasted longest, and since when.
     fn longest(&self, is_wanted: impl Fn(&Connection) -> bool) -> Option<(u64, Instant)> {
-        let wanted = self.open.iter().filter(|(_, one)| is_wanted(one));
-        let since = wanted.map(|(number, one)| (*number, one.since()));
+        let since = self
+            .open
+            .iter()
+            .filter(|(_, one)| is_wanted(one))
+            .map(|(number, one)| (*number, one.since()));
         since.min_by_key(|(_, since)| *since)
     }
 }
 
 /// The client with the most connections.
 fn largest(counts: HashMap<IpAddr, usize>) -> Option<IpAddr> {
-    let most = counts.into_iter().max_by_key(|(_, count)| *count);
-    most.map(|(client, _)| client)
+    counts
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(client, _)| client)
 }
 
 /// A connection's place among the open ones; given back when this is dropped.
@@ -215,7 +224,10 @@ pub struct OpenConnection<M: Meter> {
     connections: Arc<Connections<M>>,
 }
 
-impl<M: Meter> Drop for OpenConnection<M> {
+impl<M> Drop for OpenConnection<M>
+where
+    M: Meter,
+{
     fn drop(&mut self) {
         let mut table = self.connections.lock();
         table.open.remove(&self.number);

@@ -40,21 +40,20 @@ impl Curve {
 
     /// Returns the value at a time in seconds; 0 before the begin.
     pub fn at(&self, seconds: f64) -> f64 {
-        let next = self
-            .pieces
-            .partition_point(|(from, ..)| from.0 as f64 <= seconds);
-        next.checked_sub(1).map_or(0.0, |index| {
-            let (from, value, rate) = self.pieces[index];
-            value + rate * (seconds - from.0 as f64)
-        })
+        self.pieces
+            .partition_point(|(from, ..)| from.0 as f64 <= seconds)
+            .checked_sub(1)
+            .map_or(0.0, |index| {
+                let (from, value, rate) = self.pieces[index];
+                value + rate * (seconds - from.0 as f64)
+            })
     }
 
     /// Returns the growth in a second at a time.
     pub fn rate(&self, seconds: f64) -> f64 {
-        let next = self
-            .pieces
-            .partition_point(|(from, ..)| from.0 as f64 <= seconds);
-        next.checked_sub(1)
+        self.pieces
+            .partition_point(|(from, ..)| from.0 as f64 <= seconds)
+            .checked_sub(1)
             .map_or(0.0, |index| self.pieces[index].2.max(0.0))
     }
 }

@@ -190,26 +190,25 @@ impl Script {
 
 /// Returns the lines of a fault. The exporter's patterns recognise each of them.
 fn script_lines(cluster: &Cluster, fault: &Fault) -> Vec<ScriptLine> {
-    let line = |(offset, text): (i64, String)| {
-        let (kind, mut labels) = takt_exporter::recognise(&text)?;
-        let gpus = &cluster.nodes[fault.node].gpus;
-        let gpu = labels
-            .get("pci_bus_id")
-            .and_then(|bus| gpus.iter().find(|gpu| gpu.bus_id == bus));
-        if let Some(gpu) = gpu {
-            labels.set("uuid", &gpu.uuid);
-        }
-        Some(ScriptLine {
-            node: fault.node,
-            offset,
-            text,
-            kind,
-            labels,
-        })
-    };
     spoken(cluster, fault)
         .into_iter()
-        .filter_map(line)
+        .filter_map(|(offset, text)| {
+            let (kind, mut labels) = takt_exporter::recognise(&text)?;
+            let gpus = &cluster.nodes[fault.node].gpus;
+            let gpu = labels
+                .get("pci_bus_id")
+                .and_then(|bus| gpus.iter().find(|gpu| gpu.bus_id == bus));
+            if let Some(gpu) = gpu {
+                labels.set("uuid", &gpu.uuid);
+            }
+            Some(ScriptLine {
+                node: fault.node,
+                offset,
+                text,
+                kind,
+                labels,
+            })
+        })
         .collect()
 }
 
@@ -308,8 +307,10 @@ mod tests {
         assert_eq!([lost(119), lost(120)], [Some(2), None]);
         assert_eq!(lost(400), Some(362));
         let seconds = (0..720).map(|second| START + second);
-        let lines = seconds.flat_map(|second| script.kernel_lines(node, second, second + 1));
-        let xids: Vec<i64> = lines.map(|line| line.at - START).collect();
+        let xids: Vec<i64> = seconds
+            .flat_map(|second| script.kernel_lines(node, second, second + 1))
+            .map(|line| line.at - START)
+            .collect();
         assert_eq!(xids, [2, 362]);
     }
 

@@ -124,7 +124,10 @@ struct NodeWriter<'s, S: HistorySink> {
     step: usize,
 }
 
-impl<S: HistorySink> Sink for NodeWriter<'_, S> {
+impl<S> Sink for NodeWriter<'_, S>
+where
+    S: HistorySink,
+{
     fn push(&mut self, metric: &'static Metric, values: &[&str], value: f64) {
         self.key.clear();
         self.key.push_str(metric.name);
@@ -137,8 +140,11 @@ impl<S: HistorySink> Sink for NodeWriter<'_, S> {
             None => {
                 let mut labels = self.target.clone();
                 labels.set(METRIC_NAME, metric.name);
-                let own = metric.labels.iter().zip(values);
-                own.filter(|(_, value)| !value.is_empty())
+                metric
+                    .labels
+                    .iter()
+                    .zip(values)
+                    .filter(|(_, value)| !value.is_empty())
                     .for_each(|(name, value)| labels.set(name, value));
                 let place = self.last_step.len();
                 self.last_step.push((self.sink.series(&labels), usize::MAX));
@@ -155,7 +161,10 @@ impl<S: HistorySink> Sink for NodeWriter<'_, S> {
     }
 }
 
-impl<S: HistorySink> NodeWriter<'_, S> {
+impl<S> NodeWriter<'_, S>
+where
+    S: HistorySink,
+{
     /// Ends the series that had a sample in the step before and have none in this one.
     fn end_others(&mut self) {
         let Self {
@@ -193,11 +202,14 @@ mod tests {
         type Series = u32;
 
         fn series(&mut self, labels: &Labels) -> u32 {
-            let known = self.series.iter().position(|known| known == labels);
-            let place = known.unwrap_or_else(|| {
-                self.series.push(labels.clone());
-                self.series.len() - 1
-            });
+            let place = self
+                .series
+                .iter()
+                .position(|known| known == labels)
+                .unwrap_or_else(|| {
+                    self.series.push(labels.clone());
+                    self.series.len() - 1
+                });
             u32::try_from(place).unwrap()
         }
 

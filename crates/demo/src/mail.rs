@@ -1,5 +1,6 @@
 //! A mail server that keeps each mail as a file.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +49,7 @@ impl MailFolder {
     }
 
     /// One session of SMTP (RFC 5321), without extensions.
-    async fn session(&self, stream: TcpStream) -> std::io::Result<()> {
+    async fn session(&self, stream: TcpStream) -> io::Result<()> {
         let (reader, mut writer) = stream.into_split();
         let mut lines = BufReader::new(reader);
         writer.write_all(b"220 demo ESMTP\r\n").await?;
@@ -78,7 +79,7 @@ impl MailFolder {
         }
     }
 
-    async fn keep(&self, mail: &[u8]) -> std::io::Result<()> {
+    async fn keep(&self, mail: &[u8]) -> io::Result<()> {
         let number = self.received.fetch_add(1, Ordering::Relaxed) + 1;
         let path = self.path.join(format!("{number:04}.eml"));
         tokio::fs::write(path, mail).await
@@ -86,14 +87,14 @@ impl MailFolder {
 }
 
 /// Reads a mail up to the line with a single dot.
-async fn read_mail(lines: &mut (impl AsyncBufReadExt + Unpin)) -> std::io::Result<Vec<u8>> {
+async fn read_mail(lines: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Vec<u8>> {
     let mut mail = Vec::new();
     let mut line = Vec::new();
     loop {
         line.clear();
         let read = lines.read_until(b'\n', &mut line).await?;
         if read == 0 || mail.len() > MAX_MAIL_BYTES {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if line == b".\r\n" {
             return Ok(mail);
@@ -106,10 +107,12 @@ async fn read_mail(lines: &mut (impl AsyncBufReadExt + Unpin)) -> std::io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[tokio::test]
     async fn a_mail_arrives_as_a_file_with_its_dots() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let mails = MailFolder::new(folder.path());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -129,7 +132,7 @@ mod tests {
             client.read_line(&mut answer).await.unwrap();
             assert!(answer.starts_with(['2', '3']), "{command}: {answer}");
         }
-        let mail = std::fs::read_to_string(folder.path().join("0001.eml")).unwrap();
+        let mail = fs::read_to_string(folder.path().join("0001.eml")).unwrap();
         assert_eq!(mail.as_str(), "Subject: x\r\n\r\n.two\r\n");
         assert_eq!(mails.received(), 1);
         server.abort();

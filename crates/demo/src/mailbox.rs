@@ -26,8 +26,12 @@ pub async fn list(State(mails): State<MailFolder>) -> Html<String> {
     for number in (1..=mails.received()).rev() {
         let mail = read(&mails, number).await.unwrap_or_default();
         let header = |name: &str| {
-            let line = mail.lines().find_map(|line| line.strip_prefix(name));
-            escaped(line.unwrap_or_default().trim())
+            let line = mail
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default()
+                .trim();
+            escaped(line)
         };
         let _ = write!(
             out,
@@ -94,8 +98,11 @@ fn unquoted(text: &str) -> String {
             rest = after;
             continue;
         }
-        let digits = rest.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+        match rest
+            .get(..2)
+            .and_then(|two| std::str::from_utf8(two).ok())
+            .and_then(|two| u8::from_str_radix(two, 16).ok())
+        {
             Some(byte) => {
                 bytes.push(byte);
                 rest = &rest[2..];
@@ -113,6 +120,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     const MAIL: &str = "Subject: x\nContent-Type: multipart/alternative; boundary=b\n\n--b\n\
         Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n\
@@ -132,8 +141,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_list_links_to_mails_and_an_unknown_mail_is_not_found() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("0001.eml"), MAIL).unwrap();
+        let folder = tempdir().unwrap();
+        fs::write(folder.path().join("0001.eml"), MAIL).unwrap();
         let mails = MailFolder::new(folder.path());
         let shown = show(State(mails.clone()), Path(1)).await;
         assert_eq!(shown.status(), StatusCode::OK);

@@ -100,8 +100,9 @@ metrics! {
 /// Returns the exporter's declaration of a metric.
 fn declared(name: &'static str) -> Metric {
     static EXPORTER: LazyLock<Declarations> = LazyLock::new(Declarations::default);
-    let metric = EXPORTER.metric(name);
-    metric.unwrap_or_else(|| panic!("no collector declares {name}"))
+    EXPORTER
+        .metric(name)
+        .unwrap_or_else(|| panic!("no collector declares {name}"))
 }
 
 /// Declarations of all collectors, and of the exporter itself.
@@ -126,15 +127,20 @@ impl Default for Declarations {
 
 impl Declarations {
     fn metric(&self, name: &'static str) -> Option<Metric> {
-        let declared = self.metrics.iter().find(|metric| metric.name == name);
-        declared.copied().or_else(|| self.field(name))
+        self.metrics
+            .iter()
+            .find(|metric| metric.name == name)
+            .copied()
+            .or_else(|| self.field(name))
     }
 
     /// Returns a metric whose name the kernel chooses.
     fn field(&self, name: &'static str) -> Option<Metric> {
-        let fits = |family: &&Family| name.starts_with(family.prefix);
-        let families = self.families.iter().filter(fits);
-        let family = families.max_by_key(|family| family.prefix.len())?;
+        let family = self
+            .families
+            .iter()
+            .filter(|family| name.starts_with(family.prefix))
+            .max_by_key(|family| family.prefix.len())?;
         let help = family.help_of(&name[family.prefix.len()..]).into_owned();
         Some(Metric {
             name,

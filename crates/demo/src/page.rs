@@ -10,7 +10,7 @@ use crate::curve::Curve;
 use crate::faults::{FaultKind, Script};
 use crate::noise::wobble;
 use crate::pace::Pace;
-use crate::schedule::{Job, PAST_DAYS, Schedule};
+use crate::schedule::{Job, Outage, PAST_DAYS, Schedule};
 use crate::workload::Moment;
 use takt_model::Metric;
 use takt_model::UnixTime;
@@ -19,6 +19,13 @@ use takt_model::UnixTime;
 pub trait Sink {
     /// Takes a reading. `values` are the values of the metric's labels.
     fn push(&mut self, metric: &'static Metric, values: &[&str], value: f64);
+
+    /// Takes readings of metrics whose labels have the same values.
+    fn push_all(&mut self, values: &[&str], readings: &[(&'static Metric, f64)]) {
+        for &(metric, value) in readings {
+            self.push(metric, values, value);
+        }
+    }
 }
 
 /// Selection of readings.
@@ -81,7 +88,7 @@ impl Demo {
         };
         let script = Script::new(&cluster, pace);
         let (node, from, to) = script.first_node_loss();
-        let failure = crate::schedule::Outage {
+        let failure = Outage {
             node,
             from,
             to,
@@ -112,7 +119,7 @@ impl Demo {
 
     /// Returns whether the exporter of a node answers at `at`.
     pub fn answers(&self, node: usize, at: UnixTime) -> bool {
-        let is_out = |outage: &crate::schedule::Outage| {
+        let is_out = |outage: &Outage| {
             outage.node == node && outage.state == "DOWN" && outage.from <= at && at < outage.to
         };
         self.script.on_node(FaultKind::NodeLost, node, at).is_none()
@@ -132,8 +139,8 @@ impl Demo {
     /// Returns the jobs that run on a node, with their place in `Job::placed`.
     pub fn running_on(&self, node: usize, at: UnixTime) -> impl Iterator<Item = (&Job, usize)> {
         let hour = usize::try_from((at - self.booted).div_euclid(3600)).ok();
-        let jobs = hour.and_then(|hour| self.nodes[node].by_hour.get(hour));
-        jobs.into_iter()
+        hour.and_then(|hour| self.nodes[node].by_hour.get(hour))
+            .into_iter()
             .flatten()
             .map(|&(index, place)| (&self.schedule.jobs[index], place))
             .filter(move |(job, _)| job.is_running(at))

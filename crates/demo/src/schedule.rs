@@ -2,11 +2,12 @@
 
 mod submissions;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node};
 use crate::pace::Pace;
 use crate::workload::Kind;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 use takt_model::UnixTime;
 
 /// Days of job records before the start of the demo.
@@ -19,7 +20,7 @@ const FUTURE_HOURS: i64 = 30;
 const DEPTH: usize = 500;
 
 /// Waiting times in which a job keeps later ones from passing it, in seconds.
-const PATIENCE_SECONDS: std::ops::Range<i64> = 6 * 3600..24 * 3600;
+const PATIENCE_SECONDS: Range<i64> = 6 * 3600..24 * 3600;
 
 /// Seconds from a node failure to the next run of its jobs.
 const REQUEUE_SECONDS: i64 = 120;
@@ -218,18 +219,19 @@ fn outages(cluster: &Cluster, now: UnixTime) -> Vec<Outage> {
     ];
     let count = cluster.nodes.len().isqrt() * 2;
     let mut random = fastrand::Rng::with_seed(11);
-    let past = |number: usize| {
-        let (state, reason, hours) = REASONS[number % REASONS.len()];
-        let from = now - random.i64(2 * 86_400..PAST_DAYS * 86_400);
-        Outage {
-            node: random.usize(..cluster.nodes.len()),
-            from,
-            to: from + hours * 3600,
-            state,
-            reason,
-        }
-    };
-    let mut all: Vec<Outage> = (0..count).map(past).collect();
+    let mut all: Vec<Outage> = (0..count)
+        .map(|number| {
+            let (state, reason, hours) = REASONS[number % REASONS.len()];
+            let from = now - random.i64(2 * 86_400..PAST_DAYS * 86_400);
+            Outage {
+                node: random.usize(..cluster.nodes.len()),
+                from,
+                to: from + hours * 3600,
+                state,
+                reason,
+            }
+        })
+        .collect();
     // One node is drained now, where a cluster can spare it.
     if cluster.nodes.len() > 3 {
         all.push(Outage {
@@ -315,7 +317,7 @@ impl<'c> Simulation<'c> {
                 });
             }
         }
-        let free = |node: &crate::cluster::Node| Free {
+        let free = |node: &Node| Free {
             gpus: vec![true; node.gpus.len()],
             count: node.gpus.len(),
             cpus: i64::from(node.cpus),
@@ -529,9 +531,12 @@ mod tests {
     fn at_a_higher_speed_more_jobs_end_in_the_next_hour_and_none_has_another_past() {
         let [slow, fast] = [1, 20].map(|speed| Demo::new(Cluster::new(Size::Three), NOW, speed));
         let ended = |demo: &Demo, from: UnixTime, to: UnixTime| {
-            let jobs = demo.schedule.jobs.iter();
-            let ends = jobs.filter(|job| job.start.is_some() && (from..to).contains(&job.end));
-            ends.map(|job| job.end).collect::<Vec<_>>()
+            demo.schedule
+                .jobs
+                .iter()
+                .filter(|job| job.start.is_some() && (from..to).contains(&job.end))
+                .map(|job| job.end)
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             ended(&slow, UnixTime(0), NOW),
@@ -563,8 +568,9 @@ mod tests {
                 for placement in &job.placed {
                     assert_eq!(placement.gpus.len(), job.request.gpus);
                     for &gpu in &placement.gpus {
-                        let times = held.entry((placement.node, gpu)).or_default();
-                        times.push((start, job.end));
+                        held.entry((placement.node, gpu))
+                            .or_default()
+                            .push((start, job.end));
                     }
                     let down = demo.schedule.outages.iter().find(|outage| {
                         outage.node == placement.node

@@ -13,12 +13,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt};
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use takt_model::UnixTime;
 use takt_model::exposition::{Format, write_page};
 use takt_model::{Event, Metric, Samples, Timestamp};
 use tokio::net::TcpListener;
+use tokio::time;
 
 /// Pause between two looks at the script of faults.
 const EVENTS_EVERY: Duration = Duration::from_millis(500);
@@ -42,7 +44,7 @@ pub struct Ports {
 ///
 /// # Errors
 /// If the socket fails.
-pub async fn serve(demo: Arc<Demo>, ports: Ports, mails: MailFolder) -> std::io::Result<()> {
+pub async fn serve(demo: Arc<Demo>, ports: Ports, mails: MailFolder) -> io::Result<()> {
     let mail = tokio::spawn(mails.clone().serve(ports.smtp));
     let routes = Router::new()
         .route("/{node}/metrics", get(metrics))
@@ -86,7 +88,7 @@ async fn metrics(State(demo): State<Arc<Demo>>, Path(node): Path<String>) -> Res
     };
     let now = now();
     if !demo.answers(number, now.second) {
-        tokio::time::sleep(LOST).await;
+        time::sleep(LOST).await;
         return StatusCode::GATEWAY_TIMEOUT.into_response();
     }
     let mut page = Page::default();
@@ -108,12 +110,14 @@ async fn events(
         return StatusCode::NOT_FOUND.into_response();
     };
     if !demo.answers(number, now().second) {
-        tokio::time::sleep(LOST).await;
+        time::sleep(LOST).await;
         return StatusCode::GATEWAY_TIMEOUT.into_response();
     }
     let asked = |name: &str| {
-        let found = query.iter().find(|(key, _)| key == name);
-        found.and_then(|(_, value)| value.parse::<i64>().ok())
+        query
+            .iter()
+            .find(|(key, _)| key == name)
+            .and_then(|(_, value)| value.parse::<i64>().ok())
     };
     let last = headers
         .get("last-event-id")
@@ -129,7 +133,7 @@ async fn events(
     let state = (demo, number, Timestamp(after).whole_seconds());
     let news = stream::unfold(state, |(demo, number, after)| async move {
         loop {
-            tokio::time::sleep(EVENTS_EVERY).await;
+            time::sleep(EVENTS_EVERY).await;
             let until = now().second;
             if !demo.answers(number, until) {
                 return None;
@@ -151,20 +155,22 @@ fn messages(
     after: UnixTime,
     until: UnixTime,
 ) -> Vec<Result<Message, Infallible>> {
-    let lines = demo.script.kernel_lines(number, after, until).into_iter();
-    let message = |line: crate::faults::KernelLine| {
-        let at = Timestamp::from(line.at);
-        let event = Event {
-            id: at.0.cast_unsigned(),
-            at,
-            kind: line.kind,
-            labels: line.labels,
-            message: line.text,
-        };
-        let data = serde_json::to_string(&event).unwrap_or_default();
-        Ok(Message::default().id(event.id.to_string()).data(data))
-    };
-    lines.map(message).collect()
+    demo.script
+        .kernel_lines(number, after, until)
+        .into_iter()
+        .map(|line| {
+            let at = Timestamp::from(line.at);
+            let event = Event {
+                id: at.0.cast_unsigned(),
+                at,
+                kind: line.kind,
+                labels: line.labels,
+                message: line.text,
+            };
+            let data = serde_json::to_string(&event).unwrap_or_default();
+            Ok(Message::default().id(event.id.to_string()).data(data))
+        })
+        .collect()
 }
 
 /// Runs one of Slurm's commands: the body has one argument in each line.

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Html;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,7 +134,7 @@ fn write_message(out: &mut String, message: &Message) {
         .and_then(|text| text.parse().ok());
     let at = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     let at = at.map_or_else(String::new, |at| {
-        at.to_zoned(jiff::tz::TimeZone::system())
+        at.to_zoned(TimeZone::system())
             .strftime("%H:%M:%S")
             .to_string()
     });
@@ -156,11 +157,13 @@ fn write_message(out: &mut String, message: &Message) {
 
 /// Converts Slack's names of pictures, and text between three backticks; the rest as [`markup`].
 fn fenced(text: &str) -> String {
-    let text = EMOJI.iter().fold(text.to_owned(), |text, (name, picture)| {
-        text.replace(name, picture)
-    });
-    let parts = text.split("```").enumerate();
-    parts
+    EMOJI
+        .iter()
+        .fold(text.to_owned(), |text, (name, picture)| {
+            text.replace(name, picture)
+        })
+        .split("```")
+        .enumerate()
         .map(|(index, part)| {
             if index % 2 == 0 {
                 markup(part)

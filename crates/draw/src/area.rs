@@ -46,7 +46,8 @@ pub fn area(values: &[Option<f64>], most: f64) -> Area {
         // Writing to a string cannot fail.
         let _ = write!(d, "M{} {}", last.0, last.1);
         for (offset, value) in values[at..at + known].iter().enumerate() {
-            let (next_x, next_y) = (x(at + offset + 1), y(value.unwrap_or(0.0)));
+            let next_x = x(at + offset + 1);
+            let next_y = y(value.unwrap_or(0.0));
             if next_y != last.1 {
                 let _ = write!(d, "v{}", next_y - last.1);
             }

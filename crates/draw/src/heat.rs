@@ -83,7 +83,8 @@ struct Path {
 impl Path {
     fn stroke(&mut self, x: i64, y: u32, length: i64) {
         let y = i64::from(y);
-        let (dx, dy) = (x - self.x, y - self.y);
+        let dx = x - self.x;
+        let dy = y - self.y;
         // Writing to a string cannot fail.
         let _ = if dy < 0 {
             write!(self.d, "m{dx}{dy}h{length}")

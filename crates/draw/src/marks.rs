@@ -29,7 +29,8 @@ pub fn bars(bars: &[Bar], most: f64, label: String) -> Picture {
         let mut marks = String::new();
         let mut below = 0.0;
         for (value, class) in &bar.parts {
-            let (from, to) = (height(below, most), height(below + value, most));
+            let from = height(below, most);
+            let to = height(below + value, most);
             below += value;
             if to > from {
                 // Writing to a string cannot fail.
@@ -128,7 +129,8 @@ pub fn lanes(rows: &[Vec<Span>], pitch: u32, label: String) -> Picture {
         let y = row as u32 * pitch;
         for span in spans {
             let x = |share: f64| (share.clamp(0.0, 1.0) * f64::from(WIDTH)).round() as u32;
-            let (from, to) = (x(span.from), x(span.to));
+            let from = x(span.from);
+            let to = x(span.to);
             let mark = format!(
                 "<rect class=\"{}\" x=\"{from}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
                 span.class,

@@ -20,7 +20,8 @@ use object_store::{
     BackoffConfig, ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload,
     RetryConfig,
 };
-use std::fs::File;
+use std::env;
+use std::fs::{self, File};
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -61,12 +62,16 @@ impl Bucket {
         let address = address.trim_end_matches('/').to_owned();
         let (bucket, prefix) = address.split_once('/').unwrap_or((&address, ""));
         let prefix = prefix.to_owned();
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let keys = Keys::of(config)?;
-        let region = config.region.clone().or_else(|| variable("AWS_REGION"));
+        let region = config
+            .region
+            .clone()
+            .or_else(|| variable("AWS_REGION"))
+            .unwrap_or_else(|| "us-east-1".to_owned());
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(bucket)
-            .with_region(region.unwrap_or_else(|| "us-east-1".to_owned()))
+            .with_region(region)
             .with_access_key_id(keys.id)
             .with_secret_access_key(keys.secret)
             .with_virtual_hosted_style_request(!config.path_style)
@@ -113,27 +118,33 @@ impl Bucket {
             ("", name) => name.to_owned(),
             (prefix, name) => format!("{prefix}/{name}"),
         };
-        let key = Key::parse(&whole).map_err(io::Error::other);
-        key.map_err(LakeError::read(self.path_of(name)))
+        Key::parse(&whole)
+            .map_err(io::Error::other)
+            .map_err(LakeError::read(self.path_of(name)))
     }
 
     /// Runs a request to its end.
-    fn wait<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, io::Error> {
+    fn wait<T>(&self, request: impl Future<Output = T> + Send + 'static) -> Result<T, io::Error>
+    where
+        T: Send + 'static,
+    {
         let (send, answer) = mpsc::channel();
-        let runtime = self.runtime.as_ref().expect("set until drop");
-        runtime.spawn(async move { send.send(request.await) });
+        self.runtime
+            .as_ref()
+            .expect("set until drop")
+            .spawn(async move { send.send(request.await) });
         answer.recv().map_err(io::Error::other)
     }
 
     /// Runs a request that reads.
-    fn read_by<T: Send + 'static>(
+    fn read_by<T>(
         &self,
         name: &str,
         request: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<Option<T>, LakeError> {
+    ) -> Result<Option<T>, LakeError>
+    where
+        T: Send + 'static,
+    {
         match self.wait(request) {
             Ok(Err(Error::NotFound { .. })) => Ok(None),
             Ok(done) => done.map(Some).map_err(io::Error::other),
@@ -152,8 +163,9 @@ impl Bucket {
         let store = Arc::clone(&self.store);
         let bytes = PutPayload::from(bytes.to_vec());
         let put = async move { store.put_opts(&key, bytes, mode.into()).await };
-        let done = self.wait(put).map_err(|error| generic(error.into()))?;
-        done.map(drop)
+        self.wait(put)
+            .map_err(|error| generic(error.into()))?
+            .map(drop)
     }
 }
 
@@ -184,8 +196,8 @@ impl Files for Bucket {
         let store = Arc::clone(&self.store);
         let key = self.key("")?;
         let first = async move { store.list(Some(&key)).try_next().await };
-        let found = self.read_by("", first)?;
-        Ok(found.flatten().is_none())
+        let found = self.read_by("", first)?.flatten().is_none();
+        Ok(found)
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, LakeError> {
@@ -193,11 +205,18 @@ impl Files for Bucket {
         let key = self.key(folder)?;
         let start = format!("{key}/");
         let list = async move {
-            let names = store.list(Some(&key)).try_filter_map(|found| {
-                let name = found.location.as_ref().strip_prefix(&start);
-                std::future::ready(Ok(name.map(str::to_owned)))
-            });
-            names.try_collect::<Vec<String>>().await
+            store
+                .list(Some(&key))
+                .try_filter_map(|found| {
+                    let name = found
+                        .location
+                        .as_ref()
+                        .strip_prefix(&start)
+                        .map(str::to_owned);
+                    std::future::ready(Ok(name))
+                })
+                .try_collect::<Vec<String>>()
+                .await
         };
         Ok(self.read_by(folder, list)?.unwrap_or_default())
     }
@@ -236,8 +255,8 @@ impl Files for Bucket {
             }
             Ok(())
         };
-        let missing = || LakeError::read(&path)(io::ErrorKind::NotFound.into());
-        self.read_by(name, get)?.ok_or_else(missing)?;
+        self.read_by(name, get)?
+            .ok_or_else(|| LakeError::read(&path)(io::ErrorKind::NotFound.into()))?;
         Ok(LocalFile::Copy(copy))
     }
 
@@ -271,8 +290,8 @@ impl Files for Bucket {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), LakeError> {
-        let done = self.put(name, bytes, PutMode::Overwrite);
-        done.map_err(|error| LakeError::write(self.path_of(name))(io::Error::other(error)))
+        self.put(name, bytes, PutMode::Overwrite)
+            .map_err(|error| LakeError::write(self.path_of(name))(io::Error::other(error)))
     }
 
     fn place(&self, source: &Path, name: &str) -> Result<u64, LakeError> {
@@ -308,10 +327,9 @@ impl Files for Bucket {
             }
             sent
         };
-        let done = self
-            .wait(put)
-            .and_then(|done| done.map_err(io::Error::other));
-        done.map_err(LakeError::write(self.path_of(name)))?;
+        self.wait(put)
+            .and_then(|done| done.map_err(io::Error::other))
+            .map_err(LakeError::write(self.path_of(name)))?;
         Ok(size)
     }
 
@@ -324,10 +342,9 @@ impl Files for Bucket {
                 done => done,
             }
         };
-        let done = self
-            .wait(delete)
-            .and_then(|done| done.map_err(io::Error::other));
-        done.map_err(LakeError::write(self.path_of(name)))
+        self.wait(delete)
+            .and_then(|done| done.map_err(io::Error::other))
+            .map_err(LakeError::write(self.path_of(name)))
     }
 }
 
@@ -350,19 +367,21 @@ impl Keys {
     /// Reads the configured file, or the environment.
     fn of(config: &S3Config) -> Result<Self, LakeError> {
         let Some(path) = &config.credentials_file else {
-            let variable = |name: &str| std::env::var(name.to_uppercase()).ok();
+            let variable = |name: &str| env::var(name.to_uppercase()).ok();
             return Self::find(variable)
                 .map_err(|key| missing(&format!("{} is not set", key.to_uppercase())));
         };
-        let text = std::fs::read_to_string(path)
+        let text = fs::read_to_string(path)
             .map_err(|error| missing(&format!("cannot read {}: {error}", path.display())))?;
         Self::parse(&text).map_err(|key| missing(&format!("{} has no {key}", path.display())))
     }
 
     /// Reads a file as Amazon's tools have it; only the first section counts.
     fn parse(text: &str) -> Result<Self, &'static str> {
-        let lines = text.lines().map(str::trim);
-        let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
+        let mut lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
         let mut has_keys = false;
         let mut found = Vec::new();
         for line in lines.by_ref() {
@@ -376,8 +395,10 @@ impl Keys {
             }
         }
         Self::find(|name| {
-            let of_name = found.iter().find(|(key, _)| key == name);
-            of_name.map(|(_, value)| value.clone())
+            found
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.clone())
         })
     }
 
@@ -411,11 +432,11 @@ impl HttpConnector for Connector {
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
             .no_gzip()
-            .build();
-        let client = client.map_err(|error| Error::Generic {
-            store: "S3",
-            source: error.into(),
-        })?;
+            .build()
+            .map_err(|error| Error::Generic {
+                store: "S3",
+                source: error.into(),
+            })?;
         Ok(HttpClient::new(Client(client)))
     }
 }
@@ -428,8 +449,11 @@ struct Client(reqwest::Client);
 impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
-        let url = parts.uri.to_string().parse::<reqwest::Url>();
-        let url = url.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let url = parts
+            .uri
+            .to_string()
+            .parse::<reqwest::Url>()
+            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         let mut request = reqwest::Request::new(parts.method, url);
         *request.headers_mut() = parts.headers;
         *request.body_mut() = Some(reqwest::Body::wrap(body));

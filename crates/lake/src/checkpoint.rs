@@ -67,12 +67,15 @@ fn actions(version: &Version, removed_since_ms: i64) -> Vec<Action> {
         meta_data: version.meta_data.clone(),
         ..Action::default()
     };
-    let removed = version.removed.values().cloned();
-    let removed = removed.filter(|remove| remove.deletion_timestamp > removed_since_ms);
-    let removed = removed.map(|remove| Remove {
-        data_change: false,
-        ..remove
-    });
+    let removed = version
+        .removed
+        .values()
+        .filter(|remove| remove.deletion_timestamp > removed_since_ms)
+        .cloned()
+        .map(|remove| Remove {
+            data_change: false,
+            ..remove
+        });
     let files = version.files.values().cloned().map(|add| Add {
         data_change: false,
         ..add
@@ -150,9 +153,7 @@ pub fn read(
         file_list([file.path()])
     );
     let lines = || -> Result<Vec<String>, duckdb::Error> {
-        let mut statement = db.prepare(&sql)?;
-        let rows = statement.query_map([], |row| row.get(0))?;
-        rows.collect()
+        db.prepare(&sql)?.query_map([], |row| row.get(0))?.collect()
     };
     let mut version = Version {
         number: Some(number),

@@ -58,8 +58,9 @@ impl LakeState {
         let new = data.join(format!("{STATE}.new"));
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::from);
         let written = text.and_then(|text| fs::write(&new, text));
-        let renamed = written.and_then(|()| fs::rename(&new, &path));
-        renamed.map_err(LakeError::write(path))
+        written
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(LakeError::write(path))
     }
 }
 
@@ -124,11 +125,12 @@ fn owner(files: &dyn Files) -> Result<Option<Owner>, LakeError> {
     let Some(text) = files.read(OWNER)? else {
         return Ok(None);
     };
-    let parsed = serde_json::from_slice(&text);
-    parsed.map(Some).map_err(|error| LakeError::Log {
-        path: files.path_of(OWNER),
-        reason: error.to_string(),
-    })
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|error| LakeError::Log {
+            path: files.path_of(OWNER),
+            reason: error.to_string(),
+        })
 }
 
 /// A random UUID, for tables and writers.

@@ -181,8 +181,9 @@ impl Files for Folder {
     }
 
     fn is_empty(&self) -> Result<bool, LakeError> {
-        let is_ignored = |name: &String| name == "lost+found" || name.starts_with(UNFINISHED);
-        Ok(names_in(&self.path)?.iter().all(is_ignored))
+        Ok(names_in(&self.path)?
+            .iter()
+            .all(|name| name == "lost+found" || name.starts_with(UNFINISHED)))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, LakeError> {

@@ -11,6 +11,7 @@ use crate::checkpoint;
 use crate::files::Files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::Path;
 use takt_store::crash_point;
 
@@ -228,8 +229,11 @@ impl Version {
         until: u64,
     ) -> Result<(), LakeError> {
         let next = self.number.map_or(0, |last| last + 1);
-        let numbers = names.iter().filter_map(|name| number(name));
-        let mut numbers: Vec<u64> = numbers.filter(|n| (next..=until).contains(n)).collect();
+        let mut numbers: Vec<u64> = names
+            .iter()
+            .filter_map(|name| number(name))
+            .filter(|n| (next..=until).contains(n))
+            .collect();
         numbers.sort_unstable();
         for (expected, number) in (next..).zip(numbers) {
             for action in actions(files, table, expected)? {
@@ -240,8 +244,10 @@ impl Version {
         }
         if let (None, Some(last)) = (self.committed_at, self.number) {
             // A checkpoint has no times.
-            let infos = actions(files, table, last)?.into_iter();
-            let info = infos.filter_map(|action| action.commit_info).next();
+            let info = actions(files, table, last)?
+                .into_iter()
+                .filter_map(|action| action.commit_info)
+                .next();
             self.committed_at = info.map(|info| info.timestamp);
         }
         Ok(())
@@ -294,7 +300,7 @@ impl Version {
         };
         let mut text = String::new();
         let mut next = self.clone();
-        for action in std::iter::once(info).chain(actions) {
+        for action in iter::once(info).chain(actions) {
             text += &serde_json::to_string(&action).expect("plain fields serialise");
             text.push('\n');
             next.apply(action)
@@ -314,14 +320,18 @@ impl Version {
 /// The actions of a commit.
 fn actions(files: &dyn Files, table: &str, number: u64) -> Result<Vec<Action>, LakeError> {
     let invalid = |reason: String| invalid(files, table, number, reason);
-    let text = files.read(&commit_name(table, number))?;
-    let text = text.ok_or_else(|| invalid("the commit is missing".to_owned()))?;
-    let text = String::from_utf8(text).map_err(|error| invalid(error.to_string()))?;
-    let lines = text.lines().filter(|line| !line.is_empty());
-    let parsed = lines.map(|line| {
-        serde_json::from_str(line).map_err(|error: serde_json::Error| invalid(error.to_string()))
-    });
-    parsed.collect()
+    let text = files
+        .read(&commit_name(table, number))?
+        .ok_or_else(|| invalid("the commit is missing".to_owned()))?;
+    String::from_utf8(text)
+        .map_err(|error| invalid(error.to_string()))?
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            serde_json::from_str(line)
+                .map_err(|error: serde_json::Error| invalid(error.to_string()))
+        })
+        .collect()
 }
 
 fn invalid(files: &dyn Files, table: &str, number: u64, reason: String) -> LakeError {

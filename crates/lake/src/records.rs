@@ -98,12 +98,12 @@ pub fn months(
         rows(table, now)
     );
     let read = || -> Result<BTreeMap<String, String>, duckdb::Error> {
-        let mut statement = db.prepare(&sql)?;
-        let months = statement.query_map([], |row| {
-            let digest: String = row.get(1)?;
-            Ok((row.get(0)?, name_of(digest.parse().unwrap_or_default())))
-        })?;
-        months.collect()
+        db.prepare(&sql)?
+            .query_map([], |row| {
+                let digest: String = row.get(1)?;
+                Ok((row.get(0)?, name_of(digest.parse().unwrap_or_default())))
+            })?
+            .collect()
     };
     read().map_err(LakeError::sql("read the rows", table.name))
 }
@@ -147,8 +147,12 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
     if months.is_empty() && !old.is_empty() {
         return Err(LakeError::Emptied { table: table.name });
     }
-    let files = open.version.files.values();
-    let known: Vec<String> = files.map(|file| file.stem().to_owned()).collect();
+    let known: Vec<String> = open
+        .version
+        .files
+        .values()
+        .map(|file| file.stem().to_owned())
+        .collect();
     let mut new = Vec::new();
     for (month, name) in &months {
         if known.contains(name) {

@@ -56,8 +56,12 @@ pub struct TableSummary {
 impl RoundSummary {
     /// The tables with an error, in one line; empty if all are complete.
     pub fn error(&self) -> String {
-        let failed = self.tables.iter().filter(|table| !table.error.is_empty());
-        let mut errors: Vec<&str> = failed.map(|table| table.error.as_str()).collect();
+        let mut errors: Vec<&str> = self
+            .tables
+            .iter()
+            .filter(|table| !table.error.is_empty())
+            .map(|table| table.error.as_str())
+            .collect();
         // A full disk is the same for all tables.
         errors.dedup();
         errors.join("; ")
@@ -250,14 +254,15 @@ impl OpenTable<'_> {
             .execute_batch(&format!("COPY ({select}) TO {file} ({PARQUET})"))
             .map_err(LakeError::sql("write a file", self.table.name))?;
         let table = self.table;
-        let statistics = statistics(&round.db, table, &file);
-        let statistics = statistics.map_err(LakeError::sql("read back a file", table.name))?;
-        Ok(statistics.map(|(rows, digest, stats)| Staged {
-            path,
-            rows,
-            digest,
-            stats,
-        }))
+        let statistics = statistics(&round.db, table, &file)
+            .map_err(LakeError::sql("read back a file", table.name))?
+            .map(|(rows, digest, stats)| Staged {
+                path,
+                rows,
+                digest,
+                stats,
+            });
+        Ok(statistics)
     }
 
     /// Copies a file into the lake, as `name` of a partition. No version has it yet.
@@ -422,7 +427,10 @@ pub(crate) fn statistics(
             nulls.insert((*name).to_owned(), row.get::<_, i64>(at + 2)?.into());
         }
         let stats = json!({
-            "numRecords": rows, "minValues": least, "maxValues": most, "nullCount": nulls,
+            "numRecords": rows,
+            "minValues": least,
+            "maxValues": most,
+            "nullCount": nulls,
         });
         let digest = digest.parse().unwrap_or_default();
         Ok(Some((rows.cast_unsigned(), digest, stats.to_string())))

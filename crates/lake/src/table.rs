@@ -78,27 +78,36 @@ pub struct Table {
 impl Table {
     /// The columns as a SQL list, with the types that files have.
     pub fn select_list(&self) -> String {
-        let columns = self.columns.iter().map(|column| {
-            let name = column.name;
-            format!("CAST(\"{name}\" AS {}) AS \"{name}\"", column.kind.sql())
-        });
-        columns.collect::<Vec<_>>().join(", ")
+        self.columns
+            .iter()
+            .map(|column| {
+                let name = column.name;
+                format!("CAST(\"{name}\" AS {}) AS \"{name}\"", column.kind.sql())
+            })
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// SQL for the sum of the rows' hashes. It does not depend on the order of the rows.
     pub(crate) fn digest(&self) -> String {
-        let columns = self.columns.iter().map(|column| {
-            let name = column.name;
-            format!("CAST(\"{name}\" AS {})", column.kind.sql())
-        });
-        let columns = columns.collect::<Vec<_>>().join(", ");
+        let columns = self
+            .columns
+            .iter()
+            .map(|column| {
+                let name = column.name;
+                format!("CAST(\"{name}\" AS {})", column.kind.sql())
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
         format!("CAST(sum(hash({columns})) AS VARCHAR)")
     }
 
     /// The type of a column.
     pub(crate) fn kind_of(&self, name: &str) -> ColumnType {
-        let found = self.columns.iter().find(|column| column.name == name);
-        found.map_or(Text, |column| column.kind)
+        self.columns
+            .iter()
+            .find(|column| column.name == name)
+            .map_or(Text, |column| column.kind)
     }
 
     /// The lines of the first commit.
@@ -140,11 +149,15 @@ impl Table {
 
     /// The columns in the form of the log.
     pub(crate) fn schema(&self) -> String {
-        let columns = self.columns.iter().chain([&self.partition]);
-        let fields: Vec<_> = columns
+        let fields: Vec<_> = self
+            .columns
+            .iter()
+            .chain([&self.partition])
             .map(|column| {
                 json!({
-                    "name": column.name, "type": column.kind.delta(), "nullable": true,
+                    "name": column.name,
+                    "type": column.kind.delta(),
+                    "nullable": true,
                     "metadata": {},
                 })
             })

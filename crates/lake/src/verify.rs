@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use takt_accounting::{Period, Usage};
-use takt_model::Timestamp;
+use takt_model::{Timestamp, error_chain};
 use takt_store::{Database, Records, Resolution, file_list, in_memory};
 
 /// Memory of the DuckDB that reads the lake, in MiB.
@@ -70,7 +70,7 @@ impl Lake<'_> {
                     verification.table(table, &names, &version)?;
                 }
                 Err(error) => {
-                    let error = takt_model::error_chain(&error);
+                    let error = error_chain(&error);
                     verification.find(table, &format!("{error}: {RESTORE}"));
                 }
             }
@@ -109,7 +109,7 @@ impl Verification<'_> {
         let defect = match checkpoint::read(self.files, table.name, number, aside) {
             Ok(found) if is_version(&found, replayed) => None,
             Ok(_) => Some("it has other files than the commits before it".to_owned()),
-            Err(error) => Some(takt_model::error_chain(&error)),
+            Err(error) => Some(error_chain(&error)),
         };
         if let Some(defect) = defect {
             let name = checkpoint::name_of(table.name, number);
@@ -148,7 +148,7 @@ impl Verification<'_> {
         let size = self
             .files
             .size(&name)
-            .map_err(|error| takt_model::error_chain(&error))?;
+            .map_err(|error| error_chain(&error))?;
         match size {
             None => return Err("No such file".to_owned()),
             Some(size) if size != file.size => {
@@ -156,9 +156,7 @@ impl Verification<'_> {
             }
             Some(_) => {}
         }
-        let local = self
-            .fetch(&name)
-            .map_err(|error| takt_model::error_chain(&error))?;
+        let local = self.fetch(&name).map_err(|error| error_chain(&error))?;
         let list = file_list([local.path()]);
         let expected: Vec<(String, String)> = table
             .columns
@@ -169,8 +167,9 @@ impl Verification<'_> {
         if read != expected {
             return Err("it has other columns than the table".to_owned());
         }
-        let rows = statistics(&self.reader, table, &list).map_err(|error| error.to_string())?;
-        let (rows, digest, stats) = rows.ok_or("it has no rows")?;
+        let (rows, digest, stats) = statistics(&self.reader, table, &list)
+            .map_err(|error| error.to_string())?
+            .ok_or("it has no rows")?;
         if !agrees(file.stats.as_deref(), &stats) {
             return Err(format!(
                 "its {rows} rows are not those of its statistics in the log"
@@ -186,8 +185,9 @@ impl Verification<'_> {
     /// Checks that readers of an older version still find its files.
     fn removed(&mut self, table: &Table, names: &[String], version: &Version) {
         let since = self.lake.kept_since(self.now);
-        let removed = version.removed.values();
-        for path in removed
+        for path in version
+            .removed
+            .values()
             .filter(|r| r.deletion_timestamp > since)
             .map(|r| &r.path)
         {
@@ -311,8 +311,10 @@ impl Verification<'_> {
 
     /// Compares the GPU-hours of each month and cluster with those of the report.
     fn gpu_hours(&mut self, names: &[String], version: &Version) -> Result<(), LakeError> {
-        let paths = version.files.keys().filter(|path| names.contains(path));
-        let local: Result<Vec<LocalFile>, LakeError> = paths
+        let local: Result<Vec<LocalFile>, LakeError> = version
+            .files
+            .keys()
+            .filter(|path| names.contains(path))
             .map(|path| self.fetch(&format!("{}/{path}", USAGE.name)))
             .collect();
         let local = local?;
@@ -368,8 +370,10 @@ fn agrees(of_log: Option<&str>, found: &str) -> bool {
     let of_log = parse(of_log.unwrap_or_default());
     let found = parse(found);
     let has_all = |key: &str| {
-        let values = of_log[key].as_object().into_iter().flatten();
-        values
+        of_log[key]
+            .as_object()
+            .into_iter()
+            .flatten()
             .into_iter()
             .all(|(name, value)| found[key][name] == *value)
     };
@@ -404,40 +408,42 @@ fn reported(
 fn zones(store: &Connection) -> Result<BTreeMap<String, TimeZone>, LakeError> {
     let read = || -> Result<Vec<(String, String)>, duckdb::Error> {
         let sql = "SELECT DISTINCT cluster, timezone FROM records.time_offsets";
-        let mut statement = store.prepare(sql)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        rows.collect()
+        store
+            .prepare(sql)?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
     };
     let zones = read().map_err(LakeError::sql("read the time zones", USAGE.name))?;
-    let known = zones.into_iter();
-    let known =
-        known.filter_map(|(cluster, name)| Some((cluster, takt_slurm::time_zone(&name).ok()?)));
-    Ok(known.collect())
+    let known = zones
+        .into_iter()
+        .filter_map(|(cluster, name)| Some((cluster, takt_slurm::time_zone(&name).ok()?)))
+        .collect();
+    Ok(known)
 }
 
 fn columns(db: &Connection, list: &str) -> Result<Vec<(String, String)>, duckdb::Error> {
     let sql = format!("DESCRIBE SELECT * FROM read_parquet({list}, hive_partitioning = false)");
-    let mut statement = db.prepare(&sql)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    rows.collect()
+    db.prepare(&sql)?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
 }
 
 fn rows_by(db: &Connection, sql: &str) -> Result<Vec<(String, Rows)>, duckdb::Error> {
-    let mut statement = db.prepare(sql)?;
-    let rows = statement.query_map([], |row| {
-        let digest: String = row.get(2)?;
-        let count: i64 = row.get(1)?;
-        let rows = (count.cast_unsigned(), digest.parse().unwrap_or_default());
-        Ok((row.get(0)?, rows))
-    })?;
-    rows.collect()
+    db.prepare(sql)?
+        .query_map([], |row| {
+            let digest: String = row.get(2)?;
+            let count: i64 = row.get(1)?;
+            let rows = (count.cast_unsigned(), digest.parse().unwrap_or_default());
+            Ok((row.get(0)?, rows))
+        })?
+        .collect()
 }
 
 fn sums(db: &Connection, sql: &str) -> Result<Vec<(String, String, u64)>, duckdb::Error> {
-    let mut statement = db.prepare(sql)?;
-    let rows = statement.query_map([], |row| {
-        let seconds: i64 = row.get(2)?;
-        Ok((row.get(0)?, row.get(1)?, seconds.cast_unsigned()))
-    })?;
-    rows.collect()
+    db.prepare(sql)?
+        .query_map([], |row| {
+            let seconds: i64 = row.get(2)?;
+            Ok((row.get(0)?, row.get(1)?, seconds.cast_unsigned()))
+        })?
+        .collect()
 }

@@ -1,5 +1,7 @@
 //! Reasons for which a mail was not sent.
 
+use lettre::address::AddressError;
+use std::io;
 use std::path::PathBuf;
 use takt_model::ConfigError;
 
@@ -24,7 +26,7 @@ pub enum MailError {
         path: PathBuf,
         /// Error of the operating system.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The address is malformed.
     #[error("{address:?} is not an e-mail address")]
@@ -33,7 +35,7 @@ pub enum MailError {
         address: String,
         /// Error of the parser.
         #[source]
-        source: lettre::address::AddressError,
+        source: AddressError,
     },
     /// The message cannot be composed, for instance because of an invalid header name.
     #[error("the mail to {to} cannot be written")]
@@ -51,7 +53,7 @@ pub enum MailError {
         server: String,
         /// Error of the operating system.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The server offers no encryption.
     #[error(

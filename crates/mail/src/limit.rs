@@ -63,8 +63,7 @@ impl AsyncRead for LimitedStream {
             buffer.put_slice(one.filled());
         }
         let read = buffer.filled().len() - before;
-        let left = self.left.checked_sub(read);
-        self.left = left.ok_or_else(|| {
+        self.left = self.left.checked_sub(read).ok_or_else(|| {
             io::Error::other(format!(
                 "the server sends more than {SESSION_BYTES_MAX} bytes"
             ))

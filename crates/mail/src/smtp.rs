@@ -21,6 +21,8 @@ use lettre::transport::smtp::client::{
 use lettre::transport::smtp::extension::ClientId;
 use std::error::Error as _;
 use std::fmt;
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 use takt_model::ConfigError;
@@ -223,16 +225,19 @@ impl Mailer {
 
     /// Connects; the connection is encrypted unless the configuration says `tls = "none"`.
     async fn connect(&self) -> Result<AsyncSmtpConnection, MailError> {
-        let stream = LimitedStream::connect((self.host.as_str(), self.port)).await;
-        let stream = stream.map_err(|source| MailError::Connect {
-            server: self.server(),
-            source,
-        })?;
+        let stream = LimitedStream::connect((self.host.as_str(), self.port))
+            .await
+            .map_err(|source| MailError::Connect {
+                server: self.server(),
+                source,
+            })?;
         let failed = |error| self.failure(CONNECTING, error);
         let stream: Box<dyn AsyncTokioStream> = match &self.tls {
             Tls::Wrapper(parameters) => {
-                let begun = EncryptedStream::begin(stream, parameters.clone()).await;
-                Box::new(begun.map_err(failed)?)
+                let begun = EncryptedStream::begin(stream, parameters.clone())
+                    .await
+                    .map_err(failed)?;
+                Box::new(begun)
             }
             _ => Box::new(stream),
         };
@@ -303,8 +308,8 @@ fn tls_parameters(
     config: &EmailConfig,
     options: &SmtpOptions,
 ) -> Result<TlsParameters, MailError> {
-    let name = options.server_name.as_deref().unwrap_or(host);
-    let mut parameters = TlsParameters::builder(name.to_owned());
+    let name = options.server_name.as_deref().unwrap_or(host).to_owned();
+    let mut parameters = TlsParameters::builder(name);
     if options.min_tls_version == MinTlsVersion::Tls13 {
         parameters = parameters.set_min_tls_version(TlsVersion::Tlsv13);
     }
@@ -314,9 +319,13 @@ fn tls_parameters(
         let has_certificate = pem
             .windows(PEM_CERTIFICATE.len())
             .any(|part| part == PEM_CERTIFICATE);
-        let certificates = Certificate::from_pem(&pem).ok().filter(|_| has_certificate);
-        let wrong = || ConfigError::new("ca_file", "certificates in PEM format", path.display());
-        parameters = parameters.add_root_certificate(certificates.ok_or_else(wrong)?);
+        let certificates = Certificate::from_pem(&pem)
+            .ok()
+            .filter(|_| has_certificate)
+            .ok_or_else(|| {
+                ConfigError::new("ca_file", "certificates in PEM format", path.display())
+            })?;
+        parameters = parameters.add_root_certificate(certificates);
     }
     parameters.build().map_err(|source| MailError::Smtp {
         server: host.to_owned(),
@@ -326,7 +335,7 @@ fn tls_parameters(
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, MailError> {
-    std::fs::read(path).map_err(|source| MailError::File {
+    fs::read(path).map_err(|source| MailError::File {
         key,
         path: path.to_owned(),
         source,
@@ -338,8 +347,8 @@ fn is_untrusted(error: &lettre::transport::smtp::Error) -> bool {
     let mut source = error.source();
     while let Some(cause) = source {
         let io = cause
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
         if let Some(tls) = io.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             return matches!(tls, rustls::Error::InvalidCertificate(_));
         }
@@ -350,7 +359,7 @@ fn is_untrusted(error: &lettre::transport::smtp::Error) -> bool {
 
 /// This machine's name, `localhost` if it has none.
 fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
         "" => "localhost".to_owned(),
         name => name.to_owned(),

@@ -6,9 +6,13 @@
     reason = "a test without its surroundings ends, or says what it skips"
 )]
 
+use rustls::ServerConfig;
+use rustls::ServerConnection;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -19,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use takt_mail::{Attachment, EmailConfig, Mail, MailError, Mailer, TlsMode};
 use takt_model::KeyStep;
+use tempfile::{TempDir, tempdir};
 
 /// Debian's, which has Debian's packages; another may be first in the path.
 const PYTHON: &str = "/usr/bin/python3";
@@ -32,7 +37,7 @@ const SERVER: &str = concat!(
 struct Server {
     child: Child,
     port: u16,
-    folder: tempfile::TempDir,
+    folder: TempDir,
 }
 
 impl Server {
@@ -44,13 +49,13 @@ impl Server {
             .status();
         if !has_it.is_ok_and(|status| status.success()) {
             assert!(
-                std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
+                env::var_os("TAKT_TEST_NO_SKIP").is_none(),
                 "needs python3-aiosmtpd"
             );
             eprintln!("skipped: needs python3-aiosmtpd");
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let mut command = Command::new(PYTHON);
         command
@@ -102,8 +107,9 @@ impl Server {
 
     /// The mails it took.
     fn taken(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.path("mails")).unwrap_or_default();
-        text.lines()
+        fs::read_to_string(self.path("mails"))
+            .unwrap_or_default()
+            .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     }
@@ -389,7 +395,7 @@ fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
 /// reads ahead, so the mail would count as sent.
 #[test]
 fn nothing_sent_before_encryption_counts_afterwards() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let tls = tls_of(&folder);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -402,7 +408,7 @@ fn nothing_sent_before_encryption_counts_afterwards() {
         say("250-mail\r\n250 STARTTLS\r\n");
         drop(lines.next());
         say("220 go on\r\n250 mail\r\n250 sender\r\n250 recipient\r\n354 go on\r\n250 taken\r\n");
-        let mut connection = rustls::ServerConnection::new(tls).unwrap();
+        let mut connection = ServerConnection::new(tls).unwrap();
         let mut stream = rustls::Stream::new(&mut connection, &mut stream);
         let _ = stream.read_to_end(&mut Vec::new());
     });
@@ -419,13 +425,13 @@ fn nothing_sent_before_encryption_counts_afterwards() {
 }
 
 /// TLS settings of a server for `localhost`, with certificates in `folder`.
-fn tls_of(folder: &tempfile::TempDir) -> Arc<rustls::ServerConfig> {
+fn tls_of(folder: &TempDir) -> Arc<ServerConfig> {
     certify(&folder.path().to_path_buf());
     let read = |name| fs::read(folder.path().join(name)).unwrap();
     let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
     let certificate = CertificateDer::from_pem_slice(&read("server.pem")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ServerConfig::builder_with_provider(provider)
+    let provider = Arc::new(ring::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -445,7 +451,7 @@ fn an_endless_reply_in_tls_fills_no_memory() {
         (TlsMode::Tls, LINE),
         (TlsMode::StartTls, LINE),
     ] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let tls = tls_of(&folder);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -459,7 +465,7 @@ fn an_endless_reply_in_tls_fills_no_memory() {
                 }
                 stream.write_all(b"220 go on\r\n").unwrap();
             }
-            let mut connection = rustls::ServerConnection::new(tls).unwrap();
+            let mut connection = ServerConnection::new(tls).unwrap();
             let mut stream = rustls::Stream::new(&mut connection, &mut stream);
             let part = part.repeat((16 << 10) / part.len());
             let mut sent = 0;

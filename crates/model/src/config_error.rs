@@ -85,8 +85,8 @@ fn steps(path: &str) -> Vec<KeyStep> {
     for part in path.split('.') {
         let (name, index) = part.split_once('[').unwrap_or((part, ""));
         steps.push(KeyStep::Key(name.to_owned()));
-        let index = index.trim_end_matches(']').parse();
-        steps.extend(index.ok().map(KeyStep::Index));
+        let index = index.trim_end_matches(']').parse().ok().map(KeyStep::Index);
+        steps.extend(index);
     }
     steps
 }

@@ -97,11 +97,17 @@ mod as_map {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::collections::BTreeMap;
 
-    pub fn serialize<S: Serializer>(labels: &Labels, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S>(labels: &Labels, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+    {
         serializer.collect_map(labels.iter())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
+    pub fn deserialize<'de, D>(deserializer: D) -> Result<Labels, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
         Ok(BTreeMap::<String, String>::deserialize(deserializer)?
             .into_iter()
             .collect())

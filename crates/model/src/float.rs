@@ -45,8 +45,10 @@ pub fn non_finite(value: f64) -> &'static str {
 /// Parses a float in Go's decimal syntax. Fails for a number that overflows, and for a NaN with a sign.
 pub fn parse_float(text: &str) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
-    let first = text.bytes().find(|byte| !b"+-".contains(byte));
-    let is_word = first.is_some_and(|byte| byte.is_ascii_alphabetic());
+    let is_word = text
+        .bytes()
+        .find(|byte| !b"+-".contains(byte))
+        .is_some_and(|byte| byte.is_ascii_alphabetic());
     let is_valid = match value {
         value if value.is_infinite() => is_word,
         value if value.is_nan() => text.starts_with(['n', 'N']),

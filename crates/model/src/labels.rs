@@ -92,9 +92,16 @@ impl Labels {
     }
 }
 
-impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Labels {
+impl<N, V> FromIterator<(N, V)> for Labels
+where
+    N: AsRef<str>,
+    V: AsRef<str>,
+{
     /// Later pairs replace earlier ones of the same name.
-    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+    fn from_iter<I>(pairs: I) -> Self
+    where
+        I: IntoIterator<Item = (N, V)>,
+    {
         let mut labels = Self::new();
         for (name, value) in pairs {
             labels.set(name.as_ref(), value.as_ref());
@@ -125,6 +132,7 @@ impl fmt::Display for Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     #[test]
@@ -154,7 +162,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_order_of_setting_does_not_matter(
-            mut pairs in proptest::collection::btree_map("[a-z]{1,3}", "[a-z]{1,3}", 0..8),
+            mut pairs in collection::btree_map("[a-z]{1,3}", "[a-z]{1,3}", 0..8),
         ) {
             let forwards: Labels = pairs.iter().collect();
             let backwards: Labels = pairs.iter().rev().collect();

@@ -51,19 +51,19 @@ impl Samples {
     }
 
     /// Adds a sample of a declared metric. `values` holds the label values, in the declared order.
-    pub fn push<V: AsRef<str>>(&mut self, metric: &Metric, values: &[V], value: f64) {
+    pub fn push<V>(&mut self, metric: &Metric, values: &[V], value: f64)
+    where
+        V: AsRef<str>,
+    {
         let group = self.group(&[metric.name], metric.kind, || metric.help.into());
         render(group, metric.labels, values, value);
     }
 
     /// Adds a sample of the metric `family.prefix` + `field`.
-    pub fn push_field<V: AsRef<str>>(
-        &mut self,
-        family: &Family,
-        field: &str,
-        values: &[V],
-        value: f64,
-    ) {
+    pub fn push_field<V>(&mut self, family: &Family, field: &str, values: &[V], value: f64)
+    where
+        V: AsRef<str>,
+    {
         let group = self.group(&[family.prefix, field], family.kind, || {
             family.help_of(field)
         });
@@ -111,18 +111,18 @@ impl Samples {
         self.count += 1;
         let count = self.groups.len();
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        let found = (self.last..count)
+        self.last = (self.last..count)
             .chain(0..self.last.min(count))
-            .find(|&at| is_made_of(&self.groups[at].name, parts, length));
-        self.last = found.unwrap_or_else(|| {
-            self.groups.push(Group {
-                name: parts.concat().into(),
-                help: help(),
-                kind,
-                lines: String::new(),
+            .find(|&at| is_made_of(&self.groups[at].name, parts, length))
+            .unwrap_or_else(|| {
+                self.groups.push(Group {
+                    name: parts.concat().into(),
+                    help: help(),
+                    kind,
+                    lines: String::new(),
+                });
+                count
             });
-            count
-        });
         &mut self.groups[self.last]
     }
 }
@@ -143,7 +143,10 @@ fn is_made_of(name: &str, parts: &[&str], length: usize) -> bool {
     rest.is_empty()
 }
 
-fn render<V: AsRef<str>>(group: &mut Group, names: &[&str], values: &[V], value: f64) {
+fn render<V>(group: &mut Group, names: &[&str], values: &[V], value: f64)
+where
+    V: AsRef<str>,
+{
     debug_assert_eq!(names.len(), values.len(), "labels of {}", group.name);
     let out = &mut group.lines;
     out.push_str(&group.name);
@@ -221,8 +224,8 @@ mod tests {
         for name in ["a_b", "a_c", "b_b", "a_b", "b_b", "a_c", "a_c"] {
             samples.push_foreign(name, Kind::Gauge, "", &[], 1.0);
         }
-        let counts = samples.groups();
-        let counts: Vec<_> = counts
+        let counts: Vec<_> = samples
+            .groups()
             .map(|group| (&*group.name, group.lines.lines().count()))
             .collect();
         assert_eq!(counts, [("a_b", 2), ("a_c", 3), ("b_b", 2)]);

@@ -4,6 +4,7 @@
 //! records may contain any number. All conversions between the two types, the system's clock and
 //! `jiff` are here.
 
+use jiff::Zoned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::ParseIntError;
@@ -168,8 +169,8 @@ impl From<jiff::Timestamp> for UnixTime {
     }
 }
 
-impl From<&jiff::Zoned> for UnixTime {
-    fn from(at: &jiff::Zoned) -> Self {
+impl From<&Zoned> for UnixTime {
+    fn from(at: &Zoned) -> Self {
         at.timestamp().into()
     }
 }

@@ -73,17 +73,19 @@ pub fn month(period: &str) -> String {
         "November",
         "December",
     ];
-    let parts = period.split_once('-').filter(|(_, month)| month.len() == 2);
-    let named = parts.and_then(|(year, month)| {
-        Some((
-            year,
-            NAMES.get(month.parse::<usize>().ok()?.checked_sub(1)?)?,
-        ))
-    });
-    named.map_or_else(
-        || period.to_owned(),
-        |(year, name)| format!("{name} {year}"),
-    )
+    period
+        .split_once('-')
+        .filter(|(_, month)| month.len() == 2)
+        .and_then(|(year, month)| {
+            Some((
+                year,
+                NAMES.get(month.parse::<usize>().ok()?.checked_sub(1)?)?,
+            ))
+        })
+        .map_or_else(
+            || period.to_owned(),
+            |(year, name)| format!("{name} {year}"),
+        )
 }
 
 /// Formats a number without decimals: `76`, `1,234`.

@@ -131,13 +131,16 @@ fn groups(columns: Vec<Column>, grouping: &Grouping) -> Vec<Group> {
 }
 
 /// Folds the members' values at each step, in the order of the members: sums of floats depend on it.
-fn fold<A: Copy>(
+fn fold<A>(
     members: &[Column],
     steps: usize,
     first: impl Fn(f64) -> A,
     add: impl Fn(&mut A, f64),
     value: impl Fn(A) -> f64,
-) -> Vec<Option<f64>> {
+) -> Vec<Option<f64>>
+where
+    A: Copy,
+{
     let mut folded: Vec<Option<A>> = vec![None; steps];
     for member in members {
         for (folded, next) in folded.iter_mut().zip(&member.values) {
@@ -157,8 +160,11 @@ fn fold<A: Copy>(
 /// Number of members with a value or histogram at each step.
 fn counts(members: &[Column], steps: usize) -> impl Iterator<Item = Option<f64>> {
     (0..steps).map(|step| {
-        let present = members.iter().filter(|member| member.is_present(step));
-        match present.count() {
+        match members
+            .iter()
+            .filter(|member| member.is_present(step))
+            .count()
+        {
             0 => None,
             count => Some(count as f64),
         }
@@ -203,16 +209,18 @@ impl Variance {
 
 fn quantiles(members: &[Column], phi: &[f64]) -> Vec<Option<f64>> {
     let mut present = Vec::with_capacity(members.len());
-    let quantile = |(step, phi): (usize, &f64)| {
-        present.clear();
-        present.extend(members.iter().filter_map(|member| member.values[step]));
-        if present.is_empty() {
-            None
-        } else {
-            Some(numbers::quantile(*phi, &mut present))
-        }
-    };
-    phi.iter().enumerate().map(quantile).collect()
+    phi.iter()
+        .enumerate()
+        .map(|(step, phi)| {
+            present.clear();
+            present.extend(members.iter().filter_map(|member| member.values[step]));
+            if present.is_empty() {
+                None
+            } else {
+                Some(numbers::quantile(*phi, &mut present))
+            }
+        })
+        .collect()
 }
 
 fn warn_of_quantiles(phi: &[f64], about: &mut About<'_>) {
@@ -220,7 +228,8 @@ fn warn_of_quantiles(phi: &[f64], about: &mut About<'_>) {
     if phi.iter().any(|phi| phi.is_nan()) {
         about.invalid_quantile(0, f64::NAN);
     }
-    let (max, min) = (worst(f64::max), worst(f64::min));
+    let max = worst(f64::max);
+    let min = worst(f64::min);
     if max > 1.0 {
         about.invalid_quantile(0, max);
     }

@@ -129,8 +129,10 @@ impl Remarks {
             (text, RemarkDetail { place, figures })
         };
         let plain = |remark| detail(remark, String::new());
-        let forced = self.forced.into_iter();
-        let forced = forced.map(|(text, (at, buckets))| detail((text, at), buckets.figures()));
+        let forced = self
+            .forced
+            .into_iter()
+            .map(|(text, (at, buckets))| detail((text, at), buckets.figures()));
         Annotations {
             warnings: self.warnings.into_iter().map(plain).collect(),
             infos: self.infos.into_iter().map(plain).chain(forced).collect(),
@@ -211,7 +213,8 @@ impl About<'_> {
     /// A ratio outside -1 to 1.
     pub fn invalid_ratio(&mut self, ratio: f64, used: f64) {
         let at = self.argument(0);
-        let (ratio, used) = (format_g(ratio), format_g(used));
+        let ratio = format_g(ratio);
+        let used = format_g(used);
         self.warn(
             at,
             format!("ratio value should be between -1 and 1, got {ratio}, capping to {used}"),
@@ -309,8 +312,11 @@ impl About<'_> {
     }
 
     fn last_argument(&self) -> usize {
-        let last = self.places.args.last();
-        last.copied().unwrap_or(self.places.whole)
+        self.places
+            .args
+            .last()
+            .copied()
+            .unwrap_or(self.places.whole)
     }
 
     /// Cumulative buckets that fell, in the argument with the buckets.

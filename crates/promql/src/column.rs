@@ -3,6 +3,7 @@
 use crate::error::{Error, same_labelset};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use std::mem;
 use std::sync::Arc;
 use takt_model::native::NativeHistogram;
 use takt_model::{Labels, METRIC_NAME};
@@ -157,7 +158,7 @@ pub(crate) fn merge(columns: Vec<Column>) -> Result<Vec<Column>, Error> {
             Entry::Occupied(place) => {
                 let known = &mut merged[*place.get()];
                 if known.has_histograms() || column.has_histograms() {
-                    *known = joined(std::mem::take(known), &column)?;
+                    *known = joined(mem::take(known), &column)?;
                     continue;
                 }
                 for (known, value) in known.values.iter_mut().zip(column.values) {

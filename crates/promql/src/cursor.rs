@@ -110,12 +110,10 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// The samples after `start` up to `end`.
     #[inline]
-    pub fn move_to<'a, T: Dated>(
-        &mut self,
-        points: &'a [T],
-        start: Timestamp,
-        end: Timestamp,
-    ) -> &'a [T] {
+    pub fn move_to<'a, T>(&mut self, points: &'a [T], start: Timestamp, end: Timestamp) -> &'a [T]
+    where
+        T: Dated,
+    {
         self.end = advance(points, self.end, |point| point.at() <= end);
         self.first = advance(points, self.first, |point| point.at() <= start);
         &points[self.first..self.end]

@@ -84,20 +84,23 @@ pub fn instant(
             }
             node => {
                 let columns = settle_names(evaluator.vector(node, &grid)?)?;
-                let sample = |column: Column| {
-                    let sample = |labels, value, histogram| Sample {
-                        labels,
-                        point: point(value),
-                        histogram,
-                    };
-                    match column.element(0)? {
-                        Element::Float(value) => Some(sample(column.labels, value, None)),
-                        Element::Histogram(histogram) => {
-                            Some(sample(column.labels, f64::NAN, Some(histogram)))
+                let samples = columns
+                    .into_iter()
+                    .filter_map(|column| {
+                        let sample = |labels, value, histogram| Sample {
+                            labels,
+                            point: point(value),
+                            histogram,
+                        };
+                        match column.element(0)? {
+                            Element::Float(value) => Some(sample(column.labels, value, None)),
+                            Element::Histogram(histogram) => {
+                                Some(sample(column.labels, f64::NAN, Some(histogram)))
+                            }
                         }
-                    }
-                };
-                Value::Vector(columns.into_iter().filter_map(sample).collect())
+                    })
+                    .collect();
+                Value::Vector(samples)
             }
         })
     })
@@ -140,19 +143,27 @@ pub fn range(
             Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
             _ => return Err(wrong_type(node, Type::Vector)),
         };
-        let series = columns.into_iter().map(|column| {
-            let points = grid.times().zip(column.values);
-            let points = points.filter_map(|(at, value)| value.map(|value| Point { at, value }));
-            let histograms = grid.times().zip(column.histograms);
-            let histograms = histograms
-                .filter_map(|(at, found)| found.map(|histogram| HistogramPoint { at, histogram }));
-            Series {
-                labels: column.labels,
-                points: points.collect(),
-                histograms: histograms.collect(),
-            }
-        });
-        Ok(Value::Matrix(in_label_order(series.collect())))
+        let series = columns
+            .into_iter()
+            .map(|column| {
+                let points = grid
+                    .times()
+                    .zip(column.values)
+                    .filter_map(|(at, value)| value.map(|value| Point { at, value }));
+                let histograms = grid
+                    .times()
+                    .zip(column.histograms)
+                    .filter_map(|(at, found)| {
+                        found.map(|histogram| HistogramPoint { at, histogram })
+                    });
+                Series {
+                    labels: column.labels,
+                    points: points.collect(),
+                    histograms: histograms.collect(),
+                }
+            })
+            .collect();
+        Ok(Value::Matrix(in_label_order(series)))
     })
 }
 
@@ -239,7 +250,8 @@ impl Evaluator<'_> {
                 .map(|value| -value)
                 .collect()),
             Node::Binary { op, lhs, rhs, .. } => {
-                let (lhs, rhs) = (self.scalar(lhs, grid)?, self.scalar(rhs, grid)?);
+                let lhs = self.scalar(lhs, grid)?;
+                let rhs = self.scalar(rhs, grid)?;
                 Ok(lhs
                     .into_iter()
                     .zip(rhs)
@@ -257,8 +269,12 @@ impl Evaluator<'_> {
                     } else {
                         go_min
                     };
-                    let pairs = lhs.into_iter().zip(rhs);
-                    Ok(pairs.map(|(lhs, rhs)| pick(lhs, rhs)).collect())
+                    let pairs = lhs
+                        .into_iter()
+                        .zip(rhs)
+                        .map(|(lhs, rhs)| pick(lhs, rhs))
+                        .collect();
+                    Ok(pairs)
                 }
                 _ => {
                     let columns = self.vector(&args[0], grid)?;
@@ -369,7 +385,8 @@ impl Evaluator<'_> {
             (Type::Scalar, _) => (binary::Place::Left, lhs, rhs),
             _ => (binary::Place::Right, rhs, lhs),
         };
-        let (scalar, columns) = (self.scalar(scalar, grid)?, self.vector(vector, grid)?);
+        let scalar = self.scalar(scalar, grid)?;
+        let columns = self.vector(vector, grid)?;
         let about = &mut self.remarks.about(places);
         let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool, about);
         if op.compares() && !return_bool {

@@ -58,8 +58,11 @@ impl<'a> Groups<'a> {
             table,
             ..
         } = self;
-        let is_same = |&group: &usize| grouping.pairs(&first[group]).eq(grouping.pairs(labels));
-        table.find(self.hash(labels), is_same).copied()
+        table
+            .find(self.hash(labels), |&group| {
+                grouping.pairs(&first[group]).eq(grouping.pairs(labels))
+            })
+            .copied()
     }
 
     /// The group of an element, a new one if none is known.

@@ -41,14 +41,15 @@ pub fn functions() -> Vec<Feature> {
         (_, true) => Support::Experimental,
         (_, false) => Support::Always,
     };
-    let all = FUNCTIONS.iter();
-    all.map(|function| {
-        Feature::new(
-            function.name,
-            support(&function.body, function.experimental),
-        )
-    })
-    .collect()
+    FUNCTIONS
+        .iter()
+        .map(|function| {
+            Feature::new(
+                function.name,
+                support(&function.body, function.experimental),
+            )
+        })
+        .collect()
 }
 
 /// Operators of matchers, binary operators and aggregations.

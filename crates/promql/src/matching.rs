@@ -28,19 +28,23 @@ fn filtered(
     for other in others {
         let group = groups.place(&other.labels);
         presence.resize_with(groups.len(), || vec![false; steps]);
-        let presence = presence[group].iter_mut().enumerate();
-        presence.for_each(|(step, seen)| *seen |= other.is_present(step));
+        presence[group]
+            .iter_mut()
+            .enumerate()
+            .for_each(|(step, seen)| *seen |= other.is_present(step));
     }
-    let keep = |mut column: Column| {
-        let seen = groups.find(&column.labels).map(|group| &presence[group]);
-        for step in 0..steps {
-            if seen.is_some_and(|seen| seen[step]) != present {
-                column.clear(step);
+    columns
+        .into_iter()
+        .filter_map(|mut column| {
+            let seen = groups.find(&column.labels).map(|group| &presence[group]);
+            for step in 0..steps {
+                if seen.is_some_and(|seen| seen[step]) != present {
+                    column.clear(step);
+                }
             }
-        }
-        column.unless_empty()
-    };
-    columns.into_iter().filter_map(keep).collect()
+            column.unless_empty()
+        })
+        .collect()
 }
 
 /// An operator between two vectors. In arithmetic and comparison, "many" is the side that may have several elements a group,
@@ -200,17 +204,21 @@ impl Pairing<'_> {
             (many, one)
         };
         if lhs.has_histograms() || rhs.has_histograms() {
-            let combined = |step| {
+            let elements = (0..self.steps).map(|step| {
                 let lhs = lhs.element(step)?;
                 let rhs = rhs.element(step)?;
                 native::combined(self.op, &lhs, &rhs, self.return_bool, about)
-            };
-            return Column::default().with_elements((0..self.steps).map(combined));
+            });
+            return Column::default().with_elements(elements);
         }
-        let pairs = lhs.values.iter().zip(&rhs.values);
-        let values = pairs.map(|(lhs, rhs)| elements(self.op, (*lhs)?, (*rhs)?, self.return_bool));
+        let values = lhs
+            .values
+            .iter()
+            .zip(&rhs.values)
+            .map(|(lhs, rhs)| elements(self.op, (*lhs)?, (*rhs)?, self.return_bool))
+            .collect();
         Column {
-            values: values.collect(),
+            values,
             ..Column::default()
         }
     }
@@ -224,8 +232,12 @@ impl Pairing<'_> {
         let lacks_one: Vec<bool> = (0..self.steps).map(|step| !has_any(one, step)).collect();
         let filled = |others: &[Column], lacks: &[bool], value: Option<f64>| {
             let labels = self.matching.grouping.labels(&others.first()?.labels);
-            let value_at = |step: usize| value.filter(|_| lacks[step] && has_any(others, step));
-            Column::new(labels, (0..self.steps).map(value_at).collect())
+            Column::new(
+                labels,
+                (0..self.steps)
+                    .map(|step| value.filter(|_| lacks[step] && has_any(others, step)))
+                    .collect(),
+            )
         };
         let new_many = filled(one, &lacks_many, self.fill(Fills::Many));
         let new_one = filled(many, &lacks_one, self.fill(Fills::One));

@@ -124,7 +124,8 @@ pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     if a == b || (a.is_nan() && b.is_nan()) {
         return true;
     }
-    let (sum, difference) = (a.abs() + b.abs(), (a - b).abs());
+    let sum = a.abs() + b.abs();
+    let difference = (a - b).abs();
     if a == 0.0 || b == 0.0 || sum < f64::MIN_POSITIVE {
         return difference < epsilon * f64::MIN_POSITIVE;
     }

@@ -1,5 +1,6 @@
 //! Work on several threads. Series do not depend on each other.
 
+use std::mem;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::thread::{available_parallelism, scope};
@@ -26,7 +27,7 @@ where
     let mut parts = Vec::new();
     while items.len() > each {
         let rest = items.split_off(each);
-        parts.push(std::mem::replace(&mut items, rest));
+        parts.push(mem::replace(&mut items, rest));
     }
     if parts.is_empty() {
         return body(items).map(|result| vec![result]);
@@ -38,10 +39,10 @@ where
             .map(|part| scope.spawn(move || body(part)))
             .collect();
         let last = body(items);
-        let results = running
+        let mut results = running
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        let mut results = results.collect::<Result<Vec<_>, E>>()?;
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect::<Result<Vec<_>, E>>()?;
         results.push(last?);
         Ok(results)
     })

@@ -254,9 +254,13 @@ impl Context {
             let text = format!("experimental modifier {}", extension.name());
             return Err(unsupported(text));
         }
-        let conditions = selector.conditions().into_iter();
+        let conditions = selector
+            .conditions()
+            .into_iter()
+            .map(|m| m.until(self.deadline))
+            .collect();
         Ok(Selector {
-            matchers: conditions.map(|m| m.until(self.deadline)).collect(),
+            matchers: conditions,
             shift: self.shift(&selector.shift)?,
             extension: selector.extension,
         })
@@ -271,11 +275,9 @@ impl Context {
         let offset = modifiers.offset.as_ref();
         let offset_ms = offset
             .map(|offset| self.duration(offset, true))
-            .transpose()?;
-        Ok(Shift {
-            at,
-            offset_ms: offset_ms.unwrap_or(0),
-        })
+            .transpose()?
+            .unwrap_or(0);
+        Ok(Shift { at, offset_ms })
     }
 
     fn duration(&self, of: &DurationExpression, may_be_negative: bool) -> Result<i64, Error> {

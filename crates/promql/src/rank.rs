@@ -48,7 +48,8 @@ pub(crate) fn rank(
 
 /// Whether there is anything to pick.
 fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<bool, Error> {
-    let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+    let mut min = f64::INFINITY;
+    let mut max = f64::NEG_INFINITY;
     for value in param {
         (min, max) = (min.min(*value), max.max(*value));
     }
@@ -134,10 +135,9 @@ fn best(members: &[Column], step: usize, k: usize, largest: bool) -> Vec<usize> 
         }
     }
     heap.sort_by(|(_, a), (_, b)| {
-        let order = a
-            .partial_cmp(b)
-            .map(|order| if largest { order.reverse() } else { order });
-        order.unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        a.partial_cmp(b)
+            .map(|order| if largest { order.reverse() } else { order })
+            .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
     });
     heap.into_iter().map(|(at, _)| at).collect()
 }

@@ -61,19 +61,22 @@ impl Evaluator<'_> {
                 return Err(extended_histograms(Extension::Smoothed));
             }
             let mut bounds = Bounds::default();
-            let value = |now| {
-                let at = shift.apply(now);
-                let from = at.minus_ms(lookback_ms);
-                let around = bounds.move_to(&points, from, at.plus_ms(lookback_ms));
-                let next = around.partition_point(|point| point.at < at);
-                match (around[..next].last(), around.get(next)) {
-                    (_, Some(exact)) if exact.at == at => Some(exact.value),
-                    (Some(before), Some(after)) => Some(interpolated(before, after, at, false)),
-                    (Some(before), None) => Some(before.value),
-                    (None, _) => None,
-                }
-            };
-            columns.extend(Column::new(labels, grid.times().map(value).collect()));
+            let values = grid
+                .times()
+                .map(|now| {
+                    let at = shift.apply(now);
+                    let from = at.minus_ms(lookback_ms);
+                    let around = bounds.move_to(&points, from, at.plus_ms(lookback_ms));
+                    let next = around.partition_point(|point| point.at < at);
+                    match (around[..next].last(), around.get(next)) {
+                        (_, Some(exact)) if exact.at == at => Some(exact.value),
+                        (Some(before), Some(after)) => Some(interpolated(before, after, at, false)),
+                        (Some(before), None) => Some(before.value),
+                        (None, _) => None,
+                    }
+                })
+                .collect();
+            columns.extend(Column::new(labels, values));
         }
         Ok(columns)
     }
@@ -120,9 +123,10 @@ impl Evaluator<'_> {
             for series in part {
                 self.budget.check()?;
                 let mut latest = Latest::new(&series, lookback_ms);
-                let spans = [span(&series.points), span(&series.histograms)];
-                let spans = spans.into_iter().flatten();
-                let Some((oldest, newest)) = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+                let Some((oldest, newest)) = [span(&series.points), span(&series.histograms)]
+                    .into_iter()
+                    .flatten()
+                    .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
                 else {
                     continue;
                 };
@@ -236,18 +240,18 @@ impl Evaluator<'_> {
             grid,
             budget: self.budget,
         };
-        let parts = in_parts(series, work, |part| {
+        let (parts, remarks): (Vec<_>, Vec<_>) = in_parts(series, work, |part| {
             let mut looked_at = vec![0; grid.steps];
             let mut remarks = NativeRemarks::new();
             let columns = part
                 .into_iter()
-                .map(|series| walk.run(series, &mut looked_at, &mut remarks));
-            let columns = columns
+                .map(|series| walk.run(series, &mut looked_at, &mut remarks))
                 .filter_map(Result::transpose)
                 .collect::<Result<Vec<_>, Error>>()?;
             Ok::<_, Error>(((columns, looked_at), remarks))
-        })?;
-        let (parts, remarks): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        })?
+        .into_iter()
+        .unzip();
         let remarks = remarks.into_iter().flatten().collect();
         Ok((self.joined(parts, grid), remarks))
     }
@@ -266,33 +270,36 @@ impl Evaluator<'_> {
     pub fn window_points(&mut self, window: &Window, grid: &Grid) -> Result<Vec<Series>, Error> {
         let end = window.shift().apply(grid.start);
         let start = end.minus_ms(window.range_ms);
-        let series = self.windowed(window, grid, "")?.into_iter().map(
-            |Windowful {
-                 mut labels,
-                 points,
-                 histograms,
-                 nameless,
-             }| {
-                if nameless {
-                    drop_name(&mut labels);
-                }
-                let points = match window.extension() {
-                    Some(extension) if !histograms.is_empty() => {
-                        return Err(extended_histograms(extension));
+        let mut series = self
+            .windowed(window, grid, "")?
+            .into_iter()
+            .map(
+                |Windowful {
+                     mut labels,
+                     points,
+                     histograms,
+                     nameless,
+                 }| {
+                    if nameless {
+                        drop_name(&mut labels);
                     }
-                    Some(extension) => extended_points(&points, start, end, extension),
-                    None => Bounds::default().move_to(&points, start, end).to_vec(),
-                };
-                let histograms = Bounds::default().move_to(&histograms, start, end);
-                let histograms = histograms.to_vec();
-                Ok(Series {
-                    labels,
-                    points,
-                    histograms,
-                })
-            },
-        );
-        let mut series = series.collect::<Result<Vec<Series>, Error>>()?;
+                    let points = match window.extension() {
+                        Some(extension) if !histograms.is_empty() => {
+                            return Err(extended_histograms(extension));
+                        }
+                        Some(extension) => extended_points(&points, start, end, extension),
+                        None => Bounds::default().move_to(&points, start, end).to_vec(),
+                    };
+                    let histograms = Bounds::default().move_to(&histograms, start, end);
+                    let histograms = histograms.to_vec();
+                    Ok(Series {
+                        labels,
+                        points,
+                        histograms,
+                    })
+                },
+            )
+            .collect::<Result<Vec<Series>, Error>>()?;
         let length = |series: &Series| series.points.len() + series.histograms.len();
         series.retain(|series| length(series) > 0);
         let samples = series.iter().map(|series| length(series) as u64).sum();
@@ -318,13 +325,15 @@ impl Evaluator<'_> {
             Windowed::Series(selector) => {
                 let first = after.plus_ms(1);
                 let series = self.select(selector, first, last, grid, window.range_ms, function)?;
-                let plain = |series: SeriesData| Windowful {
-                    labels: series.labels,
-                    points: series.points,
-                    histograms: series.histograms,
-                    nameless: false,
-                };
-                Ok(series.into_iter().map(plain).collect())
+                Ok(series
+                    .into_iter()
+                    .map(|series| Windowful {
+                        labels: series.labels,
+                        points: series.points,
+                        histograms: series.histograms,
+                        nameless: false,
+                    })
+                    .collect())
             }
             Windowed::Subquery { of, step_ms, .. } => {
                 let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
@@ -333,26 +342,31 @@ impl Evaluator<'_> {
                 let first = Timestamp(number.saturating_mul(step_ms));
                 let inner = Grid::new(first, last, step_ms);
                 self.budget.hold(inner.steps)?;
-                let columns = self.vector(of, &inner)?;
-                let series = columns.into_iter().map(
-                    |Column {
-                         labels,
-                         values,
-                         histograms,
-                         nameless,
-                     }| {
-                        let points = inner.times().zip(values);
-                        let points =
-                            points.filter_map(|(at, value)| value.map(|value| Point { at, value }));
-                        Windowful {
-                            labels,
-                            points: points.collect(),
-                            histograms: subquery_histograms(&inner, histograms),
-                            nameless,
-                        }
-                    },
-                );
-                Ok(series.collect())
+                let series = self
+                    .vector(of, &inner)?
+                    .into_iter()
+                    .map(
+                        |Column {
+                             labels,
+                             values,
+                             histograms,
+                             nameless,
+                         }| {
+                            let points = inner
+                                .times()
+                                .zip(values)
+                                .filter_map(|(at, value)| value.map(|value| Point { at, value }))
+                                .collect();
+                            Windowful {
+                                labels,
+                                points,
+                                histograms: subquery_histograms(&inner, histograms),
+                                nameless,
+                            }
+                        },
+                    )
+                    .collect();
+                Ok(series)
             }
         }
     }

@@ -18,15 +18,16 @@ pub(crate) type NativeRemarks = BTreeSet<(NativeRemark, String)>;
 
 /// The histograms of a subquery. A reset hint is about the sample before, which a subquery may pass over.
 pub(crate) fn subquery_histograms(grid: &Grid, histograms: Histograms) -> Vec<HistogramPoint> {
-    let points = grid.times().zip(histograms);
-    let points = points.filter_map(|(at, histogram)| {
-        let mut histogram = histogram?;
-        if histogram.hint == ResetHint::Reset {
-            Arc::make_mut(&mut histogram).hint = ResetHint::Unknown;
-        }
-        Some(HistogramPoint { at, histogram })
-    });
-    points.collect()
+    grid.times()
+        .zip(histograms)
+        .filter_map(|(at, histogram)| {
+            let mut histogram = histogram?;
+            if histogram.hint == ResetHint::Reset {
+                Arc::make_mut(&mut histogram).hint = ResetHint::Unknown;
+            }
+            Some(HistogramPoint { at, histogram })
+        })
+        .collect()
 }
 
 pub(crate) fn extended_histograms(extension: Extension) -> Error {

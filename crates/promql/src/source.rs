@@ -91,7 +91,8 @@ impl SeriesData {
         labels: Labels,
         samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
     ) -> Self {
-        let (mut points, mut stale) = (Vec::new(), Vec::new());
+        let mut points = Vec::new();
+        let mut stale = Vec::new();
         for (at, value) in samples {
             match value {
                 Some(value) => points.push(Point { at, value }),
@@ -126,8 +127,10 @@ impl Memory {
         samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
     ) {
         let series = self.series_of(labels);
-        let points = series.points.iter();
-        let points = points.map(|point| (point.at, Some(point.value)));
+        let points = series
+            .points
+            .iter()
+            .map(|point| (point.at, Some(point.value)));
         let stale = series.stale.iter().map(|at| (*at, None));
         let mut all: BTreeMap<Timestamp, Option<f64>> = points.chain(stale).collect();
         all.extend(samples);
@@ -181,13 +184,14 @@ impl Memory {
 impl Source for Memory {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
         let wanted = |at: Timestamp| selection.from <= at && at <= selection.to;
-        let fitting = self.series.iter().filter(|s| {
-            selection
-                .matchers
-                .iter()
-                .all(|m| m.accepts_labels(&s.labels))
-        });
-        fitting
+        self.series
+            .iter()
+            .filter(|s| {
+                selection
+                    .matchers
+                    .iter()
+                    .all(|m| m.accepts_labels(&s.labels))
+            })
             .map(|series| {
                 let points: Vec<Point> = series
                     .points
@@ -195,8 +199,9 @@ impl Source for Memory {
                     .filter(|p| wanted(p.at))
                     .copied()
                     .collect();
-                let histograms = series.histograms.iter();
-                let histograms: Vec<HistogramPoint> = histograms
+                let histograms: Vec<HistogramPoint> = series
+                    .histograms
+                    .iter()
                     .filter(|point| wanted(point.at))
                     .cloned()
                     .collect();

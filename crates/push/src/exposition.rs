@@ -171,11 +171,13 @@ fn write_summary(line: &mut LineWriter<'_>, summary: &[u8]) -> Result<(), PageEr
 fn write_histogram(line: &mut LineWriter<'_>, kind: u64, message: &[u8]) -> Result<(), PageError> {
     if is_native(message)? {
         let read = read_histogram(message, HistogramFields::Exposition)?;
-        let read = read.value.map_err(|error| PageError::Histogram {
-            metric: line.name.to_owned(),
-            error,
-        })?;
-        let mut histogram: NativeHistogram = read.unwrap_or_default();
+        let mut histogram: NativeHistogram = read
+            .value
+            .map_err(|error| PageError::Histogram {
+                metric: line.name.to_owned(),
+                error,
+            })?
+            .unwrap_or_default();
         if kind == GAUGE_HISTOGRAM {
             histogram.hint = ResetHint::Gauge;
         }

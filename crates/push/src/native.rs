@@ -2,6 +2,7 @@
 
 use crate::pushed::PushedHistogram;
 use crate::wire::{Field, Fields, WireError};
+use std::mem;
 use takt_model::Timestamp;
 use takt_model::native::{
     HistogramError, NativeHistogram, ResetHint, SCHEMA_CUSTOM, SCHEMA_MAX, SCHEMA_RESERVED,
@@ -28,8 +29,10 @@ impl HistogramFields {
             Self::RemoteWrite => number,
             Self::Exposition => {
                 let index = usize::try_from(number).unwrap_or(usize::MAX).checked_sub(1);
-                let found = index.and_then(|index| OF_PAGES.get(index));
-                found.copied().unwrap_or(0)
+                index
+                    .and_then(|index| OF_PAGES.get(index))
+                    .copied()
+                    .unwrap_or(0)
             }
         }
     }
@@ -104,7 +107,7 @@ pub(crate) fn read_histogram(
             histogram.sum = f64::NAN;
         }
         histogram.validate(!is_float)?;
-        Ok(Some(std::mem::take(&mut histogram)))
+        Ok(Some(mem::take(&mut histogram)))
     };
     let value = checked();
     Ok(PushedHistogram { at, value })
@@ -129,11 +132,13 @@ impl SentBuckets {
             self.floats.clone()
         } else {
             let mut count = 0_i64;
-            let whole = self.deltas.iter().map(|delta| {
-                count = count.checked_add(*delta).ok_or(HistogramError::Count)?;
-                Ok(count as f64)
-            });
-            whole.collect::<Result<_, _>>()?
+            self.deltas
+                .iter()
+                .map(|delta| {
+                    count = count.checked_add(*delta).ok_or(HistogramError::Count)?;
+                    Ok(count as f64)
+                })
+                .collect::<Result<_, _>>()?
         };
         let mut counts = counts.into_iter();
         let mut buckets = Vec::with_capacity(counts.len());

@@ -24,8 +24,10 @@ impl Symbols {
 
     /// Returns the key of labels: positions of names and values.
     pub fn key(&self, references: &[u32]) -> LabelKey {
-        let references = references.iter();
-        LabelKey::of_list(references.map(|&reference| self.all[reference as usize].1))
+        let references = references
+            .iter()
+            .map(|&reference| self.all[reference as usize].1);
+        LabelKey::of_list(references)
     }
 
     /// Returns names and values, given their positions.

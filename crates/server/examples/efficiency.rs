@@ -8,6 +8,8 @@
 
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::env;
 use std::error::Error;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
@@ -88,18 +90,16 @@ impl Dice {
 }
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     let number =
         |at: usize, default: i64| arguments.get(at).map_or(Ok(default), |text| text.parse());
     let directory = arguments
         .first()
         .ok_or("usage: efficiency DIRECTORY [NODES DAYS JOBS INTERVAL_SECONDS]")?;
-    let (nodes, days, jobs, interval) = (
-        number(1, 30)?,
-        number(2, 30)?,
-        number(3, 10_000)?,
-        number(4, 15)?,
-    );
+    let nodes = number(1, 30)?;
+    let days = number(2, 30)?;
+    let jobs = number(3, 10_000)?;
+    let interval = number(4, 15)?;
     let end = Timestamp::from(SystemTime::now()).whole_seconds() - 3600;
     let begin = end - days * 86_400;
     let jobs = make_up(nodes, begin, end, jobs);
@@ -125,7 +125,7 @@ fn main() -> Result<(), Failure> {
     Records::of(store.database()).import(
         &origin,
         jobs.iter()
-            .map(|job| Ok::<_, std::convert::Infallible>(Entry::Run(job.run.clone()))),
+            .map(|job| Ok::<_, Infallible>(Entry::Run(job.run.clone()))),
     )?;
     let began = Instant::now();
     let samples = write_series(&store, &jobs, nodes, (begin, end), interval)?;
@@ -343,13 +343,15 @@ fn write_series(
 
 fn labels(metric: &str, node: usize, gpu: usize, more: &[(&str, &str)]) -> Labels {
     let (node, uuid) = (format!("gpu{node:02}"), format!("GPU-{node:04}-{gpu}"));
-    let always = [
+    [
         (METRIC_NAME, metric),
         ("cluster", "lab"),
         ("node", &node),
         ("uuid", &uuid),
-    ];
-    always.into_iter().chain(more.iter().copied()).collect()
+    ]
+    .into_iter()
+    .chain(more.iter().copied())
+    .collect()
 }
 
 fn open(store: &Store, node: usize) -> Result<Node, Failure> {

@@ -20,9 +20,12 @@ mod nodes;
 use nodes::{Captured, Failure, Nodes};
 use prometheus_client::registry::Registry;
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::path::Path;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -63,7 +66,7 @@ const QUERIES: [(i64, &str); 9] = [
 ];
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [directory, "fill", nodes, series, rows] => fill(
@@ -86,7 +89,8 @@ fn fill(directory: &Path, (count, series, rows): (usize, usize, usize)) -> Resul
     println!("{count} nodes with {series} series, {rows} rows {STEP_SECONDS} s apart");
 
     let page = page()?;
-    let (used, before) = (Cpu::now(), resident());
+    let used = Cpu::now();
+    let before = resident();
     let mut nodes = Nodes::new(&store, &page, count, series)?;
     println!(
         "new series: {:.2} µs each, {:.0} bytes",
@@ -131,10 +135,11 @@ fn fill(directory: &Path, (count, series, rows): (usize, usize, usize)) -> Resul
     ask(&store, newest);
     evaluate(&store, newest)?;
     println!("after queries and rules: {}", memory(before, all));
-    if std::env::var_os("CRASH").is_some() {
-        std::process::abort();
+    if env::var_os("CRASH").is_some() {
+        process::abort();
     }
-    let (used, clock) = (Cpu::now(), Instant::now());
+    let used = Cpu::now();
+    let clock = Instant::now();
     drop(nodes);
     drop(store);
     println!(
@@ -149,7 +154,8 @@ fn open(directory: &Path) -> Result<(), Failure> {
     let ahead = Arc::new(AtomicI64::new(0));
     let shown = Arc::clone(&ahead);
     let clock = move || Timestamp::from(SystemTime::now()).plus_ms(shown.load(Ordering::SeqCst));
-    let (used, began) = (Cpu::now(), Instant::now());
+    let used = Cpu::now();
+    let began = Instant::now();
     let store = open_at(directory, Clock::new(clock))?;
     let all = store.count(&[]);
     println!(
@@ -196,7 +202,7 @@ fn open_at(directory: &Path, clock: Clock) -> Result<Store, Failure> {
         min_free_bytes: 0,
         ..StoreConfig::default()
     };
-    if let Ok(minutes) = std::env::var("HEAD_MINUTES") {
+    if let Ok(minutes) = env::var("HEAD_MINUTES") {
         config.head_minutes = minutes.parse()?;
     }
     let directory = DataDir::claim(directory)?;
@@ -221,7 +227,8 @@ fn ask(store: &Store, at: Timestamp) {
     println!("queries:");
     for (minutes, query) in QUERIES {
         let took = [(); 2].map(|()| {
-            let (used, clock) = (Cpu::now(), Instant::now());
+            let used = Cpu::now();
+            let clock = Instant::now();
             let answer = answer(store, query, minutes, at);
             (clock.elapsed(), used.since(&[]), answer)
         });
@@ -304,7 +311,8 @@ fn evaluate(store: &Store, newest: Timestamp) -> Result<(), Failure> {
     };
     for round in 0..3 {
         let at = newest.plus_ms(1000 * STEP_SECONDS * round);
-        let (used, clock) = (Cpu::now(), Instant::now());
+        let used = Cpu::now();
+        let clock = Instant::now();
         let (_, report) = engine.evaluate(&over, &over, &|_| Box::new(|_| false), at);
         println!(
             "{} groups of rules: {:.2} s of CPU, {:.2} s; {} rules failed",
@@ -330,7 +338,7 @@ fn evaluate(store: &Store, newest: Timestamp) -> Result<(), Failure> {
         rules.extend(group.views().map(|view| (view.last.took, view.rule)));
     }
     println!("rules take {cores:.3} cores; the slowest:");
-    rules.sort_by_key(|(took, _)| std::cmp::Reverse(*took));
+    rules.sort_by_key(|(took, _)| Reverse(*took));
     for (took, rule) in rules.iter().take(8) {
         println!("{:8.3} s: {}", took.as_secs_f64(), rule.expr());
     }
@@ -363,12 +371,14 @@ impl Cpu {
 
     /// Seconds of CPU that the threads with these names, or all, used since.
     fn since(&self, names: &[&str]) -> f64 {
-        let all = Self::now().0.into_iter();
-        let wanted = all.filter(|(name, _)| names.is_empty() || names.contains(&name.as_str()));
-        let used = wanted.map(|(name, now)| {
-            let before = self.0.get(&name).copied().unwrap_or_default();
-            now.saturating_sub(before)
-        });
+        let used = Self::now()
+            .0
+            .into_iter()
+            .filter(|(name, _)| names.is_empty() || names.contains(&name.as_str()))
+            .map(|(name, now)| {
+                let before = self.0.get(&name).copied().unwrap_or_default();
+                now.saturating_sub(before)
+            });
         used.sum::<u64>() as f64 / 1e9
     }
 }
@@ -386,17 +396,19 @@ fn memory(before: f64, series: usize) -> String {
 /// Resident memory of this process, in bytes.
 fn resident() -> f64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text
-        .split(' ')
+    text.split(' ')
         .nth(1)
-        .and_then(|text| text.parse::<f64>().ok());
-    pages.unwrap_or_default() * 4096.0
+        .and_then(|text| text.parse::<f64>().ok())
+        .unwrap_or_default()
+        * 4096.0
 }
 
 /// Size of a folder's files, in bytes.
 fn bytes(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    files
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
         .filter_map(|file| Some(file.metadata().ok()?.len()))
         .sum()
 }

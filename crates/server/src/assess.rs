@@ -8,7 +8,10 @@
 
 use crate::answers::{AnswerError, kept_axis, kept_curves};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::mem;
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
 use takt_accounting::efficiency::{
@@ -17,6 +20,7 @@ use takt_accounting::efficiency::{
 use takt_model::{METRIC_NAME, MatchOp, Matcher, MatcherError, Timestamp, UnixTime, error_chain};
 use takt_slurm::{JobRun, NodeEvent, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Time between the end of a run and its assessment, in seconds: its last samples and the records
@@ -117,7 +121,7 @@ pub async fn keep_assessing(
             Err(error) => tracing::error!(error = %error, "the assessment of runs panicked"),
         }
         // A timeout only means that the next pass is due.
-        let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
+        let _ = time::timeout(INTERVAL, stop.cancelled()).await;
     }
 }
 
@@ -159,8 +163,12 @@ pub fn pass(
         let Some(last) = runs.last().cloned() else {
             return Ok(done);
         };
-        let first = runs.iter().filter_map(|run| run.start).min();
-        let events = records.node_events(cluster, first.unwrap_or(from))?;
+        let first = runs
+            .iter()
+            .filter_map(|run| run.start)
+            .min()
+            .unwrap_or(from);
+        let events = records.node_events(cluster, first)?;
         let mut store_measured = |measured: Vec<Measured<'_>>| {
             let kept = keep(&records, &events, &measured, rules)?;
             done.runs += kept.runs;
@@ -216,7 +224,7 @@ pub fn measure(
     let axis = |_: &JobRun| axis;
     let reader = SampleReader::new(store, &run.cluster, rules, &axis)?;
     let mut figures = Vec::new();
-    reader.measure(std::slice::from_ref(run), &mut |measured| {
+    reader.measure(slice::from_ref(run), &mut |measured| {
         figures.extend(measured.into_iter().flat_map(|(_, nodes)| nodes));
         Ok(true)
     })?;
@@ -288,12 +296,12 @@ impl<'r> Unfinished<'r> {
 
     /// Passes the measured runs on, at most `most` together. Returns whether to go on.
     fn pass_on(&mut self, most: usize, sink: Sink<'_, 'r>) -> Result<bool, AssessError> {
-        let mut complete = std::mem::take(&mut self.complete);
+        let mut complete = mem::take(&mut self.complete);
         complete.sort_unstable();
         for numbers in complete.chunks(most) {
             let measured = numbers.iter().map(|&number| {
                 let (run, figures, _) = &mut self.runs[number];
-                let mut figures = std::mem::take(figures);
+                let mut figures = mem::take(figures);
                 figures.sort_by(|a, b| a.node.cmp(&b.node));
                 (*run, figures)
             });
@@ -346,7 +354,7 @@ impl<'s> SampleReader<'s> {
             unfinished.begin(run, parts.len());
             to_come.extend(parts);
         }
-        to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
+        to_come.sort_by_key(|part| Reverse(part.from));
         let mut open: BTreeMap<String, Vec<(NodeRun<'r>, NodeMeter)>> = BTreeMap::new();
         let mut pace = Pace {
             chunk: LONGEST_CHUNK,
@@ -363,7 +371,7 @@ impl<'s> SampleReader<'s> {
                     .or_default()
                     .push((part, meter));
             }
-            let mut nodes: Vec<OpenNode<'r>> = std::mem::take(&mut open).into_iter().collect();
+            let mut nodes: Vec<OpenNode<'r>> = mem::take(&mut open).into_iter().collect();
             let mut rest = nodes.as_mut_slice();
             while !rest.is_empty() {
                 // The caller may want to stop.
@@ -409,15 +417,17 @@ impl<'s> SampleReader<'s> {
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
         let from = window.from.minus(around);
         let to = window.to.plus(around);
-        let part = |node| NodeRun {
-            run: number,
-            of: run,
-            node,
-            from,
-            to,
-            held,
-        };
-        names.into_iter().map(part).collect()
+        names
+            .into_iter()
+            .map(|node| NodeRun {
+                run: number,
+                of: run,
+                node,
+                from,
+                to,
+                held,
+            })
+            .collect()
     }
 
     fn window(&self, run: &JobRun) -> Window {
@@ -544,6 +554,7 @@ mod tests {
     use crate::testing::{import, store_in};
     use takt_model::Labels;
     use takt_store::{Column, STALE};
+    use tempfile::tempdir;
 
     /// A name with a character that has a meaning in regular expressions.
     const NODE: &str = "gpu-1.lab";
@@ -616,7 +627,7 @@ mod tests {
 
     #[test]
     fn runs_are_judged_once_and_again_when_their_end_is_corrected() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let from = now().whole_seconds() - 7200;
         let records = Records::of(store.database());

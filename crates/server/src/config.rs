@@ -124,12 +124,17 @@ impl Default for ServerConfig {
 }
 
 pub use readers::ServiceUser;
+use std::fs;
+use std::io;
+use takt_slurm::time_zone;
 
 impl Config {
     /// URL of the server that people use: `alerts.external_url`, else `auth.external_url`.
     pub fn public_url(&self) -> Option<&str> {
-        let url = self.alerts.external_url.as_deref();
-        url.or(self.auth.external_url.as_deref())
+        self.alerts
+            .external_url
+            .as_deref()
+            .or(self.auth.external_url.as_deref())
     }
 
     /// The configured files with passwords, tokens and keys. `read_token_file` is not one of them:
@@ -152,18 +157,23 @@ impl Config {
             .iter()
             .flat_map(RemoteWriteConfig::secret_files);
         let of_senders = self.push.senders.iter().map(|sender| &sender.token_file);
-        let files = files.into_iter().flatten();
-        let files = files.chain(self.query.secret_files());
-        let files = files.chain(self.view.secret_files());
-        let files = files.chain(of_remote_write).chain(of_senders);
-        let files = files.map(PathBuf::as_path);
-        files.chain(self.auth.secret_files())
+        files
+            .into_iter()
+            .flatten()
+            .chain(self.query.secret_files())
+            .chain(self.view.secret_files())
+            .chain(of_remote_write)
+            .chain(of_senders)
+            .map(PathBuf::as_path)
+            .chain(self.auth.secret_files())
     }
 
     /// Returns the files with secrets that every user can read.
     pub fn open_secrets(&self) -> Vec<PathBuf> {
-        let files = self.secret_files().filter(|file| is_world_readable(file));
-        files.map(Path::to_owned).collect()
+        self.secret_files()
+            .filter(|file| is_world_readable(file))
+            .map(Path::to_owned)
+            .collect()
     }
 
     /// Logs a warning for each file with a secret that every user can read.
@@ -186,8 +196,8 @@ impl Config {
             }
         };
         let token = self.server.token().map_err(wrong("token_file"))?;
-        let read_token = self.server.read_token();
-        Ok((token, read_token.map_err(wrong("read_token_file"))?))
+        let read_token = self.server.read_token().map_err(wrong("read_token_file"))?;
+        Ok((token, read_token))
     }
 
     /// Returns the token and the name of each program that pushes samples.
@@ -203,8 +213,8 @@ impl Config {
                 let error = error.in_list(&format!("senders, {name}: "), "senders", at);
                 self.located(&error.in_section("push"))
             };
-            let token = read_token(&sender.token_file);
-            let token = token.map_err(|error| wrong(format!("{error:#}")))?;
+            let token =
+                read_token(&sender.token_file).map_err(|error| wrong(format!("{error:#}")))?;
             if let Some((_, other)) = tokens.iter().find(|(known, _)| *known == token) {
                 let problem = format!("expected a token for each sender, found that of {other}");
                 return Err(wrong(problem));
@@ -218,7 +228,7 @@ impl Config {
     fn located(&self, error: &ConfigError) -> anyhow::Error {
         match &self.file {
             Some(file) => {
-                let text = std::fs::read_to_string(file).unwrap_or_default();
+                let text = fs::read_to_string(file).unwrap_or_default();
                 mistake::locate(error, &text, file)
             }
             None => anyhow::anyhow!("{error}"),
@@ -301,8 +311,7 @@ impl Config {
             .chain(auth.files())
             .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
             .flatten();
-        let of_senders = push.senders.iter_mut();
-        let of_senders = of_senders.map(|sender| &mut sender.token_file);
+        let of_senders = push.senders.iter_mut().map(|sender| &mut sender.token_file);
         for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
             *relative = base.join(&*relative);
         }
@@ -335,8 +344,7 @@ impl Config {
             return Err(ConfigError::new("cluster", "a name", found));
         }
         if let Some(name) = &self.timezone {
-            takt_slurm::time_zone(name)
-                .map_err(|error| ConfigError::with_problem("timezone", error))?;
+            time_zone(name).map_err(|error| ConfigError::with_problem("timezone", error))?;
         }
         let in_section = |name, checked: Result<(), ConfigError>| {
             checked.map_err(|error| error.in_section(name))
@@ -409,9 +417,9 @@ impl Config {
     /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown
     /// names.
     pub fn zone(&self) -> TimeZone {
-        let named = self.timezone.as_deref();
-        named
-            .and_then(|name| takt_slurm::time_zone(name).ok())
+        self.timezone
+            .as_deref()
+            .and_then(|name| time_zone(name).ok())
             .unwrap_or_else(TimeZone::system)
     }
 
@@ -470,7 +478,7 @@ impl ServerConfig {
 
 /// Reads a token. Fails if it is shorter than 16 characters.
 pub fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path)
+    let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the token in {}", path.display()))?;
     match text.trim() {
         token if token.len() >= 16 => Ok(token.to_owned()),
@@ -482,24 +490,29 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
 }
 
 fn is_world_readable(path: &Path) -> bool {
-    let found = std::fs::metadata(path);
+    let found = fs::metadata(path);
     found.is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0)
 }
 
 fn random_token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 24];
-    let mut source = std::fs::File::open("/dev/urandom").context("cannot create a token")?;
-    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot create a token")?;
+    let mut source = fs::File::open("/dev/urandom").context("cannot create a token")?;
+    io::Read::read_exact(&mut source, &mut bytes).context("cannot create a token")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::env;
+    use std::fs;
+    use tempfile::tempdir;
 
     fn document(name: &str) -> String {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        std::fs::read_to_string(root.join(name)).unwrap()
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(name);
+        fs::read_to_string(root).unwrap()
     }
 
     /// In the example, `#key` is a disabled key, and `# text` is a comment.
@@ -525,8 +538,11 @@ mod tests {
         let example = document("docs/takt.example.toml");
         for page in ["README.md", "docs/install.md", "docs/monthly-reports.md"] {
             let text = document(page);
-            let blocks = text.split("```toml\n").skip(1);
-            for block in blocks.filter_map(|rest| rest.split("```").next()) {
+            for block in text
+                .split("```toml\n")
+                .skip(1)
+                .filter_map(|rest| rest.split("```").next())
+            {
                 let both = format!("{example}\n{block}");
                 Config::parse(&both, Path::new(page)).unwrap();
             }
@@ -553,15 +569,15 @@ mod tests {
 
     #[test]
     fn a_token_that_cannot_be_read_has_file_line_and_sender() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let file = folder.path().join("takt.toml");
         let token = folder.path().join("token");
-        std::fs::write(&token, "0123456789abcdef").unwrap();
-        std::fs::write(folder.path().join("same"), "0123456789abcdef").unwrap();
+        fs::write(&token, "0123456789abcdef").unwrap();
+        fs::write(folder.path().join("same"), "0123456789abcdef").unwrap();
         let sender =
             |name, token| format!("[[push.senders]]\nname = '{name}'\ntoken_file = '{token}'\n");
         let said = |text: &str| {
-            std::fs::write(&file, text).unwrap();
+            fs::write(&file, text).unwrap();
             let config = Config {
                 file: Some(file.clone()),
                 ..Config::parse(text, &file).unwrap()
@@ -596,8 +612,10 @@ mod tests {
     fn the_address_of_an_engine_loses_its_last_slash() {
         let text = "query.remote = 'http://mimir:9009/prometheus/'";
         let config = Config::parse(text, Path::new("takt.toml")).unwrap();
-        let remote = config.query.remote.as_deref();
-        assert_eq!(remote, Some("http://mimir:9009/prometheus"));
+        assert_eq!(
+            config.query.remote.as_deref(),
+            Some("http://mimir:9009/prometheus")
+        );
     }
 
     #[test]
@@ -613,9 +631,9 @@ mod tests {
     fn each_mistake_has_its_message() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config");
         let mut count = 0;
-        for entry in std::fs::read_dir(&folder).unwrap() {
+        for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
             let expected = text
                 .lines()
                 .next()
@@ -625,9 +643,9 @@ mod tests {
                 "{:#}",
                 Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy())
             );
-            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            if env::var_os("UPDATE_GOLDEN").is_some() {
                 let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
-                std::fs::write(&path, format!("# {said}\n{rest}")).unwrap();
+                fs::write(&path, format!("# {said}\n{rest}")).unwrap();
             } else {
                 assert_eq!(said, expected, "{}", path.display());
             }

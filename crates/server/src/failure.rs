@@ -11,7 +11,10 @@ pub enum Failure {
     Failed(anyhow::Error),
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Failure {
+impl<E> From<E> for Failure
+where
+    E: Into<anyhow::Error>,
+{
     fn from(error: E) -> Self {
         let error = error.into();
         match error.downcast_ref::<AnswerError>() {
@@ -27,7 +30,10 @@ pub trait OrUsage<T> {
     fn usage(self) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<anyhow::Error>> OrUsage<T> for Result<T, E> {
+impl<T, E> OrUsage<T> for Result<T, E>
+where
+    E: Into<anyhow::Error>,
+{
     fn usage(self) -> Result<T, Failure> {
         self.map_err(|error| Failure::Usage(error.into()))
     }

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use takt_alerts::notify::http::HttpOptions;
@@ -63,7 +64,7 @@ impl HttpAccess<'_> {
     /// Settings of the HTTP client. Reads the files.
     pub fn options(&self) -> anyhow::Result<HttpOptions> {
         let read = |path: &Path| {
-            std::fs::read_to_string(path)
+            fs::read_to_string(path)
                 .map(|text| text.trim().to_owned())
                 .with_context(|| format!("cannot read {}", path.display()))
         };
@@ -76,11 +77,15 @@ impl HttpAccess<'_> {
             _ => None,
         };
         let authorities = self.ca_file.map(read).transpose()?;
-        let headers = self.headers.into_iter().flatten();
-        let headers = headers.map(|(name, value)| (name.clone(), value.clone()));
+        let headers = self
+            .headers
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         Ok(HttpOptions {
             authorization,
-            headers: headers.collect(),
+            headers,
             authorities: authorities.map(String::into_bytes),
             timeout: Some(self.timeout),
             ..HttpOptions::default()

@@ -33,10 +33,10 @@ impl HttpThread {
     }
 
     /// Begins a request.
-    pub fn begin<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = T> + Send + 'static,
-    ) -> Option<InFlight<T>> {
+    pub fn begin<T>(&self, request: impl Future<Output = T> + Send + 'static) -> Option<InFlight<T>>
+    where
+        T: Send + 'static,
+    {
         let (sender, reply) = sync_channel(1);
         // Boxed, so that Tokio's task is compiled for one type.
         let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {

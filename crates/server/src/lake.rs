@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use takt_lake::{Lake, LakeConfig, LakeError, RoundSummary, TABLES};
 use takt_model::{Timestamp, error_chain};
 use takt_store::Store;
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Time between the start of the server and the first round.
@@ -117,7 +118,7 @@ pub async fn keep_writing(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = time::sleep(pause) => {}
         }
         let interval = config.interval();
         let store = Arc::clone(&store);

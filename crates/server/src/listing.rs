@@ -63,17 +63,20 @@ pub struct Listing {
 impl Listing {
     /// An empty listing.
     pub fn new(columns: &[Column]) -> Self {
-        let headings = columns.iter().map(|column| {
-            let kind = match column {
-                Column::Text(_) => CellKind::Text,
-                Column::Number(_) => CellKind::Number,
-                Column::Id(_) => CellKind::Digits,
-                Column::Time(_) => CellKind::Time,
-            };
-            (column.name().to_owned(), kind)
-        });
+        let headings = columns
+            .iter()
+            .map(|column| {
+                let kind = match column {
+                    Column::Text(_) => CellKind::Text,
+                    Column::Number(_) => CellKind::Number,
+                    Column::Id(_) => CellKind::Digits,
+                    Column::Time(_) => CellKind::Time,
+                };
+                (column.name().to_owned(), kind)
+            })
+            .collect();
         Self {
-            headings: headings.collect(),
+            headings,
             ..Self::default()
         }
     }
@@ -188,14 +191,21 @@ impl Listing {
 
     /// Returns the width of a column without wrapping, in characters.
     fn width(&self, at: usize, cells: &[Vec<String>]) -> usize {
-        let cells = cells.iter().map(|row| row[at].width());
-        cells.max().unwrap_or(0).max(self.headings[at].0.width())
+        cells
+            .iter()
+            .map(|row| row[at].width())
+            .max()
+            .unwrap_or(0)
+            .max(self.headings[at].0.width())
     }
 
     /// Returns the width of a table with these columns, in characters.
     fn total_width(&self, columns: &[usize], cells: &[Vec<String>]) -> usize {
-        let widths = columns.iter().map(|at| self.width(*at, cells) + GAP);
-        widths.sum::<usize>().saturating_sub(1)
+        columns
+            .iter()
+            .map(|at| self.width(*at, cells) + GAP)
+            .sum::<usize>()
+            .saturating_sub(1)
     }
 
     /// Returns the cells as a table shows them, with this number of characters of an instant.
@@ -212,8 +222,10 @@ impl Listing {
                 _ => cell,
             }
         };
-        let row = |row: &Vec<String>| row.iter().zip(&self.headings).map(shown).collect();
-        self.rows.iter().map(row).collect()
+        self.rows
+            .iter()
+            .map(|row| row.iter().zip(&self.headings).map(shown).collect())
+            .collect()
     }
 
     fn write_grid(
@@ -273,8 +285,11 @@ impl Listing {
             let mut lines = Vec::new();
             record.write_grid(&[0, 1], &record.rows, Some(width), &mut lines)?;
             // The first line is the empty heading.
-            let lines = lines.splitn(2, |byte| *byte == b'\n').nth(1);
-            out.write_all(lines.unwrap_or_default())?;
+            let lines = lines
+                .splitn(2, |byte| *byte == b'\n')
+                .nth(1)
+                .unwrap_or_default();
+            out.write_all(lines)?;
         }
         Ok(())
     }
@@ -317,14 +332,17 @@ impl Listing {
             .collect();
         writeln!(out, "| {} |\n| {} |", names.join(" | "), rules.join(" | "))?;
         for row in &self.rows {
-            let shown = |(cell, (_, kind)): (&String, &(String, CellKind))| {
-                if *kind == CellKind::Number {
-                    escape_markdown(&with_separators(cell))
-                } else {
-                    escape_markdown(cell)
-                }
-            };
-            let cells: Vec<String> = row.iter().zip(&self.headings).map(shown).collect();
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&self.headings)
+                .map(|(cell, (_, kind))| {
+                    if *kind == CellKind::Number {
+                        escape_markdown(&with_separators(cell))
+                    } else {
+                        escape_markdown(cell)
+                    }
+                })
+                .collect();
             writeln!(out, "| {} |", cells.join(" | "))?;
         }
         Ok(())

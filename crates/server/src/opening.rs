@@ -4,10 +4,12 @@
 //! again. Programs get no answer, as if the server were not started: a client that waits for the
 //! server must not take this page for it.
 
+use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time;
 
 /// Longest head of a request that is read.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -31,7 +33,7 @@ impl OpeningPage {
     pub fn start(listener: TcpListener) -> Self {
         Self(tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(async move { tokio::time::timeout(TIMEOUT, answer(stream)).await });
+                tokio::spawn(async move { time::timeout(TIMEOUT, answer(stream)).await });
             }
         }))
     }
@@ -43,7 +45,7 @@ impl Drop for OpeningPage {
     }
 }
 
-async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut head = Vec::new();
     while head.len() < MAX_HEAD_BYTES && !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if stream.read_buf(&mut head).await? == 0 {

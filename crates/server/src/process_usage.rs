@@ -8,8 +8,11 @@ use takt_collector::schedulers::{PollState, PollStatus};
 use takt_model::{Matcher, Timestamp};
 use takt_slurm::Entry;
 use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
-use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
+use takt_store::{
+    GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError, spawn_blocking,
+};
 use tokio::sync::watch;
+use tokio::time;
 
 /// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -27,11 +30,11 @@ const SOURCE: &str = "processes";
 pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Receiver<PollStatus>>) {
     let mut seen: Option<ProcessUsage> = None;
     for round in 0_u64.. {
-        tokio::time::sleep(INTERVAL).await;
+        time::sleep(INTERVAL).await;
         if round % ROUNDS_A_NOTE == 0 {
             let store = Arc::clone(&store);
             let cluster = cluster.clone();
-            match takt_store::spawn_blocking(move || note_given(&store, &cluster)).await {
+            match spawn_blocking(move || note_given(&store, &cluster)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(error = %error, "cannot store the GPUs of jobs")
@@ -48,7 +51,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
         let known = seen.take();
-        let looked = takt_store::spawn_blocking(move || {
+        let looked = spawn_blocking(move || {
             let mut seen = match known {
                 Some(seen) => seen,
                 None => resumed(&store, &cluster)?,
@@ -89,12 +92,10 @@ fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
             .iter()
             .flat_map(|series| &series.samples)
             .map(|sample| sample.at.whole_seconds())
-            .max();
-        seen.resume(
-            sighting,
-            run.submit,
-            last.unwrap_or(run.submit).max(run.submit),
-        );
+            .max()
+            .unwrap_or(run.submit)
+            .max(run.submit);
+        seen.resume(sighting, run.submit, last);
     }
     Ok(seen)
 }
@@ -110,21 +111,23 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
         now,
         LOOKBACK,
     )?;
-    let given = job_gpus.iter().filter_map(|series| {
-        let label = |name| {
-            series
-                .labels
-                .get(name)
-                .filter(|value| !value.is_empty())
-                .map(str::to_owned)
-        };
-        Some(GivenGpu {
-            number: label("jobid")?,
-            node: label("node")?,
-            uuid: label("uuid")?,
+    let given: Vec<GivenGpu> = job_gpus
+        .iter()
+        .filter_map(|series| {
+            let label = |name| {
+                series
+                    .labels
+                    .get(name)
+                    .filter(|value| !value.is_empty())
+                    .map(str::to_owned)
+            };
+            Some(GivenGpu {
+                number: label("jobid")?,
+                node: label("node")?,
+                uuid: label("uuid")?,
+            })
         })
-    });
-    let given: Vec<GivenGpu> = given.collect();
+        .collect();
     Records::of(store.database()).note_given_gpus(cluster, &given, now.whole_seconds())
 }
 

@@ -71,12 +71,12 @@ impl Reload {
 
     async fn read_and_follow(&self) -> anyhow::Result<()> {
         let source = Arc::clone(&self.source);
-        let read = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
+        let (config, alerts) = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
             let config = source()?;
             let alerts = alerting::load(&config)?;
             Ok((config, alerts))
-        });
-        let (config, alerts) = read.await??;
+        })
+        .await??;
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
         self.current.follow(config);

@@ -25,6 +25,7 @@ use takt_collector::schedulers::PollStatus;
 use takt_collector::scrape::ScrapeManager;
 use takt_store::Store;
 use tokio::sync::watch;
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Pause before the server reopens an invalid database: its cause (a full disk) may last.
@@ -116,7 +117,7 @@ async fn serve(
             Ok(End::Shutdown) => return Ok(()),
             Ok(End::Invalidated) => {
                 tracing::error!("the database became invalid; reopening it");
-                tokio::time::sleep(REOPEN_PAUSE).await;
+                time::sleep(REOPEN_PAUSE).await;
             }
             Ok(End::ClockWentBack) => {
                 tracing::warn!(
@@ -127,7 +128,7 @@ async fn serve(
                 let error = format!("{error:#}");
                 tracing::error!(error, "cannot open the data directory; trying again");
                 absence.get_or_insert_with(|| Absence::begin(&config, error));
-                tokio::time::sleep(REOPEN_PAUSE).await;
+                time::sleep(REOPEN_PAUSE).await;
             }
             Err(failure) => return Err(failure),
         }

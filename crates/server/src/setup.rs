@@ -128,8 +128,11 @@ impl Found {
     fn without_exporter(&self) -> Vec<&str> {
         let answering = self.answering.get(&EXPORTER_PORT);
         let has = |node: &str| answering.is_some_and(|nodes| nodes.iter().any(|one| one == node));
-        let nodes = self.nodes.keys().map(String::as_str);
-        nodes.filter(|node| !has(node)).collect()
+        self.nodes
+            .keys()
+            .map(String::as_str)
+            .filter(|node| !has(node))
+            .collect()
     }
 }
 
@@ -338,7 +341,9 @@ fn start_here(has_unit: bool) -> &'static str {
 mod tests {
     use super::*;
     use crate::Config;
+    use std::fs;
     use std::path::Path;
+    use tempfile::tempdir;
 
     fn cluster() -> Found {
         Found {
@@ -383,10 +388,10 @@ mod tests {
         assert_eq!(config.cluster.as_deref(), Some("lab"));
         assert_eq!(config.scrape.configs.len(), 1);
         assert_eq!(found.warnings(), [""; 0]);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let prometheus = folder.path().join("prometheus.yml");
         let jobs = "scrape_configs: [{job_name: node, static_configs: [{targets: ['a:1']}]}]";
-        std::fs::write(&prometheus, jobs).unwrap();
+        fs::write(&prometheus, jobs).unwrap();
         found.prometheus = Some(prometheus);
         found.answering = [(9100, vec!["g01".to_owned()])].into();
         parsed(&found);
@@ -425,11 +430,11 @@ mod tests {
     /// The commands named a unit where `make install` puts none.
     #[test]
     fn commands_copy_files_that_exist() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let put = |path: &str| {
             let path = root.path().join(path.trim_start_matches('/'));
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, "").unwrap();
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
         };
         let [made, packaged] = ExporterFiles::ALL;
         assert_eq!(ExporterFiles::find(root.path()), made);

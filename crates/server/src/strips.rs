@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_model::error_chain;
-use takt_store::Store;
+use takt_store::{Store, spawn_blocking};
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Pause between two fillings of the newest slot.
@@ -25,7 +26,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
         let of = Arc::clone(&store);
         let now = SystemTime::now().into();
         let began = Instant::now();
-        let filled = takt_store::spawn_blocking(move || of.fill_strips(now)).await;
+        let filled = spawn_blocking(move || of.fill_strips(now)).await;
         let pause = match filled {
             Ok(Ok(true)) => CATCH_UP.min(began.elapsed() * CATCH_UP_SHARE),
             Ok(Ok(false)) => INTERVAL,
@@ -41,7 +42,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
         }
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(pause) => {}
+            () = time::sleep(pause) => {}
         }
     }
     save(&store).await;
@@ -49,7 +50,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
 
 async fn save(store: &Arc<Store>) {
     let of = Arc::clone(store);
-    let saved = takt_store::spawn_blocking(move || of.strips().save(&of.path())).await;
+    let saved = spawn_blocking(move || of.strips().save(&of.path())).await;
     if let Ok(Err(error)) = saved {
         tracing::warn!(%error, "cannot write the strips of GPUs");
     }

@@ -10,12 +10,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::env;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::Instant;
+use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Pauses between an early end and the restart.
@@ -112,7 +113,7 @@ impl Supervisor {
         self.stop.cancel();
         let deadline = Instant::now() + grace;
         for (name, mut task) in self.tasks {
-            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+            if time::timeout_at(deadline, &mut task).await.is_err() {
                 tracing::warn!(task = name, "the task did not stop in time and was aborted");
                 task.abort();
                 // The result is the abort.
@@ -157,7 +158,7 @@ async fn supervise(
         restarts.inc();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
+            () = time::sleep(wait) => {}
         }
         pause = Some(wait);
     }
@@ -168,7 +169,7 @@ async fn supervise(
 async fn run_once(name: &'static str, task: BoxFuture) -> Result<(), JoinError> {
     let task = AbortOnDrop(tokio::spawn(task));
     if is_to_be_killed(name) {
-        tokio::time::sleep(PAUSES.first).await;
+        time::sleep(PAUSES.first).await;
         task.0.abort();
     }
     task.join().await
@@ -176,7 +177,10 @@ async fn run_once(name: &'static str, task: BoxFuture) -> Result<(), JoinError> 
 
 /// Runs `work`, which may wait for the database, on a thread for blocking work. Panics if the work
 /// panics.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn blocking<T>(work: impl FnOnce() -> T + Send + 'static) -> T
+where
+    T: Send + 'static,
+{
     match takt_store::spawn_blocking(work).await {
         Ok(done) => done,
         // The panic hook has reported it. The caller ends as it would without a thread.
@@ -201,7 +205,7 @@ impl Drop for AbortOnDrop {
 /// Returns whether a test requests the end of this task; true only once.
 fn is_to_be_killed(name: &str) -> bool {
     static WAS_KILLED: AtomicBool = AtomicBool::new(false);
-    std::env::var(KILL_VARIABLE).is_ok_and(|chosen| chosen == name)
+    env::var(KILL_VARIABLE).is_ok_and(|chosen| chosen == name)
         && !WAS_KILLED.swap(true, Ordering::Relaxed)
 }
 
@@ -211,6 +215,8 @@ mod tests {
     use prometheus_client::encoding::text::encode;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
+    use tokio::task;
+    use tokio::time;
 
     fn page(registry: &Registry) -> String {
         let mut text = String::new();
@@ -236,7 +242,7 @@ mod tests {
         });
         let deadline = Instant::now() + Duration::from_secs(30);
         while starts.load(Ordering::Relaxed) < 3 && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(starts.load(Ordering::Relaxed), 3);
         let text = page(&registry);
@@ -275,9 +281,9 @@ mod tests {
                 drop(held);
             }
         });
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        time::sleep(Duration::from_millis(50)).await;
         supervisor.shutdown(Duration::from_millis(200)).await;
-        tokio::task::yield_now().await;
+        task::yield_now().await;
         assert_eq!(Arc::strong_count(&guard), 1);
     }
 }

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use takt_slurm::{Entry, JobRun};
 use takt_store::{DataDir, Database, Origin, Records, Settings, Shifted, Store, StoreConfig};
+use tempfile::{TempDir, tempdir};
 
 /// Opens a store in an empty folder. It writes even if the disk is nearly full.
 pub(crate) fn store_in(root: &Path) -> Store {
@@ -17,8 +18,8 @@ pub(crate) fn store_in(root: &Path) -> Store {
 }
 
 /// Opens the records of an empty folder, which lives as long as the first value.
-pub(crate) fn database() -> (tempfile::TempDir, Database) {
-    let root = tempfile::tempdir().unwrap();
+pub(crate) fn database() -> (TempDir, Database) {
+    let root = tempdir().unwrap();
     let dir = DataDir::claim(root.path()).unwrap();
     let database = Database::open(&dir, &Settings::default()).unwrap();
     (root, database)

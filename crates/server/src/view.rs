@@ -75,14 +75,16 @@ impl ViewConfig {
 
     /// The files with secrets.
     pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
-        let files = self.servers.iter().map(|server| &server.token_file);
-        files.flatten()
+        self.servers
+            .iter()
+            .filter_map(|server| server.token_file.as_ref())
     }
 
     /// The files that the section names.
     pub fn files(&mut self) -> impl Iterator<Item = &mut Option<PathBuf>> {
-        let servers = self.servers.iter_mut();
-        servers.flat_map(|server| [&mut server.token_file, &mut server.ca_file])
+        self.servers
+            .iter_mut()
+            .flat_map(|server| [&mut server.token_file, &mut server.ca_file])
     }
 }
 
@@ -181,17 +183,24 @@ pub(crate) struct Sent<'v, T>(
     PhantomData<T>,
 );
 
-impl<'v, T: DeserializeOwned> Sent<'v, T> {
+impl<'v, T> Sent<'v, T>
+where
+    T: DeserializeOwned,
+{
     /// Waits until each server has answered, or its time is over.
     pub fn wait(self) -> Vec<Answered<'v, T>> {
-        let wait = |(server, in_flight): (&'v ViewServer, Result<InFlightReply, String>)| {
-            let reply = in_flight.and_then(|in_flight| {
-                let lost = |_| "the request was given up".to_owned();
-                in_flight.reply.recv().map_err(lost)
-            });
-            (server, reply.and_then(|reply| read(server, reply)))
-        };
-        self.0.into_iter().map(wait).collect()
+        self.0
+            .into_iter()
+            .map(|(server, in_flight)| {
+                let reply = in_flight.and_then(|in_flight| {
+                    in_flight
+                        .reply
+                        .recv()
+                        .map_err(|_| "the request was given up".to_owned())
+                });
+                (server, reply.and_then(|reply| read(server, reply)))
+            })
+            .collect()
     }
 }
 
@@ -219,11 +228,14 @@ impl ViewServers {
     }
 
     /// Begins to ask some servers, each the question that `question` makes for it.
-    pub(crate) fn send<'v, Q: Question>(
+    pub(crate) fn send<'v, Q>(
         &self,
         servers: &[&'v ViewServer],
         question: impl Fn(&ViewServer) -> Q,
-    ) -> Sent<'v, Q::Answer> {
+    ) -> Sent<'v, Q::Answer>
+    where
+        Q: Question,
+    {
         assert!(Q::REQUEST == RequestForm::Get, "only questions by GET");
         self.get(servers, |server| {
             let question = question(server);
@@ -237,9 +249,11 @@ impl ViewServers {
         servers: &[&'v ViewServer],
         path: impl Fn(&ViewServer) -> String,
     ) -> Sent<'v, T> {
-        let sent = servers.iter();
-        let sent = sent.map(|server| (*server, self.begin(server, &path(server))));
-        Sent(sent.collect(), PhantomData)
+        let sent = servers
+            .iter()
+            .map(|server| (*server, self.begin(server, &path(server))))
+            .collect();
+        Sent(sent, PhantomData)
     }
 
     fn begin(&self, server: &ViewServer, path: &str) -> Result<InFlightReply, String> {
@@ -251,15 +265,17 @@ impl ViewServers {
         });
         let url = format!("{}{path}", server.config.url.trim_end_matches('/'));
         let request = async move { sender.fetch(&url, None, ANSWER_MAX).await };
-        let in_flight = thread.as_ref().and_then(|thread| thread.begin(request));
-        in_flight.ok_or_else(|| "no thread can ask it".to_owned())
+        thread
+            .as_ref()
+            .and_then(|thread| thread.begin(request))
+            .ok_or_else(|| "no thread can ask it".to_owned())
     }
 }
 
-fn read<T: DeserializeOwned>(
-    server: &ViewServer,
-    reply: Result<FetchedReply, NoReply>,
-) -> Result<T, String> {
+fn read<T>(server: &ViewServer, reply: Result<FetchedReply, NoReply>) -> Result<T, String>
+where
+    T: DeserializeOwned,
+{
     let reply = reply.map_err(|silent| format!("does not answer: {silent}"))?;
     if reply.is_cut {
         return Err(format!(
@@ -282,8 +298,11 @@ fn read<T: DeserializeOwned>(
 
 /// The message of an error, or the begin of the page.
 fn words(body: &[u8]) -> String {
-    let text = said(body).unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
-    text.chars().take(WORDS_MAX).collect()
+    said(body)
+        .unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
+        .chars()
+        .take(WORDS_MAX)
+        .collect()
 }
 
 /// The message of an error as Takt's API describes it.
@@ -294,7 +313,10 @@ fn said(body: &[u8]) -> Option<String> {
 
 /// The fields of a question as a query string. Empty fields are left out, so that a server that does
 /// not know them yet still answers.
-fn query<Q: Serialize>(question: &Q) -> String {
+fn query<Q>(question: &Q) -> String
+where
+    Q: Serialize,
+{
     let fields = serde_json::to_value(question).unwrap_or_default();
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in fields.as_object().into_iter().flatten() {

@@ -18,7 +18,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use std::collections::HashMap;
-use std::fs::File;
+use std::env;
+use std::fs::{self, File};
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,17 +28,18 @@ use takt_model::UnixTime;
 use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::time_zone;
 use takt_store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted};
+use tempfile::{TempDir, tempdir};
 
 /// A database in its own directory.
 struct Store {
     database: Database,
     _dir: DataDir,
-    _root: tempfile::TempDir,
+    _root: TempDir,
 }
 
 impl Store {
     fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         Self {
@@ -79,7 +81,7 @@ impl Store {
 }
 
 fn shared(path: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("TAKT_SHARED").map_or_else(
+    let folder = env::var_os("TAKT_SHARED").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
         PathBuf::from,
     );
@@ -169,23 +171,26 @@ fn counted_by_sql(file: &Path, offset: i64, from: &str, to: &str, now: &str) -> 
         ORDER BY person"#,
         file = file.display()
     );
-    let mut statement = db.prepare(&sql).unwrap();
-    let rows = statement.query_map([], |row| {
-        Ok(Counted {
-            user: row.get(0)?,
-            submitted: row.get(1)?,
-            started: row.get(2)?,
-            ended: row.get(3)?,
-            running: row.get(4)?,
-            cpu_seconds: row.get(5)?,
-            gpu_seconds: row.get(6)?,
-            node_seconds: row.get(7)?,
-            wall_seconds: row.get(8)?,
-            wait_seconds: row.get(9)?,
-            mem_gib_hours: row.get(10)?,
+    db.prepare(&sql)
+        .unwrap()
+        .query_map([], |row| {
+            Ok(Counted {
+                user: row.get(0)?,
+                submitted: row.get(1)?,
+                started: row.get(2)?,
+                ended: row.get(3)?,
+                running: row.get(4)?,
+                cpu_seconds: row.get(5)?,
+                gpu_seconds: row.get(6)?,
+                node_seconds: row.get(7)?,
+                wall_seconds: row.get(8)?,
+                wait_seconds: row.get(9)?,
+                mem_gib_hours: row.get(10)?,
+            })
         })
-    });
-    rows.unwrap().map(Result::unwrap).collect()
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
 }
 
 fn assert_same(report: &UsageReport, expected: &[Counted]) {
@@ -224,13 +229,14 @@ fn assert_lossless(store: &Store, file: &Path) {
          FROM read_csv('{}', delim = '|', header = true, all_varchar = true, quote = '') WHERE NOT contains(JobID, '.')",
         file.display()
     );
-    let mut statement = db.prepare(&sql).unwrap();
-    let rows = statement.query_map([], |row| {
-        (0..13)
-            .map(|column| row.get(column))
-            .collect::<duckdb::Result<Vec<_>>>()
-    });
-    let mut expected: HashMap<Option<String>, Vec<Option<String>>> = rows
+    let mut expected: HashMap<Option<String>, Vec<Option<String>>> = db
+        .prepare(&sql)
+        .unwrap()
+        .query_map([], |row| {
+            (0..13)
+                .map(|column| row.get(column))
+                .collect::<duckdb::Result<Vec<_>>>()
+        })
         .unwrap()
         .map(Result::unwrap)
         .map(|raw: Vec<Option<String>>| (raw[0].clone(), raw))
@@ -386,7 +392,7 @@ fn slurm_lab_samples() {
         let Some(file) = shared(&format!("slurm-lab/samples/dbd/{sample}.psv")) else {
             return;
         };
-        let text = std::fs::read_to_string(&file).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
         let store = Store::new();
         let summary = store.import(Cursor::new(text.clone()), sample, "UTC");
         assert_eq!(summary.runs, runs, "{sample}: {summary:?}");

@@ -35,8 +35,10 @@ pub fn constrains_devices(config: &str) -> Option<bool> {
 }
 
 fn setting<'t>(config: &'t str, name: &str) -> Option<&'t str> {
-    let mut lines = config.lines().filter_map(|line| line.split_once('='));
-    let (_, value) = lines.find(|(key, _)| key.trim() == name)?;
+    let (_, value) = config
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .find(|(key, _)| key.trim() == name)?;
     Some(value.trim())
 }
 
@@ -53,8 +55,10 @@ impl SlurmRoles {
             }
         }
         for (account, users) in accounts.lines().filter_map(|line| line.split_once('|')) {
-            let users = users.split(',').filter(|user| !user.is_empty());
-            let of_account = users.map(|user| (user.to_owned(), account.to_owned()));
+            let of_account = users
+                .split(',')
+                .filter(|user| !user.is_empty())
+                .map(|user| (user.to_owned(), account.to_owned()));
             roles.coordinators.extend(of_account);
         }
         roles

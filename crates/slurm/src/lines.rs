@@ -32,12 +32,11 @@ pub(super) struct Lines<'i> {
 impl<'i> Lines<'i> {
     /// Opens a text and detects gzip by its first bytes. `name` is the file's name in errors.
     pub fn open(input: impl Read + 'i, name: &str) -> Result<Self, LinesError> {
-        let failed = |source| LinesError {
+        let input = decompressed(input).map_err(|source| LinesError {
             name: name.to_owned(),
             line: 0,
             source: explained(source),
-        };
-        let input = decompressed(input).map_err(failed)?;
+        })?;
         Ok(Self {
             name: name.to_owned(),
             input,

@@ -82,14 +82,12 @@ pub fn gpus_are_counted(nodes: &[Node]) -> bool {
 
 /// Returns the number of GPUs in `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.
 fn gres(text: &str) -> u64 {
-    let gpus = |gres: &str| {
-        let name = gres.split('(').next()?;
-        let (kind, rest) = name.split_once(':')?;
-        (kind == "gpu").then(|| scaled(rest.rsplit(':').next()?, 1))?
-    };
     openapi::outside_brackets(text)
         .into_iter()
-        .filter_map(gpus)
+        .filter_map(|gres| {
+            let (kind, rest) = gres.split('(').next()?.split_once(':')?;
+            (kind == "gpu").then(|| scaled(rest.rsplit(':').next()?, 1))?
+        })
         .sum()
 }
 
@@ -107,24 +105,25 @@ fn amounts(tres: &str) -> Amounts {
 /// Parses the rows of `sacctmgr -P show event`. A reason may contain separators, so the fields
 /// after it are counted from the end.
 pub fn events(text: &str, cluster: &str) -> Vec<NodeEvent> {
-    let event = |line: &str| {
-        let fields: Vec<&str> = line.split('|').collect();
-        let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else {
-            return None;
-        };
-        let reason = reason.join("|");
-        (*of == cluster).then(|| {
-            Some(NodeEvent {
-                node: (*node).to_owned(),
-                state: (*state).to_owned(),
-                reason: Some(reason).filter(|reason| !reason.is_empty()),
-                has: amounts(tres),
-                from: from.parse().ok()?,
-                to: to.parse().ok(),
-            })
-        })?
-    };
-    text.lines().filter_map(event).collect()
+    text.lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split('|').collect();
+            let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else {
+                return None;
+            };
+            let reason = reason.join("|");
+            (*of == cluster).then(|| {
+                Some(NodeEvent {
+                    node: (*node).to_owned(),
+                    state: (*state).to_owned(),
+                    reason: Some(reason).filter(|reason| !reason.is_empty()),
+                    has: amounts(tres),
+                    from: from.parse().ok()?,
+                    to: to.parse().ok(),
+                })
+            })?
+        })
+        .collect()
 }
 
 #[cfg(test)]

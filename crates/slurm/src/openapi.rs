@@ -262,16 +262,15 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
 
 /// Returns whether a job requested GPUs in any of its TRES fields.
 fn wants_gpus(job: &Value) -> bool {
-    let asked = [
+    [
         "tres_per_job",
         "tres_per_node",
         "tres_per_socket",
         "tres_per_task",
         "tres_req_str",
-    ];
-    asked
-        .iter()
-        .any(|key| text(&job[*key]).is_some_and(|tres| tres.contains("gpu")))
+    ]
+    .iter()
+    .any(|key| text(&job[*key]).is_some_and(|tres| tres.contains("gpu")))
 }
 
 /// GPUs of one type that a job holds on one node.
@@ -439,24 +438,23 @@ pub fn reservations(answer: &Value) -> Vec<Reservation> {
 
 /// Returns the associations of one cluster in `GET /slurmdb/vX/associations`.
 pub fn associations(answer: &Value, cluster: &str) -> Vec<Association> {
-    let association = |one: &Value| {
-        let shares = number(&one["shares_raw"])
-            .and_then(|shares| u32::try_from(shares).ok())
-            .unwrap_or(1);
-        (one["cluster"].as_str() == Some(cluster)).then(|| {
-            Some(Association {
-                account: text(&one["account"])?,
-                parent_account: text(&one["parent_account"]),
-                user: text(&one["user"]),
-                partition: text(&one["partition"]),
-                shares: Shares::from_raw(shares),
-                grp_tres_mins: None,
-            })
-        })?
-    };
     list(&answer["associations"])
         .iter()
-        .filter_map(association)
+        .filter_map(|one| {
+            let shares = number(&one["shares_raw"])
+                .and_then(|shares| u32::try_from(shares).ok())
+                .unwrap_or(1);
+            (one["cluster"].as_str() == Some(cluster)).then(|| {
+                Some(Association {
+                    account: text(&one["account"])?,
+                    parent_account: text(&one["parent_account"]),
+                    user: text(&one["user"]),
+                    partition: text(&one["partition"]),
+                    shares: Shares::from_raw(shares),
+                    grp_tres_mins: None,
+                })
+            })?
+        })
         .collect()
 }
 
@@ -467,33 +465,37 @@ pub fn qos(answer: &Value) -> BTreeMap<String, Qos> {
     } else {
         &answer["qos"]
     };
-    let one = |one: &Value| {
-        let factor = &one["usage_factor"];
-        let usage_factor = factor
-            .as_f64()
-            .or_else(|| factor["number"].as_f64())
-            .unwrap_or(1.0);
-        let no_decay = words(&one["flags"]).iter().any(|flag| flag == "NO_DECAY");
-        Some((
-            text(&one["name"])?,
-            Qos {
-                usage_factor,
-                no_decay,
-            },
-        ))
-    };
-    list(listed).iter().filter_map(one).collect()
+    list(listed)
+        .iter()
+        .filter_map(|one| {
+            let factor = &one["usage_factor"];
+            let usage_factor = factor
+                .as_f64()
+                .or_else(|| factor["number"].as_f64())
+                .unwrap_or(1.0);
+            let no_decay = words(&one["flags"]).iter().any(|flag| flag == "NO_DECAY");
+            Some((
+                text(&one["name"])?,
+                Qos {
+                    usage_factor,
+                    no_decay,
+                },
+            ))
+        })
+        .collect()
 }
 
 /// Returns `TRESBillingWeights` of each partition of `GET /slurm/vX/partitions`.
 pub fn billing_weights(answer: &Value) -> BTreeMap<String, Option<BillingWeights>> {
-    let one = |one: &Value| {
-        let weights =
-            text(&one["billing_weights"]).or_else(|| text(&one["tres"]["billing_weights"]));
-        let weights = weights.and_then(|text| BillingWeights::parse(&text).ok());
-        Some((text(&one["name"])?, weights))
-    };
-    list(&answer["partitions"]).iter().filter_map(one).collect()
+    list(&answer["partitions"])
+        .iter()
+        .filter_map(|one| {
+            let weights = text(&one["billing_weights"])
+                .or_else(|| text(&one["tres"]["billing_weights"]))
+                .and_then(|text| BillingWeights::parse(&text).ok());
+            Some((text(&one["name"])?, weights))
+        })
+        .collect()
 }
 
 fn entry(words: &[(Field, String)], job: &Value, options: &Options) -> Entry {
@@ -548,17 +550,16 @@ fn exit_code(value: &Value) -> String {
 
 /// Converts `[{"type": "gres", "name": "gpu", "count": 2}, …]` to a TRES string.
 fn tres(value: &Value) -> String {
-    let amount = |one: &Value| {
-        let kind = text(&one["type"])?;
-        let count = number(&one["count"]).filter(|count| *count >= 0)?;
-        let name = text(&one["name"]).map_or_else(String::new, |name| format!("/{name}"));
-        // The API counts memory in MiB.
-        let unit = if kind == "mem" { "M" } else { "" };
-        (kind != "energy").then(|| format!("{kind}{name}={count}{unit}"))
-    };
     list(value)
         .iter()
-        .filter_map(amount)
+        .filter_map(|one| {
+            let kind = text(&one["type"])?;
+            let count = number(&one["count"]).filter(|count| *count >= 0)?;
+            let name = text(&one["name"]).map_or_else(String::new, |name| format!("/{name}"));
+            // The API counts memory in MiB.
+            let unit = if kind == "mem" { "M" } else { "" };
+            (kind != "energy").then(|| format!("{kind}{name}={count}{unit}"))
+        })
         .collect::<Vec<_>>()
         .join(",")
 }

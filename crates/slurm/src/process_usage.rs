@@ -137,11 +137,12 @@ mod tests {
     }
 
     fn summary(runs: &[JobRun]) -> Vec<String> {
-        let words = |run: &JobRun| {
-            let end = run.end.map(|end| end.0);
-            format!("{} {} {}-{end:?}", run.job_id, run.state, run.submit)
-        };
-        runs.iter().map(words).collect()
+        runs.iter()
+            .map(|run| {
+                let end = run.end.map(|end| end.0);
+                format!("{} {} {}-{end:?}", run.job_id, run.state, run.submit)
+            })
+            .collect()
     }
 
     #[test]

@@ -128,11 +128,12 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
     }
     // Some reasons have details: `ReqNodeNotAvail, UnavailableNodes:node1`.
     let (word, detail) = reason.split_once([',', ' ', '(']).unwrap_or((reason, ""));
-    let known = WORDS
+    let Some(words) = WORDS
         .iter()
         .find(|(known, _)| *known == word)
-        .map(|(_, words)| (*words).to_owned());
-    let Some(words) = known.or_else(|| limit(word)) else {
+        .map(|(_, words)| (*words).to_owned())
+        .or_else(|| limit(word))
+    else {
         return format!("Slurm says {reason}");
     };
     let want = match run.req_tres.as_deref().unwrap_or_default() {
@@ -182,10 +183,8 @@ fn limit(word: &str) -> Option<String> {
 
 /// Returns a TRES string without the entries that users do not request themselves.
 fn wanted(tres: &str) -> String {
-    let asked = tres
-        .split(',')
-        .filter(|one| !one.starts_with("billing=") && !one.starts_with("gres/gpu:"));
-    asked
+    tres.split(',')
+        .filter(|one| !one.starts_with("billing=") && !one.starts_with("gres/gpu:"))
         .map(|one| one.strip_prefix("gres/").unwrap_or(one))
         .collect::<Vec<_>>()
         .join(" ")

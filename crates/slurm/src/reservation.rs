@@ -87,21 +87,22 @@ impl Reservation {
 /// Parses account and user by association id from `sacctmgr --parsable2 show associations
 /// format=ID,Account,User`.
 pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
-    let owner = |line: &str| {
-        let (id, rest) = line.split_once('|')?;
-        let (account, user) = rest.split_once('|')?;
-        let user = Some(user)
-            .filter(|user| !user.is_empty())
-            .map(str::to_owned);
-        Some((
-            id.to_owned(),
-            Owner {
-                account: account.to_owned(),
-                user,
-            },
-        ))
-    };
-    text.lines().filter_map(owner).collect()
+    text.lines()
+        .filter_map(|line| {
+            let (id, rest) = line.split_once('|')?;
+            let (account, user) = rest.split_once('|')?;
+            let user = Some(user)
+                .filter(|user| !user.is_empty())
+                .map(str::to_owned);
+            Some((
+                id.to_owned(),
+                Owner {
+                    account: account.to_owned(),
+                    user,
+                },
+            ))
+        })
+        .collect()
 }
 
 /// Parses the rows of `sacctmgr --parsable2 show reservation`. Their owners are association ids.
@@ -161,17 +162,18 @@ pub fn of_scontrol(line: &str) -> Option<Reservation> {
 /// Parses slurmctld's lists of accounts and users. A leading minus excludes a name.
 pub(crate) fn owners(accounts: Option<&str>, users: Option<&str>) -> Vec<Owner> {
     let names = |list: Option<&'_ str>| {
-        let names = list
-            .unwrap_or_default()
+        list.unwrap_or_default()
             .split(',')
-            .filter(|name| !name.is_empty() && !name.starts_with('-'));
-        names.map(str::to_owned).collect::<Vec<_>>()
+            .filter(|name| !name.is_empty() && !name.starts_with('-'))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
-    let of_account = names(accounts).into_iter().map(|account| Owner {
-        account,
-        user: None,
-    });
-    of_account
+    names(accounts)
+        .into_iter()
+        .map(|account| Owner {
+            account,
+            user: None,
+        })
         .chain(names(users).into_iter().map(|user| Owner {
             account: String::new(),
             user: Some(user),

@@ -273,10 +273,9 @@ pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, 
     let tasks = tasks
         .strip_suffix(']')
         .map(|tasks| tasks.split_once('%').map_or(tasks, |(tasks, _)| tasks));
-    let tasks = tasks
-        .and_then(|tasks| nodelist::ranges(tasks, MAX_TASKS))
-        .ok_or_else(|| format!("JobID '{job_id}' does not list its tasks"))?;
     let job_ids = tasks
+        .and_then(|tasks| nodelist::ranges(tasks, MAX_TASKS))
+        .ok_or_else(|| format!("JobID '{job_id}' does not list its tasks"))?
         .into_iter()
         .map(|task| format!("{array}_{task}"))
         .collect();

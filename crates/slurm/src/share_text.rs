@@ -115,8 +115,9 @@ pub fn qos(text: &str) -> Result<BTreeMap<String, Qos>, SlurmTextError> {
             row.get("UsageFactor").unwrap_or_default(),
             "a number",
         )?;
-        let flags = row.get("Flags").unwrap_or_default();
-        let no_decay = flags
+        let no_decay = row
+            .get("Flags")
+            .unwrap_or_default()
             .split(',')
             .any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
         found.insert(
@@ -228,10 +229,9 @@ pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError>
         let line = index + 1;
         let value = value.trim();
         let seconds = |column| {
-            let error = || value_error(line, column, value, "a time as in 7-00:00:00");
             duration(value)
                 .and_then(|seconds| u32::try_from(seconds).ok())
-                .ok_or_else(error)
+                .ok_or_else(|| value_error(line, column, value, "a time as in 7-00:00:00"))
         };
         match key.trim() {
             "PriorityDecayHalfLife" => {
@@ -245,9 +245,9 @@ pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError>
                 })?;
             }
             "FairShareDampeningFactor" => {
-                let error =
-                    |_| value_error(line, "FairShareDampeningFactor", value, "a whole number");
-                settings.dampening_factor = value.parse().map_err(error)?;
+                settings.dampening_factor = value.parse().map_err(|_| {
+                    value_error(line, "FairShareDampeningFactor", value, "a whole number")
+                })?;
             }
             _ => {}
         }
@@ -521,12 +521,15 @@ impl<'t> TextRow<'t> {
         self.fields.get(index).copied()
     }
 
-    fn number<T: FromStr>(
+    fn number<T>(
         &self,
         column: &'static str,
         text: &str,
         expected: &'static str,
-    ) -> Result<T, SlurmTextError> {
+    ) -> Result<T, SlurmTextError>
+    where
+        T: FromStr,
+    {
         text.parse()
             .map_err(|_| value_error(self.line, column, text, expected))
     }

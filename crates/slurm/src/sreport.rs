@@ -27,19 +27,20 @@ const PARTS: [&str; 6] = [
 /// Parses the rows of `sreport -n -P -t seconds cluster UserUtilizationByAccount
 /// format=Account,Login,TresName,Used`.
 pub fn by_user(text: &str) -> BTreeMap<SreportKey, u64> {
-    let row = |line: &str| {
-        let [account, user, resource, used] = line.split('|').collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        let key = SreportKey {
-            account: account.to_owned(),
-            user: user.to_owned(),
-            resource: resource.to_owned(),
-            part: "used".to_owned(),
-        };
-        Some((key, used.parse().ok()?))
-    };
-    text.lines().filter_map(row).collect()
+    text.lines()
+        .filter_map(|line| {
+            let [account, user, resource, used] = line.split('|').collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            let key = SreportKey {
+                account: account.to_owned(),
+                user: user.to_owned(),
+                resource: resource.to_owned(),
+                part: "used".to_owned(),
+            };
+            Some((key, used.parse().ok()?))
+        })
+        .collect()
 }
 
 /// Parses the rows of `sreport -n -P -t seconds cluster Utilization`.

@@ -93,10 +93,9 @@ fn settle(
 ) -> (UnixTime, UnixTime) {
     let fits =
         |start: UnixTime, end: UnixTime| held.is_some() && u64::try_from(end - start).ok() == held;
-    let pairs = [start.first, start.second]
+    [start.first, start.second]
         .into_iter()
-        .flat_map(|s| [(s, end.first), (s, end.second)]);
-    pairs
+        .flat_map(|s| [(s, end.first), (s, end.second)])
         .filter(|&(start, end)| start >= submit && fits(start, end))
         .min()
         .unwrap_or_else(|| {

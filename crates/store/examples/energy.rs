@@ -7,6 +7,7 @@
 #![expect(clippy::print_stderr, reason = "a program that says how far it is")]
 
 use prometheus_client::registry::Registry;
+use std::env;
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -101,7 +102,7 @@ impl Gpu {
 }
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     let [data, sacct] = &arguments[..] else {
         return Err("usage: energy DATA_DIR SACCT_FILE".into());
     };

@@ -13,6 +13,7 @@ mod nodes;
 
 use nodes::{Captured, Failure, Nodes};
 use prometheus_client::registry::Registry;
+use std::env;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -29,7 +30,7 @@ const BESIDE_MS: i64 = 137;
 const FILE_SECONDS: i64 = 7200;
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     let [data, text, nodes, hours, step, end] = &arguments[..] else {
         return Err("usage: history DATA_DIR TEXT_DIR NODES HOURS STEP_SECONDS END".into());
     };
@@ -104,8 +105,9 @@ fn write_text(
 }
 
 fn openmetrics(labels: &Labels) -> String {
-    let own = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
-    let pairs: Vec<String> = own
+    let pairs: Vec<String> = labels
+        .iter()
+        .filter(|(name, _)| *name != METRIC_NAME)
         .map(|(name, value)| format!("{name}={value:?}"))
         .collect();
     format!("{}{{{}}}", labels.metric(), pairs.join(","))

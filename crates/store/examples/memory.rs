@@ -15,13 +15,17 @@ mod nodes;
 
 use nodes::Nodes;
 use prometheus_client::registry::Registry;
+use std::env;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 use takt_model::Timestamp;
 use takt_store::{Clock, DataDir, Store, StoreConfig};
+use tempfile::tempdir;
 
 /// Rows of the head's window, and of the chunks that exceed it.
 const ROWS: i64 = 1080;
@@ -30,7 +34,7 @@ const ROWS: i64 = 1080;
 const WIDTH: usize = 500;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     if let [one, series] = &arguments[..]
         && one == "one"
     {
@@ -38,8 +42,10 @@ fn main() {
     }
     let mut measured: Vec<[f64; 3]> = Vec::new();
     for series in &arguments {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let output = command.args(["one", series]).output().unwrap();
+        let output = Command::new(env::current_exe().unwrap())
+            .args(["one", series])
+            .output()
+            .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let kib: Vec<f64> = text
             .split_whitespace()
@@ -53,7 +59,8 @@ fn main() {
         measured.push([series.parse().unwrap(), kib[0], kib[1]]);
     }
     let slope = |of: usize| {
-        let (first, last) = (measured.first().unwrap(), measured.last().unwrap());
+        let first = measured.first().unwrap();
+        let last = measured.last().unwrap();
         (last[of] - first[of]) * 1024.0 / (last[0] - first[0])
     };
     println!(
@@ -64,7 +71,7 @@ fn main() {
 }
 
 fn measure(series: usize) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let now = Timestamp::from(SystemTime::now());
     let now = Arc::new(AtomicI64::new(now.0 - ROWS * 1000));
     let shown = Arc::clone(&now);
@@ -87,19 +94,23 @@ fn measure(series: usize) {
         store.flush();
     }
     // DuckDB's allocator returns memory after some seconds.
-    std::thread::sleep(Duration::from_secs(12));
+    thread::sleep(Duration::from_secs(12));
     let full = private_kib();
     store.seal().unwrap();
-    std::thread::sleep(Duration::from_secs(12));
+    thread::sleep(Duration::from_secs(12));
     println!("{full} {}", private_kib());
 }
 
 /// Private resident memory of this process, in KiB.
 fn private_kib() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text
+    fs::read_to_string("/proc/self/status")
+        .unwrap()
         .lines()
         .find_map(|line| line.strip_prefix("RssAnon:"))
-        .unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
 }

@@ -9,8 +9,11 @@
 #![expect(clippy::print_stdout, reason = "a program that prints its result")]
 
 use prometheus_client::registry::Registry;
+use std::env;
 use std::error::Error;
+use std::fs;
 use std::path::Path;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -26,13 +29,13 @@ const STEP: i64 = 15_000;
 const SWING: f64 = 1.3;
 
 fn main() -> Result<(), Failure> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = env::args().skip(1);
     let mut number = |default: i64| arguments.next().map_or(Ok(default), |text| text.parse());
     let days = number(7)?;
     let series = number(2000)?;
-    let directory = std::env::temp_dir().join(format!("takt-soak-{}", std::process::id()));
+    let directory = env::temp_dir().join(format!("takt-soak-{}", process::id()));
     let result = soak(&directory, days, usize::try_from(series)?);
-    std::fs::remove_dir_all(&directory)?;
+    fs::remove_dir_all(&directory)?;
     result
 }
 
@@ -131,7 +134,7 @@ fn value(n: usize, at: i64) -> f64 {
 }
 
 fn resident_bytes() -> Result<u64, Failure> {
-    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let text = fs::read_to_string("/proc/self/statm")?;
     Ok(text
         .split(' ')
         .nth(1)
@@ -143,7 +146,7 @@ fn resident_bytes() -> Result<u64, Failure> {
 /// Returns the size of all files below a folder, in bytes. Files deleted meanwhile count as zero.
 fn bytes(path: &Path) -> Result<u64, Failure> {
     let mut sum = 0;
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         sum += if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             bytes(&entry.path())?
         } else {

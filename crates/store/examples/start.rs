@@ -16,7 +16,10 @@ mod nodes;
 
 use nodes::Nodes;
 use prometheus_client::registry::Registry;
+use std::env;
+use std::mem;
 use std::path::Path;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime};
@@ -38,11 +41,11 @@ fn fill(store: &Store, now: &AtomicI64, series: usize, rows: usize) {
             .unwrap();
         store.flush();
     }
-    std::mem::forget(nodes);
+    mem::forget(nodes);
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
+    let arguments: Vec<String> = env::args().collect();
     let directory = Path::new(&arguments[1]);
     let mut number = arguments
         .iter()
@@ -71,12 +74,13 @@ fn main() {
         );
         let began = Instant::now();
         let matchers = [Matcher::metric("node_cpu_seconds_total")];
-        let found = store.range(
-            &matchers,
-            real.minus(std::time::Duration::from_secs(3600)),
-            real,
-        );
-        let found = found.unwrap();
+        let found = store
+            .range(
+                &matchers,
+                real.minus(std::time::Duration::from_secs(3600)),
+                real,
+            )
+            .unwrap();
         let samples: usize = found.iter().map(|series| series.samples.len()).sum();
         println!(
             "an hour of {} series, {samples} samples: {:.1} ms",
@@ -88,6 +92,6 @@ fn main() {
     fill(&store, &now, series, rows);
     println!("filled in {:.2} s", began.elapsed().as_secs_f64());
     if arguments[2] == "crash" {
-        std::process::abort();
+        process::abort();
     }
 }

@@ -125,15 +125,15 @@ impl EndedAlert {
             ORDER BY ended DESC, fingerprint LIMIT ?2";
         let db = database.connect()?;
         let read = || -> duckdb::Result<Vec<Self>> {
-            let mut statement = db.prepare(sql)?;
-            let ended = statement.query_map(params![since.0, most], |row| {
-                let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
-                Ok(Self {
-                    texts,
-                    period: [Timestamp(row.get(4)?), Timestamp(row.get(5)?)],
-                })
-            })?;
-            ended.collect()
+            db.prepare(sql)?
+                .query_map(params![since.0, most], |row| {
+                    let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
+                    Ok(Self {
+                        texts,
+                        period: [Timestamp(row.get(4)?), Timestamp(row.get(5)?)],
+                    })
+                })?
+                .collect()
         };
         read().map_err(StoreError::sql("read ended alerts"))
     }
@@ -350,16 +350,16 @@ impl AlertRecords {
         if changes.silences.is_empty() {
             return Ok(());
         }
-        let kept = changes
+        let rows = changes
             .silences
             .iter()
-            .filter_map(|(id, one)| one.as_ref().map(|one| (id, one)));
-        let rows = kept.map(|(id, one)| {
-            let mut row: Vec<&dyn ToSql> = vec![id];
-            row.extend(one.instants.iter().map(|at| &at.0 as &dyn ToSql));
-            row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
-            row
-        });
+            .filter_map(|(id, one)| one.as_ref().map(|one| (id, one)))
+            .map(|(id, one)| {
+                let mut row: Vec<&dyn ToSql> = vec![id];
+                row.extend(one.instants.iter().map(|at| &at.0 as &dyn ToSql));
+                row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
+                row
+            });
         self.stage("new_silences", rows)?;
         for id in changes.silences.keys() {
             self.db
@@ -379,6 +379,7 @@ mod tests {
     use super::*;
     use crate::{DataDir, Settings};
     use takt_model::UnixTime;
+    use tempfile::tempdir;
 
     fn notification(state: &str, is_open: bool, handle: Option<&str>) -> NotificationRecord {
         let texts =
@@ -400,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_next_process_reads_committed_changes() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let open = || {
             let dir = DataDir::claim(root.path()).unwrap();
             let database = Database::open(&dir, &Settings::default()).unwrap();
@@ -483,7 +484,7 @@ mod tests {
 
     #[test]
     fn an_episode_ends_once() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = AlertRecords::open(&database, Timestamp(0)).unwrap();
@@ -514,8 +515,8 @@ mod tests {
             })
             .unwrap();
         let ended = |since, most| {
-            let found = EndedAlert::since(&database, Timestamp(since), most).unwrap();
-            found
+            EndedAlert::since(&database, Timestamp(since), most)
+                .unwrap()
                 .into_iter()
                 .map(|one| (one.texts[2].clone(), one.period.map(|at| at.0)))
                 .collect::<Vec<_>>()
@@ -528,7 +529,7 @@ mod tests {
 
     #[test]
     fn a_commit_that_fails_leaves_nothing_and_the_next_one_works() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = AlertRecords::open(&database, Timestamp(0)).unwrap();

@@ -71,17 +71,17 @@ fn create(db: &Connection, file: &Path) -> Result<(), StoreError> {
         .map_err(|source| StoreError::Open {
             path: file.to_owned(),
             source,
+        })
+        .and_then(|()| {
+            let renamed = fs::rename(&new, file);
+            let directory = file.parent().unwrap_or(file);
+            renamed
+                .and_then(|()| sync_directory(directory))
+                .map_err(|source| StoreError::Directory {
+                    path: file.to_owned(),
+                    source,
+                })
         });
-    let made = made.and_then(|()| {
-        let renamed = fs::rename(&new, file);
-        let directory = file.parent().unwrap_or(file);
-        renamed
-            .and_then(|()| sync_directory(directory))
-            .map_err(|source| StoreError::Directory {
-                path: file.to_owned(),
-                source,
-            })
-    });
     if made.is_err() {
         let _ = fs::remove_file(&new);
     }
@@ -151,14 +151,17 @@ const DAMAGED: &str = ".damaged-";
 pub(super) fn set_aside_files(data: &Path) -> Vec<PathBuf> {
     let blocks = Resolution::ALL.map(|resolution| folder(data, resolution));
     let folders = [data.to_owned(), data.join(FOLDER)].into_iter();
-    let entries = folders
+    let mut found: Vec<PathBuf> = folders
         .chain(blocks)
-        .filter_map(|one| fs::read_dir(one).ok());
-    let paths = entries.flatten().flatten().map(|entry| entry.path());
-    let mut found: Vec<PathBuf> = paths
+        .filter_map(|one| fs::read_dir(one).ok())
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
         .filter(|path| {
-            let name = path.file_name().unwrap_or_default();
-            name.to_string_lossy().contains(DAMAGED)
+            path.file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .contains(DAMAGED)
         })
         .collect();
     found.sort();
@@ -197,6 +200,7 @@ fn is_damage(error: &duckdb::Error) -> bool {
 mod tests {
     use super::*;
     use crate::{DataDir, Database, Settings};
+    use tempfile::tempdir;
 
     fn open(root: &Path) -> Database {
         Database::open(&DataDir::claim(root).unwrap(), &Settings::default()).unwrap()
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_damaged_log_is_cut_and_earlier_transactions_stay() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let log = root.path().join("records.duckdb.wal");
         // The connection outlives its database, so no checkpoint is written.
         let db = open(root.path()).connect().unwrap();

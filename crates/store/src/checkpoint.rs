@@ -128,8 +128,9 @@ impl Headers {
 
     /// The slot with the current header, and its iteration.
     fn current(&self) -> Option<(usize, u64)> {
-        let known = (0..2).filter_map(|slot| Some((slot, self.iteration(slot)?)));
-        known.max_by_key(|&(_, iteration)| iteration)
+        (0..2)
+            .filter_map(|slot| Some((slot, self.iteration(slot)?)))
+            .max_by_key(|&(_, iteration)| iteration)
     }
 
     /// Length of a block in bytes.
@@ -162,8 +163,9 @@ struct Undo {
 impl Undo {
     /// Reads blocks of a database.
     fn of(file: &Path, headers: Headers, numbers: &[u64]) -> io::Result<Self> {
-        let unknown = || io::Error::new(io::ErrorKind::InvalidData, "the headers are damaged");
-        let bytes = headers.block_bytes().ok_or_else(unknown)?;
+        let bytes = headers
+            .block_bytes()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the headers are damaged"))?;
         let open = File::open(file)?;
         let end = open.metadata()?.len();
         let mut blocks = Vec::new();
@@ -261,6 +263,7 @@ fn parent(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     fn database(file: &Path) -> Connection {
         let db = Connection::open_in_memory().unwrap();
@@ -290,7 +293,7 @@ mod tests {
     /// A checkpoint that destroys a block which the header refers to, and stops there.
     #[test]
     fn blocks_of_an_interrupted_checkpoint_are_restored() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let file = root.path().join("records.duckdb");
         let db = database(&file);
         fill(&db, 0, 5000);
@@ -319,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_completed_checkpoint_is_not_undone() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let file = root.path().join("records.duckdb");
         let path = with_suffix(&file, UNDO);
         let db = database(&file);
@@ -340,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_damaged_undo_file_is_ignored() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let file = root.path().join("records.duckdb");
         let path = with_suffix(&file, UNDO);
         let db = database(&file);

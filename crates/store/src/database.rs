@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
 
@@ -32,7 +33,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let cores =
-            std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
+            thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
         // With more threads, a commit busy-waits for DuckDB's own threads.
         Self {
             memory_limit_mib: 1024,
@@ -160,11 +161,11 @@ impl Database {
             threads: config.settings().threads,
             min_free_bytes: config.min_free_bytes,
         };
-        let process = QueryProcess::new(&self.path, config);
-        let process = process.map_err(|source| StoreError::Directory {
-            path: self.path.clone(),
-            source,
-        })?;
+        let process =
+            QueryProcess::new(&self.path, config).map_err(|source| StoreError::Directory {
+                path: self.path.clone(),
+                source,
+            })?;
         self.query_process.get_or_init(|| process);
         Ok(())
     }
@@ -330,6 +331,7 @@ impl Drop for Writing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     fn open(root: &Path) -> Result<Database, StoreError> {
         Database::open(&DataDir::claim(root)?, &Settings::default())
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn reopening_keeps_written_rows() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         for expected in [0_i64, 1] {
             let db = open(root.path()).unwrap().connect().unwrap();
             let count: i64 = db
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_set_aside_and_the_other_stays() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         drop(open(root.path()).unwrap());
         fs::write(root.path().join("hot.duckdb"), vec![7; 20_000]).unwrap();
         let database = open(root.path()).unwrap();
@@ -374,7 +376,7 @@ mod tests {
         const ROWS: i64 = 300_000;
         const HEADERS: usize = 3 * 4096;
         const BLOCK: usize = 256 << 10;
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let db = open(root.path()).unwrap().connect().unwrap();
         db.execute_batch(&format!(
             "INSERT INTO hot.series (id, metric, labels) VALUES (0, 'up', '{{}}');
@@ -430,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_newer_schema_is_rejected() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let db = open(root.path()).unwrap().connect().unwrap();
         db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')")
             .unwrap();
@@ -445,7 +447,7 @@ mod tests {
 
     #[test]
     fn sql_cannot_leave_the_data_directory() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database = open(root.path()).unwrap();
         let db = database.connect().unwrap();
         for attempt in [

@@ -6,12 +6,14 @@
 
 use super::StoreError;
 use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
 use rustix::process::umask;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process;
 
 const LOCK_FILE: &str = "takt.lock";
 
@@ -90,7 +92,7 @@ impl DataDir {
         }
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Errno::WOULDBLOCK) => {
                 let holder = read_holder(&mut lock);
                 let (pid, address) =
                     holder.map_or((0, None), |holder| (holder.pid, holder.address));
@@ -100,7 +102,7 @@ impl DataDir {
         }
         let mut claimed = Self { path, lock };
         claimed.publish(&Holder {
-            pid: std::process::id(),
+            pid: process::id(),
             address: None,
             token: None,
         })?;
@@ -131,26 +133,26 @@ impl DataDir {
 
     /// Returns whether `path` contains a store. An unreadable directory counts as a store.
     pub fn has_store(path: &Path) -> bool {
-        let found = std::fs::metadata(path.join(RECORDS_FILE));
+        let found = fs::metadata(path.join(RECORDS_FILE));
         !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Returns whether users beside the owner and the group may enter or read the directory.
     pub fn is_open_to_others(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|found| found.mode() & OTHERS != 0)
+        fs::metadata(&self.path).is_ok_and(|found| found.mode() & OTHERS != 0)
     }
 
     /// Returns whether permissions hide the process that holds `path`.
     pub fn is_private(path: &Path) -> bool {
-        let opened = File::open(path.join(LOCK_FILE));
-        opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        File::open(path.join(LOCK_FILE))
+            .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// Returns the process that holds `path`, if any.
     pub fn holder(path: &Path) -> Option<Holder> {
         let mut lock = File::open(path.join(LOCK_FILE)).ok()?;
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => read_holder(&mut lock),
+            Err(Errno::WOULDBLOCK) => read_holder(&mut lock),
             _ => None,
         }
     }
@@ -194,10 +196,11 @@ fn refuse_network(path: &Path) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     #[test]
     fn a_second_claim_names_the_holder() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let mut first = DataDir::claim(root.path()).unwrap();
         let holder = Holder {
             pid: 7,
@@ -220,7 +223,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         DataDir::claim(root.path()).unwrap();
         std::os::unix::fs::chown(root.path().join(LOCK_FILE), Some(65534), None).unwrap();
         assert!(matches!(
@@ -231,9 +234,9 @@ mod tests {
 
     #[test]
     fn a_file_in_place_of_the_directory_is_named_in_the_error() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let file = root.path().join("file");
-        std::fs::write(&file, "").unwrap();
+        fs::write(&file, "").unwrap();
         let error = DataDir::claim(&file).unwrap_err();
         assert_eq!(
             error.to_string(),

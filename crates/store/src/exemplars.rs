@@ -63,8 +63,10 @@ impl Exemplars {
     /// too long labels.
     pub fn add(&self, series: SeriesId, exemplar: &Exemplar, scraped: Timestamp) {
         let characters = |text: &str| text.chars().count();
-        let length = exemplar.labels.iter();
-        let length = length.map(|(name, value)| characters(name) + characters(value));
+        let length = exemplar
+            .labels
+            .iter()
+            .map(|(name, value)| characters(name) + characters(value));
         if self.capacity == 0 || length.sum::<usize>() > MAX_CHARACTERS {
             return;
         }
@@ -183,8 +185,10 @@ mod tests {
 
     fn kept(exemplars: &Exemplars) -> Vec<(u32, i64)> {
         let ring = exemplars.ring();
-        let all = ring.all.iter();
-        all.map(|stored| (stored.series.0, stored.at.0)).collect()
+        ring.all
+            .iter()
+            .map(|stored| (stored.series.0, stored.at.0))
+            .collect()
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::layout::{RAW_VALUES, ROLLUP_VALUES};
 use super::{Database, StoreError};
 use duckdb::Connection;
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use takt_model::Timestamp;
@@ -79,15 +80,15 @@ impl FinishedBlock {
             self.0.samples()
         );
         let read = || -> Result<Vec<DayRows>, duckdb::Error> {
-            let mut statement = db.prepare(&sql)?;
-            let rows = statement.query_map([], |row| {
-                Ok(DayRows {
-                    day: row.get(0)?,
-                    metric_hash: row.get(1)?,
-                    rows: row.get::<_, i64>(2)?.cast_unsigned(),
-                })
-            })?;
-            rows.collect()
+            db.prepare(&sql)?
+                .query_map([], |row| {
+                    Ok(DayRows {
+                        day: row.get(0)?,
+                        metric_hash: row.get(1)?,
+                        rows: row.get::<_, i64>(2)?.cast_unsigned(),
+                    })
+                })?
+                .collect()
         };
         read().map_err(StoreError::sql("count the rows of a block"))
     }
@@ -106,16 +107,15 @@ impl Database {
     pub fn finished_blocks(&self, resolution: Resolution, now: Timestamp) -> Vec<FinishedBlock> {
         let layout = self.layout();
         if resolution != Resolution::Raw {
-            let blocks = layout.of(resolution).cloned();
-            return blocks.map(FinishedBlock).collect();
+            return layout.of(resolution).cloned().map(FinishedBlock).collect();
         }
-        let merged = days(&layout)
+        days(&layout)
             .into_iter()
             .filter_map(|day| match <[_; 1]>::try_from(day) {
                 Ok([only]) if is_over(only.facts.to, now) => Some(FinishedBlock(only)),
                 _ => None,
-            });
-        merged.collect()
+            })
+            .collect()
     }
 
     /// Returns the path of a new file in the data directory's folder `name`, which statements of
@@ -130,7 +130,7 @@ impl Database {
             source,
         };
         super::layout::remove_if_there(&folder).map_err(failed)?;
-        std::fs::create_dir(&folder).map_err(failed)?;
+        fs::create_dir(&folder).map_err(failed)?;
         super::free_space::check_free_space(self.path(), floor)?;
         // DuckDB remembers the footers of files by their paths.
         Ok(folder.join(format!("{}.parquet", super::microseconds_now())))

@@ -33,7 +33,8 @@ impl Database {
     /// If DuckDB fails.
     pub fn created_at(&self) -> Result<i64, StoreError> {
         let sql = "SELECT epoch_ms(min(applied_at)) // 1000 FROM records.schema_version";
-        let found = self.connect()?.query_row(sql, [], |row| row.get(0));
-        found.map_err(StoreError::sql("look up the age of the data"))
+        self.connect()?
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(StoreError::sql("look up the age of the data"))
     }
 }

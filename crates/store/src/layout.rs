@@ -14,7 +14,8 @@ use roaring::RoaringBitmap;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::slice;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// File with views over the blocks for other programs, in the data directory.
@@ -40,11 +41,10 @@ impl Layout {
         data: &Path,
         damaged: &mut Vec<Damaged>,
     ) -> Result<(Self, Unsealed), StoreError> {
-        let failed = |source| StoreError::Directory {
+        remove_if_there(&data.join(SEALING)).map_err(|source| StoreError::Directory {
             path: data.to_owned(),
             source,
-        };
-        remove_if_there(&data.join(SEALING)).map_err(failed)?;
+        })?;
         let mut layout = Self::default();
         for resolution in Resolution::ALL {
             layout
@@ -69,10 +69,13 @@ impl Layout {
     /// The complete segments, which wait to be sealed.
     pub fn frozen(&self) -> Vec<BlockSource> {
         let tables = self.tables.iter().copied().map(BlockSource::Table);
-        let files = self.segments.iter().filter(|file| file.is_complete());
-        tables
-            .chain(files.cloned().map(BlockSource::Segment))
-            .collect()
+        let files = self
+            .segments
+            .iter()
+            .filter(|file| file.is_complete())
+            .cloned()
+            .map(BlockSource::Segment);
+        tables.chain(files).collect()
     }
 
     /// The blocks of a resolution, in order of their segments.
@@ -85,24 +88,23 @@ impl Layout {
     /// The blocks of a resolution that no block of a finer resolution covers.
     pub fn answering(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
         let has_finer = move |block: &Block| {
-            let finer = self
-                .blocks
+            self.blocks
                 .iter()
-                .filter(|other| other.resolution < resolution);
-            finer.into_iter().any(|other| {
-                other.name.first <= block.name.last && block.name.first <= other.name.last
-            })
+                .filter(|other| other.resolution < resolution)
+                .into_iter()
+                .any(|other| {
+                    other.name.first <= block.name.last && block.name.first <= other.name.last
+                })
         };
         self.of(resolution).filter(move |block| !has_finer(block))
     }
 
     /// Returns the layout without the blocks `gone`, with the blocks `new`.
     pub fn with(&self, gone: &[Arc<Block>], new: impl IntoIterator<Item = Arc<Block>>) -> Self {
-        let stays = |block: &&Arc<Block>| !gone.iter().any(|gone| Arc::ptr_eq(gone, block));
         let mut blocks: Vec<_> = self
             .blocks
             .iter()
-            .filter(stays)
+            .filter(|block| !gone.iter().any(|gone| Arc::ptr_eq(gone, block)))
             .cloned()
             .chain(new)
             .collect();
@@ -117,9 +119,8 @@ impl Layout {
     /// Drops the tables of sealed segments.
     fn fit_tables(&mut self, db: &Connection) -> Result<(), StoreError> {
         let tables = || -> Result<Vec<Segment>, duckdb::Error> {
-            let mut statement =
-                db.prepare("SELECT table_name FROM duckdb_tables() WHERE database_name = 'hot'")?;
-            let names = statement
+            let names = db
+                .prepare("SELECT table_name FROM duckdb_tables() WHERE database_name = 'hot'")?
                 .query_map([], |row| row.get::<_, String>(0))?
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(names.iter().filter_map(|name| Segment::of(name)).collect())
@@ -128,8 +129,10 @@ impl Layout {
             self.of(Resolution::Raw)
                 .any(|block| (block.name.first..=block.name.last).contains(&segment.0))
         };
-        let found = tables().map_err(StoreError::sql("list the tables of samples"))?;
-        let (sealed, mut left): (Vec<_>, Vec<_>) = found.into_iter().partition(is_sealed);
+        let (sealed, mut left): (Vec<_>, Vec<_>) = tables()
+            .map_err(StoreError::sql("list the tables of samples"))?
+            .into_iter()
+            .partition(is_sealed);
         left.sort_unstable();
         let statements: Vec<String> = sealed
             .iter()
@@ -203,8 +206,12 @@ impl Layout {
         };
         let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
-        let newest = raw.iter().map(|block| block.facts.to).max();
-        let recent = newest.unwrap_or_default().minus(RECENT);
+        let recent = raw
+            .iter()
+            .map(|block| block.facts.to)
+            .max()
+            .unwrap_or_default()
+            .minus(RECENT);
         let last: Vec<_> = raw
             .iter()
             .copied()
@@ -356,12 +363,7 @@ fn rows(
 impl Database {
     /// Returns the current layout.
     pub(crate) fn layout(&self) -> Arc<Layout> {
-        Arc::clone(
-            &self
-                .layout
-                .read()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-        )
+        Arc::clone(&self.layout.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Publishes a new layout. Data that it no longer names must stay on disk for running queries.
@@ -369,10 +371,7 @@ impl Database {
         &self,
         change: impl FnOnce(&Layout) -> Layout,
     ) -> Result<(), StoreError> {
-        let mut current = self
-            .layout
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut current = self.layout.write().unwrap_or_else(PoisonError::into_inner);
         let layout = change(&current);
         self.root()
             .execute_batch(&layout.views())
@@ -435,8 +434,7 @@ fn known_series(db: &Connection) -> Result<RoaringBitmap, duckdb::Error> {
         let sql = "UPDATE hot.series SET metric_hash = ? WHERE metric = ?";
         db.execute(sql, params![metric_hash(&metric), metric])?;
     }
-    let mut statement = db.prepare("SELECT id FROM hot.series")?;
-    statement
+    db.prepare("SELECT id FROM hot.series")?
         .query_map([], |row| row.get::<_, u32>(0))?
         .collect()
 }
@@ -481,7 +479,7 @@ fn load_blocks(
         // One at a time, to find the damaged one.
         let mut whole = Vec::with_capacity(blocks.len());
         for mut block in blocks {
-            match block::load_series(db, std::slice::from_mut(&mut block)) {
+            match block::load_series(db, slice::from_mut(&mut block)) {
                 Ok(()) => whole.push(block),
                 Err(StoreError::DamagedBlock { reason, .. }) => {
                     damaged.push(set_aside(&block.path, &reason)?);

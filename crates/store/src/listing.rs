@@ -63,12 +63,14 @@ impl Store {
     /// As [`series`](Self::series).
     pub fn own_series(&self, listed: Listed<'_>) -> Result<Vec<Labels>, StoreError> {
         self.listing(listed, |table, found| {
-            let labels = found.iter().map(|id| {
-                let mut labels = table.labels(SeriesId(id));
-                labels.remove(NATIVE_LABEL);
-                labels
-            });
-            labels.collect()
+            found
+                .iter()
+                .map(|id| {
+                    let mut labels = table.labels(SeriesId(id));
+                    labels.remove(NATIVE_LABEL);
+                    labels
+                })
+                .collect()
         })
     }
 
@@ -165,11 +167,10 @@ impl Store {
                     found
                         .series
                         .extend(series.iter().map(|id| id.cast_unsigned()));
-                    let first = batch
+                    found.since = batch
                         .column(1)
                         .as_primitive::<TimestampMillisecondType>()
-                        .values();
-                    found.since = first
+                        .values()
                         .iter()
                         .map(|&at| Timestamp(at))
                         .chain(found.since)
@@ -185,8 +186,12 @@ impl Store {
                 source,
             })?;
             found.series |= series;
-            let first = file.times().map(|(first, _)| first);
-            found.since = first.into_iter().chain(found.since).min();
+            found.since = file
+                .times()
+                .map(|(first, _)| first)
+                .into_iter()
+                .chain(found.since)
+                .min();
         }
         Ok(self.unsealed.get_or_init(|| found))
     }

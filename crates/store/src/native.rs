@@ -20,8 +20,11 @@ pub(crate) fn add_histograms(found: &mut Vec<takt_promql::SeriesData>, parts: Ve
     if parts.is_empty() {
         return;
     }
-    let labels = found.iter().map(|series| series.labels.clone());
-    let mut places: HashMap<Labels, usize> = labels.zip(0..).collect();
+    let mut places: HashMap<Labels, usize> = found
+        .iter()
+        .map(|series| series.labels.clone())
+        .zip(0..)
+        .collect();
     for series in by_series(parts) {
         let place = *places.entry(series.labels.clone()).or_insert(found.len());
         if place == found.len() {
@@ -46,8 +49,9 @@ fn by_series(parts: Vec<SeriesData>) -> Vec<PartsOfSeries> {
         ..
     } in parts
     {
-        let name = labels.remove(NATIVE_LABEL).unwrap_or_default();
-        let Ok(part) = name.parse() else { continue };
+        let Ok(part) = labels.remove(NATIVE_LABEL).unwrap_or_default().parse() else {
+            continue;
+        };
         let place = *places.entry(labels.clone()).or_insert(all.len());
         if place == all.len() {
             all.push(PartsOfSeries {
@@ -102,16 +106,19 @@ mod tests {
     use takt_model::METRIC_NAME;
 
     fn part(name: &str, samples: &[(i64, f64)]) -> SeriesData {
-        let sample = |&(at, value)| Sample {
-            at: Timestamp(at),
-            value,
-        };
+        let samples = samples
+            .iter()
+            .map(|&(at, value)| Sample {
+                at: Timestamp(at),
+                value,
+            })
+            .collect();
         SeriesData {
             id: SeriesId(0),
             labels: [(METRIC_NAME, "x"), (NATIVE_LABEL, name)]
                 .into_iter()
                 .collect(),
-            samples: samples.iter().map(sample).collect(),
+            samples,
         }
     }
 

@@ -16,9 +16,10 @@ use super::{
     RemoteEngine, Sample, SeriesId, Snapshot, StoreConfig, StoreError,
 };
 use prometheus_client::registry::Registry;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use takt_model::{Labels, Matcher, Timestamp};
 use tokio::sync::watch;
@@ -126,7 +127,7 @@ impl Store {
             replaced: Vec::new(),
         };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new()
+            thread::Builder::new()
                 .name(name.to_owned())
                 .spawn(run)
                 .map_err(failed)
@@ -191,8 +192,11 @@ impl Store {
     /// If the clock went back behind the watermark. Nothing is written then.
     pub fn write_past(&self, samples: Vec<(SeriesId, Sample)>) -> Result<(), ClockWentBack> {
         let began = self.shared.head.began();
-        let past = samples.into_iter().filter(|(_, sample)| sample.at < began);
-        let past: Vec<_> = past.map(|(series, sample)| (series.0, sample)).collect();
+        let past: Vec<_> = samples
+            .into_iter()
+            .filter(|(_, sample)| sample.at < began)
+            .map(|(series, sample)| (series.0, sample))
+            .collect();
         let ticket = self.shared.watermark.hold(self.clock.now())?;
         self.shared.queue.push(Batch {
             ticket,
@@ -240,7 +244,7 @@ impl Store {
         if reason.is_empty() {
             Ok(summary)
         } else {
-            let source = std::io::Error::other(reason);
+            let source = io::Error::other(reason);
             Err(StoreError::Log { source })
         }
     }
@@ -334,9 +338,11 @@ impl Drop for Store {
 mod tests {
     use super::*;
     use crate::Column;
+    use std::fs;
     use std::path::Path;
     use std::time::SystemTime;
     use takt_model::METRIC_NAME;
+    use tempfile::tempdir;
 
     fn config() -> StoreConfig {
         StoreConfig {
@@ -366,14 +372,14 @@ mod tests {
     }
 
     fn samples(store: &Store, metric: &str) -> Vec<(Timestamp, f64)> {
-        let all = store
+        store
             .range(
                 &[Matcher::metric(metric)],
                 Timestamp(0),
                 Timestamp(i64::MAX),
             )
-            .unwrap();
-        all.iter()
+            .unwrap()
+            .iter()
             .flat_map(|series| &series.samples)
             .map(|sample| (sample.at, sample.value))
             .collect()
@@ -387,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_row_is_seen_at_once_and_durable_after_a_flush() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(
             root.path(),
             &StoreConfig {
@@ -416,7 +422,7 @@ mod tests {
 
     #[test]
     fn an_instant_query_looks_back_over_a_window_open_on_the_left() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(root.path(), &config());
         let group = store.group();
         let ticket = group.ticket(now()).unwrap();
@@ -438,7 +444,7 @@ mod tests {
 
     #[test]
     fn samples_wait_while_the_disk_has_less_room_than_the_floor() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(
             root.path(),
             &StoreConfig {
@@ -466,7 +472,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_was_replaced_is_not_written_to() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let data = root.path().join("data");
         let elsewhere = root.path().join("elsewhere");
         let store = open(&data, &config());
@@ -482,11 +488,11 @@ mod tests {
             store.health().borrow().clone()
         };
         assert_eq!(write(), Health::Writing);
-        std::fs::rename(&data, &elsewhere).unwrap();
+        fs::rename(&data, &elsewhere).unwrap();
         assert!(matches!(write(), Health::Waiting(_)));
-        std::fs::rename(&elsewhere, &data).unwrap();
+        fs::rename(&elsewhere, &data).unwrap();
         assert_eq!(write(), Health::Writing);
-        std::fs::rename(&data, &elsewhere).unwrap();
+        fs::rename(&data, &elsewhere).unwrap();
         drop(open(&data, &config()));
         let Health::Invalidated(reason) = write() else {
             panic!("{:?}", store.health())
@@ -499,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_ahead_of_the_clock_takes_no_instant_twice() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let ahead = now().plus(Duration::from_secs(3600));
         let write = |at: Timestamp, metrics: &[&str]| {
             let store = open(root.path(), &config());
@@ -526,7 +532,7 @@ mod tests {
 
     #[test]
     fn the_past_of_a_series_that_is_being_written_can_be_added() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(root.path(), &config());
         let group = store.group();
         column(&group, "up");
@@ -572,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_row_from_before_the_last_one_is_refused() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(root.path(), &config());
         let group = store.group();
         column(&group, "a");

@@ -76,11 +76,9 @@ impl Packer {
         let kept = self
             .steps
             .iter()
-            .filter(|&&step| !plan.skips_zeros || step != 0);
-        push_bits(
-            kept.map(|&step| (((step >> plan.shift) - plan.least) as u64, plan.width)),
-            out,
-        );
+            .filter(|&&step| !plan.skips_zeros || step != 0)
+            .map(|&step| (((step >> plan.shift) - plan.least) as u64, plan.width));
+        push_bits(kept, out);
     }
 
     /// Stores values unchanged.
@@ -101,10 +99,8 @@ impl Packer {
                 out,
             );
         }
-        let is_kept =
-            |&at: &usize| at == 0 || repeats == 0 || !is_same(present[at - 1], present[at]);
         (0..present.len())
-            .filter(is_kept)
+            .filter(|&at| at == 0 || repeats == 0 || !is_same(present[at - 1], present[at]))
             .for_each(|at| out.extend_from_slice(&present[at].to_le_bytes()));
     }
 
@@ -151,8 +147,12 @@ impl Packer {
         self.numbers.clear();
         let mut last = STALE;
         for &value in &self.present {
-            let repeated = self.numbers.last().filter(|_| is_same(value, last));
-            let mut number = repeated.copied().or_else(|| Decimal::of(value, exponent));
+            let mut number = self
+                .numbers
+                .last()
+                .filter(|_| is_same(value, last))
+                .copied()
+                .or_else(|| Decimal::of(value, exponent));
             while number.is_none() {
                 exponent += 1;
                 if exponent > MAX_EXPONENT {
@@ -262,7 +262,8 @@ impl Span {
     /// it.
     fn after(self, shift: u32) -> (i64, u32) {
         let (least, most) = self.0.unwrap_or_default();
-        let (least, most) = (least >> shift, most >> shift);
+        let least = least >> shift;
+        let most = most >> shift;
         (least, u64::BITS - ((most - least) as u64).leading_zeros())
     }
 }
@@ -417,6 +418,7 @@ impl<'a> PackedReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     fn packed(values: &[f64]) -> Vec<u8> {
@@ -486,23 +488,23 @@ mod tests {
 
     /// Constant, rising and random values.
     fn series() -> impl Strategy<Value = Vec<f64>> {
-        let steps = (
-            value(),
-            proptest::collection::vec((0_u8..4, -50_i32..5000), 0..100),
-        )
-            .prop_map(|(first, steps)| {
+        let steps = (value(), collection::vec((0_u8..4, -50_i32..5000), 0..100)).prop_map(
+            |(first, steps)| {
                 let mut value = first;
-                let step = |(kind, step)| {
-                    value += if kind == 0 { 0.0 } else { f64::from(step) };
-                    if kind == 3 && step < 100 {
-                        STALE
-                    } else {
-                        value
-                    }
-                };
-                steps.into_iter().map(step).collect()
-            });
-        prop_oneof![steps, proptest::collection::vec(value(), 0..100)]
+                steps
+                    .into_iter()
+                    .map(|(kind, step)| {
+                        value += if kind == 0 { 0.0 } else { f64::from(step) };
+                        if kind == 3 && step < 100 {
+                            STALE
+                        } else {
+                            value
+                        }
+                    })
+                    .collect()
+            },
+        );
+        prop_oneof![steps, collection::vec(value(), 0..100)]
     }
 
     proptest! {

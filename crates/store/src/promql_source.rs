@@ -2,6 +2,7 @@
 
 use crate::{Reading, Store, is_stale, native, remote};
 use hashbrown::HashMap;
+use std::mem;
 use std::time::Duration;
 use takt_model::native::NATIVE_LABEL;
 use takt_model::{Labels, MatchOp, Matcher, is_normal_spelling, normal_spelling};
@@ -104,7 +105,7 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
             ..SeriesData::default()
         };
         for &place in &parts {
-            let part = std::mem::take(&mut found[place]);
+            let part = mem::take(&mut found[place]);
             // The end of the old spelling is not an end of the series.
             let begin = part.points.first().map(|point| point.at);
             whole.stale.retain(|&at| Some(at) < begin);

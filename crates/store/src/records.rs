@@ -42,6 +42,8 @@ use duckdb::arrow::array::{Array, Int64Array, StringArray, StructArray, Timestam
 use duckdb::types::Value;
 use duckdb::{Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
+use std::array;
+use std::iter;
 use takt_model::UnixTime;
 use takt_slurm::{HeldRun, JobRun, nodelist};
 
@@ -257,8 +259,9 @@ impl<'d> Records<'d> {
     pub fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRun>, StoreError> {
         let (condition, values) = filter.condition();
         // SQL cannot expand a list of nodes. With a node, the limit is applied afterwards.
-        let sql_limit = filter.limit.filter(|_| filter.node.is_none());
-        let sql_limit = sql_limit
+        let sql_limit = filter
+            .limit
+            .filter(|_| filter.node.is_none())
             .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
             .unwrap_or_default();
         let sql = format!(
@@ -534,7 +537,7 @@ impl VisibleRuns {
         // No user has the empty name.
         let user = Value::from(self.user.clone().unwrap_or_default());
         let accounts = self.accounts.iter().cloned().map(Value::from);
-        (condition, std::iter::once(user).chain(accounts).collect())
+        (condition, iter::once(user).chain(accounts).collect())
     }
 }
 
@@ -615,7 +618,10 @@ struct HeldRuns<'a> {
 
 impl<'a> HeldRuns<'a> {
     fn of(batch: &'a StructArray) -> Self {
-        fn column<T: 'static>(batch: &StructArray, position: usize) -> &T {
+        fn column<T>(batch: &StructArray, position: usize) -> &T
+        where
+            T: 'static,
+        {
             batch
                 .column(position)
                 .as_any()
@@ -623,9 +629,9 @@ impl<'a> HeldRuns<'a> {
                 .expect("the statement names columns of these types")
         }
         Self {
-            times: std::array::from_fn(|position| column(batch, position)),
-            amounts: std::array::from_fn(|position| column(batch, 3 + position)),
-            texts: std::array::from_fn(|position| column(batch, 8 + position)),
+            times: array::from_fn(|position| column(batch, position)),
+            amounts: array::from_fn(|position| column(batch, 3 + position)),
+            texts: array::from_fn(|position| column(batch, 8 + position)),
         }
     }
 

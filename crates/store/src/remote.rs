@@ -104,8 +104,10 @@ pub struct Steps {
 impl Steps {
     /// The instants, in the order of time.
     pub fn times(self) -> impl Iterator<Item = Timestamp> {
-        let more = (self.last - self.first).checked_div(self.step_ms);
-        let count = more.unwrap_or(0).max(0);
+        let count = (self.last - self.first)
+            .checked_div(self.step_ms)
+            .unwrap_or(0)
+            .max(0);
         (0..=count).map(move |number| self.first.plus_ms(number.saturating_mul(self.step_ms)))
     }
 }
@@ -181,8 +183,9 @@ impl Store {
 /// Series of an engine as the store returns its own. Their numbers count them.
 pub(super) fn numbered(found: Vec<RemoteSeries>) -> Vec<SeriesData> {
     let numbers = (0..).map(SeriesId);
-    let series = found.into_iter().zip(numbers);
-    series
+    found
+        .into_iter()
+        .zip(numbers)
         .map(|(RemoteSeries { labels, samples }, id)| SeriesData {
             id,
             labels,
@@ -211,8 +214,10 @@ pub(super) fn select(
 
 fn decoded(series: RemoteSeries) -> takt_promql::SeriesData {
     let value = |sample: Sample| (!is_stale(sample.value)).then_some(sample.value);
-    let samples = series.samples.into_iter();
-    let samples = samples.map(|sample| (sample.at, value(sample)));
+    let samples = series
+        .samples
+        .into_iter()
+        .map(|sample| (sample.at, value(sample)));
     takt_promql::SeriesData::new(series.labels, samples)
 }
 
@@ -242,22 +247,26 @@ fn read(
     };
     let alive = engine.steps(matchers, steps, meter)?;
     if selection.function != SAMPLE_TIME {
-        let ended = |series: RemoteSeries| {
-            let present = series.samples.clone();
-            with_ends(series, &present, steps)
-        };
-        return Ok(alive.into_iter().map(ended).collect());
+        return Ok(alive
+            .into_iter()
+            .map(|series| {
+                let present = series.samples.clone();
+                with_ends(series, &present, steps)
+            })
+            .collect());
     }
     let mut alive: HashMap<Labels, Vec<Sample>> = alive
         .into_iter()
         .map(|series| (series.labels, series.samples))
         .collect();
     let found = engine.range(matchers, from, to, meter)?;
-    let ended = |series: RemoteSeries| {
-        let present = alive.remove(&series.labels)?;
-        Some(with_ends(series, &present, steps))
-    };
-    Ok(found.into_iter().filter_map(ended).collect())
+    Ok(found
+        .into_iter()
+        .filter_map(|series| {
+            let present = alive.remove(&series.labels)?;
+            Some(with_ends(series, &present, steps))
+        })
+        .collect())
 }
 
 /// The series with a staleness marker at each step that is not in `present` and that an older
@@ -291,13 +300,16 @@ mod tests {
     use super::*;
 
     fn series(samples: &[(i64, f64)]) -> RemoteSeries {
-        let sample = |&(at, value)| Sample {
-            at: Timestamp(at),
-            value,
-        };
+        let samples = samples
+            .iter()
+            .map(|&(at, value)| Sample {
+                at: Timestamp(at),
+                value,
+            })
+            .collect();
         RemoteSeries {
             labels: Labels::new(),
-            samples: samples.iter().map(sample).collect(),
+            samples,
         }
     }
 
@@ -311,11 +323,14 @@ mod tests {
     }
 
     fn texts(series: &RemoteSeries) -> Vec<String> {
-        let text = |sample: &Sample| match is_stale(sample.value) {
-            true => format!("{} ends", sample.at.0),
-            false => format!("{} {}", sample.at.0, sample.value),
-        };
-        series.samples.iter().map(text).collect()
+        series
+            .samples
+            .iter()
+            .map(|sample| match is_stale(sample.value) {
+                true => format!("{} ends", sample.at.0),
+                false => format!("{} {}", sample.at.0, sample.value),
+            })
+            .collect()
     }
 
     #[test]

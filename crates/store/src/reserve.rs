@@ -72,9 +72,12 @@ impl Reserve {
     }
 
     fn allocate(&self) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600);
-        let file = file.open(&self.path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&self.path)?;
         fallocate(&file, FallocateFlags::empty(), 0, self.size)?;
         file.sync_all()
     }
@@ -129,10 +132,11 @@ fn is_disk_full(error: &StoreError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     #[test]
     fn space_is_given_back_in_parts_and_reserved_again() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let reserve = Reserve::open(root.path());
         let whole = reserve.left();
         assert!(whole > 0 && whole <= MAX_BYTES);

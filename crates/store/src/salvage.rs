@@ -38,10 +38,9 @@ pub(super) fn check(db: &Connection, schema: &Schema) -> Result<(), StoreError> 
             "SELECT max(hash(COLUMNS(*))) FROM {}.{}",
             schema.catalog, table.name
         );
-        let read = db
-            .prepare(&sql)
-            .and_then(|mut statement| statement.query_arrow([]).map(drop));
-        read.map_err(StoreError::sql("read a whole table"))?;
+        db.prepare(&sql)
+            .and_then(|mut statement| statement.query_arrow([]).map(drop))
+            .map_err(StoreError::sql("read a whole table"))?;
     }
     Ok(())
 }
@@ -138,14 +137,14 @@ fn tables(db: &Connection, catalog: &str) -> Result<Vec<Table>, StoreError> {
     let sql = "SELECT if(schema_name = 'main', table_name, schema_name || '.' || table_name), estimated_size
                FROM duckdb_tables() WHERE database_name = ? ORDER BY table_oid";
     let read = || -> Result<Vec<Table>, duckdb::Error> {
-        let mut statement = db.prepare(sql)?;
-        let tables = statement.query_map([catalog], |row| {
-            Ok(Table {
-                name: row.get(0)?,
-                rows: row.get(1)?,
-            })
-        })?;
-        tables.collect()
+        db.prepare(sql)?
+            .query_map([catalog], |row| {
+                Ok(Table {
+                    name: row.get(0)?,
+                    rows: row.get(1)?,
+                })
+            })?
+            .collect()
     };
     read().map_err(StoreError::sql("list the tables"))
 }

@@ -213,23 +213,27 @@ impl SeriesTable {
     pub fn label_names(&self, ids: &RoaringBitmap) -> Vec<String> {
         let used =
             |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
-        let names = self.postings.iter().filter(|(_, values)| used(values));
-        let names = names.map(|(&name, _)| self.symbols.text(name).to_string());
-        sorted(names.filter(|name| name != NATIVE_LABEL))
+        let names = self
+            .postings
+            .iter()
+            .filter(|(_, values)| used(values))
+            .map(|(&name, _)| self.symbols.text(name).to_string())
+            .filter(|name| name != NATIVE_LABEL);
+        sorted(names)
     }
 
     /// All values of a label on the series `ids`, in byte order.
     pub fn label_values(&self, name: &str, ids: &RoaringBitmap) -> Vec<String> {
-        let values = self
+        let used = self
             .symbols
             .find(name)
             .filter(|_| name != NATIVE_LABEL)
-            .and_then(|name| self.postings.get(&name));
-        let used = values
+            .and_then(|name| self.postings.get(&name))
             .into_iter()
             .flatten()
-            .filter(|(_, with)| !with.is_disjoint(ids));
-        sorted(used.map(|(&value, _)| self.symbols.text(value).to_string()))
+            .filter(|(_, with)| !with.is_disjoint(ids))
+            .map(|(&value, _)| self.symbols.text(value).to_string());
+        sorted(used)
     }
 
     /// Metric name and the other labels as JSON, as stored in `hot.series`.
@@ -244,21 +248,20 @@ impl SeriesTable {
             .symbols
             .find(METRIC_NAME)
             .and_then(|name| self.postings.get(&name));
-        let metrics = self
-            .metrics(ids)
-            .filter_map(|metric| by_name?.get(&self.symbols.find(metric)?));
-        metrics.fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
+        self.metrics(ids)
+            .filter_map(|metric| by_name?.get(&self.symbols.find(metric)?))
+            .fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
     }
 
     /// All series of metrics whose names have this hash.
     pub fn with_metric_hash(&self, hash: i32) -> RoaringBitmap {
-        let by_name = self
-            .symbols
+        self.symbols
             .find(METRIC_NAME)
-            .and_then(|name| self.postings.get(&name));
-        let found = by_name.into_iter().flatten();
-        let found = found.filter(|&(&name, _)| metric_hash(self.symbols.text(name)) == hash);
-        found.fold(RoaringBitmap::new(), |all, (_, series)| all | series)
+            .and_then(|name| self.postings.get(&name))
+            .into_iter()
+            .flatten()
+            .filter(|&(&name, _)| metric_hash(self.symbols.text(name)) == hash)
+            .fold(RoaringBitmap::new(), |all, (_, series)| all | series)
     }
 
     /// Metric names of the series `ids`.
@@ -299,10 +302,10 @@ impl SeriesTable {
                 .cloned()
                 .unwrap_or_default();
         }
-        let chosen = values
+        values
             .iter()
-            .filter(|&(&value, _)| matcher.accepts_stored(self.symbols.text(value)) == accepted);
-        chosen.fold(RoaringBitmap::new(), |all, (_, with)| all | with)
+            .filter(|&(&value, _)| matcher.accepts_stored(self.symbols.text(value)) == accepted)
+            .fold(RoaringBitmap::new(), |all, (_, with)| all | with)
     }
 
     fn pairs_of(&self, id: u32) -> &[(Symbol, Symbol)] {
@@ -351,7 +354,10 @@ struct LabelPairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 struct LabelText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Deserialize<'a> for LabelPairs<'a> {
-    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'a>,
+    {
         struct Pairs;
         impl<'a> Visitor<'a> for Pairs {
             type Value = LabelPairs<'a>;
@@ -360,7 +366,10 @@ impl<'a> Deserialize<'a> for LabelPairs<'a> {
                 f.write_str("an object of texts")
             }
 
-            fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+            fn visit_map<M>(self, mut map: M) -> Result<Self::Value, M::Error>
+            where
+                M: MapAccess<'a>,
+            {
                 let mut pairs = Vec::with_capacity(12);
                 while let Some((LabelText(name), LabelText(value))) = map.next_entry()? {
                     pairs.push((name, value));
@@ -375,7 +384,9 @@ impl<'a> Deserialize<'a> for LabelPairs<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
+    use std::slice;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs.iter().copied().collect()
@@ -431,10 +442,7 @@ mod tests {
             ("line", Regex, "1.2", &[2]),
         ] {
             let matcher = Matcher::new(name, op, value).unwrap();
-            let found: Vec<u32> = table
-                .matching(std::slice::from_ref(&matcher))
-                .iter()
-                .collect();
+            let found: Vec<u32> = table.matching(slice::from_ref(&matcher)).iter().collect();
             assert_eq!(found, expected, "{matcher}");
         }
         let both = [
@@ -456,7 +464,7 @@ mod tests {
         assert_eq!(find(&[]), [0, 1, 2]);
         assert_eq!(find(&[Matcher::metric("load")]), [2]);
         let not_parts = Matcher::new("node", MatchOp::NotEqual, "g01").unwrap();
-        assert_eq!(find(std::slice::from_ref(&not_parts)), [1]);
+        assert_eq!(find(slice::from_ref(&not_parts)), [1]);
         let parts = Matcher::new(NATIVE_LABEL, MatchOp::NotEqual, "").unwrap();
         assert_eq!(find(&[parts, not_parts]), [3, 4, 5]);
         // Listings have each histogram once.
@@ -513,7 +521,7 @@ mod tests {
     proptest! {
         #[test]
         fn labels_survive_the_database_columns(
-            pairs in proptest::collection::btree_map("[a-z]{1,3}", ".{1,4}", 0..5),
+            pairs in collection::btree_map("[a-z]{1,3}", ".{1,4}", 0..5),
         ) {
             let mut given: Labels = pairs.iter().collect();
             given.set(METRIC_NAME, "up");

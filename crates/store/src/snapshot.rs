@@ -234,8 +234,10 @@ mod tests {
     use super::*;
     use crate::{Sample, Store, StoreConfig};
     use prometheus_client::registry::Registry;
+    use std::ops::Range;
     use std::time::{Duration, SystemTime};
     use takt_model::{Labels, METRIC_NAME, Matcher, Timestamp};
+    use tempfile::tempdir;
 
     fn open(path: &Path) -> Store {
         let config = StoreConfig {
@@ -252,8 +254,8 @@ mod tests {
     }
 
     fn samples(store: &Store) -> usize {
-        let found = store.range(&[Matcher::metric("up")], Timestamp(0), Timestamp(i64::MAX));
-        found
+        store
+            .range(&[Matcher::metric("up")], Timestamp(0), Timestamp(i64::MAX))
             .unwrap()
             .iter()
             .map(|series| series.samples.len())
@@ -262,23 +264,25 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_store_in_use_has_sealed_and_unsealed_samples_and_is_a_store() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(&root.path().join("data"));
         let labels: Labels = [(METRIC_NAME, "up")].into_iter().collect();
         let series = store.series_number(&labels);
         let opened = Timestamp::from(SystemTime::now());
-        let write = |range: std::ops::Range<u64>| {
-            let past = range.map(|second| {
-                let at = opened.minus(Duration::from_secs(7200 - second));
-                (
-                    series,
-                    Sample {
-                        at,
-                        value: second as f64,
-                    },
-                )
-            });
-            store.write_past(past.collect()).unwrap();
+        let write = |range: Range<u64>| {
+            let past = range
+                .map(|second| {
+                    let at = opened.minus(Duration::from_secs(7200 - second));
+                    (
+                        series,
+                        Sample {
+                            at,
+                            value: second as f64,
+                        },
+                    )
+                })
+                .collect();
+            store.write_past(past).unwrap();
         };
         write(0..100);
         store.seal().unwrap();
@@ -306,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_copy_with_a_damaged_block_is_no_copy() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = open(&root.path().join("data"));
         let labels: Labels = [(METRIC_NAME, "up")].into_iter().collect();
         let series = store.series_number(&labels);
@@ -318,11 +322,13 @@ mod tests {
         let copy = store.snapshot().unwrap();
         let moved = root.path().join("backup");
         fs::rename(&copy.path, &moved).unwrap();
-        let raw = fs::read_dir(moved.join("blocks/raw"))
+        let file = fs::read_dir(moved.join("blocks/raw"))
             .unwrap()
             .next()
-            .unwrap();
-        let file = raw.unwrap().path().join("samples.parquet");
+            .unwrap()
+            .unwrap()
+            .path()
+            .join("samples.parquet");
         let bytes = fs::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
         fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();

@@ -2,6 +2,7 @@
 
 use super::{Database, StoreError, block};
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::path::Path;
 use takt_model::{Timestamp, error_chain};
 
@@ -62,8 +63,7 @@ impl Database {
             hot_samples +=
                 count(&format!("SELECT count(*) FROM hot.{}", segment.table())).map_err(failed())?;
         }
-        let bytes =
-            |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
+        let bytes = |name: &str| fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
         let unsealed = folder_bytes(self.unsealed().folder());
         let blocks = layout.blocks.iter().map(|block| StatBlock {
             resolution: block.resolution.name().to_owned(),
@@ -89,18 +89,23 @@ impl Database {
     pub fn verify_blocks(&self) -> Result<Vec<String>, StoreError> {
         let db = self.connect()?;
         let layout = self.layout();
-        let verdicts = layout.blocks.iter().map(|block| block::verify(&db, block));
-        Ok(verdicts
+        let verdicts = layout
+            .blocks
+            .iter()
+            .map(|block| block::verify(&db, block))
             .filter_map(Result::err)
             .map(|error| error_chain(&error))
-            .collect())
+            .collect();
+        Ok(verdicts)
     }
 }
 
 /// Size of the files in a folder, in bytes.
 fn folder_bytes(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
         .filter_map(|entry| entry.metadata().ok())
         .map(|file| file.len())
         .sum()

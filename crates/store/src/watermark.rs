@@ -72,13 +72,13 @@ impl Watermark {
             }
         }
         state.newest_settled = state.newest_settled.max(at);
-        let oldest_open = state
+        let settled = state
             .open
             .first_key_value()
-            .map(|(&oldest, _)| oldest.minus(Duration::from_millis(1)));
-        let settled = oldest_open.map_or(state.newest_settled, |before| {
-            before.min(state.newest_settled)
-        });
+            .map(|(&oldest, _)| oldest.minus(Duration::from_millis(1)))
+            .map_or(state.newest_settled, |before| {
+                before.min(state.newest_settled)
+            });
         state.published = state.published.max(settled);
     }
 
@@ -111,6 +111,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     fn at(ms: i64) -> Timestamp {
@@ -148,7 +149,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_watermark_never_goes_back_or_passes_an_open_ticket(
-            steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60),
+            steps in collection::vec((0_i64..3000, 0_usize..4), 1..60),
         ) {
             let mark = Arc::new(Watermark::new(at(0)));
             let mut open: Vec<Ticket> = Vec::new();

@@ -6,9 +6,11 @@
 )]
 
 use serde_json::{Value, json};
+use std::fs;
 use std::path::Path;
 use takt_store::sql::{Limits, run};
 use takt_store::{DataDir, Database, Settings};
+use tempfile::tempdir;
 
 /// Three runs on two nodes, one of which is down. alice holds G1 and uses it; bob holds G2 and
 /// leaves it idle.
@@ -101,12 +103,12 @@ fn expected() -> Vec<(&'static str, Value)> {
 
 #[test]
 fn each_query_of_the_page_returns_the_expected_rows() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let database =
         Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
     database.connect().unwrap().execute_batch(CLUSTER).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(page).unwrap();
     let queries: Vec<&str> = page
         .split("```sql\n")
         .skip(1)
@@ -133,7 +135,7 @@ fn each_query_of_the_page_returns_the_expected_rows() {
 
 #[test]
 fn a_metric_is_a_view_with_its_labels() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let database =
         Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
     let insert = |sql: &str| database.connect().unwrap().execute_batch(sql).unwrap();

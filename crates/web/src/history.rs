@@ -21,8 +21,10 @@ const UNITS: [(&str, Shown); 6] = [
 ];
 
 fn shown(unit: &str) -> Shown {
-    let known = UNITS.iter().find(|(name, _)| *name == unit);
-    known.map_or((1.0, ""), |(_, shown)| *shown)
+    UNITS
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .map_or((1.0, ""), |(_, shown)| *shown)
 }
 
 /// The history of a node or a GPU in a range.

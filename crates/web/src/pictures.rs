@@ -8,13 +8,15 @@ const MOSTLY: f32 = 0.5;
 
 /// The cells of a strip.
 fn cells(row: &StripRow) -> Vec<Cell> {
-    let cell = |step: &Option<takt_server::answers::StripStep>| match step {
-        None => Cell::Unknown,
-        Some(step) if step.idle_ratio > MOSTLY => Cell::Idle,
-        Some(step) if step.held_ratio == 0.0 && step.utilization_ratio < 0.01 => Cell::Free,
-        Some(step) => Cell::Busy(f64::from(step.utilization_ratio)),
-    };
-    row.steps.iter().map(cell).collect()
+    row.steps
+        .iter()
+        .map(|step| match step {
+            None => Cell::Unknown,
+            Some(step) if step.idle_ratio > MOSTLY => Cell::Idle,
+            Some(step) if step.held_ratio == 0.0 && step.utilization_ratio < 0.01 => Cell::Free,
+            Some(step) => Cell::Busy(f64::from(step.utilization_ratio)),
+        })
+        .collect()
 }
 
 /// Strips below each other: a row for each GPU or node, `pitch` high, of which `bar` is filled.
@@ -51,8 +53,9 @@ pub fn tile(node: &NodeNow) -> String {
     }
     let width = 1 + node.gpus.len().max(1) * 4;
     let paths = [("f", known), ("u", busy), ("w", idle), ("x", lost)];
-    let paths = paths.iter().filter(|(_, d)| !d.is_empty());
     let paths: String = paths
+        .iter()
+        .filter(|(_, d)| !d.is_empty())
         .map(|(class, d)| format!("<path class=\"{class}\" d=\"{d}\"/>"))
         .collect();
     format!(
@@ -84,18 +87,19 @@ pub fn words(node: &NodeNow) -> String {
     if !node.is_up {
         return "does not answer".to_owned();
     }
-    let names = [
+    let counts: Vec<String> = [
         (GpuState::Lost, "lost"),
         (GpuState::Busy, "busy"),
         (GpuState::Idle, "held and idle"),
         (GpuState::Free, "free"),
         (GpuState::Unknown, "not measured"),
-    ];
-    let counts = names.iter().filter_map(|(state, name)| {
+    ]
+    .iter()
+    .filter_map(|(state, name)| {
         let count = node.gpus.iter().filter(|gpu| gpu.state == *state).count();
         (count > 0).then(|| format!("{count} {name}"))
-    });
-    let counts: Vec<String> = counts.collect();
+    })
+    .collect();
     if counts.is_empty() {
         "no GPU".to_owned()
     } else {

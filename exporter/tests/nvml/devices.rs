@@ -1,6 +1,7 @@
 //! The series of each kind of GPU: GeForce, data centre, MIG, NVLink, virtual machines.
 
 use super::*;
+use std::process;
 
 #[test]
 fn an_rtx_5090_in_base_units() {
@@ -14,10 +15,10 @@ fn an_rtx_5090_in_base_units() {
     ));
     let series = node.series("");
     let value = |name: &str, labels: &str| {
-        let series_name = series
+        series
             .keys()
-            .find(|key| key.contains(&format!("takt_gpu_{name}{{")) && key.contains(labels));
-        series_name.map(|name| series[name])
+            .find(|key| key.contains(&format!("takt_gpu_{name}{{")) && key.contains(labels))
+            .map(|name| series[name])
     };
     assert_eq!(value("up", ""), Some(1.0));
     assert_eq!(value("info", r#"minor="3""#), Some(1.0));
@@ -83,11 +84,10 @@ fn failing_and_missing_values_are_left_out() {
 /// Returns the values of one metric by the labels behind the UUID.
 pub(super) fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
     let begin = format!("takt_gpu_{name}{{uuid=\"{uuid}\"");
-    let page = node.exporter.page("?collect[]=nvml");
-    let of_gpu = page
+    node.exporter
+        .page("?collect[]=nvml")
         .lines()
-        .filter_map(|line| line.strip_prefix(&begin)?.rsplit_once("} "));
-    of_gpu
+        .filter_map(|line| line.strip_prefix(&begin)?.rsplit_once("} "))
         .map(|(labels, value)| {
             (
                 labels.trim_start_matches(',').to_owned(),
@@ -339,7 +339,7 @@ fn virtual_machines_are_reported_by_host_and_guest() {
 
 #[test]
 fn a_gpu_in_parts_shows_each_and_its_job() {
-    let pid = std::process::id();
+    let pid = process::id();
     let node = Node::new(&format!(
         "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb \
          10GiB 0\n\

@@ -2,6 +2,10 @@
 
 use super::devices::by_label;
 use super::*;
+use std::fs;
+use std::io;
+use std::process;
+use std::thread;
 
 #[test]
 fn a_lost_gpu_is_reported_and_the_other_stays() {
@@ -66,8 +70,9 @@ fn nvml_is_closed_on_request_and_opened_again() {
     node.wait_for("up", &up(A, "", 1));
     let pid = Pid::from_raw(node.exporter.pid() as i32).unwrap();
     let is_open = || {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", node.exporter.pid())).unwrap();
-        maps.contains("libnvml_stand_in")
+        fs::read_to_string(format!("/proc/{}/maps", node.exporter.pid()))
+            .unwrap()
+            .contains("libnvml_stand_in")
     };
     assert!(is_open());
     kill_process(pid, Signal::USR1).unwrap();
@@ -137,12 +142,11 @@ fn a_hung_gpu_is_reported_and_the_other_keeps_its_values() {
 /// Starts an exporter that keeps state, and returns its signal when the library ends it.
 fn crashes(state: &str, script: &std::path::Path) -> Option<i32> {
     use std::os::unix::process::ExitStatusExt;
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let mut child = command
+    let mut child = process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .args(["--web.listen-address=127.0.0.1:0", state, &stand_in()])
         .args(["--path.kmsg=/nonexistent"])
         .env("NVML_STAND_IN_SCRIPT", script)
-        .stderr(std::process::Stdio::null())
+        .stderr(process::Stdio::null())
         .spawn()
         .unwrap();
     let until = Instant::now() + Duration::from_secs(20);
@@ -155,7 +159,7 @@ fn crashes(state: &str, script: &std::path::Path) -> Option<i32> {
             child.wait().unwrap();
             return None;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -167,7 +171,7 @@ fn a_library_that_crashes_ends_the_exporter_three_times_and_no_more() {
     let state = format!("--state-directory={}/state", directory.path().display());
     let script = directory.path().join("script");
     for (kind, signal) in [("segv", SEGV), ("abort", ABRT), ("segv", SEGV)] {
-        std::fs::write(&script, named(&format!("crash nvmlDeviceGetName {kind}\n"))).unwrap();
+        fs::write(&script, named(&format!("crash nvmlDeviceGetName {kind}\n"))).unwrap();
         assert_eq!(crashes(&state, &script), Some(signal));
     }
     // The fourth start does not load the library for a while, and the page is served.
@@ -180,7 +184,7 @@ fn a_library_that_crashes_ends_the_exporter_three_times_and_no_more() {
         assert!(page.contains("node_load1 ") && !page.contains("takt_gpu_up{"));
         assert!(page.contains(r#"node_scrape_collector_success{collector="nvml"} 0"#));
         assert!(page.contains(r#"takt_exporter_collector_absent{collector="nvml"} 0"#));
-        std::thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -189,7 +193,7 @@ fn an_exporter_that_is_ended_was_not_ended_by_the_library() {
     let directory = TempDir::new().unwrap();
     let state = format!("--state-directory={}/state", directory.path().display());
     let script = directory.path().join("script");
-    std::fs::write(&script, named("sleep * 30000\n")).unwrap();
+    fs::write(&script, named("sleep * 30000\n")).unwrap();
     let start = || {
         Running::takt(
             &[&state, &stand_in(), "--path.kmsg=/nonexistent"],
@@ -199,7 +203,7 @@ fn an_exporter_that_is_ended_was_not_ended_by_the_library() {
     for _ in 0..5 {
         assert_eq!(start().end(), Some(0));
     }
-    std::fs::write(&script, named("")).unwrap();
+    fs::write(&script, named("")).unwrap();
     start().wait_for("up", |page| page.contains(&up(A, "", 1)));
 }
 
@@ -252,7 +256,7 @@ fn failures_are_counted_by_call() {
 fn an_xid_is_counted_once_by_any_source() {
     let directory = TempDir::new().unwrap();
     let log = directory.path().join("log");
-    std::fs::write(&log, "").unwrap();
+    fs::write(&log, "").unwrap();
     let flag = format!("--path.kmsg={}", log.display());
     let base = format!("profile rtx5090\ngpu 0 uuid {A}\ngpu 0 pci 00000000:06:00.0\n");
     let node = Node::with(&base, &[&flag]);
@@ -262,10 +266,15 @@ fn an_xid_is_counted_once_by_any_source() {
     // The kernel log counts from the boot: an XID from long before is not the one that NVML reports
     // now.
     let write = |line: &str| {
-        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
-        let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
-        let mut file = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
-        std::io::Write::write_all(
+        let seconds: f64 = fs::read_to_string("/proc/uptime")
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
+        let mut file = fs::OpenOptions::new().append(true).open(&log).unwrap();
+        io::Write::write_all(
             &mut file,
             format!("6,1,{:.0},-;{line}\n", seconds * 1e6).as_bytes(),
         )

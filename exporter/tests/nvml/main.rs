@@ -11,6 +11,7 @@ mod faults;
 mod processes;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use support::{Running, stand_in};
@@ -33,7 +34,7 @@ impl Node {
 
     fn with(script: &str, flags: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
-        std::fs::write(directory.path().join("script"), script).unwrap();
+        fs::write(directory.path().join("script"), script).unwrap();
         let path: PathBuf = directory.path().join("script");
         let library = stand_in();
         let flags = [flags, &[&library]].concat();
@@ -46,8 +47,8 @@ impl Node {
 
     fn becomes(&self, script: &str) {
         let draft = self.directory.path().join("draft");
-        std::fs::write(&draft, script).unwrap();
-        std::fs::rename(draft, self.directory.path().join("script")).unwrap();
+        fs::write(&draft, script).unwrap();
+        fs::rename(draft, self.directory.path().join("script")).unwrap();
     }
 
     /// Returns the GPU series whose name and labels contain `part`.

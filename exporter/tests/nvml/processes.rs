@@ -1,10 +1,11 @@
 //! Processes on GPUs.
 
 use super::*;
+use std::process;
 
 #[test]
 fn processes_are_shown_by_user() {
-    let pid = std::process::id();
+    let pid = process::id();
     let node = Node::new(&named(&format!(
         "gpu 1 process {pid} 512MiB both\ngpu 1 process 4194304 1GiB compute\n"
     )));
@@ -22,7 +23,7 @@ fn processes_are_shown_by_user() {
     let mut memory = node.exporter.series("");
     memory.retain(|name, _| name.starts_with("takt_gpu_process_memory_used_bytes"));
     // The kernel cuts a program's name after 15 bytes.
-    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
     let (name, bytes) = memory.iter().next().unwrap();
     assert_eq!((memory.len(), *bytes), (1, f64::from(512 << 20)));
     assert!(

@@ -7,11 +7,14 @@
     reason = "a test that cannot have its surroundings shall end"
 )]
 
+use rustix::process::{self, Pid};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_model::exposition::{Format, Line, Page};
 
@@ -65,7 +68,7 @@ impl Running {
             }
         };
         // The rest of the output must be read, or the pipe fills.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        thread::spawn(move || io::copy(&mut log, &mut io::sink()));
         Self { address, child }
     }
 
@@ -77,7 +80,7 @@ impl Running {
 
     /// The same with environment variables.
     pub fn node_exporter_with(flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
-        let program = std::env::var("TAKT_NODE_EXPORTER");
+        let program = env::var("TAKT_NODE_EXPORTER");
         let program = program.as_deref().unwrap_or("prometheus-node-exporter");
         let found = Self::started(Path::new(program), flags, variables);
         if found.is_none() {
@@ -91,7 +94,7 @@ impl Running {
     pub fn current_node_exporter(flags: &[&str]) -> Option<Self> {
         const NAME: &str = "node_exporter-1.12.1";
         let cache = |variable: &str, below: &str| {
-            std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+            env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
         };
         let program = cache("TAKT_CACHE_DIR", "")
             .or_else(|| cache("XDG_CACHE_HOME", "takt"))
@@ -137,12 +140,12 @@ impl Running {
         let until = Instant::now() + Duration::from_secs(20);
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < until, "no answer from {}", self.address);
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
             // Without a listener, Linux may connect a socket to itself.
             let is_answer = TcpStream::connect(self.address)
                 .is_ok_and(|stream| stream.local_addr().unwrap() != self.address);
             if is_answer {
-                std::thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(20));
                 return self.child.try_wait().unwrap().is_none();
             }
         }
@@ -154,8 +157,8 @@ impl Running {
     }
 
     pub fn end(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let pid = Pid::from_child(&self.child);
+        process::kill_process(pid, process::Signal::TERM).unwrap();
         self.child.wait().unwrap().code()
     }
 
@@ -201,7 +204,7 @@ impl Running {
                 return page;
             }
             assert!(Instant::now() < until, "not {what}:\n{page}");
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
     }
 }
@@ -243,7 +246,7 @@ pub fn fixtures() -> PathBuf {
 pub fn stand_in() -> String {
     format!(
         "--nvml.library={}",
-        std::env::current_exe()
+        env::current_exe()
             .unwrap()
             .with_file_name("libnvml_stand_in.so")
             .display()

@@ -3,6 +3,7 @@
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use std::cell::RefCell;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use takt_alerts::glob;
@@ -42,7 +43,7 @@ pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn check_one(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).context("cannot be read")?;
+    let text = fs::read_to_string(path).context("cannot be read")?;
     let shown = path.display().to_string();
     let is_routing = Node::read(&text).is_ok_and(|root| {
         root.pairs()
@@ -52,8 +53,8 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
         let mut routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
         let base = path.parent().unwrap_or(Path::new(""));
         routing.read_templates(base);
-        let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base);
-        let channels = channels.map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
+        let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base)
+            .map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
         return Ok(format!(
             "{} receivers, {} channels",
             routing.receivers.len(),
@@ -94,7 +95,7 @@ pub fn test(files: &[PathBuf]) -> Result<(), Failure> {
 
 fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let file = TestFile::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
     let base = path.parent().unwrap_or(Path::new(""));
     let mut rules = Rules::default();
@@ -102,7 +103,7 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
         for found in glob::matching(&base.join(pattern))
             .with_context(|| format!("{shown}: rule_files: {pattern}"))?
         {
-            let text = std::fs::read_to_string(&found)
+            let text = fs::read_to_string(&found)
                 .with_context(|| format!("cannot read {}", found.display()))?;
             // promtool has one kind of rule files.
             rules.add("rules.yml", &found.display().to_string(), &text)?;

@@ -21,6 +21,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::Value;
+use std::cmp::Reverse;
 use std::io::Write;
 use std::path::PathBuf;
 use takt_alerts::notify::WORST_FIRST;
@@ -148,7 +149,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     alerts.sort_by_cached_key(|alert| {
         let severity = text(&alert["labels"]["severity"]);
         let rank = WORST_FIRST.iter().position(|one| *one == severity);
-        let since = std::cmp::Reverse(text(&alert["startsAt"]));
+        let since = Reverse(text(&alert["startsAt"]));
         (rank.unwrap_or(WORST_FIRST.len()), since)
     });
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
@@ -269,8 +270,10 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let zone = source.zone();
     // The first column is the time, which SQL gives in UTC without an offset.
     for row in &mut answer.rows {
-        let at = row[0].as_str().map(|text| text.trim_end_matches('Z'));
-        let at = at.and_then(|text| text.replace(' ', "T").parse::<DateTime>().ok());
+        let at = row[0]
+            .as_str()
+            .map(|text| text.trim_end_matches('Z'))
+            .and_then(|text| text.replace(' ', "T").parse::<DateTime>().ok());
         let at = at.and_then(|at| at.to_zoned(TimeZone::UTC).ok());
         if let Some(at) = at {
             row[0] = Value::String(in_zone(at.timestamp(), &zone));
@@ -298,14 +301,16 @@ fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
     }
     let mut out = stdout();
     for (receiver, route) in loaded.routing.route_test(&labels) {
-        let channels = loaded.routing.receiver(receiver).map(|known| {
-            known
-                .integrations
-                .iter()
-                .map(|integration| known.channel(integration))
-                .collect::<Vec<_>>()
-        });
-        let channels = channels
+        let channels = loaded
+            .routing
+            .receiver(receiver)
+            .map(|known| {
+                known
+                    .integrations
+                    .iter()
+                    .map(|integration| known.channel(integration))
+                    .collect::<Vec<_>>()
+            })
             .filter(|all| !all.is_empty())
             .map_or_else(|| "no channel".to_owned(), |all| all.join(" "));
         writeln!(out, "{receiver}: {channels}  (route {route})")?;

@@ -30,8 +30,10 @@ pub struct AlertsTestSend {
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
     let channels = alerting::load(&config).usage()?.channels;
-    let wanted = |name: &&str| asked.channel.as_ref().is_none_or(|only| only == name);
-    let names: Vec<&str> = channels.names().filter(wanted).collect();
+    let names: Vec<&str> = channels
+        .names()
+        .filter(|name| asked.channel.as_ref().is_none_or(|only| only == name))
+        .collect();
     if names.is_empty() {
         let known: Vec<_> = channels.names().collect();
         return Err(Failure::Usage(if known.is_empty() {

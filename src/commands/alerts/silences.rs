@@ -9,6 +9,7 @@ use crate::person;
 use crate::source::zone_of;
 use anyhow::anyhow;
 use clap::Args;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -72,12 +73,20 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
         matchers.extend(parsed.iter().map(|one| {
             let is_regex = matches!(one.op(), MatchOp::Regex | MatchOp::NotRegex);
             let is_equal = matches!(one.op(), MatchOp::Equal | MatchOp::Regex);
-            json!({"name": one.name(), "value": one.value(), "isRegex": is_regex, "isEqual": is_equal})
+            json!({
+                "name": one.name(),
+                "value": one.value(),
+                "isRegex": is_regex,
+                "isEqual": is_equal,
+            })
         }));
     }
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
-    let start = asked.start.as_deref();
-    let start = start.map(|text| instant(text, &zone)).transpose()?;
+    let start = asked
+        .start
+        .as_deref()
+        .map(|text| instant(text, &zone))
+        .transpose()?;
     let id = set(&server, &matchers, start, &asked.duration, &asked.comment)?;
     writeln!(stdout(), "{id}")?;
     let matched = firing(&server, &asked.matchers).map_or(0, |alerts| alerts.len());
@@ -100,7 +109,14 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     for alert in &alerts {
         let labels = alert["labels"].as_object().into_iter().flatten();
         let matchers: Vec<Value> = labels
-            .map(|(name, value)| json!({"name": name, "value": value, "isRegex": false, "isEqual": true}))
+            .map(|(name, value)| {
+                json!({
+                    "name": name,
+                    "value": value,
+                    "isRegex": false,
+                    "isEqual": true,
+                })
+            })
             .collect();
         let id = set(&server, &matchers, None, &asked.duration, &asked.comment)?;
         writeln!(
@@ -115,17 +131,11 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
 
 /// Parses an instant with an offset from UTC, or in the cluster's time zone.
 fn instant(text: &str, zone: &TimeZone) -> Result<jiff::Timestamp, Failure> {
-    let local = || {
-        text.parse::<jiff::civil::DateTime>()
-            .ok()?
-            .to_zoned(zone.clone())
-            .ok()
-    };
-    let instant = text
+    let local = || text.parse::<DateTime>().ok()?.to_zoned(zone.clone()).ok();
+    text
         .parse()
         .ok()
-        .or_else(|| local().map(|zoned| zoned.timestamp()));
-    instant.ok_or_else(|| {
+        .or_else(|| local().map(|zoned| zoned.timestamp())).ok_or_else(|| {
         Failure::Usage(anyhow!(
             "--start: expected a time such as 2026-11-22T08:00 or 2026-11-22T07:00Z, found {text:?}"
         ))
@@ -139,10 +149,11 @@ fn set(
     length: &str,
     comment: &str,
 ) -> Result<String, Failure> {
-    let length = duration::parse(length).filter(|length| !length.is_zero());
-    let length = length.ok_or_else(|| {
-        Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d"))
-    })?;
+    let length = duration::parse(length)
+        .filter(|length| !length.is_zero())
+        .ok_or_else(|| {
+            Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d"))
+        })?;
     let now = jiff::Timestamp::now();
     let starts_at = start.unwrap_or(now);
     let ends_at = starts_at.checked_add(jiff::SignedDuration::try_from(length)?)?;

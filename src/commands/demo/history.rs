@@ -2,9 +2,11 @@
 
 use crate::output::stdout;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::mem;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_demo::{Demo, HistorySink};
@@ -51,7 +53,7 @@ impl History {
         let bar = progress_bar((spans.len() * nodes) as u64);
         bar.set_message("Writing five weeks of history");
         let (sender, receiver) = sync_channel::<Past>(1);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(move || self.write(receiver));
             let mut samples = PastSamples {
                 store: &self.store,
@@ -174,7 +176,7 @@ impl History {
 
 /// A progress bar, hidden unless stderr is a terminal.
 fn progress_bar(steps: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(steps);
@@ -193,7 +195,7 @@ struct PastSamples<'s> {
 
 impl PastSamples<'_> {
     fn send(&mut self) {
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        let batch = mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         self.pass_on(Past::Samples(batch));
     }
 

@@ -11,11 +11,13 @@ use clap::Args;
 use history::History;
 use jiff::Timestamp as Now;
 use settings::Settings;
+use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 use takt_access::Viewer;
 use takt_demo::{Cluster, Demo, MailFolder, Ports, Size, Stop};
@@ -24,6 +26,7 @@ use takt_server::answers::{AnswerConfig, Question, TokenOrder};
 use takt_server::config::{Config, CurrentConfig};
 use takt_server::serve::{self as server, Ready};
 use takt_server::{Failure, OrUsage};
+use tempfile::TempDir;
 
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
@@ -90,7 +93,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
     let config_file = folder.path().join("takt.toml");
     settings.write(&demo, folder.path(), &config_file)?;
     let source: server::Source = Arc::new(move || {
-        let text = std::fs::read_to_string(&config_file)
+        let text = fs::read_to_string(&config_file)
             .with_context(|| format!("cannot read {}", config_file.display()))?;
         Config::parse(&text, &config_file)
     });
@@ -124,7 +127,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
                 rules: config.efficiency.clone(),
             };
             let pages = ready.address;
-            filling = Some(std::thread::spawn(move || {
+            filling = Some(thread::spawn(move || {
                 if history.fill(began) {
                     print_tour(&takt_demo::tour(&history.demo, now), pages);
                 }
@@ -162,16 +165,18 @@ fn listener() -> anyhow::Result<TcpListener> {
 
 /// Returns the address of the pages: the usual one, or a free port if another server has it.
 fn listen_address(asked: &DemoArgs) -> String {
-    let usual = || match TcpListener::bind(ADDRESS) {
-        Ok(_) => ADDRESS.to_owned(),
-        Err(_) => "127.0.0.1:0".to_owned(),
-    };
-    asked.listen_address.clone().unwrap_or_else(usual)
+    asked
+        .listen_address
+        .clone()
+        .unwrap_or_else(|| match TcpListener::bind(ADDRESS) {
+            Ok(_) => ADDRESS.to_owned(),
+            Err(_) => "127.0.0.1:0".to_owned(),
+        })
 }
 
 /// Folder of the demo.
 enum Folder {
-    Temporary(tempfile::TempDir),
+    Temporary(TempDir),
     Kept(PathBuf),
 }
 
@@ -179,7 +184,7 @@ impl Folder {
     fn new(keep: Option<&Path>) -> Result<Self, Failure> {
         let folder = match keep {
             Some(path) => {
-                std::fs::create_dir(path)
+                fs::create_dir(path)
                     .with_context(|| format!("--keep: cannot create {}", path.display()))
                     .usage()?;
                 Self::Kept(std::path::absolute(path)?)
@@ -192,7 +197,7 @@ impl Folder {
             ),
         };
         for name in ["mail", "slurm"] {
-            std::fs::create_dir(folder.path().join(name))?;
+            fs::create_dir(folder.path().join(name))?;
         }
         Ok(folder)
     }
@@ -238,8 +243,10 @@ fn welcome_user(
     config: &Config,
     folder: &Path,
 ) -> anyhow::Result<()> {
-    let link = ready.access.sign_in_link(user)?;
-    let link = link.context("too many links are open")?;
+    let link = ready
+        .access
+        .sign_in_link(user)?
+        .context("too many links are open")?;
     let order = TokenOrder {
         name: Some("demo".to_owned()),
         owner: Some(user.to_owned()),
@@ -252,8 +259,8 @@ fn welcome_user(
         &AnswerConfig::of(CurrentConfig::new(config.clone())),
     )?;
     let file = folder.join(format!("{user}-token"));
-    std::fs::write(&file, answer.token.unwrap_or_default())?;
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
+    fs::write(&file, answer.token.unwrap_or_default())?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
     let minutes = link.seconds / 60;
     let address = ready.address;
     let file = file.display();
@@ -291,9 +298,14 @@ fn print_tour(stops: &[Stop], pages: SocketAddr) {
 pub fn slurm_program(asked: &DemoSlurm) -> Result<(), Failure> {
     let url = format!("{}/slurm/{}", asked.url, asked.program);
     let text = one_thread()?.block_on(async {
-        let http = reqwest::Client::builder().no_proxy().build()?;
-        let response = http.post(url).body(asked.args.join("\n")).send().await;
-        let response = response.context("the demo has ended")?;
+        let response = reqwest::Client::builder()
+            .no_proxy()
+            .build()?
+            .post(url)
+            .body(asked.args.join("\n"))
+            .send()
+            .await
+            .context("the demo has ended")?;
         let is_success = response.status().is_success();
         let text = response.text().await?;
         if is_success {

@@ -1,6 +1,8 @@
 //! Configuration of the demo's server.
 
 use anyhow::Context;
+use std::env;
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -20,19 +22,19 @@ impl Settings {
     /// Writes the configuration, Slurm's commands and the token for Slack.
     pub fn write(&self, demo: &Demo, folder: &Path, config_file: &Path) -> anyhow::Result<()> {
         let url = format!("http://{}", self.cluster);
-        std::fs::write(folder.join("slack-token"), "xoxb-demo-token-0000\n")?;
+        fs::write(folder.join("slack-token"), "xoxb-demo-token-0000\n")?;
         let token = folder.join("slack-token");
-        std::fs::set_permissions(token, std::fs::Permissions::from_mode(0o600))?;
-        let takt = std::env::current_exe().context("cannot find the takt program")?;
+        fs::set_permissions(token, fs::Permissions::from_mode(0o600))?;
+        let takt = env::current_exe().context("cannot find the takt program")?;
         let takt = takt.to_string_lossy().replace('\'', r"'\''");
         for program in PROGRAMS {
             let path = folder.join("slurm").join(program);
             let script = format!("#!/bin/sh\nexec '{takt}' slurm-of-demo {url} {program} \"$@\"\n");
-            std::fs::write(&path, script)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+            fs::write(&path, script)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         }
         let text = self.config(demo);
-        std::fs::write(config_file, text)
+        fs::write(config_file, text)
             .with_context(|| format!("cannot write {}", config_file.display()))
     }
 

@@ -6,8 +6,10 @@ use crate::{place, source};
 use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use std::fs::OpenOptions;
-use std::io::Write;
+use rustix::system;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -44,9 +46,10 @@ missing.txt    what could not be read, and why
 
 /// Writes the bundle. `file` must not exist. Only its owner can read it.
 pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Failure> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create_new(true).mode(0o600);
-    let opened = options
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
         .open(file)
         .with_context(|| format!("--bundle: cannot create {}", file.display()));
     let mut bundle = Bundle {
@@ -69,7 +72,7 @@ pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Fa
     for unit in UNITS {
         bundle.add_or_note(&format!("{unit}.log"), journal(unit))?;
     }
-    let missing = std::mem::take(&mut bundle.missing);
+    let missing = mem::take(&mut bundle.missing);
     bundle.add("missing.txt", &missing)?;
     let mut compressed = bundle.archive.into_inner()?;
     compressed.flush()?;
@@ -83,8 +86,11 @@ struct Bundle<W: Write> {
     missing: String,
 }
 
-impl<W: Write> Bundle<W> {
-    fn add(&mut self, name: &str, text: &str) -> std::io::Result<()> {
+impl<W> Bundle<W>
+where
+    W: Write,
+{
+    fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o600);
@@ -93,7 +99,7 @@ impl<W: Write> Bundle<W> {
         self.archive.append_data(&mut header, path, text.as_bytes())
     }
 
-    fn add_or_note(&mut self, name: &str, text: anyhow::Result<String>) -> std::io::Result<()> {
+    fn add_or_note(&mut self, name: &str, text: anyhow::Result<String>) -> io::Result<()> {
         match text {
             Ok(text) => self.add(name, &text),
             Err(error) => {
@@ -121,8 +127,9 @@ fn without_passwords(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("://") {
         out.push_str(before);
         out.push_str("://");
-        let is_end = |c: char| c == '/' || c == '"' || c.is_whitespace();
-        let end = after.find(is_end).unwrap_or(after.len());
+        let end = after
+            .find(|c: char| c == '/' || c == '"' || c.is_whitespace())
+            .unwrap_or(after.len());
         let (host, others) = after.split_at(end);
         match host.rsplit_once('@') {
             Some((_, host)) => {
@@ -138,19 +145,21 @@ fn without_passwords(text: &str) -> String {
 }
 
 fn machine() -> String {
-    let host = rustix::system::uname();
+    let host = system::uname();
     let kernel = host.release().to_string_lossy();
     let processor = host.machine().to_string_lossy();
     let version = env!("CARGO_PKG_VERSION");
-    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     format!("takt {version}\nLinux {kernel} {processor}\n{release}")
 }
 
 /// Returns the last lines of a unit's log.
 fn journal(unit: &str) -> anyhow::Result<String> {
     let asked = ["--no-pager", "--lines", LOG_LINES, "--unit", unit];
-    let done = Command::new("journalctl").args(asked).output();
-    let done = done.context("cannot run journalctl")?;
+    let done = Command::new("journalctl")
+        .args(asked)
+        .output()
+        .context("cannot run journalctl")?;
     anyhow::ensure!(
         done.status.success(),
         "{}",

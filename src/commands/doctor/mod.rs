@@ -7,7 +7,7 @@ use crate::cli::{ListingFormat, Place};
 use crate::output::stdout;
 use crate::{place, source};
 use clap::Args;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use takt_server::answers::{Diagnosis, DoctorQuestion, Finding, Severity};
@@ -64,17 +64,16 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
 /// Asks a running server although the configuration file is unusable. Returns no finding without a
 /// server.
 fn ask_without_config(place: &Place, question: &DoctorQuestion) -> Diagnosis {
-    let at = place::whereabouts(place, &Config::default());
-    let answered = at
+    place::whereabouts(place, &Config::default())
         .and_then(source::server)
-        .and_then(|server| server.ask(question));
-    answered.unwrap_or_else(|_| {
-        tracing::warn!("no server answers, so only the configuration was checked");
-        Diagnosis::default()
-    })
+        .and_then(|server| server.ask(question))
+        .unwrap_or_else(|_| {
+            tracing::warn!("no server answers, so only the configuration was checked");
+            Diagnosis::default()
+        })
 }
 
-fn write_text(diagnosis: &Diagnosis, verbose: bool) -> std::io::Result<()> {
+fn write_text(diagnosis: &Diagnosis, verbose: bool) -> io::Result<()> {
     let mut out = stdout();
     for finding in &diagnosis.findings {
         let mark = match finding.severity {

@@ -3,7 +3,10 @@
 
 use crate::interpose::{fail, script};
 use std::collections::BTreeMap;
+use std::ptr;
+use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[repr(C)]
@@ -55,8 +58,7 @@ pub(crate) unsafe fn send(handle: i32, request: *const Request) -> i32 {
     let request = unsafe { &*request };
     // The system interface is kind 0x0c on channel 15: `struct ipmi_system_interface_addr`.
     // SAFETY: the same.
-    let address =
-        unsafe { std::slice::from_raw_parts(request.address, request.address_bytes as usize) };
+    let address = unsafe { slice::from_raw_parts(request.address, request.address_bytes as usize) };
     if address.len() < 7 || address[..6] != [0x0c, 0, 0, 0, 0x0f, 0] {
         return fail(libc::EINVAL);
     }
@@ -69,7 +71,7 @@ pub(crate) unsafe fn send(handle: i32, request: *const Request) -> i32 {
     let data = match bytes {
         0 => &[],
         // SAFETY: as the caller has it.
-        _ => unsafe { std::slice::from_raw_parts(data, bytes.into()) },
+        _ => unsafe { slice::from_raw_parts(data, bytes.into()) },
     };
     let lines = script(&["bmc"]);
     let find = |word: &str| lines.iter().find(|line| line[0] == word);
@@ -85,8 +87,8 @@ pub(crate) unsafe fn send(handle: i32, request: *const Request) -> i32 {
     let slow = find("slow")
         .and_then(|line| line.get(1)?.parse().ok())
         .unwrap_or(0);
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(slow));
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(slow));
         answers().entry(handle).or_default().push(answer);
         // SAFETY: eight bytes; the handle may be closed by now, which is an error and no more.
         unsafe { libc::write(handle, (&raw const ONE).cast(), 8) };
@@ -114,7 +116,7 @@ pub(crate) unsafe fn receive(handle: i32, received: *mut Received) -> i32 {
     let received = unsafe { &mut *received };
     let count = answer.data.len().min(received.message.bytes.into());
     // SAFETY: the buffer has room for as many bytes as it says.
-    unsafe { std::ptr::copy_nonoverlapping(answer.data.as_ptr(), received.message.data, count) };
+    unsafe { ptr::copy_nonoverlapping(answer.data.as_ptr(), received.message.data, count) };
     (received.kind, received.id) = (1, answer.id);
     (
         received.message.function,

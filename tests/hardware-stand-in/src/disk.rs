@@ -1,6 +1,10 @@
 //! Disks that answer the exporter's commands by SAT and SPC.
 
 use crate::interpose::{fail, script};
+use std::env;
+use std::fs;
+use std::ptr;
+use std::slice;
 
 /// `struct sg_io_hdr` of `scsi/sg.h`.
 #[repr(C)]
@@ -63,8 +67,7 @@ pub(crate) unsafe fn answer(disk: &str, header: *mut Header) -> i32 {
     assert_eq!(header.interface, i32::from(b'S'), "not a header of SG_IO");
     assert_eq!(header.segments, 0, "not a header of SG_IO");
     // SAFETY: as the caller has it.
-    let command =
-        unsafe { std::slice::from_raw_parts(header.command, header.command_bytes.into()) };
+    let command = unsafe { slice::from_raw_parts(header.command, header.command_bytes.into()) };
     (
         header.status,
         header.host_status,
@@ -75,13 +78,13 @@ pub(crate) unsafe fn answer(disk: &str, header: *mut Header) -> i32 {
         Answer::Data(bytes) => {
             let count = bytes.len().min(header.data_bytes as usize);
             // SAFETY: the buffer has room for `data_bytes`.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), header.data, count) };
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), header.data, count) };
             header.data_missing -= count as i32;
         }
         Answer::Sense(sense) => {
             let count = sense.len().min(header.sense_bytes.into());
             // SAFETY: the buffer has room for `sense_bytes`.
-            unsafe { std::ptr::copy_nonoverlapping(sense.as_ptr(), header.sense, count) };
+            unsafe { ptr::copy_nonoverlapping(sense.as_ptr(), header.sense, count) };
             (header.status, header.sense_written, header.driver_status) = (2, count as u8, 8);
         }
     }
@@ -147,8 +150,8 @@ fn say(disk: &str, lines: &[Vec<String>], command: &[u8]) -> Answer {
         .unwrap_or(255);
     let is_smart = (mid, high) == (0x4f, 0xc2);
     if command != 0xe5 && mode == 0 {
-        let path = std::env::var("HARDWARE_STAND_IN_SCRIPT").unwrap_or_default();
-        let _ = std::fs::write(path + ".woken", disk);
+        let path = env::var("HARDWARE_STAND_IN_SCRIPT").unwrap_or_default();
+        let _ = fs::write(path + ".woken", disk);
     }
     match (command, feature, count) {
         (0xe5, ..) => registers(mode, 0, 0),

@@ -33,7 +33,9 @@ mod disk;
 mod interpose {
     use crate::{bmc, disk};
     use std::collections::BTreeMap;
+    use std::env;
     use std::ffi::CStr;
+    use std::fs;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     static OPENED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
@@ -44,9 +46,9 @@ mod interpose {
 
     /// Returns the lines of a device in the script as words, without its name.
     pub(crate) fn script(device: &[&str]) -> Vec<Vec<String>> {
-        let text = std::env::var_os("HARDWARE_STAND_IN_SCRIPT")
-            .and_then(|path| std::fs::read_to_string(path).ok());
-        let text = text.unwrap_or_default();
+        let text = env::var_os("HARDWARE_STAND_IN_SCRIPT")
+            .and_then(|path| fs::read_to_string(path).ok())
+            .unwrap_or_default();
         let words = text.lines().map(|line| {
             line.split(" #")
                 .next()
@@ -54,16 +56,17 @@ mod interpose {
                 .split_whitespace()
                 .collect::<Vec<_>>()
         });
-        let own = words.filter_map(|words| {
-            Some(
-                words
-                    .strip_prefix(device)?
-                    .iter()
-                    .map(|word| (*word).to_owned())
-                    .collect(),
-            )
-        });
-        own.collect()
+        words
+            .filter_map(|words| {
+                Some(
+                    words
+                        .strip_prefix(device)?
+                        .iter()
+                        .map(|word| (*word).to_owned())
+                        .collect(),
+                )
+            })
+            .collect()
     }
 
     pub(crate) fn fail(error: i32) -> i32 {

@@ -116,14 +116,13 @@ impl Gpu {
     }
 
     pub fn uuid(&self) -> String {
-        let standard = || {
+        self.script.uuid.clone().unwrap_or_else(|| {
             format!(
                 "GPU-{:08x}-0000-4000-8000-{:012x}",
                 self.profile().uuid_group,
                 self.slot
             )
-        };
-        self.script.uuid.clone().unwrap_or_else(standard)
+        })
     }
 
     /// Returns the MIG device of the current call.
@@ -160,8 +159,11 @@ impl Gpu {
 
     /// Domain, bus and device. Eight GPUs spread over one domain.
     pub fn pci_address(&self) -> (u32, u32, u32) {
-        let scripted = self.script.pci_bus_id.as_deref().and_then(parse_bus_id);
-        scripted.unwrap_or(((self.slot / 8) as u32, 1 + 0x20 * (self.slot % 8) as u32, 0))
+        self.script
+            .pci_bus_id
+            .as_deref()
+            .and_then(parse_bus_id)
+            .unwrap_or(((self.slot / 8) as u32, 1 + 0x20 * (self.slot % 8) as u32, 0))
     }
 
     pub fn memory_total(&self) -> u64 {
@@ -400,8 +402,7 @@ impl Reading {
 /// Reads `[domain:]bus:device[.function]`, hexadecimal.
 pub fn parse_bus_id(text: &str) -> Option<(u32, u32, u32)> {
     let hex = |word: &str| u32::from_str_radix(word, 16).ok();
-    let text = text.split('.').next()?;
-    let mut parts = text.rsplit(':');
+    let mut parts = text.split('.').next()?.rsplit(':');
     let device = hex(parts.next()?)?;
     let bus = hex(parts.next()?)?;
     let domain = parts.next().map_or(Some(0), hex)?;

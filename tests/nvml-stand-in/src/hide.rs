@@ -8,6 +8,7 @@
 use std::ptr;
 
 use crate::world;
+use std::slice;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -39,7 +40,7 @@ extern "C" fn hide_symbols() {
         {
             return;
         }
-        std::slice::from_raw_parts_mut(table.cast_mut(), length)
+        slice::from_raw_parts_mut(table.cast_mut(), length)
     };
     for function in &script.hidden {
         let entry = [b"\0", function.as_bytes(), b"\0"].concat();

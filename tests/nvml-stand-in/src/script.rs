@@ -6,6 +6,8 @@ mod words;
 use crate::code;
 use crate::profile::{self, Profile};
 use std::collections::BTreeMap;
+use std::process;
+use std::ptr;
 use words::Words;
 
 /// A parsed script.
@@ -165,9 +167,9 @@ enum Crash {
 impl Crash {
     fn happen(self) {
         match self {
-            Self::Abort => std::process::abort(),
+            Self::Abort => process::abort(),
             Self::Segmentation => {
-                let nowhere = std::ptr::without_provenance_mut::<u64>(4096);
+                let nowhere = ptr::without_provenance_mut::<u64>(4096);
                 // SAFETY: none. The first page is never mapped, so the write ends the process,
                 // which is what the script asks for.
                 unsafe { nowhere.write_volatile(0) };

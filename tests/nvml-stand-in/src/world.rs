@@ -15,6 +15,8 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 use crate::gpu::Gpu;
 use crate::script::{Event, Script};
 use crate::{Answer, code};
+use std::env;
+use std::fs;
 
 /// Environment variable with the path of the script.
 const SCRIPT: &str = "NVML_STAND_IN_SCRIPT";
@@ -93,11 +95,12 @@ pub fn on_device(
             Some(code) => Err(code),
             None if gpu.script.gone => Err(code::GPU_IS_LOST),
             None => Ok(gpu),
+        })
+        .and_then(|gpu| {
+            gpu.now = unix_seconds();
+            answer(gpu)
         });
-    finish(ready.and_then(|gpu| {
-        gpu.now = unix_seconds();
-        answer(gpu)
-    }))
+    finish(ready)
 }
 
 /// `nvmlInit`: the only call that needs no initialisation.
@@ -158,12 +161,12 @@ pub fn read_script() -> Answer<Script> {
     let Some(path) = script_path() else {
         return Ok(Script::standard());
     };
-    let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-    let script = text.and_then(|text| {
+    let text = fs::read_to_string(&path).map_err(|error| error.to_string());
+    text.and_then(|text| {
         Script::parse(&text)
             .map_err(|mistake| format!("line {}: {}", mistake.line, mistake.message))
-    });
-    script.map_err(|message| {
+    })
+    .map_err(|message| {
         #[expect(
             clippy::print_stderr,
             reason = "a C library has no other way to tell its user"
@@ -215,11 +218,11 @@ impl World {
 
     /// Returns the handle of the first enumerated GPU that fits; a script may let the lookup fail.
     pub fn find(&self, function: &str, fits: impl Fn(usize, &Gpu) -> bool) -> Answer<nvmlDevice_t> {
-        let found = self
+        let (_, gpu) = self
             .enumerated()
             .enumerate()
-            .find(|(index, gpu)| fits(*index, gpu));
-        let (_, gpu) = found.ok_or(code::NOT_FOUND)?;
+            .find(|(index, gpu)| fits(*index, gpu))
+            .ok_or(code::NOT_FOUND)?;
         gpu.script
             .faults
             .failure(function)
@@ -309,11 +312,10 @@ impl World {
 
     fn delay_ms(&mut self, function: &str, handle: nvmlDevice_t) -> Option<u64> {
         let all = self.script().ok()?.faults.delay_ms(function);
-        let one = self
-            .gpu(handle)
+        self.gpu(handle)
             .ok()
-            .and_then(|gpu| gpu.script.faults.delay_ms(function));
-        one.or(all)
+            .and_then(|gpu| gpu.script.faults.delay_ms(function))
+            .or(all)
     }
 
     /// Returns the current script.
@@ -387,7 +389,7 @@ pub fn handle(slot: usize) -> nvmlDevice_t {
 }
 
 fn script_path() -> Option<PathBuf> {
-    std::env::var_os(SCRIPT)
+    env::var_os(SCRIPT)
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)
 }

@@ -18,6 +18,7 @@ use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::structs::device::FieldId;
+use std::fmt;
 
 #[test]
 fn an_rtx_5090_has_its_values() {
@@ -93,7 +94,10 @@ fn an_rtx_5090_has_its_values() {
 
 #[test]
 fn a_geforce_does_not_support_what_data_centre_gpus_do() {
-    fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, NvmlError>) {
+    fn refused<T>(what: &str, answer: Result<T, NvmlError>)
+    where
+        T: fmt::Debug,
+    {
         assert!(
             matches!(answer, Err(NvmlError::NotSupported)),
             "{what}: {answer:?}"
@@ -269,10 +273,9 @@ fn calls_fail_and_hang_as_scripted() {
     assert!(matches!(other.fan_speed(0), Err(NvmlError::NoPermission)));
     assert!(hung.fan_speed(0).is_ok());
     // One field fails; the others of the same call succeed.
-    let fields = other
+    let values: Vec<_> = other
         .field_values_for(&[FieldId(83), FieldId(230)])
-        .unwrap();
-    let values: Vec<_> = fields
+        .unwrap()
         .into_iter()
         .map(|field| field.unwrap().value)
         .collect();

@@ -220,8 +220,12 @@ fn json_of(text: &str) -> Value {
 fn alerts(ends_at: Option<&str>) -> Value {
     let alert = |name: &str, node: &str, kind: &str| {
         let mut alert = json!({
-            "labels": {"alertname": name, "node": node, "kind": kind,
-                "words": "hELLO wORLD don't foo-bar a.b x_y 3abc éa_B 1st (q) a:b"},
+            "labels": {
+                "alertname": name,
+                "node": node,
+                "kind": kind,
+                "words": "hELLO wORLD don't foo-bar a.b x_y 3abc éa_B 1st (q) a:b",
+            },
             "annotations": {"summary": "one <two> & \"three\"", "empty": ""},
             "startsAt": "2026-11-23T10:00:00.250Z",
             "generatorURL": "http://g/x?y=1",
@@ -261,13 +265,16 @@ fn messages_and_answers_are_those_of_the_current_alertmanager() {
         assert_eq!(ours, theirs, "{query:?}");
         let of_alerts = both.get("/api/v2/alerts", query).map(|(status, answer)| {
             let all = answer.as_array().unwrap().iter();
-            let shown = |alert: &Value| {
-                (
-                    alert["fingerprint"].to_string(),
-                    alert["receivers"].to_string(),
-                )
-            };
-            (status, all.map(shown).collect::<Vec<_>>())
+            (
+                status,
+                all.map(|alert| {
+                    (
+                        alert["fingerprint"].to_string(),
+                        alert["receivers"].to_string(),
+                    )
+                })
+                .collect::<Vec<_>>(),
+            )
         });
         assert_eq!(of_alerts[0], of_alerts[1], "{query:?}");
         let of_groups = both
@@ -310,7 +317,10 @@ fn silences_are_listed_by_state_as_in_the_current_alertmanager() {
     ] {
         let silence = json!({
             "matchers": [{"name": "a", "value": comment, "isRegex": false}],
-            "startsAt": starts, "endsAt": ends, "createdBy": "me", "comment": comment,
+            "startsAt": starts,
+            "endsAt": ends,
+            "createdBy": "me",
+            "comment": comment,
             "annotations": {"ticket": "7"},
         });
         let answers = both.post("/api/v2/silences", &silence);

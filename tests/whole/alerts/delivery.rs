@@ -50,11 +50,10 @@ fn a_kernel_line_and_its_end_reach_every_channel() {
     for address in ["ann@lab.example", "bob@lab.example"] {
         let mails = lab.smtp.mails(address, 2);
         let header = |mail: &str, name: &str| {
-            let line = mail
-                .lines()
+            mail.lines()
                 .find(|line| line.starts_with(name))
-                .unwrap_or_default();
-            line.split_once(": ")
+                .unwrap_or_default()
+                .split_once(": ")
                 .map(|(_, value)| value.to_owned())
                 .unwrap_or_default()
         };
@@ -165,7 +164,11 @@ fn refusals_rate_limits_and_lost_messages() {
     // message.
     lab.slack.script(
         "/api/chat.postMessage",
-        json!([{"status": 503}, {"status": 429, "retry_after": 1}, {"error": "fatal_error"}]),
+        json!([
+            {"status": 503},
+            {"status": 429, "retry_after": 1},
+            {"error": "fatal_error"},
+        ]),
     );
     lab.slack
         .script("/api/chat.update", json!([{"error": "message_not_found"}]));

@@ -12,6 +12,7 @@ use crate::support::process::{http_get, wait_for};
 use crate::support::takt::Takt;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
@@ -102,8 +103,12 @@ impl FaultLab {
     /// away would be valid for the look-back of five minutes.
     fn write_heat(&self, rack: u32, value: u32) {
         let of = |rack: u32, value: u32| format!("heat{{rack=\"{rack}\"}} {value}\n");
-        let cold = self.begun.iter().filter(|one| **one != rack);
-        let text: String = cold.map(|one| of(*one, 20)).collect();
+        let text: String = self
+            .begun
+            .iter()
+            .filter(|one| **one != rack)
+            .map(|one| of(*one, 20))
+            .collect();
         let new = self.lab.textfiles.join("heat.new");
         fs::write(&new, text + &of(rack, value)).unwrap();
         fs::rename(new, self.lab.textfiles.join("heat.prom")).unwrap();
@@ -111,17 +116,18 @@ impl FaultLab {
 
     /// Racks and XIDs in the webhook's messages with this status.
     fn sent(&self, status: &str) -> BTreeSet<(String, u32)> {
-        let messages = self.lab.slack.on("/hook");
-        let alerts = messages
+        self.lab
+            .slack
+            .on("/hook")
             .iter()
-            .flat_map(|one| one["body"]["alerts"].as_array().unwrap().clone());
-        let alerts = alerts.filter(|alert| alert["status"] == status);
-        let named = alerts.filter_map(|alert| {
-            let label = |name: &str| alert["labels"][name].as_str().map(str::to_owned);
-            let number = label("rack").or_else(|| label("xid"))?;
-            Some((label("alertname")?, number.parse().ok()?))
-        });
-        named.collect()
+            .flat_map(|one| one["body"]["alerts"].as_array().unwrap().clone())
+            .filter(|alert| alert["status"] == status)
+            .filter_map(|alert| {
+                let label = |name: &str| alert["labels"][name].as_str().map(str::to_owned);
+                let number = label("rack").or_else(|| label("xid"))?;
+                Some((label("alertname")?, number.parse().ok()?))
+            })
+            .collect()
     }
 
     fn wait_for_messages(&self, number: u32) {
@@ -137,11 +143,15 @@ impl FaultLab {
         ];
         wait_for(&format!("mails about {number}"), SOON, || {
             let mails = self.lab.smtp.taken();
-            let has = |words: &String| {
-                let mut texts = mails.iter().filter_map(|mail| mail["content"].as_str());
-                texts.any(|text| text.replace("=\r\n", "").contains(words))
-            };
-            words.iter().all(has).then_some(())
+            words
+                .iter()
+                .all(|words| {
+                    mails
+                        .iter()
+                        .filter_map(|mail| mail["content"].as_str())
+                        .any(|text| text.replace("=\r\n", "").contains(words))
+                })
+                .then_some(())
         });
     }
 
@@ -198,8 +208,10 @@ impl FaultLab {
         ];
         self.lab.takt(&closed).ok();
         let all = |name: &str| {
-            let of_name = self.begun.iter().map(|number| (name.to_owned(), *number));
-            of_name.collect::<Vec<_>>()
+            self.begun
+                .iter()
+                .map(|number| (name.to_owned(), *number))
+                .collect::<Vec<_>>()
         };
         let expected: BTreeSet<_> = [all("GpuXid"), all("Hot")].concat().into_iter().collect();
         let until = Instant::now() + SOON;
@@ -225,7 +237,7 @@ impl FaultLab {
 
 /// Places of a fault: a few, or all of them.
 fn places(usual: &[usize]) -> Vec<usize> {
-    if std::env::var_os("TAKT_TEST_SEEDS").is_some() {
+    if env::var_os("TAKT_TEST_SEEDS").is_some() {
         (1..=PLACES).collect()
     } else {
         usual.to_vec()
@@ -245,8 +257,9 @@ fn fail_once(mode: &str, usual: &[usize]) {
         } else {
             wait_for("the fault", SOON, || {
                 lab.restart();
-                let sent = lab.sent("firing");
-                sent.contains(&("Hot".to_owned(), number)).then_some(())
+                lab.sent("firing")
+                    .contains(&("Hot".to_owned(), number))
+                    .then_some(())
             });
         }
         lab.end_fault();

@@ -162,8 +162,8 @@ impl Lab {
             .http_status_as_error(false)
             .build()
             .into();
-        let request = agent.post(format!("http://{}/-/reload", self.address));
-        let mut answer = request
+        let mut answer = agent
+            .post(format!("http://{}/-/reload", self.address))
             .header("Authorization", "Bearer 0123456789abcdef-test")
             .send_empty()
             .unwrap();
@@ -176,13 +176,15 @@ impl Lab {
     /// Waits until the result of a query contains `part`.
     pub(super) fn wait_for_series(&self, query: &str, part: &str) {
         wait_for(query, SOON, || {
-            let page = http_get_with(
+            http_get_with(
                 &format!("http://{}/api/v1/query", self.address),
                 &[("query", query)],
                 &[],
             )
-            .ok()?;
-            page.body.contains(part).then_some(())
+            .ok()?
+            .body
+            .contains(part)
+            .then_some(())
         });
     }
 
@@ -194,12 +196,14 @@ impl Lab {
         });
         // The exporter's greeting means that the server listens to events.
         server.wait_until("seeing the exporter", SOON, || {
-            let up = http_get(&format!(
+            http_get(&format!(
                 "http://{}/api/v1/query?query=up%7Bnode%21%3D%22%22%7D",
                 self.address
             ))
-            .ok()?;
-            up.body.contains(",\"1\"]").then_some(())
+            .ok()?
+            .body
+            .contains(",\"1\"]")
+            .then_some(())
         });
         self.server = Some(server);
     }
@@ -223,12 +227,14 @@ impl Lab {
     /// Waits until the server listens to the exporter: it gets no events from before that.
     pub(super) fn wait_for_listener(&self) {
         wait_for("a listener", SOON, || {
-            let answer = http_get(&format!(
+            http_get(&format!(
                 "http://{}/api/v1/query?query=takt_events_listeners",
                 self.address
             ))
-            .ok()?;
-            answer.body.contains(",\"1\"]").then_some(())
+            .ok()?
+            .body
+            .contains(",\"1\"]")
+            .then_some(())
         });
     }
 

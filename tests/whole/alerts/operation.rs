@@ -130,8 +130,8 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     let log = lab.server.as_ref().unwrap().log();
     let of_rule = log
         .lines()
-        .find(|line| line.contains("rule evaluation failed"));
-    let of_rule = of_rule.unwrap_or_else(|| panic!("{log}"));
+        .find(|line| line.contains("rule evaluation failed"))
+        .unwrap_or_else(|| panic!("{log}"));
     for part in ["test.rules.yml:test/Hot", "found duplicate series"] {
         assert!(of_rule.contains(part), "{of_rule}");
     }
@@ -203,8 +203,7 @@ fn faults_of_a_job_go_to_its_owner() {
     );
     let gpu = http_get(&format!("http://{}/metrics", lab.node))
         .unwrap()
-        .body;
-    let gpu = gpu
+        .body
         .lines()
         .find(|line| line.starts_with("takt_gpu_info{"))
         .unwrap()
@@ -313,8 +312,8 @@ fn faults_of_a_job_go_to_its_owner() {
         );
     }
     wait_for("a page about the memory error", SOON, || {
-        let paged = lab.slack.on("/pager");
-        paged
+        lab.slack
+            .on("/pager")
             .iter()
             .any(|one| names(one).contains("GpuXidDoubleBitEcc"))
             .then_some(())
@@ -342,13 +341,13 @@ fn nodes_in_a_maintenance_reservation_send_no_messages() {
         };
         let takt = Takt::fresh().with_environment(slurm.environment());
         let polls = |config: String| {
-            let config = config
+            config
                 .replace("cluster = 'lab'\n", "")
-                .replace("node = 'g01'", "node = 'node0'");
-            config.replace(
-                "jobs.poll = false",
-                "jobs = {interval_seconds = 1, history_days = 1}",
-            )
+                .replace("node = 'g01'", "node = 'node0'")
+                .replace(
+                    "jobs.poll = false",
+                    "jobs = {interval_seconds = 1, history_days = 1}",
+                )
         };
         let Some(lab) = Lab::start_with(takt, "  webhook_configs: [{url: 'SLACK/hook'}]\n", polls)
         else {

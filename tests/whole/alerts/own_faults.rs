@@ -7,6 +7,7 @@ use crate::support::takt::Takt;
 use crate::support::{need_root, or_skip};
 use serde_json::json;
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
 /// A failing channel is reported through the others, a failing rule through all channels.
@@ -28,12 +29,10 @@ fn faults_of_alerting_are_reported_by_working_channels() {
         .script("/api", json!([{"status": 503, "forever": true}]));
     lab.fault(79);
     let says = |words: &str| {
-        let mails = lab
-            .smtp
+        lab.smtp
             .taken()
             .into_iter()
-            .map(|mail| mail["content"].as_str().unwrap().to_owned());
-        mails
+            .map(|mail| mail["content"].as_str().unwrap().to_owned())
             .filter(|mail| mail.contains(words))
             .collect::<Vec<_>>()
     };
@@ -120,10 +119,10 @@ fn the_heartbeat_stops_with_the_server() {
     // A heartbeat that fails does not stop the later ones.
     lab.slack.script("/heartbeat", json!([{"status": 500}]));
     let failed = |lab: &Lab| {
-        let page = http_get(&format!("http://{}/metrics", lab.address))
+        http_get(&format!("http://{}/metrics", lab.address))
             .unwrap()
-            .body;
-        page.lines()
+            .body
+            .lines()
             .any(|line| line.starts_with("takt_alerts_heartbeat_failures") && line.ends_with(" 1"))
     };
     wait_for("a heartbeat that failed", SOON, || {
@@ -133,7 +132,7 @@ fn the_heartbeat_stops_with_the_server() {
     lab.slack.wait("/heartbeat", heard + 1);
     lab.kill();
     let heard = lab.slack.on("/heartbeat").len();
-    std::thread::sleep(Duration::from_secs(11));
+    thread::sleep(Duration::from_secs(11));
     // One more may have been on its way.
     let after = lab.slack.on("/heartbeat").len();
     assert!(after <= heard + 1, "{after} of {heard}");
@@ -165,20 +164,21 @@ fn a_full_disk_is_reported_and_alerts_are_committed_on_it() {
     });
     mount.fill_whole();
     let sent = |lab: &Lab, name: &str| {
-        let messages = lab.slack.on("/hook");
-        let named = messages
+        lab.slack
+            .on("/hook")
             .iter()
-            .filter(|one| one["body"].to_string().contains(name));
-        named.count()
+            .filter(|one| one["body"].to_string().contains(name))
+            .count()
     };
     lab.fault(79);
     wait_for("the fault's message", SOON, || {
         (sent(&lab, "GpuXid") > 0).then_some(())
     });
     let full = wait_for("word of the full disk", SOON, || {
-        let messages = lab.slack.on("/hook");
-        let texts = messages.iter().map(|one| one["body"].to_string());
-        texts
+        lab.slack
+            .on("/hook")
+            .iter()
+            .map(|one| one["body"].to_string())
             .into_iter()
             .find(|text| text.contains("TaktCannotStoreSamples"))
     });
@@ -201,12 +201,12 @@ fn a_full_disk_is_reported_and_alerts_are_committed_on_it() {
     let before = firing(&lab, "GpuXid");
     lab.kill();
     lab.serve();
-    std::thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3));
     assert_eq!(firing(&lab, "GpuXid"), before, "a message was sent twice");
     mount.free();
     wait_for("reserved space", SOON, || {
         lab.fault(13);
-        std::thread::sleep(Duration::from_secs(1));
+        thread::sleep(Duration::from_secs(1));
         reserve
             .metadata()
             .ok()
@@ -218,9 +218,10 @@ fn a_full_disk_is_reported_and_alerts_are_committed_on_it() {
 
 /// Number of messages that say that an alert fires.
 fn firing(lab: &Lab, name: &str) -> usize {
-    let messages = lab.slack.on("/hook");
-    let texts = messages.iter().map(|one| one["body"].to_string());
-    texts
+    lab.slack
+        .on("/hook")
+        .iter()
+        .map(|one| one["body"].to_string())
         .filter(|text| text.contains(name) && !text.contains("resolved"))
         .count()
 }

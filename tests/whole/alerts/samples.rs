@@ -56,10 +56,13 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
         page.contains("g01 is at 95") && page.contains(&format!("id=\"{anchor}\"")),
         "{page}"
     );
-    let acknowledged = lab
+    let id = lab
         .takt(&["alerts", "ack", "node=g01", "--comment", "on it"])
-        .ok();
-    let id = acknowledged.split(' ').next().unwrap().to_owned();
+        .ok()
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned();
     let alerts = lab.get("/api/v2/alerts");
     assert_eq!(
         alerts[0]["status"],

@@ -1,6 +1,8 @@
 //! The committed boards: their panels and the queries of each.
 
 use serde_json::Value;
+use std::cmp::Reverse;
+use std::fs;
 use std::path::Path;
 
 /// Folder of the repository.
@@ -39,11 +41,11 @@ pub struct Query {
 /// All boards, by name.
 pub fn boards() -> Vec<Board> {
     let folder = repository().join("dashboards/grafana");
-    let mut boards: Vec<_> = std::fs::read_dir(folder)
+    let mut boards: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|file| {
             let path = file.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
             Board {
                 name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
                 json: serde_json::from_str(&text).unwrap(),
@@ -141,7 +143,7 @@ impl Query {
     pub fn sent(&self, values: &[(&str, &str)]) -> String {
         // `$__interval_ms` begins with the name of another variable.
         let mut values = values.to_vec();
-        values.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        values.sort_by_key(|(name, _)| Reverse(name.len()));
         let mut sent = self.text.clone();
         for (name, value) in values {
             sent = sent

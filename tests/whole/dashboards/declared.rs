@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::boards::repository;
+use std::fs;
 
 /// Prefixes of the server's metrics about itself. A metric without an event yet is not on its page.
 pub const OF_SERVER: [&str; 4] = [
@@ -42,7 +43,7 @@ impl Declared {
             .map(|family| family.prefix)
             .collect();
         // The server's own series, those of a scrape, and those of rules.
-        let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+        let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
         let mut documented: BTreeSet<_> = read("docs/server-series.md")
             .split('`')
             .skip(1)

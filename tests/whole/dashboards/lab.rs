@@ -13,6 +13,9 @@ use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
 use crate::support::prometheus::Prometheus;
 use crate::support::takt::Takt;
+use jiff::SignedDuration;
+use std::fs;
+use std::thread;
 
 /// Labels of each series of an answer.
 pub type Answer = BTreeSet<BTreeMap<String, String>>;
@@ -20,7 +23,7 @@ pub type Answer = BTreeSet<BTreeMap<String, String>>;
 /// The page of `tests/fixtures/made-up/hardware.prom`, as written there.
 pub fn hardware() -> String {
     let path = repository().join("tests/fixtures/made-up/hardware.prom");
-    std::fs::read_to_string(path).unwrap()
+    fs::read_to_string(path).unwrap()
 }
 
 /// Everything that runs. It ends with this.
@@ -55,7 +58,7 @@ fn serve_hardware() -> String {
     let address = listener.local_addr().unwrap().to_string();
     let page = hardware();
     let began = now() - 1000.0;
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for connection in listener.incoming() {
             let Ok(mut connection) = connection else {
                 continue;
@@ -202,8 +205,10 @@ impl Lab {
         Ok(result
             .iter()
             .map(|series| {
-                let labels = series["metric"].as_object().into_iter().flatten();
-                labels
+                series["metric"]
+                    .as_object()
+                    .into_iter()
+                    .flatten()
                     .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
                     .collect()
             })
@@ -213,7 +218,7 @@ impl Lab {
     /// Grafana's macros of the time range: the last three days.
     pub fn with_times(&self, sql: &str) -> String {
         let to = jiff::Timestamp::now();
-        let from = to - jiff::SignedDuration::from_hours(72);
+        let from = to - SignedDuration::from_hours(72);
         sql.replace("$__timeFrom()", &format!("'{from:.3}'"))
             .replace("$__timeTo()", &format!("'{to:.3}'"))
     }
@@ -242,7 +247,7 @@ fn time(at: jiff::Timestamp) -> String {
 
 /// A job that runs, one that waits, and a line that is not a record.
 fn old_jobs() -> String {
-    let day = time(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24));
+    let day = time(jiff::Timestamp::now() - SignedDuration::from_hours(24));
     format!(
         "102|bob|b|gpu|{day}|{day}|Unknown|RUNNING|cpu=4,gres/gpu=1,node=1|8G|1|4|n9|0|2-00:00:00\n\
          103|bob|b|gpu|{day}|Unknown|Unknown|PENDING||8G|1|4||0|01:00:00\n\
@@ -253,7 +258,7 @@ fn old_jobs() -> String {
 /// A job that held a GPU of the made-up node while the server watched, and ended ten seconds ago.
 fn measured_job(began: jiff::Timestamp) -> String {
     // Its last samples have been stored by now.
-    let end = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(10);
+    let end = jiff::Timestamp::now() - SignedDuration::from_secs(10);
     let seconds = end.as_second() - began.as_second();
     let began = time(began);
     let end = time(end);

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::boards::{Board, Kind, boards, list, metrics, repository, text};
 use super::declared::Declared;
+use std::fs;
+use takt_model::yaml;
 
 /// Boards that show all nodes of a cluster at once. Their panels must stay readable with 300 nodes.
 const WIDE: [&str; 10] = [
@@ -161,8 +163,10 @@ fn used(query: &str) -> Vec<String> {
         .skip(1)
         .map(|rest| rest.trim_start_matches('{'))
         .map(|rest| {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            rest[..end.unwrap_or(rest.len())].to_owned()
+            let end = rest
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .unwrap_or(rest.len());
+            rest[..end].to_owned()
         })
         // `$.key` is a path in JSON.
         .filter(|name| !name.is_empty())
@@ -251,8 +255,8 @@ fn boards_lead_to_each_other() {
                 let url = text(&link["url"]);
                 let to = url
                     .strip_prefix("/d/takt-")
-                    .and_then(|rest| rest.split('?').next());
-                let to = to.unwrap_or_else(|| panic!("{}: {url}", board.name));
+                    .and_then(|rest| rest.split('?').next())
+                    .unwrap_or_else(|| panic!("{}: {url}", board.name));
                 assert!(names.contains(to), "{}: no board {to}", board.name);
                 assert!(
                     url.contains("var-cluster="),
@@ -345,7 +349,7 @@ fn the_made_up_page_is_as_declared() {
 #[test]
 fn limits_are_those_of_the_rules() {
     let rules = repository().join("dashboards/rules/thresholds.rules.yml");
-    let rules = std::fs::read_to_string(rules).unwrap();
+    let rules = fs::read_to_string(rules).unwrap();
     let mut limits = 0;
     each_panel(|_, panel| {
         let Some(limit) = list(&panel["targets"]).find(|target| target["refId"] == "limit") else {
@@ -382,7 +386,7 @@ fn limits_are_those_of_the_rules() {
 fn provisioning_files_agree() {
     let read = |name: &str| {
         let path = repository().join("dashboards/provisioning").join(name);
-        takt_model::yaml::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap()
+        yaml::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap()
     };
     let sources = read("datasources/takt.yaml");
     let uids: BTreeMap<_, _> = list(&sources["datasources"])

@@ -3,6 +3,9 @@
 
 use super::{Receiver, number, raw_samples, token};
 use crate::support::process::{Page, http_post};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fs;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use takt_model::{Labels, Timestamp};
@@ -21,8 +24,8 @@ fn body(protocol: Protocol, series: &[Given<'_>]) -> Vec<u8> {
     let mut writer = RequestWriter::new(protocol);
     for (labels, samples) in series {
         let labels: Labels = labels.iter().copied().collect();
-        let samples = samples.iter();
-        writer.add(&labels, samples.map(|&(at, value)| (Timestamp(at), value)));
+        let samples = samples.iter().map(|&(at, value)| (Timestamp(at), value));
+        writer.add(&labels, samples);
     }
     writer.body()
 }
@@ -155,7 +158,8 @@ fn broken_requests_get_the_documented_replies() {
         assert_eq!(server.answered(protocol, status), before + 1.0, "{what}");
     }
     // To a reader of one version, a message of the other looks empty: its samples would be lost.
-    let [one, two] = [Protocol::V1, Protocol::V2];
+    let one = Protocol::V1;
+    let two = Protocol::V2;
     for (written, declared) in [(two, one), (one, two)] {
         let undeclared = body(written, &[(&[("__name__", "x")], &[(at, 1.0)])]);
         let page = server.write(declared, &undeclared);
@@ -176,7 +180,7 @@ fn broken_requests_get_the_documented_replies() {
         assert!(page.body.contains(right), "{path}: {}", page.body);
     }
 
-    let reader = std::fs::read_to_string(server.takt.directory().join("two.token")).unwrap();
+    let reader = fs::read_to_string(server.takt.directory().join("two.token")).unwrap();
     assert_eq!(server.write_as(&reader, v1, "snappy", &good).status, 204);
     for token in ["", "wrong-wrong-wrong-wrong"] {
         let page = server.write_as(token, v1, "snappy", &good);
@@ -332,7 +336,7 @@ fn bad_points_of_opentelemetry_are_rejected_and_the_others_stored() {
     assert_eq!(number(&server.url, "fine"), Some(7.0));
 
     // The same request again, compressed: nothing new is stored, and nothing is wrong with that.
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     let fine = json(&format!(
         r#"{{"name":"fine","gauge":{{"dataPoints":[{{"timeUnixNano":"{at}000000","asInt":"7"}}]}}}}"#
     ));
@@ -341,7 +345,7 @@ fn bad_points_of_opentelemetry_are_rejected_and_the_others_stored() {
     let page = server.otlp("application/json; charset=utf-8", "gzip", &packed);
     assert_eq!(page.status, 200);
     assert_eq!(page.body.as_str(), "{}");
-    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..64 {
         bomb.write_all(&[b' '; 1 << 20]).unwrap();
     }
@@ -407,8 +411,8 @@ fn a_full_disk_is_answered_with_503_and_the_sample_is_stored_later() {
     assert_eq!(page.status, 503);
     assert_eq!(server.answered("remote_write_2", 503), 3.0);
     let config = server.takt.directory().join("takt.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text.replace("1_000_000_000_000_000", "0")).unwrap();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("1_000_000_000_000_000", "0")).unwrap();
     server.kill_and_restart(Duration::ZERO);
     let page = server.write(Protocol::V2, &request);
     assert_eq!(page.status, 204, "{}", page.body);

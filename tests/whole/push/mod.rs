@@ -11,9 +11,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::process::{Daemon, free_port, http_get};
-use crate::support::prometheus::RawSamples;
+use crate::support::prometheus::{self, RawSamples};
 use crate::support::takt::Takt;
 use crate::support::{Needed, Skip, need, need_peer, or_skip};
+use std::fs;
+use std::thread;
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(120);
@@ -75,7 +77,7 @@ impl Receiver {
     /// Kills the server and starts it again on its data.
     fn kill_and_restart(&mut self, pause: Duration) {
         self.daemon.kill();
-        std::thread::sleep(pause);
+        thread::sleep(pause);
         self.daemon = self.takt.start(["serve", "--config", "takt.toml"]);
         self.wait_until_ready();
     }
@@ -86,9 +88,12 @@ impl Receiver {
 
     /// Value of a series on the server's metrics page.
     fn metric(&self, series: &str) -> f64 {
-        let page = http_get(&format!("{}/metrics", self.url)).unwrap().body;
-        let line = page.lines().find_map(|line| line.strip_prefix(series));
-        line.map_or(0.0, |value| value.trim().parse().unwrap())
+        http_get(&format!("{}/metrics", self.url))
+            .unwrap()
+            .body
+            .lines()
+            .find_map(|line| line.strip_prefix(series))
+            .map_or(0.0, |value| value.trim().parse().unwrap())
     }
 }
 
@@ -130,7 +135,7 @@ fn run_prometheus(
     writes: &str,
     flags: &[String],
 ) -> Daemon {
-    std::fs::create_dir_all(directory).unwrap();
+    fs::create_dir_all(directory).unwrap();
     let config = directory.join("prometheus.yml");
     let job = if target.is_empty() {
         String::new()
@@ -138,7 +143,7 @@ fn run_prometheus(
         format!("scrape_configs:\n- job_name: node\n  static_configs:\n  - targets: ['{target}']\n")
     };
     let text = format!("global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n{job}{writes}");
-    std::fs::write(&config, text).unwrap();
+    fs::write(&config, text).unwrap();
     let mut command = Command::new(program);
     command
         .arg(format!("--config.file={}", config.display()))
@@ -176,12 +181,14 @@ fn destination(url: &str, token: &str, more: &str) -> String {
 /// Returns the raw samples in `(from, to]` of the selected series, by the texts of their labels
 /// without those that the server sets.
 fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, RawSamples> {
-    crate::support::prometheus::raw_samples(url, selector, from, to, &OF_THE_SERVER)
+    prometheus::raw_samples(url, selector, from, to, &OF_THE_SERVER)
 }
 
 fn number(url: &str, query: &str) -> Option<f64> {
-    let found = crate::support::prometheus::instant_query(url, query).ok()?;
-    found.first().map(|sample| sample.value)
+    prometheus::instant_query(url, query)
+        .ok()?
+        .first()
+        .map(|sample| sample.value)
 }
 
 /// Compares the samples of every series in `(from, to]`. The last requests may still be on their way.
@@ -191,7 +198,7 @@ fn compare(theirs: &str, ours: &str, selector: &str, (from, to): (i64, i64)) {
     let deadline = Instant::now() + SOON;
     let mut stored = raw_samples(ours, selector, from, to);
     while stored != expected && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
         stored = raw_samples(ours, selector, from, to);
     }
     for (labels, samples) in &expected {
@@ -238,8 +245,9 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
     let reached = "timestamp(up{job=\"node\"}) * 1000";
     let catch_up = |server: &mut Receiver, sender: &mut Daemon| {
         let newest = number(&theirs, reached).unwrap() as i64;
-        let is_there = || number(&server.url, reached).filter(|&at| at as i64 >= newest);
-        sender.wait_until("up to date", SOON, is_there);
+        sender.wait_until("up to date", SOON, || {
+            number(&server.url, reached).filter(|&at| at as i64 >= newest)
+        });
         newest
     };
     let newest = catch_up(&mut server, &mut sender) - 2000;
@@ -284,7 +292,8 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     let mut server = Receiver::start("");
     let (mut exporter, target) = exporter(&server.takt);
     let at = || format!("127.0.0.1:{}", free_port());
-    let [agent_at, reference_at] = [at(), at()];
+    let agent_at = at();
+    let reference_at = at();
     let files = server.takt.directory().to_owned();
     let reference = "http://".to_owned() + &reference_at;
     let debian = Path::new("prometheus");
@@ -319,11 +328,10 @@ fn an_agent_of_prometheus_3_sends_version_2() {
         agent.wait_until("without the target's series", SOON, || number(url, ended));
     }
     let newest = number(&reference, "timestamp(up{job=\"node\"}) * 1000").unwrap() as i64;
-    let reached = || {
+    agent.wait_until("up to date", SOON, || {
         let at = number(&server.url, "timestamp(up{job=\"node\"}) * 1000")?;
         (at as i64 >= newest).then_some(())
-    };
-    agent.wait_until("up to date", SOON, reached);
+    });
     let to = newest - 2000;
     let selector = "{job=\"node\"}";
     compare(&reference, &server.url, selector, (to - 600_000, to));

@@ -6,6 +6,7 @@ use crate::support::process::{free_port, http_get_with, http_post, wait_for};
 use crate::support::prometheus::labels_without;
 use crate::support::{need_peer, or_skip};
 use serde_json::Value;
+use std::slice;
 use std::time::Duration;
 use takt_push::remote_write::Protocol;
 
@@ -211,12 +212,12 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         .collect();
     let mixed = counter(began, 3, 0, 99);
     let classic = |le: &str, value: f64| {
-        let name = [
+        let mut out = [
             label("__name__", "both"),
             label("le", le),
             label("node", "g01"),
-        ];
-        let mut out = name.concat();
+        ]
+        .concat();
         for step in 0..SAMPLES {
             let at = began + step * STEP_MS + 17;
             let sample = [double(1, value), field(2, 0, &varint(at.cast_unsigned()))];
@@ -444,9 +445,10 @@ fn native_histograms_of_a_page_are_scraped() {
     let mut prometheus = prometheus_with_histograms(&program, &files, &address);
     let metric = "prometheus_http_request_duration_seconds";
     let of = |query: &str| {
-        let answer = ask(&server.url, "query", &[("query", query.to_owned())]);
-        let value = answer["data"]["result"][0]["value"][1].as_str()?;
-        value.parse::<f64>().ok()
+        ask(&server.url, "query", &[("query", query.to_owned())])["data"]["result"][0]["value"][1]
+            .as_str()?
+            .parse::<f64>()
+            .ok()
     };
     // The page that Takt asks for is counted, too, so compare a handler that is asked by nobody now.
     let ready = "handler=\"/-/ready\"";
@@ -492,7 +494,7 @@ fn bad_native_histograms_are_refused_and_counted() {
     };
     let page = server.write(
         Protocol::V1,
-        &snappy_of(&series("fine", "g01", &[], std::slice::from_ref(&fine))),
+        &snappy_of(&series("fine", "g01", &[], slice::from_ref(&fine))),
     );
     assert_eq!(page.status, 204);
     assert_eq!(page.body.as_str(), "");

@@ -6,11 +6,11 @@ use crate::support::prometheus::labels_without;
 use crate::support::{Skip, need_peer, or_skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-fn otel_python() -> Result<std::path::PathBuf, Skip> {
+fn otel_python() -> Result<PathBuf, Skip> {
     need_peer("opentelemetry-1.45.2/bin/python")
 }
 
@@ -32,11 +32,12 @@ fn exported(url: &str) -> BTreeMap<String, String> {
     let page = http_get_with(&format!("{url}/api/v1/query"), &[("query", selector)], &[]).unwrap();
     let body: Value = serde_json::from_str(&page.body).unwrap();
     let series = body["data"]["result"].as_array().unwrap().iter();
-    let newest = |series: &Value| {
-        let value = series["value"][1].as_str().unwrap().to_owned();
-        (labels_without(series, &OF_THE_SERVER), value)
-    };
-    series.map(newest).collect()
+    series
+        .map(|series| {
+            let value = series["value"][1].as_str().unwrap().to_owned();
+            (labels_without(series, &OF_THE_SERVER), value)
+        })
+        .collect()
 }
 
 /// The SDK exports to Takt and to Prometheus 3: names, labels and values are the same.

@@ -7,14 +7,17 @@ use crate::support::or_skip;
 use crate::support::process::free_port;
 use crate::support::target::scrape_target;
 use serde_json::Value;
+use tempfile::tempdir;
 
 /// The findings of the topic `auth`: id and evidence of each, with its first line to paste.
 fn findings(lab: &Lab) -> Vec<[String; 3]> {
     let header = ["--header", BEARER_ADMIN];
     let diagnosis = lab.json(ROOT, "/api/takt/v1/doctor?only=auth", &header);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let findings = diagnosis["findings"].as_array().unwrap().iter();
-    findings
+    diagnosis["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
         .map(|finding| {
             let [id, evidence] = ["id", "evidence"].map(|key| text(&finding[key]));
             [id, evidence, text(&finding["fix"][0])]
@@ -52,8 +55,9 @@ fn the_doctor_names_what_is_wrong_with_the_directory() {
     );
 
     lab.restart(|config| {
-        let config = config.replacen(wrong, right, 1);
-        config.replace("cn=takt,dc=uni", "cn=other,dc=uni")
+        config
+            .replacen(wrong, right, 1)
+            .replace("cn=takt,dc=uni", "cn=other,dc=uni")
     });
     assert_finds(&lab, "auth.ldap", "refuses bind_dn");
     let line = format!("ldapsearch -x -H {url} -D 'cn=other,dc=uni' -W -b 'dc=uni' -s base");
@@ -110,7 +114,7 @@ fn the_doctor_makes_and_decodes_a_credential() {
     let lab = Lab::start_with(auth, |_, command| with_munge(&munged.run(), &command));
     assert_eq!(findings(&lab), [[""; 3]; 0]);
 
-    let empty = tempfile::tempdir().unwrap();
+    let empty = tempdir().unwrap();
     let lab = Lab::start_with(auth, |_, command| with_munge(empty.path(), &command));
     assert_finds(&lab, "auth.munge", "munge does not work");
 }

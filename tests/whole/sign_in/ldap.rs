@@ -4,10 +4,12 @@ use super::{password, whoami};
 use crate::access::{Lab, SOON, needs};
 use crate::support::process::{Daemon, free_port};
 use crate::support::{Needed, Skip, need, or_skip};
+use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tempfile::{TempDir, tempdir};
 
 const ENTRIES: &str = include_str!("uni.ldif");
 
@@ -30,7 +32,7 @@ pub(super) fn needs_slapd() -> Result<(), Skip> {
 }
 
 pub(super) struct Slapd {
-    folder: tempfile::TempDir,
+    folder: TempDir,
     pub port: u16,
     tls_port: u16,
     pub daemon: Daemon,
@@ -38,9 +40,9 @@ pub(super) struct Slapd {
 
 impl Slapd {
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        std::fs::create_dir(path("db")).unwrap();
+        fs::create_dir(path("db")).unwrap();
         certificate(folder.path());
         let config = format!(
             "include /etc/ldap/schema/core.schema\ninclude /etc/ldap/schema/cosine.schema\n\
@@ -52,7 +54,7 @@ impl Slapd {
              access to * by dn.exact=cn=takt,dc=uni read by * none\n",
             folder.path().display()
         );
-        std::fs::write(path("slapd.conf"), config).unwrap();
+        fs::write(path("slapd.conf"), config).unwrap();
         let mut add = Command::new("slapadd");
         add.arg("-f").arg(path("slapd.conf")).stdin(Stdio::piped());
         let mut add = add.spawn().unwrap();
@@ -90,7 +92,7 @@ impl Slapd {
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
+        fs::write(&path, text).unwrap();
         path
     }
 
@@ -119,7 +121,7 @@ fn certificate(folder: &Path) {
     };
     run("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca -days 2");
     run("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
-    std::fs::write(
+    fs::write(
         folder.join("ext"),
         "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n",
     )
@@ -197,8 +199,9 @@ fn groups_of_the_directory_decide_who_signs_in() {
     assert_eq!(whoami(&lab, &alice)["role"], "user");
     let bob = password(&lab, "bob", "battery staple", &[]).cookie.unwrap();
     lab.restart(|config| {
-        let config = config.replace("cn=hpc,ou=groups,dc=uni", "cn=others,ou=groups,dc=uni");
-        config.replace("hpc-admins", "other-admins")
+        config
+            .replace("cn=hpc,ou=groups,dc=uni", "cn=others,ou=groups,dc=uni")
+            .replace("hpc-admins", "other-admins")
     });
     assert_eq!(whoami(&lab, &alice)["role"], "anonymous");
     assert_eq!(whoami(&lab, &bob)["role"], "anonymous");

@@ -25,11 +25,12 @@ pub(crate) struct Signed {
 impl Signed {
     pub fn of((status, text): (u16, String)) -> Self {
         let value = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(": "));
-            lines.find_map(|(key, value)| {
-                key.eq_ignore_ascii_case(name)
-                    .then(|| value.trim().to_owned())
-            })
+            text.lines()
+                .filter_map(|line| line.split_once(": "))
+                .find_map(|(key, value)| {
+                    key.eq_ignore_ascii_case(name)
+                        .then(|| value.trim().to_owned())
+                })
         };
         let cookie = value("set-cookie");
         let cookie = cookie

@@ -5,8 +5,11 @@ use crate::support::process::Daemon;
 use crate::support::takt::Run;
 use crate::support::{Needed, Skip, need, or_skip};
 use serde_json::Value;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::{TempDir, tempdir};
 
 pub(super) fn needs_munge() -> Result<(), Skip> {
     needs()?;
@@ -29,22 +32,22 @@ pub(super) fn with_munge(run: &Path, command: &Command) -> Command {
 }
 
 pub(super) struct Munged {
-    folder: tempfile::TempDir,
+    folder: TempDir,
     _daemon: Daemon,
 }
 
 impl Munged {
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         set_mode(folder.path(), 0o755);
         let run = folder.path().join("run");
-        std::fs::create_dir(&run).unwrap();
+        fs::create_dir(&run).unwrap();
         set_mode(&run, 0o755);
         let key = folder.path().join("key");
         let mut bytes = [0; 1024];
-        let mut random = std::fs::File::open("/dev/urandom").unwrap();
-        std::io::Read::read_exact(&mut random, &mut bytes).unwrap();
-        std::fs::write(&key, bytes).unwrap();
+        let mut random = fs::File::open("/dev/urandom").unwrap();
+        io::Read::read_exact(&mut random, &mut bytes).unwrap();
+        fs::write(&key, bytes).unwrap();
         set_mode(&key, 0o400);
         let path = |name: &str| folder.path().join(name).display().to_string();
         let mut munged = Command::new("munged");

@@ -2,12 +2,16 @@
 
 use super::{Signed, whoami};
 use crate::access::{BEARER_ADMIN, Lab, ROOT, SOON, WWW_DATA, needs};
+use crate::pages;
 use crate::support::npm::with_packages;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::{Skip, or_skip};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
+use tempfile::{TempDir, tempdir};
 
 /// The folder of the provider with its packages installed.
 fn folder() -> Result<PathBuf, Skip> {
@@ -52,7 +56,7 @@ impl Idp {
     /// Sets the user that the provider signs in from now on.
     fn signs_in(&self, user: &str, groups: &[&str]) {
         let state = serde_json::json!({ "user": user, "groups": groups });
-        std::fs::write(&self.state, state.to_string()).unwrap();
+        fs::write(&self.state, state.to_string()).unwrap();
     }
 
     /// Starts again, with other keys.
@@ -67,12 +71,12 @@ const AUTH: &str = "external_url = \"http://localhost:PORT\"\nprivacy = \"privat
     client_secret_file = \"SECRET\"\ngroups.admin = [\"hpc-admins\"]\ngroups.user = [\"hpc\"]";
 
 /// The server and its provider, with the folder of their secret.
-fn start() -> Option<(Lab, Idp, tempfile::TempDir)> {
+fn start() -> Option<(Lab, Idp, TempDir)> {
     let folder = or_skip(folder())?;
     let port = free_port();
-    let secret = tempfile::tempdir().unwrap();
+    let secret = tempdir().unwrap();
     let file = secret.path().join("secret");
-    std::fs::write(&file, "a secret: with + and %\n").unwrap();
+    fs::write(&file, "a secret: with + and %\n").unwrap();
     let auth = AUTH.replace("IDP", &port.to_string());
     let lab = Lab::start(&auth.replace("SECRET", &file.display().to_string()));
     let idp = Idp::start(folder, &lab, port);
@@ -201,7 +205,7 @@ fn a_provider_signs_users_in() {
             "{signed:?}"
         );
         if signed.cookie.is_none() {
-            std::thread::sleep(Duration::from_secs(5));
+            thread::sleep(Duration::from_secs(5));
         }
         signed.cookie.is_some()
     });
@@ -302,7 +306,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
 /// password, and with the provider.
 #[test]
 fn a_real_browser_signs_in_and_out() {
-    let Some(scripts) = or_skip(crate::pages::browser()) else {
+    let Some(scripts) = or_skip(pages::browser()) else {
         return;
     };
     let Some((lab, idp, _secret)) = start() else {

@@ -5,8 +5,10 @@ use crate::access::{ALICE, BEARER_ADMIN, BEARER_READER, BOB, Lab, ROOT, SAME, WW
 use crate::support::or_skip;
 use crate::support::process::http_get;
 use crate::support::takt::Run;
+use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{self, Stdio};
+use std::thread;
 use std::time::Duration;
 
 const RIGHT: &str = "correct horse";
@@ -148,7 +150,8 @@ fn a_signed_in_user_changes_the_own_password() {
     let lab = Lab::start("passwords = true");
     passwd(&lab, ALICE, &[], RIGHT).ok();
     let sign_in = || password(&lab, "alice", RIGHT, &[]).cookie.unwrap();
-    let (cookie, elsewhere) = (sign_in(), sign_in());
+    let cookie = sign_in();
+    let elsewhere = sign_in();
     let (_, page) = lab.curl(WWW_DATA, "/me", &["--header", &cookie]);
     assert!(page.contains("action=\"/me/password\""), "{page}");
 
@@ -199,8 +202,9 @@ fn a_signed_in_user_changes_the_own_password() {
     assert!(password(&lab, "alice", RIGHT, &[]).is_refused("password"));
     let (_, page) = lab.curl(WWW_DATA, "/me?password=set", &["--header", &fresh]);
     assert!(page.contains("The password is set"), "{page}");
-    let log = lab.json(ROOT, "/api/takt/v1/audit", &["--header", BEARER_ADMIN]);
-    let log = log.to_string();
+    let log = lab
+        .json(ROOT, "/api/takt/v1/audit", &["--header", BEARER_ADMIN])
+        .to_string();
     assert!(
         log.contains("set_password") && !log.contains("horse"),
         "{log}"
@@ -262,12 +266,15 @@ fn many_sign_ins_at_once_take_little_memory() {
     let lab = Lab::start("passwords = true");
     let peak_kib = || -> u64 {
         let status = format!("/proc/{}/status", lab.server.pid());
-        let text = std::fs::read_to_string(status).unwrap();
-        let line = text
+        fs::read_to_string(status)
+            .unwrap()
             .lines()
             .find_map(|line| line.strip_prefix("VmHWM:"))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap()
     };
     password(&lab, "warm-up", RIGHT, &[]);
     let before = peak_kib();
@@ -276,7 +283,7 @@ fn many_sign_ins_at_once_take_little_memory() {
     let mut children: Vec<_> = (0..150)
         .map(|number| {
             let form = format!("user=user{number}&password=correct+horse");
-            std::process::Command::new("curl")
+            process::Command::new("curl")
                 .args([
                     "--silent",
                     "--noproxy",
@@ -302,7 +309,7 @@ fn many_sign_ins_at_once_take_little_memory() {
         .collect();
     for _ in 0..5 {
         assert_eq!(http_get(&healthy).unwrap().status, 200);
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
     let answers: Vec<String> = children
         .drain(..)

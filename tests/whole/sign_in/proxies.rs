@@ -6,9 +6,11 @@ use crate::support::process::{Daemon, free_port};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
 use serde_json::Value;
+use std::env;
+use std::fs;
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{self, Command};
 
 const NAMED: &str = "X-Remote-User: alice";
 
@@ -18,13 +20,13 @@ const CLIENT: [&str; 2] = ["--interface", "127.0.0.2"];
 /// nginx, whose workers run as www-data and which signs users in with basic authentication.
 fn nginx(lab: &Lab, upstream: &str) -> (Daemon, u16) {
     let folder = lab.takt.directory().join("nginx");
-    std::fs::create_dir(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
     set_mode(&folder, 0o755);
     let port = free_port();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {kind};\n"))
         .concat();
-    std::fs::write(folder.join("users"), "alice:{PLAIN}hers\nroot:{PLAIN}his\n").unwrap();
+    fs::write(folder.join("users"), "alice:{PLAIN}hers\nroot:{PLAIN}his\n").unwrap();
     let config = format!(
         "user www-data; daemon off; pid nginx.pid; error_log stderr; events {{}}\n\
          http {{ access_log off;\n{temporary}\
@@ -36,7 +38,7 @@ fn nginx(lab: &Lab, upstream: &str) -> (Daemon, u16) {
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n}} }} }}\n",
         users = folder.join("users").display(),
     );
-    std::fs::write(folder.join("nginx.conf"), config).unwrap();
+    fs::write(folder.join("nginx.conf"), config).unwrap();
     let mut command = Command::new("nginx");
     command
         .arg("-p")
@@ -149,8 +151,8 @@ fn nginx_signs_users_in_and_nobody_else_can() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|entry| entry["outcome"] == "200");
-    let made = made.unwrap_or_else(|| panic!("{log}"));
+        .find(|entry| entry["outcome"] == "200")
+        .unwrap_or_else(|| panic!("{log}"));
     assert_eq!(made["user"], "alice");
     assert_eq!(made["way"], "proxy");
     assert_eq!(made["address"], "127.0.0.2");
@@ -219,15 +221,15 @@ fn caddy_signs_users_in_with_a_secret() {
     if or_skip(needed).is_none() {
         return;
     }
-    let secret = std::env::temp_dir().join(format!("takt-proxy-secret-{}", std::process::id()));
-    std::fs::write(&secret, "0123456789abcdef\n").unwrap();
+    let secret = env::temp_dir().join(format!("takt-proxy-secret-{}", process::id()));
+    fs::write(&secret, "0123456789abcdef\n").unwrap();
     let lab = Lab::start(&format!(
         "privacy = \"private\"\n[auth.proxy]\ntrusted = [\"127.0.0.1\"]\nsecret_file = \"{}\"\n\
          user_header = \"Remote-User\"\ngroups_header = \"Remote-Groups\"\n\
          groups.support = [\"helpdesk\"]\ngroups.user = [\"hpc\"]",
         secret.display()
     ));
-    std::fs::remove_file(&secret).unwrap();
+    fs::remove_file(&secret).unwrap();
     let hash = Command::new("caddy")
         .args(["hash-password", "--plaintext", "hers"])
         .output()

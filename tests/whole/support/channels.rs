@@ -4,6 +4,7 @@
 use super::process::{Daemon, wait_for};
 use super::{Needed, Skip, need};
 use serde_json::{Value, json};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Channel {
     /// Starts the program again on the same port.
     pub fn run(&mut self) {
         let log = self.directory.path().join("log");
-        let _ = std::fs::remove_file(&log);
+        let _ = fs::remove_file(&log);
         let mut command = Command::new(PYTHON);
         command
             .arg(&self.script)
@@ -69,7 +70,7 @@ impl Channel {
             .args(["--port", &self.port.to_string()]);
         let mut daemon = Daemon::start("channel", command, &log);
         self.port = daemon.wait_until("listening", SOON, || {
-            std::fs::read_to_string(&log)
+            fs::read_to_string(&log)
                 .ok()?
                 .lines()
                 .next()?
@@ -91,11 +92,10 @@ impl Channel {
 
     /// Returns all received messages in order; HTTP bodies are parsed if they are JSON.
     pub fn taken(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(&self.taken).unwrap_or_default();
-        let whole = text
+        fs::read_to_string(&self.taken)
+            .unwrap_or_default()
             .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        whole
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .map(|mut one| {
                 if let Some(body) = one["body"]
                     .as_str()
@@ -135,8 +135,10 @@ impl Channel {
     /// Waits until an address has received `count` mails, and returns them.
     pub fn mails(&self, to: &str, count: usize) -> Vec<String> {
         wait_for(&format!("{count} mails to {to}"), SOON, || {
-            let mails = self.taken().into_iter().filter(|mail| mail["to"][0] == to);
-            let mails: Vec<String> = mails
+            let mails: Vec<String> = self
+                .taken()
+                .into_iter()
+                .filter(|mail| mail["to"][0] == to)
                 .map(|mail| mail["content"].as_str().unwrap().to_owned())
                 .collect();
             (mails.len() >= count).then_some(mails)

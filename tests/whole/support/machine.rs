@@ -10,6 +10,7 @@ use super::mount::Mount;
 use super::process::{Daemon, wait_for};
 use super::takt::Run;
 use super::{Skip, need_file, need_program, need_root};
+use std::fs;
 
 /// Configuration of a server that scrapes the exporter of the machine.
 pub const CONFIG: &str = r#"
@@ -60,7 +61,7 @@ impl Machine {
         need_file("/lib/systemd/systemd", "systemd")?;
         let disk = Mount::tmpfs(directory, "size=2g");
         for folder in ["files", "work", "root"] {
-            std::fs::create_dir(directory.join(folder)).unwrap();
+            fs::create_dir(directory.join(folder)).unwrap();
         }
         prepare(&directory.join("files"));
         let mut command = Command::new("unshare");
@@ -77,13 +78,9 @@ impl Machine {
         let mut daemon = Daemon::start("systemd", command, &directory.join("boot.log"));
         let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", daemon.pid()));
         let init = daemon.wait_until("booting", Duration::from_secs(30), || {
-            let child = std::fs::read_to_string(&children)
-                .ok()?
-                .trim()
-                .parse()
-                .ok()?;
+            let child = fs::read_to_string(&children).ok()?.trim().parse().ok()?;
             // The shell has replaced itself by systemd.
-            (std::fs::read_to_string(format!("/proc/{child}/comm"))
+            (fs::read_to_string(format!("/proc/{child}/comm"))
                 .ok()?
                 .trim()
                 == "systemd")
@@ -105,7 +102,10 @@ impl Machine {
     }
 
     /// Runs a program in it and waits for its end.
-    pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
+    pub fn run<A>(&self, arguments: impl IntoIterator<Item = A>) -> Run
+    where
+        A: AsRef<OsStr>,
+    {
         let mut command = Command::new("nsenter");
         command.args([
             "--target",

@@ -11,9 +11,11 @@ pub mod slurm;
 pub mod takt;
 pub mod target;
 
+use std::env;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// A reason to skip a test: the missing requirement, and how to install it.
 #[derive(Debug)]
@@ -80,16 +82,16 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
     match wanted {
         Ok(wanted) => Some(wanted),
         Err(skip) => {
-            let thread = std::thread::current();
+            let thread = thread::current();
             let test = thread.name().unwrap_or("test");
             assert!(
-                std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
+                env::var_os("TAKT_TEST_NO_SKIP").is_none(),
                 "{test} would be skipped: {skip}"
             );
             // Written to the terminal although the output of passing tests is captured: a skipped
             // test must be visible.
             let line = format!("test {test} ... skipped: {skip}\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            io::stderr().write_all(line.as_bytes()).unwrap();
             None
         }
     }
@@ -105,8 +107,10 @@ const CURRENT: [(&str, &str); 4] = [
 
 /// Returns the path of the current release of a program, which `scripts/peers.sh` has built.
 pub fn need_current(program: &str) -> Result<PathBuf, Skip> {
-    let version = CURRENT.iter().find(|(name, _)| *name == program);
-    let (_, version) = version.expect("the list has every program that is asked for");
+    let (_, version) = CURRENT
+        .iter()
+        .find(|(name, _)| *name == program)
+        .expect("the list has every program that is asked for");
     need_peer(&format!("{program}-{version}"))
 }
 
@@ -124,7 +128,7 @@ pub fn releases(debian: Needed) -> Result<Vec<PathBuf>, Skip> {
 /// Returns the folder in which the scripts keep what they build and download.
 pub fn cache() -> Option<PathBuf> {
     let folder = |variable: &str, below: &str| {
-        std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+        env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
     };
     folder("TAKT_CACHE_DIR", "")
         .or_else(|| folder("XDG_CACHE_HOME", "takt"))
@@ -133,20 +137,21 @@ pub fn cache() -> Option<PathBuf> {
 
 /// Returns the path of something that `scripts/peers.sh` has built, such as `prometheus-3.14.0`.
 pub fn need_peer(program: &str) -> Result<PathBuf, Skip> {
-    let found = cache().map(|folder| folder.join("peers").join(program));
-    found.filter(|file| is_executable(file)).ok_or_else(|| {
-        Skip(format!(
-            "needs {program}; scripts/peers.sh builds it with Go"
-        ))
-    })
+    cache()
+        .map(|folder| folder.join("peers").join(program))
+        .filter(|file| is_executable(file))
+        .ok_or_else(|| {
+            Skip(format!(
+                "needs {program}; scripts/peers.sh builds it with Go"
+            ))
+        })
 }
 
 /// Returns the path of a program; searches /sbin and the like too, which a user's `PATH` may lack.
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin", "/sbin"].map(PathBuf::from));
-    folders
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/bin", "/sbin"].map(PathBuf::from))
         .map(|folder| folder.join(name))
         .find(|file| is_executable(file))
 }

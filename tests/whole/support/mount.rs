@@ -1,5 +1,6 @@
 //! Small real file systems, for tests of a full or read-only disk.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,10 +18,7 @@ impl Mount {
     pub fn ext4(at: &Path, image: &Path, bytes: u64) -> Self {
         let is_new = !image.exists();
         if is_new {
-            std::fs::File::create(image)
-                .unwrap()
-                .set_len(bytes)
-                .unwrap();
+            fs::File::create(image).unwrap().set_len(bytes).unwrap();
         }
         let (program, arguments): (_, &[&str]) = if is_new {
             ("mkfs.ext4", &["-q", "-F"])
@@ -41,7 +39,7 @@ impl Mount {
     }
 
     fn new(at: &Path, arguments: &[&str]) -> Self {
-        std::fs::create_dir_all(at).unwrap();
+        fs::create_dir_all(at).unwrap();
         let done = Command::new("mount")
             .args(arguments)
             .arg(at)
@@ -66,7 +64,7 @@ impl Mount {
 
     /// Fills the file system up to half a MiB.
     pub fn fill(&self) {
-        let mut filler = std::fs::File::create(self.filler()).unwrap();
+        let mut filler = fs::File::create(self.filler()).unwrap();
         while filler.write_all(&[0; 4096]).is_ok() {}
         let length = filler.metadata().unwrap().len();
         filler.set_len(length.saturating_sub(512 << 10)).unwrap();
@@ -74,13 +72,13 @@ impl Mount {
 
     /// Fills the file system until no byte is left.
     pub fn fill_whole(&self) {
-        let mut filler = std::fs::File::create(self.filler()).unwrap();
+        let mut filler = fs::File::create(self.filler()).unwrap();
         while filler.write_all(&[0; 4096]).is_ok() {}
     }
 
     /// Frees the filled space.
     pub fn free(&self) {
-        std::fs::remove_file(self.filler()).unwrap();
+        fs::remove_file(self.filler()).unwrap();
     }
 
     fn filler(&self) -> PathBuf {

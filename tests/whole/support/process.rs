@@ -1,12 +1,12 @@
 //! Programs that run beside a test, and HTTP requests to them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{
     Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal,
 };
+use std::env;
 
 /// Time that a daemon has to end after SIGTERM. A busy machine needs some of it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(90);
@@ -33,7 +34,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `command` in a process group of its own, with all its output in the file `log`.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
-        let file = std::fs::OpenOptions::new()
+        let file = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(log)
@@ -74,17 +75,15 @@ impl Daemon {
     /// Returns the number of busy cores, measured over half a second.
     pub fn load(&self) -> f64 {
         let ticks = || {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
             // User and system time are the 14th and 15th field; the second, the name, may contain
             // spaces.
-            let fields = stat
-                .rsplit(')')
+            stat.rsplit(')')
                 .next()
                 .unwrap()
                 .split_whitespace()
                 .skip(11)
-                .take(2);
-            fields
+                .take(2)
                 .map(|field| field.parse::<f64>().unwrap())
                 .sum::<f64>()
         };
@@ -96,7 +95,7 @@ impl Daemon {
 
     /// Returns its output so far.
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// Waits until `ready` returns a value. Fails with the end of the log when the program has
@@ -164,12 +163,12 @@ impl Drop for Daemon {
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+    let lists: String = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
-        .flatten();
-    let lists = tasks.flatten().map(|task| task.path().join("children"));
-    let lists: String = lists
-        .filter_map(|list| std::fs::read_to_string(list).ok())
+        .flatten()
+        .flatten()
+        .map(|task| task.path().join("children"))
+        .filter_map(|list| fs::read_to_string(list).ok())
         .collect();
     lists
         .split_whitespace()
@@ -202,10 +201,10 @@ pub fn free_port() -> u16 {
     /// The locked files of the ports that this program uses.
     static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let user = rustix::process::getuid().as_raw();
-    let locks = std::env::temp_dir().join(format!("takt-test-ports-{user}"));
-    std::fs::create_dir_all(&locks).unwrap();
+    let locks = env::temp_dir().join(format!("takt-test-ports-{user}"));
+    fs::create_dir_all(&locks).unwrap();
     // Test programs that run at the same time begin at different places.
-    let start = std::process::id().wrapping_mul(97);
+    let start = process::id().wrapping_mul(97);
     for _ in 0..COUNT {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let port = u16::try_from(FIRST + offset).unwrap();
@@ -282,12 +281,14 @@ pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Pag
 
 /// Headers of an answer; their names are in lower case.
 fn headers_of<T>(response: &ureq::http::Response<T>) -> BTreeMap<String, String> {
-    let headers = response.headers().iter();
-    let headers = headers.map(|(name, value)| {
-        let value = value.to_str().unwrap_or_default();
-        (name.to_string(), value.to_owned())
-    });
-    headers.collect()
+    response
+        .headers()
+        .iter()
+        .map(|(name, value)| {
+            let value = value.to_str().unwrap_or_default();
+            (name.to_string(), value.to_owned())
+        })
+        .collect()
 }
 
 /// The last lines of a log.

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::process::{Daemon, Page, free_port, http_get, http_get_with};
 use super::{Needed, Skip, need, need_current};
+use std::fs;
 
 /// A Prometheus for one test; dropping it ends the program.
 pub struct Prometheus {
@@ -66,7 +67,7 @@ impl Prometheus {
     fn run(program: &Path, text: &str, flags: &[&str]) -> Self {
         let directory = TempDir::with_prefix("takt-prometheus-").unwrap();
         let config = directory.path().join("prometheus.yml");
-        std::fs::write(&config, text).unwrap();
+        fs::write(&config, text).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new(program);
         command
@@ -108,8 +109,8 @@ impl Prometheus {
         let targets = self.targets as f64;
         let limit = Duration::from_secs(30 + 2 * scrapes as u64);
         self.daemon.wait_until("scraping every target", limit, || {
-            let answer = instant_query(&url, &query).ok()?;
-            answer
+            instant_query(&url, &query)
+                .ok()?
                 .first()
                 .filter(|sample| sample.value == targets)
                 .map(|_| ())
@@ -179,11 +180,14 @@ pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
 }
 
 fn sample(element: &Value) -> Sample {
-    let labels = element["metric"].as_object().into_iter().flatten();
+    let labels = element["metric"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect();
     Sample {
-        labels: labels
-            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
-            .collect(),
+        labels,
         value: number(&element["value"][1]),
     }
 }
@@ -216,15 +220,16 @@ pub fn raw_samples(
     let series = body["data"]["result"]
         .as_array()
         .unwrap_or_else(|| panic!("{body}"));
-    let of_series = |series: &Value| {
-        let values = series["values"].as_array().unwrap().iter();
-        let samples = values.map(|pair| {
-            let at = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
-            (at, pair[1].as_str().unwrap().to_owned())
-        });
-        (labels_without(series, ignored), samples.collect())
-    };
-    series.iter().map(of_series).collect()
+    series
+        .iter()
+        .map(|series| {
+            let samples = series["values"].as_array().unwrap().iter().map(|pair| {
+                let at = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
+                (at, pair[1].as_str().unwrap().to_owned())
+            });
+            (labels_without(series, ignored), samples.collect())
+        })
+        .collect()
 }
 
 /// Labels of a series in an answer, except `ignored`.

@@ -8,6 +8,9 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 use super::process::Daemon;
+use std::env;
+use std::fs;
+use std::thread;
 
 /// An empty working directory for `takt`, and a data directory that does not exist yet.
 pub struct Takt {
@@ -53,7 +56,7 @@ impl Takt {
     /// Writes a file into the working directory and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.directory().join(name);
-        std::fs::write(&path, content).unwrap();
+        fs::write(&path, content).unwrap();
         path
     }
 
@@ -66,11 +69,14 @@ impl Takt {
     }
 
     /// Returns the command with these arguments, for a test that runs it by itself.
-    pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+    pub fn command<A>(&self, arguments: impl IntoIterator<Item = A>) -> Command
+    where
+        A: AsRef<OsStr>,
+    {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
         // Settings of the person who runs the tests must not affect a test.
         for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TAKT_"))
+            env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TAKT_"))
         {
             command.env_remove(name);
         }
@@ -83,16 +89,18 @@ impl Takt {
     }
 
     /// Runs a command to its end.
-    pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
+    pub fn run<A>(&self, arguments: impl IntoIterator<Item = A>) -> Run
+    where
+        A: AsRef<OsStr>,
+    {
         self.run_with_input(arguments, b"")
     }
 
     /// Runs a command to its end with `input` as its standard input.
-    pub fn run_with_input<A: AsRef<OsStr>>(
-        &self,
-        arguments: impl IntoIterator<Item = A>,
-        input: &[u8],
-    ) -> Run {
+    pub fn run_with_input<A>(&self, arguments: impl IntoIterator<Item = A>, input: &[u8]) -> Run
+    where
+        A: AsRef<OsStr>,
+    {
         let mut command = self.command(arguments);
         command
             .stdin(Stdio::piped())
@@ -100,7 +108,7 @@ impl Takt {
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let output = std::thread::scope(|scope| {
+        let output = thread::scope(|scope| {
             // A program that does not read all its input closes the pipe; that does not fail the
             // test.
             scope.spawn(move || stdin.write_all(input));
@@ -110,7 +118,10 @@ impl Takt {
     }
 
     /// Starts a long-running command, such as `serve`.
-    pub fn start<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Daemon {
+    pub fn start<A>(&self, arguments: impl IntoIterator<Item = A>) -> Daemon
+    where
+        A: AsRef<OsStr>,
+    {
         Daemon::start(
             "takt",
             self.command(arguments),

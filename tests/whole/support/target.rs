@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
 /// A page: its content type and text.
 pub type Page = (&'static str, String);
@@ -10,9 +11,9 @@ pub type Page = (&'static str, String);
 pub fn scrape_target(page: fn(path: &str) -> Page) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || answer(stream, page));
+            thread::spawn(move || answer(stream, page));
         }
     });
     address

@@ -31,8 +31,10 @@ impl Takt {
     }
 
     fn ends_and_beginnings(&self) -> Vec<Status> {
-        let sent = self.sent(SLACK).into_iter();
-        sent.map(|(status, _)| status).collect()
+        self.sent(SLACK)
+            .into_iter()
+            .map(|(status, _)| status)
+            .collect()
     }
 }
 

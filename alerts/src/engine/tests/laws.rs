@@ -1,6 +1,7 @@
 //! A law over random moves: each announced episode has exactly one end.
 
 use super::*;
+use proptest::collection;
 
 /// One event in a running Takt.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ proptest! {
     /// the answer was committed.
     #[test]
     fn every_announced_episode_has_exactly_one_end(
-        moves in proptest::collection::vec(chaos(), 1..40),
+        moves in collection::vec(chaos(), 1..40),
     ) {
         let mut takt = Takt::new();
         let mut lost_in_flight = 0;

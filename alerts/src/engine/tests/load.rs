@@ -1,17 +1,14 @@
 //! A measurement of ten thousand firing alerts.
 
 use super::*;
+use crate::ports::QueryError;
 
 /// Returns ten thousand series for each expression that begins with `hot`, and no series for
 /// others.
 struct TenThousand(Vec<(Labels, f64)>);
 
 impl Query for TenThousand {
-    fn instant(
-        &self,
-        expr: &str,
-        _: Timestamp,
-    ) -> Result<Vec<(Labels, f64)>, crate::ports::QueryError> {
+    fn instant(&self, expr: &str, _: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
         Ok(if expr.starts_with("hot") {
             self.0.clone()
         } else {
@@ -19,7 +16,7 @@ impl Query for TenThousand {
         })
     }
 
-    fn check(&self, _: &str) -> Result<(), crate::ports::QueryError> {
+    fn check(&self, _: &str) -> Result<(), QueryError> {
         Ok(())
     }
 }

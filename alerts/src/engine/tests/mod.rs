@@ -303,20 +303,22 @@ impl Takt {
     /// Returns the channel's messages in order: firing or resolved, alert name and node.
     fn sent(&self, channel: &str) -> Vec<(Status, String)> {
         let tables = self.disk.0.borrow();
-        let rows = tables
+        tables
             .outbox
             .values()
-            .filter(|row| row.channel == channel && row.state != RowState::Superseded);
-        let alerts = rows.flat_map(|row| &row.message.alerts);
-        alerts
+            .filter(|row| row.channel == channel && row.state != RowState::Superseded)
+            .flat_map(|row| &row.message.alerts)
             .map(|alert| (alert.status, alert.labels.to_string()))
             .collect()
     }
 
     fn reasons(&self, channel: &str) -> Vec<(i64, Reason)> {
         let tables = self.disk.0.borrow();
-        let rows = tables.outbox.values().filter(|row| row.channel == channel);
-        rows.map(|row| (row.created_at.whole_seconds().0, row.message.reason))
+        tables
+            .outbox
+            .values()
+            .filter(|row| row.channel == channel)
+            .map(|row| (row.created_at.whole_seconds().0, row.message.reason))
             .collect()
     }
 }

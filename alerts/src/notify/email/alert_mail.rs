@@ -83,8 +83,11 @@ fn is_page(message: &Message) -> bool {
 fn html(message: &Message) -> String {
     let parts = parts(message);
     let zone = message.zone();
-    let shown = parts.iter().take(PARTS_MAX);
-    let mut boxes: String = shown.map(|part| boxed(part, &zone)).collect();
+    let mut boxes: String = parts
+        .iter()
+        .take(PARTS_MAX)
+        .map(|part| boxed(part, &zone))
+        .collect();
     let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
     if more > 0 {
         boxes += &format!("<p style=\"color:#5f6368\">and {more} more</p>\n");

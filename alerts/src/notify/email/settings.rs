@@ -103,8 +103,11 @@ fn threading(fields: &Fields<'_>, headers: &Node) -> Result<bool, Mistake> {
         return Ok(false);
     }
     let has_header = |wanted: &str| {
-        let mut pairs = headers.pairs().into_iter().flatten();
-        pairs.any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+        headers
+            .pairs()
+            .into_iter()
+            .flatten()
+            .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
     };
     for header in ["References", "In-Reply-To"] {
         if has_header(header) {
@@ -130,8 +133,10 @@ fn smarthost(
     let text = |key: &str| -> Result<Option<String>, Mistake> {
         match fields.or_default(key, Node::text)? {
             "" => {
-                let shared = context.global_text(&format!("smtp_{key}"))?;
-                Ok(shared.filter(|text| !text.is_empty()))
+                let shared = context
+                    .global_text(&format!("smtp_{key}"))?
+                    .filter(|text| !text.is_empty());
+                Ok(shared)
             }
             text => Ok(Some(text.to_owned())),
         }

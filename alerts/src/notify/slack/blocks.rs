@@ -7,6 +7,7 @@ use crate::notify::words::{self, Part, shortened};
 use crate::outbox::Row;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use takt_model::{Labels, Timestamp};
 
@@ -50,7 +51,10 @@ impl Slack {
             (Some(title), None) => section(&format!("*{title}*")),
             (None, _) => {
                 let title = shortened(&subject(message), HEADER_MAX - 2);
-                json!({"type": "header", "text": {"type": "plain_text", "text": title}})
+                json!({
+                    "type": "header",
+                    "text": {"type": "plain_text", "text": title},
+                })
             }
         });
         let shown = match said("text") {
@@ -70,13 +74,19 @@ impl Slack {
             .map(|text| format!("{} · ", shortened(&text, 300)))
             .unwrap_or_default();
         let link = format!("{rest}{footer}<{}|Takt>", words::link(message));
-        blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
+        blocks.push(json!({
+            "type": "context",
+            "elements": [{"type": "mrkdwn", "text": link}],
+        }));
         blocks
     }
 }
 
 fn section(text: &str) -> Value {
-    json!({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+    json!({
+        "type": "section",
+        "text": {"type": "mrkdwn", "text": text},
+    })
 }
 
 /// The line that a telephone shows: the subject, and the summary if the message has one part.
@@ -161,7 +171,7 @@ pub(super) fn without_markup(message: &Message) -> Message {
         .map(|(_, value)| value.to_owned())
         .collect();
     // A value may be a part of another one.
-    suspects.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    suspects.sort_by_key(|value| Reverse(value.len()));
     suspects.dedup();
     message.group_labels = labels(&message.group_labels);
     message.common_labels = labels(&message.common_labels);

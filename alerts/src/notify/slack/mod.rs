@@ -166,8 +166,8 @@ impl Slack {
         let marked = |name| self.wording.text_about(name, &plain, row.created_at);
         let summary = marked("fallback")
             .or_else(|| marked("title"))
-            .map(|text| shortened(&text, 300));
-        let summary = summary.unwrap_or_else(|| escaped(&headline(&row.message), 300));
+            .map(|text| shortened(&text, 300))
+            .unwrap_or_else(|| escaped(&headline(&row.message), 300));
         let mut body = json!({"text": summary, "blocks": self.blocks(row)});
         for name in ["username", "icon_emoji", "icon_url"] {
             if let Some(text) = said(name).filter(|_| method != "chat.update") {
@@ -239,8 +239,10 @@ impl Slack {
     fn post(&self, row: &Row, more: Value) -> HttpRequest {
         let mut more = more;
         // The lookup after a lost answer finds the message by this.
-        more["metadata"] =
-            json!({"event_type": "takt_alert", "event_payload": {"outbox_id": mark(row)}});
+        more["metadata"] = json!({
+            "event_type": "takt_alert",
+            "event_payload": {"outbox_id": mark(row)},
+        });
         self.call("chat.postMessage", row, more)
     }
 }
@@ -294,7 +296,11 @@ impl HttpNotifier for Slack {
         let update = || self.call("chat.update", row, json!({"channel": channel, "ts": ts}));
         let Some(first) = replies.first() else {
             let is_news = row.message.reason == Reason::NewInGroup;
-            let below = json!({"channel": channel, "thread_ts": ts, "reply_broadcast": is_news});
+            let below = json!({
+                "channel": channel,
+                "thread_ts": ts,
+                "reply_broadcast": is_news,
+            });
             return NextStep::Post(if is_update_only {
                 update()
             } else {
@@ -402,6 +408,7 @@ fn by_body(reply: &HttpReply) -> Outcome {
 mod tests {
     use super::super::suite::row;
     use super::*;
+    use std::slice;
 
     #[test]
     fn unanswered_messages_are_looked_up_before_they_are_sent_again() {
@@ -434,14 +441,14 @@ mod tests {
             asked.body,
             "channel=C1&oldest=1700&limit=200&include_all_metadata=true"
         );
-        let found = bot("C1").next(&doubtful, None, std::slice::from_ref(&there));
+        let found = bot("C1").next(&doubtful, None, slice::from_ref(&there));
         assert_eq!(
             found,
             NextStep::Done(Outcome::Sent(Some("C1/9.2".to_owned())))
         );
         for reply in [&absent, &denied] {
             assert_eq!(
-                posts(bot("C1").next(&doubtful, None, std::slice::from_ref(reply))),
+                posts(bot("C1").next(&doubtful, None, slice::from_ref(reply))),
                 "chat.postMessage"
             );
         }
@@ -471,11 +478,11 @@ mod tests {
             "conversations.replies"
         );
         assert_eq!(
-            posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&there))),
+            posts(bot("#gpu").next(&news, Some("C1/8.1"), slice::from_ref(&there))),
             "chat.update"
         );
         assert_eq!(
-            posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&absent))),
+            posts(bot("#gpu").next(&news, Some("C1/8.1"), slice::from_ref(&absent))),
             "chat.postMessage"
         );
         news.message.reason = Reason::Resolved;

@@ -20,7 +20,8 @@ pub(super) fn title(text: &str) -> String {
 /// one.
 pub(super) fn title_words(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let (mut is_inside, mut has_letter) = (false, false);
+    let mut is_inside = false;
+    let mut has_letter = false;
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
         has_letter &= is_inside;

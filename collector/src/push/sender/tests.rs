@@ -182,7 +182,7 @@ fn bad_samples_are_rejected_by_reason_and_the_others_stored() {
     ]);
     assert_eq!(report.rejected, expected);
     assert_eq!(report.stored, 1);
-    assert!(report.refusal().unwrap().contains("2 invalid labels"));
+    assert!(report.refusal().unwrap().contains("2 labels"));
     assert_eq!(report.examples.len(), MAX_EXAMPLES);
     let stored = lab.samples("good");
     assert_eq!(stored.values().next().unwrap(), &bits(&[(t, 1.0)]));

@@ -4,6 +4,7 @@ use super::Poller;
 use crate::schedulers::scheduler::SchedulerAnswer;
 use crate::schedulers::status::PollError;
 use std::io;
+use std::slice;
 use takt_model::UnixTime;
 use takt_slurm::{Entry, Reject};
 use takt_store::{ImportError, ImportSummary, LIVE_QUEUE, OpenRun, Origin, Records, Shifted};
@@ -29,7 +30,7 @@ impl Poller {
                     forget_uncounted_gpus(&mut entry);
                 }
                 let (run, job_ids) = match &entry {
-                    Entry::Run(run) => (Some(run), std::slice::from_ref(&run.job_id)),
+                    Entry::Run(run) => (Some(run), slice::from_ref(&run.job_id)),
                     Entry::Tasks { run, job_ids } => (Some(run), job_ids.as_slice()),
                     Entry::Step | Entry::Rejected(_) => (None, &[][..]),
                 };
@@ -70,10 +71,13 @@ impl Poller {
     }
 
     /// Runs a store operation on a blocking thread.
-    pub(super) async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T>(
         &self,
         ask: impl FnOnce(Records<'_>) -> Result<T, PollError> + Send + 'static,
-    ) -> Result<T, PollError> {
+    ) -> Result<T, PollError>
+    where
+        T: Send + 'static,
+    {
         let database = self.database.clone();
         match takt_store::spawn_blocking(move || ask(Records::of(&database))).await {
             Ok(answer) => answer,

@@ -21,12 +21,14 @@ use super::scheduler::{self, Scheduler};
 use super::status::{Pending, PollError, PollState, PollStatus};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashSet};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{UnixTime, error_chain};
-use takt_slurm::{Node, jobcomp};
+use takt_slurm::{Node, jobcomp, node};
 use takt_store::{Database, ImportSummary, OpenRun};
 use tokio::sync::watch;
+use tokio::time;
 
 /// Polls one Slurm periodically.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl Poller {
             let result = self.poll(Timestamp::now().into()).await;
             status.send_modify(|status| self.note(status, &result));
             let failures = status.borrow().failures;
-            tokio::time::sleep(pause(&self.config, failures)).await;
+            time::sleep(pause(&self.config, failures)).await;
         }
     }
 
@@ -235,7 +237,7 @@ impl Poller {
         let of_cluster = cluster.to_owned();
         match scheduler.nodes().await {
             Ok(nodes) => {
-                self.gpus_are_counted = takt_slurm::node::gpus_are_counted(&nodes);
+                self.gpus_are_counted = node::gpus_are_counted(&nodes);
                 self.nodes = Some(nodes.clone());
                 self.blocking(move |records| {
                     Ok(records.note_nodes(&of_cluster, &nodes, now, !has_history)?)
@@ -334,16 +336,17 @@ impl Poller {
     ) -> Result<ImportSummary, PollError> {
         let source = scheduler.name();
         let recent = now - self.config.look_back_seconds.cast_signed();
-        let known = self.blocking({
-            let cluster = cluster.to_owned();
-            move |records| {
-                Ok((
-                    records.complete_until(&cluster, source, recent)?,
-                    records.timezone(&cluster)?,
-                ))
-            }
-        });
-        let (complete_until, timezone) = known.await?;
+        let (complete_until, timezone) = self
+            .blocking({
+                let cluster = cluster.to_owned();
+                move |records| {
+                    Ok((
+                        records.complete_until(&cluster, source, recent)?,
+                        records.timezone(&cluster)?,
+                    ))
+                }
+            })
+            .await?;
         let timezone = timezone.is_none().then(|| self.timezone.clone());
         let longest = scheduler.window_seconds();
         let windows: Vec<_> = match complete_until {
@@ -437,10 +440,11 @@ impl Poller {
         }
         if !missing.is_empty() {
             let cluster = cluster.to_owned();
-            let still_open = self
+            let still_open: HashSet<OpenRun> = self
                 .blocking(move |records| Ok(records.open_runs(&cluster)?))
-                .await?;
-            let still_open: HashSet<OpenRun> = still_open.into_iter().collect();
+                .await?
+                .into_iter()
+                .collect();
             let forgotten = missing
                 .into_iter()
                 .filter(|run| still_open.contains(run) && !listed.contains(run));
@@ -465,7 +469,7 @@ fn windows(
     longest: i64,
 ) -> impl Iterator<Item = (UnixTime, UnixTime)> {
     let begin = begin.min(end);
-    std::iter::successors(Some((begin, end.min(begin + longest))), move |&(_, to)| {
+    iter::successors(Some((begin, end.min(begin + longest))), move |&(_, to)| {
         (to < end).then(|| (to, end.min(to + longest)))
     })
 }

@@ -5,6 +5,7 @@ use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::{Pending, PollError};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
+use std::slice;
 use takt_model::{UnixTime, error_chain};
 use takt_slurm::Entry;
 use takt_slurm::openapi::LiveJob;
@@ -99,7 +100,7 @@ impl Poller {
 /// Returns the runs of one live job: a pending array has many tasks.
 pub(super) fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
     let (run, job_ids) = match &job.entry {
-        Entry::Run(run) => (run, std::slice::from_ref(&run.job_id)),
+        Entry::Run(run) => (run, slice::from_ref(&run.job_id)),
         Entry::Tasks { run, job_ids } => (run, job_ids.as_slice()),
         Entry::Step | Entry::Rejected(_) => return Vec::new(),
     };
@@ -124,12 +125,14 @@ pub(super) fn pending(live: &[LiveJob]) -> Vec<Pending> {
             *counts.entry((partition, reason)).or_default() += runs_of(job).len() as u64;
         }
     }
-    let pending = |((partition, reason), jobs): ((&str, &str), u64)| Pending {
-        partition: partition.to_owned(),
-        reason: reason.to_owned(),
-        jobs,
-    };
-    counts.into_iter().map(pending).collect()
+    counts
+        .into_iter()
+        .map(|((partition, reason), jobs)| Pending {
+            partition: partition.to_owned(),
+            reason: reason.to_owned(),
+            jobs,
+        })
+        .collect()
 }
 
 /// Returns the reasons of a pending job, or of each pending task of its array.
@@ -137,10 +140,12 @@ fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
     let Some(reason) = &job.reason else {
         return Vec::new();
     };
-    let waits = |run| WaitingRun {
-        run,
-        reason: reason.clone(),
-        expected_start: job.expected_start,
-    };
-    runs_of(job).into_iter().map(waits).collect()
+    runs_of(job)
+        .into_iter()
+        .map(|run| WaitingRun {
+            run,
+            reason: reason.clone(),
+            expected_start: job.expected_start,
+        })
+        .collect()
 }

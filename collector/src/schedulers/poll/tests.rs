@@ -10,6 +10,7 @@ use takt_model::UnixTime;
 use takt_slurm::openapi;
 use takt_slurm::sacct::Cluster;
 use takt_store::{DataDir, JobFilter, Records, Settings};
+use tempfile::{TempDir, tempdir};
 
 const HEADER: &str = "JobID|Submit|Eligible|Start|End|State|User|Account|Partition|QOS|AllocTRES|ReqTRES|NNodes|NCPUS|\
      NodeList|ElapsedRaw|Suspended|TimelimitRaw|ExitCode|JobName";
@@ -20,13 +21,13 @@ const NOW: UnixTime = UnixTime(1_791_590_400);
 /// A poller whose Slurm commands are shell scripts in a folder.
 struct TestSlurm {
     poller: Poller,
-    folder: tempfile::TempDir,
+    folder: TempDir,
     _dir: DataDir,
 }
 
 impl TestSlurm {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let dir = DataDir::claim(&folder.path().join("data")).unwrap();
         let database = Arc::new(Database::open(&dir, &Settings::default()).unwrap());
         let config = JobsConfig {
@@ -83,10 +84,10 @@ impl TestSlurm {
     }
 
     fn states(&self) -> Vec<String> {
-        let runs = Records::of(&self.poller.database)
+        Records::of(&self.poller.database)
             .jobs(&JobFilter::default())
-            .unwrap();
-        runs.iter()
+            .unwrap()
+            .iter()
             .map(|run| format!("{} {}", run.job_id, run.state))
             .collect()
     }
@@ -387,8 +388,17 @@ async fn the_status_says_how_it_goes() {
 #[test]
 fn pending_jobs_are_counted_by_reason() {
     let job = |id: u64, state: &str, partition: &str, reason: &str| {
-        json!({"job_id": id, "job_state": state, "partition": partition, "state_reason": reason, "user_name": "ann",
-               "submit_time": NOW, "array_job_id": 0, "array_task_id": null, "array_task_string": ""})
+        json!({
+            "job_id": id,
+            "job_state": state,
+            "partition": partition,
+            "state_reason": reason,
+            "user_name": "ann",
+            "submit_time": NOW,
+            "array_job_id": 0,
+            "array_task_id": null,
+            "array_task_string": "",
+        })
     };
     let mut tasks = job(4, "PENDING", "gpu", "Resources");
     (tasks["array_job_id"], tasks["array_task_string"]) = (4.into(), "1-3".into());

@@ -1,6 +1,7 @@
 use super::*;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use proptest::collection;
 use proptest::prelude::*;
 
 fn day() -> Period {
@@ -231,8 +232,8 @@ proptest! {
     /// For all inputs, the parts add up to the total, and no part exceeds it.
     #[test]
     fn parts_add_up(
-        runs in proptest::collection::vec((-50_000..90_000_i64, 0..50_000_i64, 0..90_000_i64, 0..40_u64, 0..9_u64), 0..20),
-        down in proptest::collection::vec((-9000..90_000_i64, 0..20_000_i64, 0..20_u64, 0..5_u64, any::<bool>()), 0..6),
+        runs in collection::vec((-50_000..90_000_i64, 0..50_000_i64, 0..90_000_i64, 0..40_u64, 0..9_u64), 0..20),
+        down in collection::vec((-9000..90_000_i64, 0..20_000_i64, 0..20_u64, 0..5_u64, any::<bool>()), 0..6),
     ) {
         let from = day().from();
         let runs: Vec<_> = runs

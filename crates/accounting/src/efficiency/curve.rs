@@ -51,31 +51,39 @@ impl Curve {
     /// Returns the curve as text: one character a step, from `(` for 0 to `~` for `most`, and a space
     /// where the step was not measured. A value is exact to 1/86 of `most`.
     pub fn to_text(&self, most: f64) -> String {
-        let character = |value: &Option<f64>| match value {
-            None => ' ',
-            Some(value) => {
-                let share = if most > 0.0 { value / most } else { 0.0 };
-                char::from(FIRST_LEVEL + (share.clamp(0.0, 1.0) * LEVELS).round() as u8)
-            }
-        };
-        self.0.iter().map(character).collect()
+        self.0
+            .iter()
+            .map(|value| match value {
+                None => ' ',
+                Some(value) => {
+                    let share = if most > 0.0 { value / most } else { 0.0 };
+                    char::from(FIRST_LEVEL + (share.clamp(0.0, 1.0) * LEVELS).round() as u8)
+                }
+            })
+            .collect()
     }
 
     /// Returns the curve of a text that [`Curve::to_text`] wrote with the same `most`.
     pub fn of_text(text: &str, most: f64) -> Self {
-        let value = |character: u8| {
-            let level = character.checked_sub(FIRST_LEVEL)?;
-            Some(f64::from(level) / LEVELS * most)
-        };
-        Self(text.bytes().map(value).collect())
+        let values = text
+            .bytes()
+            .map(|character| {
+                let level = character.checked_sub(FIRST_LEVEL)?;
+                Some(f64::from(level) / LEVELS * most)
+            })
+            .collect();
+        Self(values)
     }
 
     /// Returns the steps `[from, until)`, each `length` of them as one: the mean of the measured
     /// ones.
     pub fn part(&self, from: usize, until: usize, length: usize) -> Self {
         let steps = self.0.get(from..until.min(self.0.len())).unwrap_or(&[]);
-        let parts = steps.chunks(length.max(1));
-        Self(parts.map(|part| mean_of(part.iter().copied())).collect())
+        let parts = steps
+            .chunks(length.max(1))
+            .map(|part| mean_of(part.iter().copied()))
+            .collect();
+        Self(parts)
     }
 
     /// Returns the intervals of at least `shortest` steps in which every value is below `below`:
@@ -159,13 +167,16 @@ impl CurveMeter {
     /// Returns the means, rounded to a multiple of `unit`. A step counts as measured if a quarter
     /// of it was covered.
     pub fn finish(&self, unit: f64) -> Curve {
-        let mean = |(sum, ms): &(f64, i64)| {
-            let rounded = || (sum / *ms as f64 / unit).round() * unit;
-            // Multiplying by 0.001 would leave digits such as 0.30000000000000004.
-            let exact = || (rounded() * 1e6).round() / 1e6;
-            (*ms > 0 && *ms * 4 >= self.axis.step_ms).then(exact)
-        };
-        Curve(self.sums.iter().map(mean).collect())
+        let means = self
+            .sums
+            .iter()
+            .map(|(sum, ms)| {
+                let rounded = || (sum / *ms as f64 / unit).round() * unit;
+                // Multiplying by 0.001 would leave digits such as 0.30000000000000004.
+                (*ms > 0 && *ms * 4 >= self.axis.step_ms).then(|| (rounded() * 1e6).round() / 1e6)
+            })
+            .collect();
+        Curve(means)
     }
 }
 

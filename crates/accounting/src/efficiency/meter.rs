@@ -298,8 +298,12 @@ impl NodeMeter {
             NET_RECEIVED | IB_RECEIVED => &mut link.received,
             NET_SENT | IB_SENT => &mut link.sent,
             _ => {
-                let mut newest_first = samples.iter().rev().filter_map(|(_, value)| *value);
-                link.speed = newest_first.find(|speed| *speed > 0.0).or(link.speed);
+                link.speed = samples
+                    .iter()
+                    .rev()
+                    .filter_map(|(_, value)| *value)
+                    .find(|speed| *speed > 0.0)
+                    .or(link.speed);
                 return;
             }
         };
@@ -351,19 +355,21 @@ impl NodeMeter {
             None
         };
         let network_bytes = is_alone.then(|| {
-            let totals = self
-                .links
+            self.links
                 .values()
-                .flat_map(|link| [link.received.0.total(), link.sent.0.total()]);
-            totals.flatten().fold(None, |sum: Option<f64>, total| {
-                Some(sum.unwrap_or(0.0) + total)
-            })
+                .flat_map(|link| [link.received.0.total(), link.sent.0.total()])
+                .flatten()
+                .fold(None, |sum: Option<f64>, total| {
+                    Some(sum.unwrap_or(0.0) + total)
+                })
         });
         let nfs = is_alone.then(|| {
-            let totals = self.nfs.values().filter_map(Growth::total);
-            totals.fold(None, |sum: Option<f64>, total| {
-                Some(sum.unwrap_or(0.0) + total)
-            })
+            self.nfs
+                .values()
+                .filter_map(Growth::total)
+                .fold(None, |sum: Option<f64>, total| {
+                    Some(sum.unwrap_or(0.0) + total)
+                })
         });
         let Self { node, gpus, .. } = self;
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
@@ -371,9 +377,13 @@ impl NodeMeter {
         let oom_at = own_trace.as_ref().and_then(|trace| trace.oom_at);
         let memory_peak_bytes = own_trace.as_ref().and_then(|trace| trace.memory_peak);
         let curves = own_trace.and_then(|trace| trace.curves);
-        let gpus = gpus.into_iter().filter(|(uuid, _)| own.contains(uuid));
+        let gpus = gpus
+            .into_iter()
+            .filter(|(uuid, _)| own.contains(uuid))
+            .map(|(uuid, gpu)| gpu.finish(&node, uuid))
+            .collect();
         NodeFigures {
-            gpus: gpus.map(|(uuid, gpu)| gpu.finish(&node, uuid)).collect(),
+            gpus,
             cpu_seconds: cpu.and_then(|cpu| cpu.total()),
             cpu_covered_seconds: cpu.map_or(0.0, |cpu| cpu.covered_seconds()),
             memory_peak_bytes,
@@ -412,8 +422,8 @@ impl NodeMeter {
         for step in 0..gpus.iter().map(|steps| steps.0.len()).max().unwrap_or(0) {
             let work: Vec<f64> = gpus.iter().filter_map(|steps| steps.rate(step)).collect();
             let use_of = |(speed, link): &(f64, &Link)| {
-                let rates = [&link.received, &link.sent].map(|(_, steps)| steps.rate(step));
-                rates
+                [&link.received, &link.sent]
+                    .map(|(_, steps)| steps.rate(step))
                     .into_iter()
                     .flatten()
                     .map(|rate| rate / speed)

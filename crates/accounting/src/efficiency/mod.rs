@@ -303,12 +303,14 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
             .sum();
         (covered > 0.0).then(|| sum / covered)
     };
-    let fullest = gpus.iter().filter(|gpu| gpu.memory_peak_bytes.is_some());
-    let fullest = fullest.max_by(|a, b| {
-        a.memory_peak_bytes
-            .partial_cmp(&b.memory_peak_bytes)
-            .unwrap_or(std::cmp::Ordering::Equal)
-    });
+    let fullest = gpus
+        .iter()
+        .filter(|gpu| gpu.memory_peak_bytes.is_some())
+        .max_by(|a, b| {
+            a.memory_peak_bytes
+                .partial_cmp(&b.memory_peak_bytes)
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
     let seen: f64 = nodes.iter().map(|node| node.link_seen_seconds).sum();
     let bound: f64 = nodes
         .iter()
@@ -402,10 +404,9 @@ fn fault(run: &JobRun, gpus: &[&GpuFigures]) -> Option<String> {
     if let Some((_, words)) = FAULT_STATES.iter().find(|(state, _)| *state == run.state) {
         return Some((*words).to_owned());
     }
-    let faulty = gpus
-        .iter()
-        .find_map(|gpu| Some(format!("{} on {}", gpu.fault.as_ref()?, gpu.node)));
-    faulty.filter(|_| FAILED_STATES.contains(&run.state.as_str()))
+    gpus.iter()
+        .find_map(|gpu| Some(format!("{} on {}", gpu.fault.as_ref()?, gpu.node)))
+        .filter(|_| FAILED_STATES.contains(&run.state.as_str()))
 }
 
 /// Returns the GPU-seconds between the end and the time limit of a completed run.

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use proptest::{collection, sample};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 const HOUR: i64 = 3600;
@@ -157,8 +158,8 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
     let run = run(1, 1);
     let four = [("a", 0.9), ("b", 0.0), ("c", 0.5), ("d", 0.0)];
     let of = |own: &[&str], others: &[&str]| {
-        let figures = node(&run, &four, own, others).finish(Some(1));
-        figures
+        node(&run, &four, own, others)
+            .finish(Some(1))
             .gpus
             .iter()
             .map(|gpu| gpu.uuid.clone())
@@ -411,8 +412,8 @@ proptest! {
     fn the_split_adds_up(
         gpus in 1_u64..5,
         hours in 1_i64..30,
-        seen in proptest::collection::vec((0.0_f64..=1.0, 0.0_f64..=1.0, 0.0_f64..=1.0, 0.0_f64..=1.0), 0..5),
-        state in proptest::sample::select(vec!["COMPLETED", "FAILED", "NODE_FAIL"]),
+        seen in collection::vec((0.0_f64..=1.0, 0.0_f64..=1.0, 0.0_f64..=1.0, 0.0_f64..=1.0), 0..5),
+        state in sample::select(vec!["COMPLETED", "FAILED", "NODE_FAIL"]),
     ) {
         let run = JobRun {
             state: state.into(),

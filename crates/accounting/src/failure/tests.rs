@@ -38,8 +38,11 @@ fn of(run: &JobRun, node: NodeFigures, events: &[NodeEvent]) -> Failure {
 }
 
 fn words(failure: &Failure) -> Vec<&str> {
-    let words = failure.evidence.iter().map(|one| one.words.as_str());
-    words.collect()
+    failure
+        .evidence
+        .iter()
+        .map(|one| one.words.as_str())
+        .collect()
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::tree::{AssociationId, AssociationTree};
 use super::usage::Usage;
 use serde::Serialize;
 use std::fmt;
+use std::iter;
 use takt_model::UnixTime;
 use takt_slurm::Shares;
 use takt_slurm::billing::TresAmounts;
@@ -269,7 +270,7 @@ impl Explainer<'_> {
     ) -> Option<(AssociationId, AssociationId, AssociationId)> {
         let way = |id| {
             let mut way: Vec<_> =
-                std::iter::successors(Some(id), |id| self.tree.fs_parent(*id)).collect();
+                iter::successors(Some(id), |id| self.tree.fs_parent(*id)).collect();
             way.reverse();
             way
         };

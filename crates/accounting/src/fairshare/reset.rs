@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use std::iter;
 use takt_model::UnixTime;
 use takt_slurm::UsageResetPeriod;
 
@@ -45,7 +46,7 @@ impl ResetSchedule for UsageResetPeriod {
     }
 
     fn between(self, last: UnixTime, until: UnixTime, calendar: &impl Calendar) -> Vec<UnixTime> {
-        std::iter::successors(self.next(last, calendar), |last| self.next(*last, calendar))
+        iter::successors(self.next(last, calendar), |last| self.next(*last, calendar))
             .take_while(|reset| *reset <= until)
             .collect()
     }

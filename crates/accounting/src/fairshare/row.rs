@@ -76,7 +76,10 @@ pub fn share_rows(
 }
 
 /// Serializes infinity as `"inf"`, because JSON cannot express it.
-pub fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn infinite<S>(level_fs: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error>
+where
+    S: Serializer,
+{
     match level_fs {
         None => serializer.serialize_none(),
         Some(level_fs) if level_fs.is_infinite() => serializer.serialize_str("inf"),
@@ -85,9 +88,10 @@ pub fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<
 }
 
 /// Reads the output of [`infinite`].
-pub fn finite_or_infinite<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<f64>, D::Error> {
+pub fn finite_or_infinite<'de, D>(deserializer: D) -> Result<Option<f64>, D::Error>
+where
+    D: Deserializer<'de>,
+{
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Written {

@@ -5,6 +5,7 @@
 //! level.
 
 use std::collections::HashMap;
+use std::iter;
 use takt_slurm::{Association, Shares};
 
 /// Index of an association in its tree.
@@ -178,7 +179,7 @@ impl AssociationTree {
 
     /// Returns the path from the root to the association, both included.
     pub fn path(&self, id: AssociationId) -> Vec<AssociationId> {
-        let mut path: Vec<_> = std::iter::successors(Some(id), |id| self.parent(*id)).collect();
+        let mut path: Vec<_> = iter::successors(Some(id), |id| self.parent(*id)).collect();
         path.reverse();
         path
     }
@@ -249,8 +250,8 @@ impl AssociationTree {
             let above = association
                 .parent_account
                 .as_ref()
-                .filter(|_| association.user.is_none());
-            let above = above.unwrap_or(&association.account);
+                .filter(|_| association.user.is_none())
+                .unwrap_or(&association.account);
             let Some(account) = self.accounts.get_mut(above) else {
                 return Err(TreeError::NoAccount {
                     of: described(association),
@@ -457,10 +458,8 @@ other 40";
             error(vec![]),
             "there is no root account: each account has a parent"
         );
-        let (a, b) = (
-            account("a", Some("b"), Shares::Raw(1)),
-            account("b", Some("a"), Shares::Raw(1)),
-        );
+        let a = account("a", Some("b"), Shares::Raw(1));
+        let b = account("b", Some("a"), Shares::Raw(1));
         let root = account("root", None, Shares::Raw(1));
         let cycle = error(vec![root.clone(), a.clone(), b]);
         assert!(

@@ -121,11 +121,11 @@ impl<'a> Accumulator<'a> {
         let recent = self.recent_seconds(start, run.end);
         self.usage.recent[id.index()].add(recent * per_second);
         if let Some(name) = run.qos {
-            let undecayed = self
+            let worth = self
                 .undecayed
                 .as_ref()
-                .filter(|_| self.rates.qos.get(name).is_some_and(|qos| qos.no_decay));
-            let worth = undecayed.map_or(worth, |table| table.seconds(start, run.end));
+                .filter(|_| self.rates.qos.get(name).is_some_and(|qos| qos.no_decay))
+                .map_or(worth, |table| table.seconds(start, run.end));
             add_to(&mut self.usage.qos, name, |usage| {
                 usage.add(worth.total() * per_second)
             });
@@ -279,7 +279,10 @@ impl Usage {
 }
 
 /// Changes a value by name. Only a new name is copied, since a million runs have few names.
-fn add_to<T: Default>(values: &mut BTreeMap<String, T>, name: &str, change: impl FnOnce(&mut T)) {
+fn add_to<T>(values: &mut BTreeMap<String, T>, name: &str, change: impl FnOnce(&mut T))
+where
+    T: Default,
+{
     match values.get_mut(name) {
         Some(value) => change(value),
         None => change(values.entry(name.to_owned()).or_default()),

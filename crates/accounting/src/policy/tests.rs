@@ -1,4 +1,5 @@
 use super::*;
+use jiff::civil::DateTime;
 
 fn window(days: &[&str], from: &str, to: &str) -> PolicyWindow {
     PolicyWindow {
@@ -14,7 +15,7 @@ fn window(days: &[&str], from: &str, to: &str) -> PolicyWindow {
 fn seconds(window: &PolicyWindow, nodes: &str, from: &str, to: Option<&str>) -> Vec<u64> {
     let zone = TimeZone::get("Europe/Oslo").unwrap();
     let at = |text: &str| {
-        text.parse::<jiff::civil::DateTime>()
+        text.parse::<DateTime>()
             .unwrap()
             .to_zoned(zone.clone())
             .unwrap()

@@ -171,12 +171,14 @@ impl<'p> Journal<'p> {
         let mut users = BTreeMap::new();
         let mut accounts = BTreeMap::new();
         let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
-        let pairs = self.members.into_iter().flat_map(|(user, accounts)| {
-            accounts
-                .into_iter()
-                .map(move |(account, at)| ((user.clone(), account), at))
-        });
-        let members: BTreeMap<_, _> = pairs
+        let members: BTreeMap<_, _> = self
+            .members
+            .into_iter()
+            .flat_map(|(user, accounts)| {
+                accounts
+                    .into_iter()
+                    .map(move |(account, at)| ((user.clone(), account), at))
+            })
             .filter_map(|(pair, at)| Some((pair, entries[at].take()?)))
             .collect();
         // In the order of names, so that equal runs give equal sums to the last digit.
@@ -248,8 +250,12 @@ impl Entry {
         let first = midnights
             .partition_point(|midnight| *midnight <= part.from)
             .saturating_sub(1);
-        let days = midnights.windows(2).zip(&mut self.days).skip(first);
-        for (day, sums) in days.take_while(|(day, _)| day[0] < part.to) {
+        for (day, sums) in midnights
+            .windows(2)
+            .zip(&mut self.days)
+            .skip(first)
+            .take_while(|(day, _)| day[0] < part.to)
+        {
             let seconds = (part.to.min(day[1]) - part.from.max(day[0])) as f64;
             sums.0 += held.gpus as f64 * seconds;
             sums.1 += held.cpus as f64 * seconds;
@@ -285,10 +291,8 @@ impl<'p> Books<'p> {
 
     /// Returns the usage of an account and all accounts below it. `None` if they have no usage.
     pub fn within(&self, above: &str, tree: &Accounts) -> Option<Entry> {
-        let within = self
-            .accounts()
-            .filter(|(account, _)| tree.is_within(account, above));
-        within
+        self.accounts()
+            .filter(|(account, _)| tree.is_within(account, above))
             .map(|(_, entry)| entry.clone())
             .reduce(|mut sum, entry| {
                 sum.absorb(&entry);

@@ -98,8 +98,13 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     // Usage before the records began is unknown, not 0.
     if let Some(records_from) = facts.records_from {
         let unrecorded = |period: &&Period| period.to() <= records_from;
-        let unrecorded = books.periods().iter().filter(unrecorded).count();
-        months.drain(..unrecorded.min(months.len()));
+        let unrecorded = books
+            .periods()
+            .iter()
+            .filter(unrecorded)
+            .count()
+            .min(months.len());
+        months.drain(..unrecorded);
     }
     figures.credited_gpu_hours = credited(facts, subject, period);
     let members = match subject {
@@ -185,15 +190,22 @@ fn is_of(facts: &Facts<'_>, subject: &Subject, user: &str, account: &str) -> boo
 }
 
 fn breaches(facts: &Facts<'_>, subject: &Subject) -> Vec<Breach> {
-    let is_its = |breach: &&Breach| is_of(facts, subject, &breach.user, &breach.account);
-    facts.breaches.iter().filter(is_its).cloned().collect()
+    facts
+        .breaches
+        .iter()
+        .filter(|breach| is_of(facts, subject, &breach.user, &breach.account))
+        .cloned()
+        .collect()
 }
 
 /// Computes a run's time in each period, and the cost of its GPUs and their energy there.
 fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> SeenRun<'f> {
-    let within =
-        |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
-    let (seconds, cost) = facts.books.periods().iter().map(within).unzip();
+    let (seconds, cost) = facts
+        .books
+        .periods()
+        .iter()
+        .map(|period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default())
+        .unzip();
     SeenRun {
         assessed,
         seconds,
@@ -202,12 +214,16 @@ fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> SeenRun<'f> {
 }
 
 fn budgets(facts: &Facts<'_>, subject: &Subject) -> Vec<BudgetUse> {
-    let is_its = |budget: &&BudgetUse| match subject {
-        Subject::User(name) => !budget.is_account && budget.name == *name,
-        Subject::Account(name) => budget.is_account && budget.name == *name,
-        Subject::Cluster => true,
-    };
-    facts.budgets.iter().filter(is_its).cloned().collect()
+    facts
+        .budgets
+        .iter()
+        .filter(|budget| match subject {
+            Subject::User(name) => !budget.is_account && budget.name == *name,
+            Subject::Account(name) => budget.is_account && budget.name == *name,
+            Subject::Cluster => true,
+        })
+        .cloned()
+        .collect()
 }
 
 fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {

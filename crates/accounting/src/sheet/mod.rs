@@ -168,8 +168,12 @@ impl Sheet {
         if self.is_open || self.figures.is_partial {
             return None;
         }
-        let complete = self.before.iter().filter(|figures| !figures.is_partial);
-        let before: Vec<f64> = complete.map(of).collect();
+        let before: Vec<f64> = self
+            .before
+            .iter()
+            .filter(|figures| !figures.is_partial)
+            .map(of)
+            .collect();
         let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
         (mean > 0.0).then(|| (of(&self.figures) / mean - 1.0, before.len()))
     }

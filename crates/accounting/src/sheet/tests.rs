@@ -1,8 +1,9 @@
 use super::*;
-use crate::efficiency::{AssessedRun, Efficiency, EfficiencyConfig};
+use crate::efficiency::{self, AssessedRun, Efficiency, EfficiencyConfig};
 use crate::{Accounts, BudgetConfig, Credit, Period, RateCard, Rates, RatesConfig};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use proptest::collection;
 use proptest::prelude::*;
 use takt_model::UnixTime;
 use takt_slurm::JobRun;
@@ -296,7 +297,7 @@ fn months_before_the_records_began_are_unknown() {
 fn waste_of_unmeasured_runs_is_unknown() {
     let lone = run("1", "ann", "physics", OCTOBER, OCTOBER + 10 * HOUR);
     let rules = EfficiencyConfig::default();
-    let efficiency = crate::efficiency::assess(&lone, &[], &rules).unwrap();
+    let efficiency = efficiency::assess(&lone, &[], &rules).unwrap();
     let mut world = World::of(vec![lone]);
     world.assessed[0].efficiency = efficiency;
     let sheet = world.sheet(user("ann")).unwrap();
@@ -437,7 +438,7 @@ proptest! {
     /// whole runs.
     #[test]
     fn sums_agree(
-        runs in proptest::collection::vec((0_usize..4, 0_usize..3, -70_i64 * 24..31 * 24, 1_i64..2000), 1..40),
+        runs in collection::vec((0_usize..4, 0_usize..3, -70_i64 * 24..31 * 24, 1_i64..2000), 1..40),
     ) {
         let runs: Vec<JobRun> = runs
             .into_iter()

@@ -2,6 +2,8 @@ use super::*;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
+use proptest::{collection, option};
+use std::array;
 use takt_model::UnixTime;
 
 const HOUR: i64 = 3600;
@@ -213,9 +215,11 @@ fn by_hour_and_day_over_a_change_of_clocks() {
         at("2026-10-25T03:30:00+01:00"),
     );
     let by = |by| {
-        let report = usage([night], "c", &day, &[by, GroupBy::User], now());
-        let row = |row: &Row| (row.group.0[0].1.clone().unwrap(), row.figures.wall_seconds);
-        report.rows.iter().map(row).collect::<Vec<_>>()
+        usage([night], "c", &day, &[by, GroupBy::User], now())
+            .rows
+            .iter()
+            .map(|row| (row.group.0[0].1.clone().unwrap(), row.figures.wall_seconds))
+            .collect::<Vec<_>>()
     };
     assert_eq!(
         by(GroupBy::Hour),
@@ -331,8 +335,8 @@ fn any_run() -> impl Strategy<Value = HeldRun<'static>> {
     let held = (
         0..5_u64,
         0..300_u64,
-        proptest::option::of(0..9_u64),
-        proptest::option::of(0..1_u64 << 40),
+        option::of(0..9_u64),
+        option::of(0..1_u64 << 40),
     );
     let words = (0..4_usize, 0..3_usize, 0..3_usize);
     (times, held, words).prop_map(
@@ -374,14 +378,14 @@ fn exact(figures: &Figures) -> [u128; 4] {
 
 fn sum(rows: &[Row]) -> [u128; 4] {
     rows.iter().fold([0; 4], |sums, row| {
-        std::array::from_fn(|i| sums[i] + exact(&row.figures)[i])
+        array::from_fn(|i| sums[i] + exact(&row.figures)[i])
     })
 }
 
 proptest! {
     /// The period in two parts, cut anywhere, equals the whole period.
     #[test]
-    fn cut_anywhere_is_uncut(runs in proptest::collection::vec(any_run(), 0..20), cut in 2..31_u8) {
+    fn cut_anywhere_is_uncut(runs in collection::vec(any_run(), 0..20), cut in 2..31_u8) {
         let middle = format!("2026-10-{cut:02}");
         for by in [GroupBy::User, GroupBy::Node] {
             let report = |from: &str, to: &str| {
@@ -399,7 +403,7 @@ proptest! {
             for row in &whole.rows {
                 let a = of(&parts[0], &row.group);
                 let b = of(&parts[1], &row.group);
-                prop_assert_eq!(std::array::from_fn(|i| a[i] + b[i]), exact(&row.figures));
+                prop_assert_eq!(array::from_fn(|i| a[i] + b[i]), exact(&row.figures));
             }
             for count in [
                 |f: &Figures| f.jobs_submitted,
@@ -440,7 +444,7 @@ proptest! {
     }
 
     #[test]
-    fn groups_add_up_to_the_totals(runs in proptest::collection::vec(any_run(), 0..30)) {
+    fn groups_add_up_to_the_totals(runs in collection::vec(any_run(), 0..30)) {
         for (name, by) in GroupBy::ALL {
             let report = usage(
                 runs.iter().copied(),
@@ -475,7 +479,7 @@ proptest! {
 
     #[test]
     fn order_does_not_matter(
-        (runs, shuffled) in proptest::collection::vec(any_run(), 0..30)
+        (runs, shuffled) in collection::vec(any_run(), 0..30)
             .prop_flat_map(|runs| (Just(runs.clone()), Just(runs).prop_shuffle())),
     ) {
         let by = [GroupBy::User, GroupBy::Qos];

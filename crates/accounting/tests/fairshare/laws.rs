@@ -1,6 +1,7 @@
 //! Laws that hold for all trees, settings and runs.
 
 use proptest::prelude::*;
+use proptest::{collection, option};
 use takt_accounting::fairshare::{
     Accumulator, AssociationId, AssociationTree, Decay, DecayTable, Run, Ticks, Usage, share_rows,
     standings,
@@ -33,9 +34,9 @@ fn associations() -> impl Strategy<Value = Vec<Association>> {
     let account = (
         any::<proptest::sample::Index>(),
         shares(),
-        proptest::collection::vec((0..USERS.len(), shares()), 0..5),
+        collection::vec((0..USERS.len(), shares()), 0..5),
     );
-    proptest::collection::vec(account, 1..8).prop_map(|accounts| {
+    collection::vec(account, 1..8).prop_map(|accounts| {
         let name = |index: usize| {
             if index == 0 {
                 "root".to_owned()
@@ -84,7 +85,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
         0..9_usize,
         0..USERS.len(),
         0..AS_OF.0 + 1000,
-        proptest::option::of(0_i64..100_000),
+        option::of(0_i64..100_000),
         1_u32..64,
         0..3_usize,
     )
@@ -96,7 +97,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
             cpus,
             qos,
         });
-    proptest::collection::vec(job, 0..40)
+    collection::vec(job, 0..40)
 }
 
 fn settings() -> impl Strategy<Value = PrioritySettings> {

@@ -5,6 +5,7 @@
 //! printed digits have to be equal; `--nocapture` shows both sides.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::PathBuf;
 use takt_accounting::fairshare::{
     AssociationTree, Decay, DecayTable, Explainer, Explanation, JobSize, PlannedJob, Priority,
@@ -33,10 +34,10 @@ impl Lab {
     fn at(moment: &str) -> Self {
         let directory =
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab");
-        let read = |name: &str| std::fs::read_to_string(directory.join(moment).join(name)).unwrap();
+        let read = |name: &str| fs::read_to_string(directory.join(moment).join(name)).unwrap();
         let has = |name: &str| directory.join(moment).join(name).exists();
         let lines = |text: &str| text.lines().map(|line| line.parse().unwrap()).collect();
-        let seen = std::fs::read_to_string(directory.join("ticks.txt")).unwrap();
+        let seen = fs::read_to_string(directory.join("ticks.txt")).unwrap();
         let settings = share_text::priority_settings(&read("scontrol-show-config.txt")).unwrap();
         Self {
             tree: AssociationTree::new(
@@ -195,12 +196,11 @@ fn fair_tree_with_max_tres() {
     let mut usage = Vec::new();
     for (flags, runs) in [(PriorityFlags::default(), before), (flags, after)] {
         lab.rates.flags = flags;
-        let of = |id| usage_of(&lab, &runs).raw_usage(id);
         usage.push(
             lab.tree
                 .display_order()
                 .into_iter()
-                .map(of)
+                .map(|id| usage_of(&lab, &runs).raw_usage(id))
                 .collect::<Vec<_>>(),
         );
     }
@@ -277,9 +277,8 @@ fn tied_accounts_are_ranked_as_the_code_does_and_not_as_the_documentation_says()
     println!("{}", compare("tied", &lab.rows(), &lab.sshare));
     let rows = lab.rows();
     let ranks = |account: &str| {
-        let of = |row: &&ShareRow| row.account == account && row.user.is_some();
         rows.iter()
-            .filter(of)
+            .filter(|row| row.account == account && row.user.is_some())
             .filter_map(|row| row.fair_share.map(|share| (share * 18.0).round()))
             .collect::<Vec<_>>()
     };
@@ -337,14 +336,16 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
 fn priority_of_pending_jobs() {
     let directory =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab/pending");
-    let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
     let rows = |text: &str| {
-        let words = |line: &str| {
-            line.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        text.lines().skip(1).map(words).collect::<Vec<_>>()
+        text.lines()
+            .skip(1)
+            .map(|line| {
+                line.split_whitespace()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect::<Vec<_>>()
     };
     let weights = PriorityWeights {
         age: 1000,
@@ -429,7 +430,7 @@ fn explained_in_words() {
         let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join(format!("tests/fairshare/explained/{moment}_{user}.txt"));
         let text = explanation(&Lab::at(moment), account, user).to_string();
-        let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+        let expected = fs::read_to_string(&golden).unwrap_or_default();
         assert!(text == expected, "{}:\n{text}", golden.display());
     }
 }

@@ -70,11 +70,16 @@ pub(super) fn read(
         let busy = moment.map_or(0.0, |(job, moment)| job.kind.utilization(moment));
         let used = moment.map_or(0.0, |(job, moment)| job.kind.gpu_memory(moment));
         let used = used * model.memory_bytes;
-        sink.push(&m::GPU_UTILIZATION, &[uuid], (busy * 100.0).round() / 100.0);
-        sink.push(&m::GPU_MEMORY_USED, &[uuid], used.round());
-        sink.push(&m::GPU_MEMORY_TOTAL, &[uuid], model.memory_bytes);
         let energy = demo.nodes[number].energy[index].at(at.exact);
-        sink.push(&m::GPU_ENERGY, &[uuid], (energy * 1e3).round() / 1e3);
+        sink.push_all(
+            &[uuid],
+            &[
+                (&m::GPU_UTILIZATION, (busy * 100.0).round() / 100.0),
+                (&m::GPU_MEMORY_USED, used.round()),
+                (&m::GPU_MEMORY_TOTAL, model.memory_bytes),
+                (&m::GPU_ENERGY, (energy * 1e3).round() / 1e3),
+            ],
+        );
         if !is_everything {
             continue;
         }
@@ -82,9 +87,14 @@ pub(super) fn read(
         let power = watts(model, busy) + 3.0 * noise;
         let temperature = 33.0 + 42.0 * busy + 3.0 * noise;
         let memory_busy = (busy * 0.6 * 100.0).round() / 100.0;
-        sink.push(&m::GPU_MEMORY_UTILIZATION, &[uuid], memory_busy);
-        sink.push(&m::GPU_POWER, &[uuid], (power * 10.0).round() / 10.0);
-        sink.push(&m::GPU_POWER_LIMIT, &[uuid], model.limit_watts);
+        sink.push_all(
+            &[uuid],
+            &[
+                (&m::GPU_MEMORY_UTILIZATION, memory_busy),
+                (&m::GPU_POWER, (power * 10.0).round() / 10.0),
+                (&m::GPU_POWER_LIMIT, model.limit_watts),
+            ],
+        );
         sink.push(&m::GPU_TEMPERATURE, &[uuid, "gpu"], temperature.round());
         let clock = if used > 0.0 {
             1.755e9 + 15e6 * noise.round()

@@ -32,10 +32,15 @@ pub(super) fn read(
         sink.push(&m::JOB_MEMORY, &id, used.round());
         sink.push(&m::JOB_MEMORY_PEAK, &id, peak.round());
         if scope == Scope::Everything {
-            sink.push(&m::JOB_CPUS, &id, cpus);
-            sink.push(&m::JOB_MEMORY_LIMIT, &id, limit);
-            sink.push(&m::JOB_PROCESSES, &id, cpus + 1.0);
-            sink.push(&m::JOB_OOM, &id, 0.0);
+            sink.push_all(
+                &id,
+                &[
+                    (&m::JOB_CPUS, cpus),
+                    (&m::JOB_MEMORY_LIMIT, limit),
+                    (&m::JOB_PROCESSES, cpus + 1.0),
+                    (&m::JOB_OOM, 0.0),
+                ],
+            );
         }
     }
 }

@@ -31,11 +31,16 @@ pub(super) fn read(
     network(demo, number, at, sink);
     nfs(demo, number, at, sink);
     let node = &demo.cluster.nodes[number];
-    sink.push(&m::BOOT_TIME, NONE, demo.booted.0 as f64);
-    sink.push(&m::TIME, NONE, at.exact);
     let offset = 2e-5 * at.noise(seed(number, 9));
-    sink.push(&m::TIMEX_OFFSET, NONE, offset);
-    sink.push(&m::TIMEX_SYNC, NONE, 1.0);
+    sink.push_all(
+        NONE,
+        &[
+            (&m::BOOT_TIME, demo.booted.0 as f64),
+            (&m::TIME, at.exact),
+            (&m::TIMEX_OFFSET, offset),
+            (&m::TIMEX_SYNC, 1.0),
+        ],
+    );
     let uname = [
         "Linux",
         "6.1.0-28-amd64",
@@ -88,9 +93,14 @@ fn cpus(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     }
     let busy = curves.user_cpu.rate(at.exact);
     let load = busy * (1.02 + 0.05 * at.noise(seed(number, 1))) + 0.3;
-    sink.push(&m::LOAD1, NONE, (load * 100.0).round() / 100.0);
-    sink.push(&m::LOAD5, NONE, (busy * 101.0).round() / 100.0);
-    sink.push(&m::LOAD15, NONE, (busy * 100.0).round() / 100.0);
+    sink.push_all(
+        NONE,
+        &[
+            (&m::LOAD1, (load * 100.0).round() / 100.0),
+            (&m::LOAD5, (busy * 101.0).round() / 100.0),
+            (&m::LOAD15, (busy * 100.0).round() / 100.0),
+        ],
+    );
 }
 
 fn memory(
@@ -108,10 +118,15 @@ fn memory(
     let noise = at.noise(seed(number, 2));
     let used = ((3.0 + of_jobs) * GIB * (1.0 + 0.03 * noise)).min(total * 0.97);
     let cached = ((total - used) * 0.6).round();
-    sink.push(&m::MEM_TOTAL, NONE, total.round());
-    sink.push(&m::MEM_AVAILABLE, NONE, (total - used).round());
-    sink.push(&m::MEM_FREE, NONE, (total - used - cached).round());
-    sink.push(&m::MEM_CACHED, NONE, cached);
+    sink.push_all(
+        NONE,
+        &[
+            (&m::MEM_TOTAL, total.round()),
+            (&m::MEM_AVAILABLE, (total - used).round()),
+            (&m::MEM_FREE, (total - used - cached).round()),
+            (&m::MEM_CACHED, cached),
+        ],
+    );
 }
 
 fn disks(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
@@ -129,17 +144,27 @@ fn disks(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
         (ROOT, root, root_used),
         (SCRATCH, SCRATCH_BYTES, scratch_used),
     ] {
-        sink.push(&m::FS_SIZE, &labels, size);
-        sink.push(&m::FS_FREE, &labels, (size - used).round());
-        sink.push(&m::FS_AVAIL, &labels, (size - used).round());
-        sink.push(&m::FS_READONLY, &labels, 0.0);
-        sink.push(&m::FS_FILES, &labels, 3e7);
-        sink.push(&m::FS_FILES_FREE, &labels, 2.6e7);
+        sink.push_all(
+            &labels,
+            &[
+                (&m::FS_SIZE, size),
+                (&m::FS_FREE, (size - used).round()),
+                (&m::FS_AVAIL, (size - used).round()),
+                (&m::FS_READONLY, 0.0),
+                (&m::FS_FILES, 3e7),
+                (&m::FS_FILES_FREE, 2.6e7),
+            ],
+        );
     }
     let disk = ["nvme1n1"];
-    sink.push(&m::DISK_READ, &disk, (4e6 * up).round());
-    sink.push(&m::DISK_WRITTEN, &disk, (FILLING * up).round());
-    sink.push(&m::DISK_BUSY, &disk, (0.02 * up * 100.0).round() / 100.0);
+    sink.push_all(
+        &disk,
+        &[
+            (&m::DISK_READ, (4e6 * up).round()),
+            (&m::DISK_WRITTEN, (FILLING * up).round()),
+            (&m::DISK_BUSY, (0.02 * up * 100.0).round() / 100.0),
+        ],
+    );
 }
 
 fn network(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
@@ -151,14 +176,19 @@ fn network(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let negotiated = if is_slow { 1e9 } else { speed };
     let received = demo.nodes[number].received.at(at.exact);
     let device = [LINK];
-    sink.push(&m::NET_RECEIVED, &device, received.round());
-    sink.push(&m::NET_SENT, &device, (received * 0.4).round());
-    sink.push(&m::NET_UP, &device, 1.0);
-    sink.push(&m::NET_SPEED, &device, negotiated / 8.0);
-    sink.push(&m::LINK_SPEED, &device, negotiated);
-    sink.push(&m::LINK_CAPABILITY, &device, speed);
-    sink.push(&m::LINK_PARTNER, &device, speed);
-    sink.push(&m::LINK_WIRELESS, &device, 0.0);
+    sink.push_all(
+        &device,
+        &[
+            (&m::NET_RECEIVED, received.round()),
+            (&m::NET_SENT, (received * 0.4).round()),
+            (&m::NET_UP, 1.0),
+            (&m::NET_SPEED, negotiated / 8.0),
+            (&m::LINK_SPEED, negotiated),
+            (&m::LINK_CAPABILITY, speed),
+            (&m::LINK_PARTNER, speed),
+            (&m::LINK_WIRELESS, 0.0),
+        ],
+    );
     sink.push(&m::LINK_TRAFFIC, &[LINK, "default_route"], 1.0);
 }
 
@@ -173,14 +203,19 @@ fn nfs(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     for (operation, bytes) in [("READ", read), ("WRITE", written)] {
         let labels = [mount[0], mount[1], mount[2], operation];
         let requests = (bytes / 262_144.0).round();
-        sink.push(&m::NFS_REQUESTS, &labels, requests);
-        sink.push(&m::NFS_SENT, &labels, requests);
         let response = (requests * 0.0021 * 1e3).round() / 1e3;
-        sink.push(&m::NFS_RESPONSE, &labels, response);
+        sink.push_all(
+            &labels,
+            &[
+                (&m::NFS_REQUESTS, requests),
+                (&m::NFS_SENT, requests),
+                (&m::NFS_RESPONSE, response),
+            ],
+        );
     }
     let hung = demo.script.on_node(FaultKind::NfsHung, number, at.second);
-    let seconds = hung.map_or(0.0, |since| at.exact - since.0 as f64);
-    sink.push(&m::NFS_HUNG, &["/data", nas], seconds.max(0.0));
+    let seconds = hung.map_or(0.0, |since| at.exact - since.0 as f64).max(0.0);
+    sink.push(&m::NFS_HUNG, &["/data", nas], seconds);
     if demo.script.times(FaultKind::NfsHung, number, at.second) > 0 {
         let responds = if hung.is_some() { 0.0 } else { 1.0 };
         sink.push(&m::NFS_RESPONDING, &[nas], responds);

@@ -123,11 +123,10 @@ fn gpu_job(cluster: &Cluster, submit: UnixTime, user: usize, random: &mut fastra
             }
         }
     };
-    let of_partition = |node: &&crate::cluster::Node| node.partitions.contains(&partition);
     let most = cluster
         .nodes
         .iter()
-        .filter(of_partition)
+        .filter(|node| node.partitions.contains(&partition))
         .map(|node| node.gpus.len())
         .max()
         .unwrap_or(1);
@@ -185,8 +184,11 @@ fn submit_cpu_jobs(
     random: &mut fastrand::Rng,
     submitted: &mut Vec<Job>,
 ) {
-    let is_cpu = |node: &&crate::cluster::Node| node.gpus.is_empty();
-    let nodes = cluster.nodes.iter().filter(is_cpu).count();
+    let nodes = cluster
+        .nodes
+        .iter()
+        .filter(|node| node.gpus.is_empty())
+        .count();
     for _ in 0..nodes * 120 {
         let submit = submission(now, random);
         let user = pick(random, cluster.users.iter().map(|user| user.weight));
@@ -384,15 +386,18 @@ fn held(cluster: &Cluster, now: UnixTime) -> Vec<Job> {
         "JobHeldUser",
     ];
     let mut random = fastrand::Rng::with_seed(3);
-    let waiting = |(number, held): (usize, &'static str)| {
-        let user = (number + 1) % cluster.users.len();
-        let submit = now - 3600 * (number as i64 + 1);
-        Job {
-            held,
-            ..gpu_job(cluster, submit, user, &mut random)
-        }
-    };
-    reasons.into_iter().enumerate().map(waiting).collect()
+    reasons
+        .into_iter()
+        .enumerate()
+        .map(|(number, held)| {
+            let user = (number + 1) % cluster.users.len();
+            let submit = now - 3600 * (number as i64 + 1);
+            Job {
+                held,
+                ..gpu_job(cluster, submit, user, &mut random)
+            }
+        })
+        .collect()
 }
 
 /// Numbers the jobs in order of submission. Tasks of an array follow each other.

@@ -2,11 +2,13 @@
 
 use super::sacctmgr::node_tres;
 use super::{WEIGHTS, node_list, tres};
+use crate::cluster::Node;
 use crate::page::Demo;
 use crate::schedule::Job;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::mem;
 use takt_model::UnixTime;
 
 /// `scontrol show config`.
@@ -31,12 +33,19 @@ pub(super) fn config(demo: &Demo, now: UnixTime) -> String {
 
 /// `scontrol show partition`.
 pub(super) fn partitions(demo: &Demo) -> String {
-    let nodes = demo.cluster.nodes.iter();
-    let names: BTreeSet<&str> = nodes.flat_map(|node| node.partitions).copied().collect();
+    let names: BTreeSet<&str> = demo
+        .cluster
+        .nodes
+        .iter()
+        .flat_map(|node| node.partitions)
+        .copied()
+        .collect();
     let mut out = String::new();
     for name in names {
-        let members = demo.cluster.nodes.iter();
-        let members: Vec<&str> = members
+        let members: Vec<&str> = demo
+            .cluster
+            .nodes
+            .iter()
             .filter(|node| node.partitions.contains(&name))
             .map(|node| node.name.as_str())
             .collect();
@@ -52,7 +61,7 @@ pub(super) fn partitions(demo: &Demo) -> String {
 
 /// `scontrol show nodes --json`.
 pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
-    let node = |(number, node): (usize, &crate::cluster::Node)| {
+    let node = |(number, node): (usize, &Node)| {
         let running: Vec<(&Job, usize)> = demo.running_on(number, now).collect();
         let cpus: u32 = running.iter().map(|(job, _)| job.request.cpus).sum();
         let gpus: usize = running
@@ -120,7 +129,7 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
         "None"
     } else if !job.held.is_empty() {
         job.held
-    } else if std::mem::take(is_first) {
+    } else if mem::take(is_first) {
         "Resources"
     } else {
         "Priority"
@@ -155,8 +164,11 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
     };
     json!({
         "job_id": job.number,
-        "array_job_id": { "set": true, "number": array.0 },
-        "array_task_id": { "set": array.1.is_some(), "number": array.1.unwrap_or(0) },
+        "array_job_id": {"set": true, "number": array.0},
+        "array_task_id": {
+            "set": array.1.is_some(),
+            "number": array.1.unwrap_or(0),
+        },
         "job_state": [if is_running { "RUNNING" } else { "PENDING" }],
         "user_name": user.name,
         "user_id": user.uid,
@@ -164,17 +176,17 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
         "partition": job.partition,
         "qos": job.qos,
         "name": job.name,
-        "submit_time": { "set": true, "number": job.submit },
-        "eligible_time": { "set": job.held.is_empty(), "number": job.submit },
-        "start_time": { "set": start > UnixTime(0), "number": start },
-        "end_time": { "set": start > UnixTime(0), "number": limit },
-        "time_limit": { "set": true, "number": job.limit_minutes },
+        "submit_time": {"set": true, "number": job.submit},
+        "eligible_time": {"set": job.held.is_empty(), "number": job.submit},
+        "start_time": {"set": start > UnixTime(0), "number": start},
+        "end_time": {"set": start > UnixTime(0), "number": limit},
+        "time_limit": {"set": true, "number": job.limit_minutes},
         "tres_alloc_str": if is_running { tres(demo, job) } else { String::new() },
         "tres_req_str": tres(demo, job),
         "node_count": job.request.nodes,
         "cpus": job.request.nodes as u32 * job.request.cpus,
         "nodes": nodes,
-        "job_resources": { "nodes": nodes },
+        "job_resources": {"nodes": nodes},
         "gres_detail": gres,
         "state_reason": reason,
     })

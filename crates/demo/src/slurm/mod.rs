@@ -6,6 +6,8 @@ mod sacctmgr;
 
 use crate::page::Demo;
 use crate::schedule::{Job, Outcome};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use takt_model::UnixTime;
 
 /// The commands that [`answer`] knows.
@@ -90,7 +92,7 @@ fn node_list(demo: &Demo, job: &Job) -> String {
 
 /// Parses a time as sacct's options have it, in UTC.
 fn parsed_time(text: &str) -> Option<UnixTime> {
-    let time: jiff::civil::DateTime = text.parse().ok()?;
-    let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    let time: DateTime = text.parse().ok()?;
+    let zoned = time.to_zoned(TimeZone::UTC).ok()?;
     Some(UnixTime::from(&zoned))
 }

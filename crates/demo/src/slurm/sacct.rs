@@ -65,8 +65,9 @@ fn write_column(out: &mut String, demo: &Demo, job: &Job, now: UnixTime, column:
         "NodeList" => "None assigned".to_owned(),
         "ElapsedRaw" => {
             let until = if job.is_over(now) { job.end } else { now };
-            let elapsed = job.start.map_or(0, |start| (until - start).max(0));
-            elapsed.to_string()
+            job.start
+                .map_or(0, |start| (until - start).max(0))
+                .to_string()
         }
         "Suspended" => "00:00:00".to_owned(),
         "TimelimitRaw" => job.limit_minutes.to_string(),

@@ -1,5 +1,6 @@
 //! `sacctmgr --parsable2 show`: associations, QOS, node events and reservations.
 
+use crate::cluster::Node;
 use crate::page::Demo;
 use std::fmt::Write;
 use takt_model::UnixTime;
@@ -21,8 +22,12 @@ pub(super) fn associations(demo: &Demo) -> String {
     row("root", "", "root", 1);
     for (parent, shares) in &cluster.parents {
         row(parent, "root", "", *shares);
-        let children = cluster.accounts.iter().enumerate();
-        for (number, account) in children.filter(|(_, account)| account.parent == *parent) {
+        for (number, account) in cluster
+            .accounts
+            .iter()
+            .enumerate()
+            .filter(|(_, account)| account.parent == *parent)
+        {
             row(account.name, parent, "", account.shares);
             for user in cluster.users.iter().filter(|user| user.account == number) {
                 row(account.name, "", user.name, 1);
@@ -45,7 +50,7 @@ pub(super) fn association_ids(demo: &Demo) -> String {
 pub(super) fn events(demo: &Demo, now: UnixTime) -> String {
     let cluster = &demo.cluster;
     let mut out = String::from("Cluster|NodeName|TimeStart|TimeEnd|State|Reason|TRES\n");
-    let sum = |of: &dyn Fn(&crate::cluster::Node) -> u64| cluster.nodes.iter().map(of).sum::<u64>();
+    let sum = |of: &dyn Fn(&Node) -> u64| cluster.nodes.iter().map(of).sum::<u64>();
     let _ = writeln!(
         out,
         "{}||{}|Unknown||Cluster Registered TRES|cpu={},gres/gpu={},mem={}G,node={}",
@@ -102,7 +107,7 @@ pub(super) fn reservations(demo: &Demo) -> String {
 }
 
 /// Returns the TRES of a node.
-pub(super) fn node_tres(node: &crate::cluster::Node) -> String {
+pub(super) fn node_tres(node: &Node) -> String {
     let gpus = node.gpus.len();
     let gres = node.model.map_or_else(String::new, |model| {
         format!(",gres/gpu={gpus},gres/gpu:{}={gpus}", model.gres)

@@ -3,6 +3,7 @@
 
 use crate::lab::{DAY, HOUR, Lab, MONTH};
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -31,19 +32,19 @@ fn config() -> LakeConfig {
 /// A round over the store that another process has left; does nothing unless it is asked to.
 #[test]
 fn a_round_of_another_process() {
-    let Some(folder) = std::env::var_os(FOLDER) else {
+    let Some(folder) = env::var_os(FOLDER) else {
         return;
     };
     let lab = Lab::again(Path::new(&folder), config());
     let done = lab.try_round(&lab.config, false).unwrap();
     assert_eq!(done.error(), "");
-    if std::env::var_os(VERIFIES).is_some() {
+    if env::var_os(VERIFIES).is_some() {
         assert_eq!(lab.verify(), [""; 0]);
     }
 }
 
 fn other_process(folder: &Path, more: &[(&str, &str)]) -> ExitStatus {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = Command::new(env::current_exe().unwrap());
     command
         .args([
             "--exact",
@@ -68,7 +69,7 @@ fn layer(folder: &Path) -> Option<PathBuf> {
         .arg(&library);
     let status = command.arg(source).arg("-ldl").status();
     if status.is_err() {
-        let is_skip_allowed = std::env::var_os("TAKT_TEST_NO_SKIP").is_none();
+        let is_skip_allowed = env::var_os("TAKT_TEST_NO_SKIP").is_none();
         assert!(
             is_skip_allowed,
             "a test of crashes would be skipped: needs gcc"
@@ -172,7 +173,8 @@ fn kill(stride: usize) {
             "{failed}: {seconds}"
         );
         for (name, table) in tables(&seen) {
-            let (old, new) = (&before[&name], &after[&name]);
+            let old = &before[&name];
+            let new = &after[&name];
             assert!(
                 (old.version..=new.version).contains(&table.version),
                 "{failed}: {table:?}"

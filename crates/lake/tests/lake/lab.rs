@@ -2,7 +2,9 @@
 //! queries of the documentation ask about the month of its records.
 
 use prometheus_client::registry::Registry;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,8 +37,11 @@ type Held<'a> = (&'a str, &'a str, i64, i64);
 
 /// The last value before or at an hour.
 fn level(levels: &[(i64, f64)], hour: i64) -> f64 {
-    let known = levels.iter().rev().find(|(from, _)| *from <= hour);
-    known.map_or(0.0, |(_, value)| *value)
+    levels
+        .iter()
+        .rev()
+        .find(|(from, _)| *from <= hour)
+        .map_or(0.0, |(_, value)| *value)
 }
 
 pub struct Lab {
@@ -61,7 +66,7 @@ impl Lab {
 
     /// The lab that another process has left in a folder, at the time that it had.
     pub fn again(root: &Path, config: LakeConfig) -> Self {
-        let ahead = std::fs::read_to_string(root.join("ahead")).unwrap();
+        let ahead = fs::read_to_string(root.join("ahead")).unwrap();
         let mut lab = Self::at(root, ahead.parse().unwrap());
         lab.config = LakeConfig {
             path: lab.config.path,
@@ -73,7 +78,7 @@ impl Lab {
     /// Ends the lab, and returns its folder for other processes.
     pub fn close(mut self) -> TempDir {
         let ahead = self.ahead.load(Ordering::Relaxed).to_string();
-        std::fs::write(self.root.join("ahead"), ahead).unwrap();
+        fs::write(self.root.join("ahead"), ahead).unwrap();
         self.temporary.take().unwrap()
     }
 
@@ -202,8 +207,11 @@ impl Lab {
         let g02: (&[Held], &[(i64, f64)]) = (&of_g02, &[(0, 0.0), (26, 0.5)]);
         for (node, (runs, utilization)) in [("g01", g01), ("g02", g02)] {
             let series = |metric: &str, labels: &[(&str, &str)]| {
-                let own = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)];
-                let labels: Labels = own.iter().chain(labels).copied().collect();
+                let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)]
+                    .iter()
+                    .chain(labels)
+                    .copied()
+                    .collect();
                 self.store.series_number(&labels)
             };
             let uuid = format!("GPU-{node}");
@@ -330,8 +338,13 @@ impl Lab {
 
     pub fn version(&self, table: &str) -> u64 {
         let status = self.status();
-        let found = status.tables.iter().find(|status| status.table == table);
-        found.unwrap().version.unwrap()
+        status
+            .tables
+            .iter()
+            .find(|status| status.table == table)
+            .unwrap()
+            .version
+            .unwrap()
     }
 
     pub fn verify(&self) -> Vec<String> {
@@ -354,15 +367,15 @@ impl Lab {
     /// Sum of the GPU-seconds in the newest version of the table `usage`, by its files.
     pub fn gpu_seconds(&self) -> u64 {
         let log = self.lake().join("usage/_delta_log");
-        let mut files = std::collections::BTreeSet::new();
-        let mut commits: Vec<_> = std::fs::read_dir(log)
+        let mut files = BTreeSet::new();
+        let mut commits: Vec<_> = fs::read_dir(log)
             .unwrap()
             .map(|file| file.unwrap().path())
             .collect();
         commits.retain(|commit| commit.extension().is_some_and(|it| it == "json"));
         commits.sort();
         for commit in commits {
-            for line in std::fs::read_to_string(commit).unwrap().lines() {
+            for line in fs::read_to_string(commit).unwrap().lines() {
                 let action: serde_json::Value = serde_json::from_str(line).unwrap();
                 if let Some(path) = action["remove"]["path"].as_str() {
                     assert!(files.remove(path), "{path}");

@@ -17,9 +17,10 @@ mod s3_server;
 
 use lab::{DAY, HOUR, Lab, MONTH};
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use takt_lake::{LakeConfig, LakeError, TABLES};
 use takt_model::Matcher;
 
@@ -27,18 +28,19 @@ use takt_model::Matcher;
 /// reason for skipping to the terminal. With `TAKT_TEST_NO_SKIP`, a skip is a failure.
 fn environment(test: &str, name: &str, script: &str) -> Option<PathBuf> {
     let cache = |variable: &str, below: &str| {
-        std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+        env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
     };
     let folder = cache("TAKT_CACHE_DIR", "")
         .or_else(|| cache("XDG_CACHE_HOME", "takt"))
         .or_else(|| cache("HOME", ".cache/takt"));
-    let found = folder.map(|folder| folder.join(name));
-    let found = found.filter(|folder| folder.join("complete").exists());
+    let found = folder
+        .map(|folder| folder.join(name))
+        .filter(|folder| folder.join("complete").exists());
     if found.is_none() {
-        let is_skip_allowed = std::env::var_os("TAKT_TEST_NO_SKIP").is_none();
+        let is_skip_allowed = env::var_os("TAKT_TEST_NO_SKIP").is_none();
         assert!(is_skip_allowed, "{test} would be skipped");
         let line = format!("test {test} ... skipped: needs {script}\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        io::stderr().write_all(line.as_bytes()).unwrap();
     }
     found.map(|folder| folder.join("bin/python"))
 }
@@ -119,7 +121,8 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
     lab.round();
     let before = files(&lab, "job_runs");
     assert_eq!(before.len(), 1);
-    let (version, usage) = (lab.version("job_runs"), lab.gpu_seconds());
+    let version = lab.version("job_runs");
+    let usage = lab.gpu_seconds();
     lab.import(
         "1",
         MONTH + DAY + 9 * HOUR,
@@ -133,8 +136,12 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
     );
     assert!(is_named("usage: month 2026-10 of lab has "), "{findings:?}");
     let done = lab.round();
-    let changed = done.tables.iter().filter(|table| table.files > 0);
-    let changed: Vec<&str> = changed.map(|table| table.table.as_str()).collect();
+    let changed: Vec<&str> = done
+        .tables
+        .iter()
+        .filter(|table| table.files > 0)
+        .map(|table| table.table.as_str())
+        .collect();
     assert_eq!(changed, ["job_runs", "usage"]);
     assert_eq!(lab.version("job_runs"), version + 1);
     // The run is an hour longer, with two GPUs.
@@ -237,7 +244,7 @@ fn each_defect_has_a_finding() {
             "{text}: {findings:?}"
         );
     };
-    let spoil = |path: &std::path::Path, spoiled: Option<Vec<u8>>, text: &str| {
+    let spoil = |path: &Path, spoiled: Option<Vec<u8>>, text: &str| {
         let whole = fs::read(path).unwrap();
         match spoiled {
             Some(bytes) => fs::write(path, bytes).unwrap(),
@@ -361,8 +368,10 @@ fn records_that_are_all_gone_stay_in_the_lake() {
 
 #[test]
 fn the_page_names_each_table_with_its_division() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(root.join("docs/lake.md")).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join("docs/lake.md");
+    let page = fs::read_to_string(root).unwrap();
     let rows: Vec<&str> = page
         .lines()
         .filter(|line| line.starts_with("| `"))
@@ -404,9 +413,11 @@ fn checkpoints_are_the_version_of_their_number() {
     lab.round();
     let log = lab.lake().join("usage/_delta_log");
     let checkpoints = || {
-        let names = fs::read_dir(&log).unwrap();
-        let names = names.map(|file| file.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.filter(|name| name.contains(".checkpoint.")).collect();
+        let mut names: Vec<String> = fs::read_dir(&log)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.contains(".checkpoint."))
+            .collect();
         names.sort();
         names
     };

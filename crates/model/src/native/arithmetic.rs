@@ -63,8 +63,7 @@ impl NativeHistogram {
     /// Whether both have the same layout and the same counts. NaN equals NaN.
     pub fn is_same(&self, other: &Self) -> bool {
         let bits = |histogram: &Self| {
-            let all = [histogram.count, histogram.sum, histogram.zero_count];
-            all.map(f64::to_bits)
+            [histogram.count, histogram.sum, histogram.zero_count].map(f64::to_bits)
         };
         self.schema == other.schema
             && bits(self) == bits(other)
@@ -99,8 +98,11 @@ impl NativeHistogram {
     }
 
     fn map_counts(&mut self, change: impl Fn(f64) -> f64) {
-        let buckets = self.positive.iter_mut().chain(&mut self.negative);
-        let counts = buckets.map(|(_, count)| count);
+        let counts = self
+            .positive
+            .iter_mut()
+            .chain(&mut self.negative)
+            .map(|(_, count)| count);
         let others = [&mut self.count, &mut self.sum, &mut self.zero_count];
         counts
             .chain(others)

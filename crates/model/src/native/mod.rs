@@ -120,9 +120,12 @@ impl NativeHistogram {
         if !self.zero_threshold.is_finite() || self.zero_threshold < 0.0 {
             return Err(HistogramError::Threshold);
         }
-        let buckets = self.positive.iter().chain(&self.negative);
-        let counts = buckets.map(|(_, count)| *count);
-        let mut counts = counts.chain([self.count, self.zero_count]);
+        let mut counts = self
+            .positive
+            .iter()
+            .chain(&self.negative)
+            .map(|(_, count)| *count)
+            .chain([self.count, self.zero_count]);
         if !counts.all(|count| count >= 0.0) {
             return Err(HistogramError::Count);
         }
@@ -168,8 +171,10 @@ impl NativeHistogram {
             has_upper: true,
             count: self.zero_count,
         });
-        let positive = self.positive.iter();
-        let positive = positive.map(|&(index, count)| self.positive_bucket(index, count));
+        let positive = self
+            .positive
+            .iter()
+            .map(|&(index, count)| self.positive_bucket(index, count));
         negative.chain(zero).chain(positive)
     }
 

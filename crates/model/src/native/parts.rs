@@ -6,6 +6,7 @@
 
 use super::{HistogramError, NativeHistogram, ResetHint};
 use std::fmt;
+use std::iter;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
@@ -93,13 +94,20 @@ impl NativeHistogram {
             (NativePart::ZeroCount, self.zero_count),
             (NativePart::ZeroThreshold, self.zero_threshold),
         ];
-        let positive = self.positive.iter();
-        let positive = positive.map(|&(index, count)| (NativePart::Positive(index), count));
-        let negative = self.negative.iter();
-        let negative = negative.map(|&(index, count)| (NativePart::Negative(index), count));
-        let others = others.into_iter().chain(positive).chain(negative);
-        let others = others.filter(|(_, value)| *value != 0.0);
-        std::iter::once((NativePart::Count, self.count)).chain(others)
+        let positive = self
+            .positive
+            .iter()
+            .map(|&(index, count)| (NativePart::Positive(index), count));
+        let negative = self
+            .negative
+            .iter()
+            .map(|&(index, count)| (NativePart::Negative(index), count));
+        let others = others
+            .into_iter()
+            .chain(positive)
+            .chain(negative)
+            .filter(|(_, value)| *value != 0.0);
+        iter::once((NativePart::Count, self.count)).chain(others)
     }
 }
 
@@ -153,6 +161,7 @@ impl HistogramParts {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn histogram() -> impl Strategy<Value = NativeHistogram> {
         let buckets = || prop::collection::btree_map(any::<i32>(), 1_u32..1000, 0..6);
@@ -164,9 +173,9 @@ mod tests {
         let rest = (-4..=8_i32, hint, any::<f64>(), 0_u32..9, 0.0..1e9_f64);
         (rest, buckets(), buckets()).prop_map(
             |((schema, hint, sum, zero_count, zero_threshold), positive, negative)| {
-                let floats = |buckets: std::collections::BTreeMap<i32, u32>| {
-                    let buckets = buckets.into_iter();
+                let floats = |buckets: BTreeMap<i32, u32>| {
                     buckets
+                        .into_iter()
                         .map(|(index, count)| (index, f64::from(count)))
                         .collect()
                 };

@@ -11,7 +11,10 @@ use serde::de::{
 use std::fmt;
 
 impl de::Error for Mistake {
-    fn custom<T: fmt::Display>(what: T) -> Self {
+    fn custom<T>(what: T) -> Self
+    where
+        T: fmt::Display,
+    {
         Self::new(0, what.to_string())
     }
 }
@@ -30,7 +33,10 @@ impl Mistake {
 ///
 /// # Errors
 /// If the text is not valid YAML, or not a `T`.
-pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
+pub fn from_str<T>(text: &str) -> Result<T, Mistake>
+where
+    T: DeserializeOwned,
+{
     Node::read(text)?.parse()
 }
 
@@ -39,7 +45,10 @@ impl Node {
     ///
     /// # Errors
     /// If the conversion fails, with the line.
-    pub fn parse<T: DeserializeOwned>(self) -> Result<T, Mistake> {
+    pub fn parse<T>(self) -> Result<T, Mistake>
+    where
+        T: DeserializeOwned,
+    {
         T::deserialize(self)
     }
 }
@@ -62,7 +71,10 @@ macro_rules! parsed {
 impl<'de> Deserializer<'de> for Node {
     type Error = Mistake;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_any<V>(self, visitor: V) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         let line = self.line;
         let is_null = self.is_null();
         let visited = match self.value {
@@ -84,7 +96,10 @@ impl<'de> Deserializer<'de> for Node {
         deserialize_u64 visit_u64 u64, "a whole number";
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_option<V>(self, visitor: V) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         if self.is_null() {
             visitor.visit_none()
         } else {
@@ -92,7 +107,10 @@ impl<'de> Deserializer<'de> for Node {
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_seq<V>(self, visitor: V) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         if self.is_null() {
             visitor.visit_seq(SeqDeserializer::new(std::iter::empty::<Node>()))
         } else {
@@ -100,7 +118,10 @@ impl<'de> Deserializer<'de> for Node {
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_map<V>(self, visitor: V) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         if self.is_null() {
             visitor.visit_map(Pairs {
                 rest: Vec::new().into_iter(),
@@ -111,21 +132,27 @@ impl<'de> Deserializer<'de> for Node {
         }
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(
+    fn deserialize_struct<V>(
         self,
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         self.deserialize_map(visitor)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    fn deserialize_enum<V>(
         self,
         name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         let line = self.line;
         let Value::Scalar { text, .. } = self.value else {
             return Err(Mistake::new(
@@ -161,10 +188,10 @@ struct Pairs {
 impl<'de> MapAccess<'de> for Pairs {
     type Error = Mistake;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Mistake> {
+    fn next_key_seed<K>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake>
+    where
+        K: DeserializeSeed<'de>,
+    {
         let Some((Key { line, text }, value)) = self.rest.next() else {
             return Ok(None);
         };
@@ -178,7 +205,10 @@ impl<'de> MapAccess<'de> for Pairs {
             .map_err(|error| error.on(line))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+    fn next_value_seed<V>(&mut self, seed: V) -> Result<V::Value, Mistake>
+    where
+        V: DeserializeSeed<'de>,
+    {
         let value = self
             .value
             .take()

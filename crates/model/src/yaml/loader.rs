@@ -50,9 +50,10 @@ impl Loader {
                 Event::MappingStart(anchor, _) => self.start(line, anchor, true)?,
                 Event::SequenceEnd | Event::MappingEnd => self.end()?,
                 Event::Alias(anchor) => {
-                    let node = self.anchors.get(&anchor).cloned();
                     let node =
-                        node.ok_or_else(|| Mistake::new(line, "an alias that stands for nothing"))?;
+                        self.anchors.get(&anchor).cloned().ok_or_else(|| {
+                            Mistake::new(line, "an alias that stands for nothing")
+                        })?;
                     self.nodes += size_of_tree(&node);
                     self.place(node, 0)?;
                 }

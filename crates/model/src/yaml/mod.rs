@@ -15,6 +15,7 @@ pub use de::from_str;
 use loader::Loader;
 pub use mistake::Mistake;
 pub use redact::without;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A node of a file.
@@ -250,7 +251,10 @@ impl Node {
     ///
     /// # Errors
     /// If the node is not such a number.
-    pub fn number<N: std::str::FromStr>(&self) -> Result<N, Mistake> {
+    pub fn number<N>(&self) -> Result<N, Mistake>
+    where
+        N: FromStr,
+    {
         let text = self.text()?;
         text.parse()
             .map_err(|_| self.mistake(format!("`{text}` is not a number that fits here")))
@@ -312,11 +316,14 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// The error of `read`, with the field's name.
-    pub fn or_default<T: Default>(
+    pub fn or_default<T>(
         &self,
         key: &str,
         read: impl FnOnce(&'a Node) -> Result<T, Mistake>,
-    ) -> Result<T, Mistake> {
+    ) -> Result<T, Mistake>
+    where
+        T: Default,
+    {
         Ok(self.optional(key, read)?.unwrap_or_default())
     }
 

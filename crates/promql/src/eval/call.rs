@@ -20,12 +20,17 @@ impl Evaluator<'_> {
                 let mut columns = self.vector(&args[0], grid)?;
                 columns.retain(Column::has_histograms);
                 for column in &mut columns {
-                    let histograms = column.histograms.drain(..);
-                    let values = histograms.map(|found| found.map(|found| body(&found)));
-                    column.values = values.collect();
+                    column.values = column
+                        .histograms
+                        .drain(..)
+                        .map(|found| found.map(|found| body(&found)))
+                        .collect();
                 }
-                let columns = columns.into_iter().filter_map(Column::unless_empty);
-                self.unnamed(columns.collect())
+                let columns = columns
+                    .into_iter()
+                    .filter_map(Column::unless_empty)
+                    .collect();
+                self.unnamed(columns)
             }
             Body::Map(body) => self.each(&args[0], grid, |_, value| Some(body(value))),
             Body::MapWith(body) => {
@@ -134,8 +139,11 @@ impl Evaluator<'_> {
                 if grid.steps == 1 {
                     functions::sort_by_value(&mut columns, descending);
                 }
-                let columns = columns.into_iter().filter_map(Column::unless_empty);
-                Ok(columns.collect())
+                let columns = columns
+                    .into_iter()
+                    .filter_map(Column::unless_empty)
+                    .collect();
+                Ok(columns)
             }
             Whole::SortByLabel { descending } => {
                 self.warn_of_sort(&args[0], places, grid);
@@ -149,8 +157,9 @@ impl Evaluator<'_> {
                     let mut columns = self.vector(arg, grid)?;
                     for column in &mut columns {
                         let present = |step| column.is_present(step);
-                        let value = |step| present(step).then(|| grid.time(step).as_seconds());
-                        column.values = (0..grid.steps).map(value).collect();
+                        column.values = (0..grid.steps)
+                            .map(|step| present(step).then(|| grid.time(step).as_seconds()))
+                            .collect();
                         column.histograms.clear();
                     }
                     self.unnamed(columns)
@@ -225,17 +234,16 @@ impl Evaluator<'_> {
         grid: &Grid,
         mut body: impl FnMut(usize, f64) -> Option<f64>,
     ) -> Result<Vec<Column>, Error> {
-        let apply = |mut column: Column| {
-            for (step, value) in column.values.iter_mut().enumerate() {
-                *value = value.and_then(|value| body(step, value));
-            }
-            column.histograms.clear();
-            column.unless_empty()
-        };
         let columns = self
             .vector(of, grid)?
             .into_iter()
-            .filter_map(apply)
+            .filter_map(|mut column| {
+                for (step, value) in column.values.iter_mut().enumerate() {
+                    *value = value.and_then(|value| body(step, value));
+                }
+                column.histograms.clear();
+                column.unless_empty()
+            })
             .collect();
         self.unnamed(columns)
     }

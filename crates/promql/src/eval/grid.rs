@@ -119,8 +119,15 @@ mod tests {
             from in -150_i64..150,
             length in 0_i64..150,
         ) {
-            let grid = Grid { start: Timestamp(start), step_ms, steps };
-            let shift = Shift { at: None, offset_ms };
+            let grid = Grid {
+                start: Timestamp(start),
+                step_ms,
+                steps,
+            };
+            let shift = Shift {
+                at: None,
+                offset_ms,
+            };
             let (from, until) = (Timestamp(from), Timestamp(from + length));
             let found = grid.steps_at(shift, from, until);
             for step in 0..steps {

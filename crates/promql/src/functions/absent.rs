@@ -28,7 +28,8 @@ fn labels(argument: &Node) -> Labels {
     else {
         return Labels::new();
     };
-    let (mut labels, mut seen) = (Labels::new(), HashSet::new());
+    let mut labels = Labels::new();
+    let mut seen = HashSet::new();
     for matcher in selector
         .matchers
         .iter()

@@ -8,6 +8,7 @@
 use super::over_time::{Slice, changes, resets};
 use crate::source::Point;
 use crate::syntax::tree::Extension;
+use std::ops::Range;
 use takt_model::Timestamp;
 
 type WindowFn = fn(&Slice<'_>) -> Option<f64>;
@@ -31,15 +32,17 @@ pub(crate) fn extended(function: &str, extension: Extension) -> Result<WindowFn,
         Extension::Anchored => ANCHORED,
         Extension::Smoothed => SMOOTHED,
     };
-    let found = all.iter().find(|(name, _)| *name == function);
-    found.map(|(_, body)| *body).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!(
-            "{} modifier can only be used with: {} - not with {function}",
-            extension.name(),
-            names.join(", ")
-        )
-    })
+    all.iter()
+        .find(|(name, _)| *name == function)
+        .map(|(_, body)| *body)
+        .ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+            format!(
+                "{} modifier can only be used with: {} - not with {function}",
+                extension.name(),
+                names.join(", ")
+            )
+        })
 }
 
 /// The samples of an extended range with a value at each end, for a query that is nothing but a window (`extendFloats`).
@@ -75,7 +78,7 @@ pub(crate) fn interpolated(before: &Point, after: &Point, at: Timestamp, counter
 struct Ends {
     left: f64,
     right: f64,
-    inside: std::ops::Range<usize>,
+    inside: Range<usize>,
 }
 
 impl Ends {
@@ -88,8 +91,9 @@ impl Ends {
         counter: bool,
     ) -> Option<Self> {
         let mut last = points.len().checked_sub(1)?;
-        let first = points[..last].partition_point(|point| point.at <= start);
-        let first = first.saturating_sub(1);
+        let first = points[..last]
+            .partition_point(|point| point.at <= start)
+            .saturating_sub(1);
         if smoothed {
             last = points[..last].partition_point(|point| point.at < end);
         }
@@ -118,7 +122,8 @@ impl Ends {
 
 /// The difference between the values at both ends, with what a counter lost at its resets.
 fn difference(slice: &Slice<'_>, smoothed: bool, counter: bool) -> Option<f64> {
-    let (start, end) = (slice.start, slice.end);
+    let start = slice.start;
+    let end = slice.end;
     let ends = Ends::of(slice.points, start, end, smoothed, counter)?;
     let mut difference = ends.right - ends.left;
     if counter {

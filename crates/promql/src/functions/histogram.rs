@@ -6,6 +6,7 @@ use crate::annotations::{About, ForcedBuckets, NativeRemark};
 use crate::column::{Column, Histograms};
 use crate::numbers::{almost_equal, nan_first};
 use hashbrown::HashMap;
+use std::mem;
 use takt_model::Timestamp;
 use takt_model::native::NativeHistogram;
 use takt_model::{Labels, format_open_metrics};
@@ -81,15 +82,20 @@ fn by_quantile(label: &str, phi: &[f64], column: Column) -> Vec<Column> {
             distinct.push(*phi);
         }
     }
-    let of = |quantile: f64| {
-        let mut labels = column.labels.clone();
-        labels.set(label, &format_open_metrics(quantile));
-        let values = column.values.iter().zip(phi);
-        let values =
-            values.map(|(value, phi)| value.filter(|_| phi.to_bits() == quantile.to_bits()));
-        Column::new(labels, values.collect())
-    };
-    distinct.into_iter().filter_map(of).collect()
+    distinct
+        .into_iter()
+        .filter_map(|quantile| {
+            let mut labels = column.labels.clone();
+            labels.set(label, &format_open_metrics(quantile));
+            let values = column
+                .values
+                .iter()
+                .zip(phi)
+                .map(|(value, phi)| value.filter(|_| phi.to_bits() == quantile.to_bits()))
+                .collect();
+            Column::new(labels, values)
+        })
+        .collect()
 }
 
 fn warn_of_quantiles(argument: usize, phi: &[f64], about: &mut About<'_>) {
@@ -175,7 +181,7 @@ impl Input {
         for mut column in columns {
             if column.has_histograms() {
                 let labels = column.labels.clone();
-                natives.push((labels, std::mem::take(&mut column.histograms)));
+                natives.push((labels, mem::take(&mut column.histograms)));
                 let Some(floats) = column.unless_empty() else {
                     continue;
                 };
@@ -242,8 +248,10 @@ impl Input {
             if is_both {
                 about.mixed_histograms(self.argument, self.name_of(&classic.labels));
                 *histogram = None;
-                let parts = classic.parts.iter_mut();
-                parts.for_each(|(_, values)| values[step] = None);
+                classic
+                    .parts
+                    .iter_mut()
+                    .for_each(|(_, values)| values[step] = None);
             }
         }
     }

@@ -117,11 +117,13 @@ pub(crate) fn info(
             }
         }
     }
-    let column = |(labels, elements): (Labels, Vec<Option<Element>>)| Column {
-        labels,
-        ..Column::default().with_elements(elements.into_iter())
-    };
-    Ok(found.into_iter().map(column).collect())
+    Ok(found
+        .into_iter()
+        .map(|(labels, elements)| Column {
+            labels,
+            ..Column::default().with_elements(elements.into_iter())
+        })
+        .collect())
 }
 
 /// The info series with identifying labels that the series have.
@@ -132,22 +134,26 @@ fn of_these_targets<'a>(
 ) -> Vec<&'a Column> {
     let targets = base.iter().filter(|one| !conditions.is_info(&one.labels));
     let values = IDENTIFYING.map(|name| {
-        let values = targets.clone().filter_map(|one| one.labels.get(name));
-        values.collect::<hashbrown::HashSet<&str>>()
+        targets
+            .clone()
+            .filter_map(|one| one.labels.get(name))
+            .collect::<hashbrown::HashSet<&str>>()
     });
     if values.iter().all(hashbrown::HashSet::is_empty) {
         return Vec::new();
     }
-    let fits = |info: &&Column| {
-        IDENTIFYING.iter().zip(&values).all(|(name, values)| {
-            values.is_empty()
-                || info
-                    .labels
-                    .get(name)
-                    .is_some_and(|own| values.contains(own))
+    infos
+        .iter()
+        .filter(|info| {
+            IDENTIFYING.iter().zip(&values).all(|(name, values)| {
+                values.is_empty()
+                    || info
+                        .labels
+                        .get(name)
+                        .is_some_and(|own| values.contains(own))
+            })
         })
-    };
-    infos.iter().filter(fits).collect()
+        .collect()
 }
 
 /// The newest info series of each signature at a step.

@@ -4,7 +4,8 @@ use crate::numbers::{go_max, go_min};
 
 /// `clamp(v, min, max)`: nothing at all where the bounds are the wrong way round.
 pub(crate) fn clamp(value: f64, bounds: &[f64]) -> Option<f64> {
-    let (min, max) = (bounds[0], bounds[1]);
+    let min = bounds[0];
+    let max = bounds[1];
     // NaN bounds are not the wrong way round; they make NaN of every value.
     if max < min {
         None

@@ -294,15 +294,16 @@ pub(crate) const FUNCTIONS: &[Function] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn each_function_has_a_script() {
         let scripts = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/promql/scripts");
-        let texts = scripts
+        let all: String = scripts
             .read_dir()
             .unwrap()
-            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
-        let all: String = texts.collect();
+            .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+            .collect();
         let untested = FUNCTIONS
             .iter()
             .map(|function| function.name)

@@ -16,11 +16,13 @@ pub(super) fn difference(
     extension: Extension,
     remarks: &mut Vec<NativeRemark>,
 ) -> Option<NativeHistogram> {
-    let (start, end) = (slice.start, slice.end);
+    let start = slice.start;
+    let end = slice.end;
     let is_smoothed = extension == Extension::Smoothed;
     let mut last = points.len().checked_sub(1)?;
-    let first = points[..last].partition_point(|point| point.at <= start);
-    let first = first.saturating_sub(1);
+    let first = points[..last]
+        .partition_point(|point| point.at <= start)
+        .saturating_sub(1);
     if is_smoothed {
         last = points[..last].partition_point(|point| point.at < end);
     }

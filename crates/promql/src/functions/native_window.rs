@@ -6,6 +6,7 @@ use crate::annotations::NativeRemark;
 use crate::column::Element;
 use crate::source::HistogramPoint;
 use crate::syntax::tree::Extension;
+use std::iter;
 use std::sync::Arc;
 use takt_model::Timestamp;
 use takt_model::native::{NativeHistogram, ResetHint};
@@ -171,8 +172,12 @@ fn difference(
     let mut found = (*last.histogram).clone();
     found.reduce_to(before.schema);
     if is_counter {
-        let schemas = points[1..].iter().map(|point| point.histogram.schema);
-        found.reduce_to(schemas.min().unwrap_or(found.schema));
+        let schemas = points[1..]
+            .iter()
+            .map(|point| point.histogram.schema)
+            .min()
+            .unwrap_or(found.schema);
+        found.reduce_to(schemas);
     }
     found.subtract(&before);
     if is_counter {
@@ -261,7 +266,7 @@ fn samples<'a>(
 ) -> impl Iterator<Item = (Timestamp, Found<'a>)> {
     let mut points = slice.points.iter().peekable();
     let mut histograms = histograms.iter().peekable();
-    std::iter::from_fn(move || {
+    iter::from_fn(move || {
         let next = histograms.peek().map(|next| next.at);
         let point = points.next_if(|point| next.is_none_or(|next| point.at < next));
         if let Some(point) = point {
@@ -291,10 +296,11 @@ fn pairs(
     floats: fn(f64, f64) -> bool,
     both: fn(&NativeHistogram, &NativeHistogram) -> bool,
 ) -> f64 {
-    let counts = |pair: &&[(Timestamp, Found<'_>)]| match (&pair[0].1, &pair[1].1) {
-        (Found::Float(before), Found::Float(after)) => floats(*before, *after),
-        (Found::Histogram(before), Found::Histogram(after)) => both(before, after),
-        _ => true,
-    };
-    all.windows(2).filter(counts).count() as f64
+    all.windows(2)
+        .filter(|pair| match (&pair[0].1, &pair[1].1) {
+            (Found::Float(before), Found::Float(after)) => floats(*before, *after),
+            (Found::Histogram(before), Found::Histogram(after)) => both(before, after),
+            _ => true,
+        })
+        .count() as f64
 }

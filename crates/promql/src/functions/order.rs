@@ -9,7 +9,8 @@ use std::str::Chars;
 pub(crate) fn sort_by_value(columns: &mut [Column], descending: bool) {
     let value = |column: &Column| column.values.first().copied().flatten().unwrap_or(f64::NAN);
     columns.sort_by(|a, b| {
-        let (a, b) = (value(a), value(b));
+        let a = value(a);
+        let b = value(b);
         match a.partial_cmp(&b) {
             Some(order) if descending => order.reverse(),
             Some(order) => order,
@@ -23,10 +24,9 @@ pub(crate) fn sort_by_label(columns: &mut [Column], names: &[&str], descending: 
     let value =
         |column: &Column, name: &str| column.labels.get(name).unwrap_or_default().to_owned();
     columns.sort_by(|a, b| {
-        let by_names = names
+        let order = names
             .iter()
-            .map(|name| natural(&value(a, name), &value(b, name)));
-        let order = by_names
+            .map(|name| natural(&value(a, name), &value(b, name)))
             .fold(Ordering::Equal, Ordering::then)
             .then_with(|| a.labels.cmp(&b.labels));
         if descending { order.reverse() } else { order }
@@ -35,7 +35,8 @@ pub(crate) fn sort_by_label(columns: &mut [Column], names: &[&str], descending: 
 
 /// Order in which `node2` comes before `node10` (`facette/natsort`).
 fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.chars().peekable(), b.chars().peekable());
+    let mut a = a.chars().peekable();
+    let mut b = b.chars().peekable();
     loop {
         let (Some(x), Some(y)) = (a.peek().copied(), b.peek().copied()) else {
             return a.peek().is_some().cmp(&b.peek().is_some());

@@ -98,19 +98,22 @@ pub(crate) fn instant_of_min(slice: &Slice<'_>) -> Option<f64> {
 }
 
 fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {
-    let choose = |best: Point, point: &Point| {
-        if better(point.value, best.value) || best.value.is_nan() {
-            *point
-        } else {
-            best
-        }
-    };
-    slice.points.iter().fold(slice.first_point(), choose)
+    slice
+        .points
+        .iter()
+        .fold(slice.first_point(), |best, point| {
+            if better(point.value, best.value) || best.value.is_nan() {
+                *point
+            } else {
+                best
+            }
+        })
 }
 
 /// `stdvar_over_time`: Welford's algorithm with compensated sums.
 pub(crate) fn stdvar(slice: &Slice<'_>) -> Option<f64> {
-    let (mut mean, mut squares) = (Kahan::default(), Kahan::default());
+    let mut mean = Kahan::default();
+    let mut squares = Kahan::default();
     for (at, value) in slice.values().enumerate() {
         let delta = value - mean.total();
         mean.add(delta / (at + 1) as f64);
@@ -147,8 +150,13 @@ pub(crate) fn is_change(before: f64, after: f64) -> bool {
 
 /// `changes`: NaN does not differ from NaN.
 pub(crate) fn changes(slice: &Slice<'_>) -> Option<f64> {
-    let changed = |pair: &&[Point]| is_change(pair[0].value, pair[1].value);
-    Some(slice.points.windows(2).filter(changed).count() as f64)
+    Some(
+        slice
+            .points
+            .windows(2)
+            .filter(|pair| is_change(pair[0].value, pair[1].value))
+            .count() as f64,
+    )
 }
 
 /// `resets`: how often a counter fell.
@@ -164,11 +172,14 @@ pub(crate) fn resets(slice: &Slice<'_>) -> Option<f64> {
 
 /// `double_exponential_smoothing(…, sf, tf)`, Holt's linear trend: the factors were checked to lie between 0 and 1.
 pub(crate) fn smooth(slice: &Slice<'_>) -> Option<f64> {
-    let (smoothing, trend) = (slice.scalars[0], slice.scalars[1]);
+    let smoothing = slice.scalars[0];
+    let trend = slice.scalars[1];
     let [first, second, ..] = slice.points else {
         return None;
     };
-    let (mut before, mut level, mut slope) = (0.0, first.value, second.value - first.value);
+    let mut before = 0.0;
+    let mut level = first.value;
+    let mut slope = second.value - first.value;
     for (at, value) in slice.values().enumerate().skip(1) {
         if at > 1 {
             slope = trend * (level - before) + (1.0 - trend) * slope;

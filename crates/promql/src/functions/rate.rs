@@ -32,11 +32,11 @@ fn extrapolated(slice: &Slice<'_>, counter: bool, per_second: bool) -> Option<f6
     let mut difference = last.value - first.value;
     if counter {
         // After a reset the counter began at zero, so all that it had before counts as well.
-        let resets = slice
+        difference = slice
             .points
             .windows(2)
-            .filter(|pair| pair[1].value < pair[0].value);
-        difference = resets.fold(difference, |sum, pair| sum + pair[0].value);
+            .filter(|pair| pair[1].value < pair[0].value)
+            .fold(difference, |sum, pair| sum + pair[0].value);
     }
     let covered = seconds(last.at - first.at);
     let distance = covered / (slice.points.len() - 1) as f64;

@@ -91,8 +91,9 @@ fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
         (Value::Vector(samples), _) => {
             let samples = samples
                 .iter()
-                .map(|sample| (&sample.labels, sample.point.value));
-            check_vector(eval, &samples.collect::<Vec<_>>())
+                .map(|sample| (&sample.labels, sample.point.value))
+                .collect::<Vec<_>>();
+            check_vector(eval, &samples)
         }
         (
             Value::Matrix(series),
@@ -151,8 +152,10 @@ fn check_vector(eval: &Eval, samples: &[(&Labels, f64)]) -> Result<(), String> {
         }
     }
     for (place, (labels, value)) in samples.iter().enumerate() {
-        let found = expected.iter().position(|(known, _)| known == labels);
-        let found = found.ok_or_else(|| format!("unexpected {labels} with value {value}"))?;
+        let found = expected
+            .iter()
+            .position(|(known, _)| known == labels)
+            .ok_or_else(|| format!("unexpected {labels} with value {value}"))?;
         if eval.ordered && found != place {
             return Err(format!(
                 "expected {labels} at place {}, got it at {}",
@@ -202,8 +205,10 @@ fn check_matrix(
         ));
     }
     for (place, Series { labels, points, .. }) in series.iter().enumerate() {
-        let found = expected.iter().position(|(known, _)| known == labels);
-        let found = found.ok_or_else(|| format!("unexpected {labels} with {points:?}"))?;
+        let found = expected
+            .iter()
+            .position(|(known, _)| known == labels)
+            .ok_or_else(|| format!("unexpected {labels} with {points:?}"))?;
         if eval.ordered && found != place {
             return Err(format!(
                 "expected {labels} at place {}, got it at {}",

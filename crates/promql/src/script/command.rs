@@ -130,7 +130,8 @@ fn command(block: &[&str]) -> Result<Command, String> {
         "load" | "load_with_nhcb" => {
             let step_ms = duration(arguments.trim())
                 .ok_or_else(|| format!("malformed duration {arguments:?}"))?;
-            let (mut all, mut malformed) = (Vec::new(), Vec::new());
+            let mut all = Vec::new();
+            let mut malformed = Vec::new();
             for line in rest {
                 match series(line) {
                     Ok(one) => all.push(one),
@@ -281,14 +282,16 @@ impl Eval {
                 return Ok(());
             }
             "range" => {
-                let times = rest.strip_prefix("vector").map(str::trim_start);
-                let times = times.and_then(|rest| {
-                    let (start, rest) = after("from", rest)?;
-                    let (_end, rest) = after("to", rest)?;
-                    Some((Timestamp(start), after("step", rest)?.0))
-                });
-                self.matrix =
-                    Some(times.ok_or_else(|| format!("malformed expectation {expected:?}"))?);
+                let times = rest
+                    .strip_prefix("vector")
+                    .map(str::trim_start)
+                    .and_then(|rest| {
+                        let (start, rest) = after("from", rest)?;
+                        let (_end, rest) = after("to", rest)?;
+                        Some((Timestamp(start), after("step", rest)?.0))
+                    })
+                    .ok_or_else(|| format!("malformed expectation {expected:?}"))?;
+                self.matrix = Some(times);
                 return Ok(());
             }
             _ => return Err(format!("unknown expectation {expected:?}")),

@@ -118,15 +118,19 @@ impl Runner<'_> {
             if load.with_nhcb {
                 self.histograms.extend(without_bucket(&labels));
             }
-            let samples = slots.iter().enumerate().filter_map(|(at, slot)| {
-                let at = Timestamp(at as i64 * load.step_ms);
-                match slot {
-                    Slot::Value(value) => Some((at, Some(*value))),
-                    Slot::Stale => Some((at, None)),
-                    Slot::Missing | Slot::Histogram => None,
-                }
-            });
-            self.memory.add(labels, samples.collect::<Vec<_>>());
+            let samples = slots
+                .iter()
+                .enumerate()
+                .filter_map(|(at, slot)| {
+                    let at = Timestamp(at as i64 * load.step_ms);
+                    match slot {
+                        Slot::Value(value) => Some((at, Some(*value))),
+                        Slot::Stale => Some((at, None)),
+                        Slot::Missing | Slot::Histogram => None,
+                    }
+                })
+                .collect::<Vec<_>>();
+            self.memory.add(labels, samples);
         }
     }
 
@@ -160,10 +164,10 @@ impl Runner<'_> {
                     return Ok(());
                 }
                 // The same query over a range must say the same in the middle.
-                let (start, end) = (at.minus_ms(60_000), at.plus_ms(60_000));
-                let answer = range(&self.memory, &eval.query, start, end, 60_000, &options);
-                let answer =
-                    answer.map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
+                let start = at.minus_ms(60_000);
+                let end = at.plus_ms(60_000);
+                let answer = range(&self.memory, &eval.query, start, end, 60_000, &options)
+                    .map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
                 check_middle(eval, value, &answer.value, at)
                     .map_err(|text| format!("as a range query: {text}"))
             }
@@ -200,12 +204,11 @@ impl Runner<'_> {
         let node = context.plan(&syntax::parse(&eval.query).ok()?).ok()?;
         let mut selectors = Vec::new();
         node.selectors(&mut selectors);
-        let selected = |labels: &&Labels| {
+        let series = self.histograms.iter().find(|labels| {
             selectors
                 .iter()
                 .any(|s| s.matchers.iter().all(|m| m.accepts_labels(labels)))
-        };
-        let series = self.histograms.iter().find(selected)?;
+        })?;
         Some(format!(
             "{}: selects {series}, which holds native histograms",
             eval.query

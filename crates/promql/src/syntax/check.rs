@@ -91,8 +91,12 @@ fn check_call(at: usize, function: &Function, args: &[Expression]) -> Result<(),
         return expect(of, Type::Vector, "call to function \"info\"");
     }
     for (nth, arg) in args.iter().enumerate() {
-        let wanted = function.args.get(nth).or(function.args.last());
-        let wanted = wanted.copied().unwrap_or(Type::Vector);
+        let wanted = function
+            .args
+            .get(nth)
+            .or(function.args.last())
+            .copied()
+            .unwrap_or(Type::Vector);
         expect(arg, wanted, &format!("call to function \"{name}\""))?;
     }
     Ok(())

@@ -13,7 +13,10 @@ use takt_model::Timestamp;
 use takt_model::{METRIC_NAME, Matcher};
 
 impl Serialize for Expression {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S>(&self, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+    {
         tree(self).serialize(serializer)
     }
 }
@@ -21,7 +24,10 @@ impl Serialize for Expression {
 fn tree(of: &Expression) -> Value {
     match &of.kind {
         ExpressionKind::Number(number) => {
-            json!({"type": "numberLiteral", "val": format_f(number.value)})
+            json!({
+                "type": "numberLiteral",
+                "val": format_f(number.value),
+            })
         }
         ExpressionKind::Text(text) => json!({"type": "stringLiteral", "val": text}),
         ExpressionKind::Paren(of) => json!({"type": "parenExpr", "expr": tree(of)}),
@@ -42,9 +48,16 @@ fn tree(of: &Expression) -> Value {
             "expr": tree(&subquery.of),
             "range": subquery.range.literal_ms(),
             "rangeExpr": computed(&subquery.range),
-            "step": subquery.step.as_ref().map_or(0, DurationExpression::literal_ms),
+            "step": subquery
+                .step
+                .as_ref()
+                .map_or(0, DurationExpression::literal_ms),
             "stepExpr": subquery.step.as_ref().map_or(Value::Null, computed),
-            "offset": subquery.shift.offset.as_ref().map_or(0, DurationExpression::literal_ms),
+            "offset": subquery
+                .shift
+                .offset
+                .as_ref()
+                .map_or(0, DurationExpression::literal_ms),
             "offsetExpr": subquery.shift.offset.as_ref().map_or(Value::Null, computed),
             "timestamp": timestamp(subquery.shift.at),
             "startOrEnd": start_or_end(subquery.shift.at),
@@ -54,7 +67,9 @@ fn tree(of: &Expression) -> Value {
             "op": binary.op.name(),
             "lhs": tree(&binary.lhs),
             "rhs": tree(&binary.rhs),
-            "matching": binary.vector_matching().map(|matching| matching_tree(binary, matching)),
+            "matching": binary
+                .vector_matching()
+                .map(|matching| matching_tree(binary, matching)),
             "bool": binary.return_bool,
         }),
         ExpressionKind::Call { function, args } => json!({
@@ -77,7 +92,11 @@ fn selector_tree(kind: &str, selector: &VectorSelector) -> Value {
     let offset = selector.shift.offset.as_ref();
     let mut matchers: Vec<Value> = selector.matchers.iter().map(matcher_tree).collect();
     if !selector.name.is_empty() {
-        matchers.push(json!({"name": METRIC_NAME, "value": selector.name, "type": "="}));
+        matchers.push(json!({
+            "name": METRIC_NAME,
+            "value": selector.name,
+            "type": "=",
+        }));
     }
     json!({
         "type": kind,
@@ -113,7 +132,10 @@ fn matching_tree(binary: &BinaryExpression, matching: &VectorMatching) -> Value 
         "labels": matching.labels,
         "on": matching.is_on,
         "include": include.unwrap_or_default(),
-        "fillValues": {"lhs": number(matching.fill_left), "rhs": number(matching.fill_right)},
+        "fillValues": {
+            "lhs": number(matching.fill_left),
+            "rhs": number(matching.fill_right),
+        },
     })
 }
 

@@ -426,7 +426,8 @@ fn number_length(rest: &str) -> (usize, bool) {
         // Prometheus does not count a dot at the beginning, so `.5.` is a malformed number, not two tokens.
         usize::from(at(0) == b'.')
     };
-    let (mut dot, mut exponent) = (false, false);
+    let mut dot = false;
+    let mut exponent = false;
     loop {
         match at(end) {
             c if c.is_ascii_digit() || (is_hex && c.is_ascii_hexdigit()) => end += 1,

@@ -27,6 +27,7 @@ pub(crate) use text::unquote;
 pub use tree::Expression;
 
 use crate::error::Error;
+use std::fmt;
 use takt_model::Matcher;
 
 /// Deepest nesting of parentheses and operators; the tree is walked recursively. A chain `a or b or c …` counts each operator.
@@ -86,8 +87,8 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
 }

@@ -513,19 +513,18 @@ fn is_preprocessor(token: &Token<'_>) -> bool {
 pub(super) fn is_name(token: &Token<'_>) -> bool {
     match token.kind {
         Kind::Identifier | Kind::Metric | Kind::Aggregation => true,
-        Kind::Keyword => {
-            let names = [
-                "by",
-                "without",
-                "offset",
-                "smoothed",
-                "anchored",
-                "fill",
-                "fill_left",
-                "fill_right",
-            ];
-            names.iter().any(|name| token.is(name))
-        }
+        Kind::Keyword => [
+            "by",
+            "without",
+            "offset",
+            "smoothed",
+            "anchored",
+            "fill",
+            "fill_left",
+            "fill_right",
+        ]
+        .iter()
+        .any(|name| token.is(name)),
         Kind::Operator => ["and", "or", "unless"].iter().any(|name| token.is(name)),
         Kind::Other => is_preprocessor(token),
         _ => false,

@@ -305,14 +305,15 @@ fn duration_operator(token: &Token<'_>) -> Option<(DurationOperator, u8)> {
 }
 
 fn match_op(token: &Token<'_>) -> Option<MatchOp> {
-    let ops = [
+    [
         ("=", MatchOp::Equal),
         ("!=", MatchOp::NotEqual),
         ("=~", MatchOp::Regex),
         ("!~", MatchOp::NotRegex),
-    ];
-    let found = ops.into_iter().find(|(text, _)| token.is(text));
-    found.map(|(_, op)| op)
+    ]
+    .into_iter()
+    .find(|(text, _)| token.is(text))
+    .map(|(_, op)| op)
 }
 
 fn in_range(at: usize, literal: NumberLiteral) -> Result<DurationKind, Fault> {

@@ -2,6 +2,7 @@
 
 use super::duration::DurationExpression;
 use crate::functions::Function;
+use std::fmt;
 use takt_model::Timestamp;
 use takt_model::{METRIC_NAME, Matcher};
 
@@ -150,9 +151,12 @@ impl Expression {
             height: 0,
             kind,
         };
-        let below = expression.children();
-        let heights = below.iter().map(|child| child.height + 1);
-        expression.height = heights.max().unwrap_or(0);
+        expression.height = expression
+            .children()
+            .iter()
+            .map(|child| child.height + 1)
+            .max()
+            .unwrap_or(0);
         expression
     }
 
@@ -167,10 +171,12 @@ impl Expression {
             ExpressionKind::Paren(of) | ExpressionKind::Unary { of, .. } => vec![of],
             ExpressionKind::Binary(binary) => vec![&binary.lhs, &binary.rhs],
             ExpressionKind::Call { args, .. } => args.iter().collect(),
-            ExpressionKind::Aggregate(aggregate) => {
-                let param = aggregate.param.as_deref();
-                param.into_iter().chain([&*aggregate.of]).collect()
-            }
+            ExpressionKind::Aggregate(aggregate) => aggregate
+                .param
+                .as_deref()
+                .into_iter()
+                .chain([&*aggregate.of])
+                .collect(),
         }
     }
 
@@ -217,8 +223,9 @@ impl Expression {
 impl VectorSelector {
     /// All conditions, the metric's name first.
     pub(crate) fn conditions(&self) -> Vec<Matcher> {
-        let name = (!self.name.is_empty()).then(|| Matcher::metric(&self.name));
-        name.into_iter()
+        (!self.name.is_empty())
+            .then(|| Matcher::metric(&self.name))
+            .into_iter()
             .chain(self.matchers.iter().cloned())
             .collect()
     }
@@ -254,8 +261,8 @@ impl Type {
     }
 }
 
-impl std::fmt::Display for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Type::Scalar => "scalar",
             Type::String => "string",

@@ -484,10 +484,8 @@ pub fn broken(mut query: String, random: &mut Random) -> String {
             .map(|(at, _)| at)
             .chain([query.len()])
             .collect();
-        let (a, b) = (
-            random.below(boundaries.len() as u64) as usize,
-            random.below(boundaries.len() as u64) as usize,
-        );
+        let a = random.below(boundaries.len() as u64) as usize;
+        let b = random.below(boundaries.len() as u64) as usize;
         let (a, b) = (boundaries[a.min(b)], boundaries[a.max(b)]);
         match random.below(3) {
             0 => query.replace_range(a..b, ""),

@@ -7,6 +7,8 @@
 use super::common::{self, BEGIN_MS, Queries, Random};
 use super::prometheus::{HAND_MADE, Outcome, Server, WRONG, compare, outcome, seconds};
 use serde_json::Value as Json;
+use std::env;
+use std::fmt;
 use std::path::Path;
 use takt_model::Timestamp;
 use takt_promql::{Answer, Error, Memory, Options, instant, parse, range};
@@ -63,11 +65,13 @@ fn start() -> Option<Server> {
     let features = "promql-experimental-functions,promql-binop-fill-modifiers,\
                     promql-extended-range-selectors";
     let flags = [&*format!("--enable-feature={features}")];
-    let promtool = built("promtool").filter(|path| Path::new(path).exists());
-    let promtool = promtool.unwrap_or_else(|| "promtool".to_owned());
-    let program = std::env::var("TAKT_CURRENT_PROMETHEUS").ok();
-    let program = program.or_else(|| built("prometheus"));
-    let found = program.and_then(|path| Server::start_programs(&path, &promtool, &flags));
+    let promtool = built("promtool")
+        .filter(|path| Path::new(path).exists())
+        .unwrap_or_else(|| "promtool".to_owned());
+    let found = env::var("TAKT_CURRENT_PROMETHEUS")
+        .ok()
+        .or_else(|| built("prometheus"))
+        .and_then(|path| Server::start_programs(&path, &promtool, &flags));
     if found.is_none() {
         eprintln!(
             "skipped: no Prometheus 3.14 (scripts/peers.sh builds it with Go) or no promtool"
@@ -79,7 +83,7 @@ fn start() -> Option<Server> {
 /// The path that `scripts/peers.sh` gives a program.
 fn built(name: &str) -> Option<String> {
     let folder = |variable: &str, below: &str| {
-        let folder = std::env::var(variable).ok()?;
+        let folder = env::var(variable).ok()?;
         Some(format!("{folder}{below}/peers/{name}-3.14.0"))
     };
     folder("TAKT_CACHE_DIR", "")
@@ -107,15 +111,18 @@ fn options() -> Options {
 /// Value, error text and annotations of both sides: what differs.
 fn differences(theirs: &Json, ours: Result<Answer, Error>) -> Vec<String> {
     let texts = |key: &str| -> Vec<String> {
-        let texts = theirs[key].as_array().cloned().unwrap_or_default();
-        let texts = texts
+        theirs[key]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
             .iter()
-            .filter_map(|text| Some(text.as_str()?.to_owned()));
-        texts.collect()
+            .filter_map(|text| Some(text.as_str()?.to_owned()))
+            .collect()
     };
     let mut found = Vec::new();
-    let mut equal = |what: &str, theirs: &dyn std::fmt::Debug, ours: &dyn std::fmt::Debug| {
-        let (theirs, ours) = (format!("{theirs:?}"), format!("{ours:?}"));
+    let mut equal = |what: &str, theirs: &dyn fmt::Debug, ours: &dyn fmt::Debug| {
+        let theirs = format!("{theirs:?}");
+        let ours = format!("{ours:?}");
         if theirs != ours {
             found.push(format!("{what}\n      there {theirs}\n      here  {ours}"));
         }
@@ -157,7 +164,8 @@ fn differences(theirs: &Json, ours: Result<Answer, Error>) -> Vec<String> {
 
 fn both(server: &Server, memory: &Memory, query: &str) -> Vec<String> {
     let at_ms = BEGIN_MS + 3_667_000;
-    let (start_ms, end_ms) = (BEGIN_MS + 1_867_000, BEGIN_MS + 4_267_000);
+    let start_ms = BEGIN_MS + 1_867_000;
+    let end_ms = BEGIN_MS + 4_267_000;
     let text = ("query", query.to_owned());
     let theirs = server.ask("query", &[text.clone(), ("time", seconds(at_ms))]);
     let mut found = differences(
@@ -220,13 +228,18 @@ fn answers_as_the_current_prometheus_does() {
     let memory = common::memory();
     let mut queries = Queries::new(3);
     let generated: Vec<String> = (0..GENERATED).map(|_| queries.query()).collect();
-    let written = HAND_MADE.iter().chain(NEW).chain(WRONG);
-    let all: Vec<&str> = written
+    let all: Vec<&str> = HAND_MADE
+        .iter()
+        .chain(NEW)
+        .chain(WRONG)
         .copied()
         .chain(generated.iter().map(String::as_str))
         .collect();
-    let wrong = all.iter().flat_map(|query| both(&server, &memory, query));
-    assert_none(wrong.collect(), all.len());
+    let wrong = all
+        .iter()
+        .flat_map(|query| both(&server, &memory, query))
+        .collect();
+    assert_none(wrong, all.len());
 }
 
 #[test]
@@ -234,8 +247,10 @@ fn parses_and_prints_as_the_current_prometheus_does() {
     let Some(server) = start() else { return };
     let mut queries = Queries::new(4);
     let generated: Vec<String> = (0..GENERATED).map(|_| queries.query()).collect();
-    let written = HAND_MADE.iter().chain(NEW).chain(WRONG);
-    let all: Vec<&str> = written
+    let all: Vec<&str> = HAND_MADE
+        .iter()
+        .chain(NEW)
+        .chain(WRONG)
         .copied()
         .chain(generated.iter().map(String::as_str))
         .collect();
@@ -263,7 +278,8 @@ fn parses_and_prints_as_the_current_prometheus_does() {
 #[test]
 fn breaks_where_the_current_prometheus_does() {
     let Some(server) = start() else { return };
-    let (mut queries, mut random) = (Queries::new(5), Random::new(6));
+    let mut queries = Queries::new(5);
+    let mut random = Random::new(6);
     let mut wrong = Vec::new();
     for _ in 0..BROKEN {
         let query = match random.below(3) {
@@ -276,10 +292,12 @@ fn breaks_where_the_current_prometheus_does() {
         let text = theirs["error"].as_str().unwrap_or_default();
         let text = text
             .strip_prefix("invalid parameter \"query\": ")
-            .unwrap_or(text);
-        let theirs = theirs["data"].as_str().ok_or(text.to_owned());
-        let ours = parse(&query).map(|tree| tree.prettify());
-        let ours = ours.map_err(|error| error.to_string());
+            .unwrap_or(text)
+            .to_owned();
+        let theirs = theirs["data"].as_str().ok_or(text);
+        let ours = parse(&query)
+            .map(|tree| tree.prettify())
+            .map_err(|error| error.to_string());
         if theirs != ours.as_deref().map_err(Clone::clone) {
             wrong.push(format!("{query}\n    there {theirs:?}\n    here  {ours:?}"));
         }

@@ -1,9 +1,12 @@
 //! Random queries and random bytes: whatever comes in, something sensible comes out, within the budget.
 
 use super::common::{self, BEGIN_MS, Queries, Random};
+use proptest::collection;
 use proptest::prelude::*;
+use std::env;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 use takt_model::Timestamp;
 use takt_promql::{Error, Limits, Memory, Options, Value, instant, range, script};
 
@@ -77,16 +80,18 @@ const ODD: &[&str] = include!("odd.in");
 /// Some thousand queries, or as many as fit into `TAKT_FUZZ_SECONDS` (`make soak`), which begin elsewhere each time.
 #[test]
 fn broken_queries_are_refused_or_answered() {
-    let long = std::env::var("TAKT_FUZZ_SECONDS")
+    let long = env::var("TAKT_FUZZ_SECONDS")
         .ok()
         .map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
-    let clock = std::time::SystemTime::now()
+    let clock = SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
         .as_nanos() as u64;
-    let (seed, began) = (if long.is_some() { clock } else { 4 }, Instant::now());
+    let seed = if long.is_some() { clock } else { 4 };
+    let began = Instant::now();
     let memory = common::memory();
-    let (mut queries, mut random) = (Queries::new(seed.wrapping_add(1)), Random::new(seed));
+    let mut queries = Queries::new(seed.wrapping_add(1));
+    let mut random = Random::new(seed);
     let mut count = 0_u64;
     while long.map_or(count < QUERIES, |long| began.elapsed() < long) {
         let query = match random.below(3) {
@@ -118,7 +123,7 @@ proptest! {
 
     #[test]
     fn any_words_are_refused_or_answered(
-        words in proptest::collection::vec(prop_oneof![
+        words in collection::vec(prop_oneof![
         Just("sum"), Just("by"), Just("("), Just(")"), Just("a"), Just("[5m]"), Just("[1m:1s]"), Just("offset"), Just("@"),
         Just("start()"), Just("1"), Just("Inf"), Just("-"), Just("^"), Just("and"), Just("on"), Just("group_left"),
         Just("{"), Just("}"), Just("b=\"c\""), Just(","), Just("rate"), Just("bool"), Just("topk"), Just("\"x\""), Just("=~"),
@@ -150,19 +155,17 @@ fn deep_queries_do_not_overflow_the_stack_of_a_thread() {
             "[1m:1m])".repeat(140)
         ),
     ];
-    let thread = std::thread::Builder::new()
-        .stack_size(2 << 20)
-        .spawn(move || {
-            let mut memory = Memory::new();
-            memory.add(
-                [("__name__", "a")].into_iter().collect(),
-                [(Timestamp(0), Some(1.0))],
-            );
-            for query in &deepest {
-                let answer = instant(&memory, query, Timestamp(0), &Options::default());
-                assert!(answer.is_ok(), "{}: {answer:?}", &query[..30]);
-            }
-        });
+    let thread = thread::Builder::new().stack_size(2 << 20).spawn(move || {
+        let mut memory = Memory::new();
+        memory.add(
+            [("__name__", "a")].into_iter().collect(),
+            [(Timestamp(0), Some(1.0))],
+        );
+        for query in &deepest {
+            let answer = instant(&memory, query, Timestamp(0), &Options::default());
+            assert!(answer.is_ok(), "{}: {answer:?}", &query[..30]);
+        }
+    });
     thread.unwrap().join().unwrap();
 }
 

@@ -7,12 +7,15 @@ use super::common::{self, BEGIN_MS, Queries};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_model::Timestamp;
 use takt_promql::{Answer, Error, Memory, Options, Value, instant, range};
+use tempfile::{TempDir, tempdir};
 
 /// Random queries, each evaluated at an instant and over a range.
 const GENERATED: usize = 1500;
@@ -115,7 +118,7 @@ fn rule(query: &str) -> Option<&'static str> {
         .map(|end| query.matches(end).count())
         .sum::<usize>();
     let dates = ["hour(", "day_of_week(", "days_in_month(", "year(", "month("];
-    let rules = [
+    [
         (
             has(" @ ") && depends_on_time,
             "@ holds a window in place at each step",
@@ -139,11 +142,10 @@ fn rule(query: &str) -> Option<&'static str> {
         ),
         (subqueries > 1, "a subquery is open on the left"),
         (dates.iter().any(|date| has(date)), "a date of NaN is NaN"),
-    ];
-    rules
-        .into_iter()
-        .find(|(applies, _)| *applies)
-        .map(|(_, name)| name)
+    ]
+    .into_iter()
+    .find(|(applies, _)| *applies)
+    .map(|(_, name)| name)
 }
 
 /// Queries that are no PromQL.
@@ -192,7 +194,7 @@ const WRONG_SINCE_3: &[(&str, &str)] = &[
 pub struct Server {
     child: Child,
     port: u16,
-    _directory: tempfile::TempDir,
+    _directory: TempDir,
 }
 
 impl Drop for Server {
@@ -214,7 +216,7 @@ impl Server {
         if !answers(prometheus) || !answers(promtool) {
             return None;
         }
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempdir().unwrap();
         let mut page = String::new();
         for (labels, samples) in common::samples() {
             let rest: Vec<String> = labels
@@ -240,8 +242,8 @@ impl Server {
         }
         page.push_str("# EOF\n");
         let path = |name: &str| directory.path().join(name).display().to_string();
-        std::fs::write(path("page"), page).unwrap();
-        std::fs::write(path("prometheus.yml"), "").unwrap();
+        fs::write(path("page"), page).unwrap();
+        fs::write(path("prometheus.yml"), "").unwrap();
         let blocks = [
             "tsdb",
             "create-blocks-from",
@@ -282,7 +284,7 @@ impl Server {
             .is_none_or(|(status, _)| status != 200)
         {
             assert!(Instant::now() < deadline, "Prometheus does not get ready");
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
         Some(server)
     }
@@ -454,7 +456,8 @@ pub fn compare(theirs: &Outcome, ours: &Outcome) -> Result<(usize, usize), Strin
             if let Some(labels) = ours.keys().find(|labels| !theirs.contains_key(*labels)) {
                 return Err(format!("only here: {labels} {:?}", ours[labels]));
             }
-            let (mut values, mut exact) = (0, 0);
+            let mut values = 0;
+            let mut exact = 0;
             for (labels, theirs) in theirs {
                 let ours = &ours[labels];
                 let times =
@@ -484,7 +487,9 @@ pub fn compare(theirs: &Outcome, ours: &Outcome) -> Result<(usize, usize), Strin
 /// Both evaluations of one query on both sides: differences, values, values equal to the bit.
 fn both(server: &Server, memory: &Memory, query: &str, at_ms: i64) -> (Vec<String>, usize, usize) {
     let options = Options::default();
-    let (start_ms, end_ms, step_ms) = (BEGIN_MS + 1_867_000, BEGIN_MS + 4_267_000, 240_000);
+    let start_ms = BEGIN_MS + 1_867_000;
+    let end_ms = BEGIN_MS + 4_267_000;
+    let step_ms = 240_000;
     let pairs = [
         (
             "instant",
@@ -505,7 +510,9 @@ fn both(server: &Server, memory: &Memory, query: &str, at_ms: i64) -> (Vec<Strin
             .into(),
         ),
     ];
-    let (mut differences, mut values, mut exact) = (Vec::new(), 0, 0);
+    let mut differences = Vec::new();
+    let mut values = 0;
+    let mut exact = 0;
     for (kind, theirs, ours) in pairs {
         match compare(&theirs, &ours) {
             Ok((compared, equal)) => (values, exact) = (values + compared, exact + equal),
@@ -529,8 +536,11 @@ fn answers_as_prometheus_does() {
     let generated = generated
         .into_iter()
         .map(|query| (query.clone(), rule(&query)));
-    let (mut wrong, mut by_design, mut values, mut exact, mut count) =
-        (Vec::new(), BTreeMap::new(), 0, 0, 0);
+    let mut wrong = Vec::new();
+    let mut by_design = BTreeMap::new();
+    let mut values = 0;
+    let mut exact = 0;
+    let mut count = 0;
     for (query, rule) in hand_made.chain(generated) {
         let (differences, compared, equal) = both(&server, &memory, &query, usual);
         match rule {
@@ -551,7 +561,8 @@ fn answers_as_prometheus_does() {
     );
 
     let samples = common::samples();
-    let (first, last) = (samples[0].1[0].0, samples[0].1[samples[0].1.len() - 1].0);
+    let first = samples[0].1[0].0;
+    let last = samples[0].1[samples[0].1.len() - 1].0;
     for (rule, moment, query) in BY_DESIGN {
         let at_ms = match moment {
             Moment::Usual => usual,
@@ -591,8 +602,7 @@ fn answers_as_prometheus_does() {
 fn refuses_in_prometheus_words_at_its_places() {
     let memory = common::memory();
     let refusal = |query: &str| {
-        let answer = instant(&memory, query, Timestamp(1000), &Options::default());
-        answer
+        instant(&memory, query, Timestamp(1000), &Options::default())
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default()
@@ -605,12 +615,16 @@ fn refuses_in_prometheus_words_at_its_places() {
         return;
     };
     let differs = |query: &&str| {
-        let (theirs, ours) = (server.refusal(query), refusal(query));
+        let theirs = server.refusal(query);
+        let ours = refusal(query);
         (theirs != ours).then(|| format!("{query}\n    there {theirs}\n    here  {ours}"))
     };
     let is_newer = |query: &&&str| WRONG_SINCE_3.iter().any(|(newer, _)| newer == *query);
-    let same = WRONG.iter().filter(|query| !is_newer(query));
-    let wrong: Vec<String> = same.filter_map(differs).collect();
+    let wrong: Vec<String> = WRONG
+        .iter()
+        .filter(|query| !is_newer(query))
+        .filter_map(differs)
+        .collect();
     assert!(
         wrong.is_empty(),
         "{} of {} differ\n{}",

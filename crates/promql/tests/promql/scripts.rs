@@ -1,5 +1,6 @@
 //! Our scripts, one a subject: each function and each trap of the language.
 
+use std::fs;
 use std::path::Path;
 use takt_promql::script::{self, Report};
 
@@ -19,7 +20,7 @@ fn scripts_pass() {
     let mut report = Report::default();
     for file in &files {
         let name = file.file_name().unwrap().to_string_lossy();
-        report.merge(script::run(&name, &std::fs::read_to_string(file).unwrap()));
+        report.merge(script::run(&name, &fs::read_to_string(file).unwrap()));
     }
     assert!(
         report.failed.is_empty() && report.skipped.is_empty(),
@@ -58,7 +59,7 @@ fn every_function_has_a_script() {
     let scripts: String = folder
         .read_dir()
         .unwrap()
-        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
         .collect();
     let evaluated: Vec<&str> = scripts
         .lines()

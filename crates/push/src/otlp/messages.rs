@@ -333,7 +333,10 @@ impl Number {
         }))
     }
 
-    fn whole<T: TryFrom<i128>>(self) -> Result<Option<T>, String> {
+    fn whole<T>(self) -> Result<Option<T>, String>
+    where
+        T: TryFrom<i128>,
+    {
         let whole = match self {
             Self::Natural(number) => Some(i128::from(number)),
             Self::Integer(number) => Some(i128::from(number)),
@@ -342,50 +345,78 @@ impl Number {
             Self::Text(text) => text.parse().ok(),
             Self::Null(()) => return Ok(None),
         };
-        let whole = whole.and_then(|whole| T::try_from(whole).ok());
         whole
+            .and_then(|whole| T::try_from(whole).ok())
             .map(Some)
             .ok_or_else(|| "expected a whole number of 64 bits".to_owned())
     }
 }
 
-fn float<'d, D: Deserializer<'d>>(from: D) -> Result<Option<f64>, D::Error> {
+fn float<'d, D>(from: D) -> Result<Option<f64>, D::Error>
+where
+    D: Deserializer<'d>,
+{
     Number::deserialize(from)?.float().map_err(D::Error::custom)
 }
 
-fn plain_float<'d, D: Deserializer<'d>>(from: D) -> Result<f64, D::Error> {
+fn plain_float<'d, D>(from: D) -> Result<f64, D::Error>
+where
+    D: Deserializer<'d>,
+{
     float(from).map(Option::unwrap_or_default)
 }
 
-fn integer<'d, D: Deserializer<'d>>(from: D) -> Result<Option<i64>, D::Error> {
+fn integer<'d, D>(from: D) -> Result<Option<i64>, D::Error>
+where
+    D: Deserializer<'d>,
+{
     Number::deserialize(from)?.whole().map_err(D::Error::custom)
 }
 
-fn plain_integer<'d, D: Deserializer<'d>>(from: D) -> Result<i64, D::Error> {
+fn plain_integer<'d, D>(from: D) -> Result<i64, D::Error>
+where
+    D: Deserializer<'d>,
+{
     integer(from).map(Option::unwrap_or_default)
 }
 
-fn natural<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
-    let number = Number::deserialize(from)?.whole();
-    number
+fn natural<'d, D>(from: D) -> Result<u64, D::Error>
+where
+    D: Deserializer<'d>,
+{
+    Number::deserialize(from)?
+        .whole()
         .map(Option::unwrap_or_default)
         .map_err(D::Error::custom)
 }
 
-fn naturals<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u64>, D::Error> {
-    let numbers = Vec::<Number>::deserialize(from)?.into_iter();
-    let numbers = numbers.map(|number| number.whole().map(Option::unwrap_or_default));
-    numbers.collect::<Result<_, _>>().map_err(D::Error::custom)
+fn naturals<'d, D>(from: D) -> Result<Vec<u64>, D::Error>
+where
+    D: Deserializer<'d>,
+{
+    Vec::<Number>::deserialize(from)?
+        .into_iter()
+        .map(|number| number.whole().map(Option::unwrap_or_default))
+        .collect::<Result<_, _>>()
+        .map_err(D::Error::custom)
 }
 
-fn floats<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<f64>, D::Error> {
-    let numbers = Vec::<Number>::deserialize(from)?.into_iter();
-    let numbers = numbers.map(|number| number.float().map(Option::unwrap_or_default));
-    numbers.collect::<Result<_, _>>().map_err(D::Error::custom)
+fn floats<'d, D>(from: D) -> Result<Vec<f64>, D::Error>
+where
+    D: Deserializer<'d>,
+{
+    Vec::<Number>::deserialize(from)?
+        .into_iter()
+        .map(|number| number.float().map(Option::unwrap_or_default))
+        .collect::<Result<_, _>>()
+        .map_err(D::Error::custom)
 }
 
 /// An enum is a number; some senders write its name.
-fn temporality<'d, D: Deserializer<'d>>(from: D) -> Result<i32, D::Error> {
+fn temporality<'d, D>(from: D) -> Result<i32, D::Error>
+where
+    D: Deserializer<'d>,
+{
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Named {
@@ -402,16 +433,24 @@ fn temporality<'d, D: Deserializer<'d>>(from: D) -> Result<i32, D::Error> {
     })
 }
 
-fn base64_bytes<'d, D: Deserializer<'d>>(from: D) -> Result<Option<Vec<u8>>, D::Error> {
+fn base64_bytes<'d, D>(from: D) -> Result<Option<Vec<u8>>, D::Error>
+where
+    D: Deserializer<'d>,
+{
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
     let Some(text) = Option::<String>::deserialize(from)? else {
         return Ok(None);
     };
-    let bytes = BASE64_STANDARD.decode(text);
-    bytes.map(Some).map_err(D::Error::custom)
+    BASE64_STANDARD
+        .decode(text)
+        .map(Some)
+        .map_err(D::Error::custom)
 }
 
-fn as_text<S: serde::Serializer>(number: &i64, to: S) -> Result<S::Ok, S::Error> {
+fn as_text<S>(number: &i64, to: S) -> Result<S::Ok, S::Error>
+where
+    S: serde::Serializer,
+{
     to.collect_str(number)
 }

@@ -56,8 +56,11 @@ const PER_UNITS: &[(&str, &str)] = &[
 /// counter or `_ratio` for a gauge of the unit `1`.
 pub fn metric_name(name: &str, unit: &str, kind: Kind) -> String {
     let is_separator = |letter: char| !letter.is_ascii_alphanumeric() && letter != ':';
-    let words = name.split(is_separator).filter(|word| !word.is_empty());
-    let mut words: Vec<String> = words.map(str::to_owned).collect();
+    let mut words: Vec<String> = name
+        .split(is_separator)
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
     let main = unit_word(main, UNITS);
     if !main.is_empty() && !words.contains(&main) {
@@ -92,21 +95,25 @@ fn unit_word(unit: &str, known: &[(&str, &str)]) -> String {
     }
     let word = known.iter().find(|(short, _)| *short == unit);
     let word = word.map_or(unit, |(_, word)| word);
-    let parts = word.split(|letter: char| !letter.is_ascii_alphanumeric());
-    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = word
+        .split(|letter: char| !letter.is_ascii_alphanumeric())
+        .filter(|part| !part.is_empty())
+        .collect();
     parts.join("_")
 }
 
 /// Returns the name of a label: letters, digits and underscores.
 pub fn label_name(key: &str) -> String {
-    let letters = key.chars().map(|letter| {
-        if letter.is_ascii_alphanumeric() {
-            letter
-        } else {
-            '_'
-        }
-    });
-    let name: String = letters.collect();
+    let name: String = key
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '_'
+            }
+        })
+        .collect();
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         format!("key_{name}")
     } else {

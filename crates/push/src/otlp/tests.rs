@@ -15,13 +15,16 @@ fn read(encoding: Encoding, message: &[u8]) -> Translated {
 
 /// Series with the bits of their values. All samples have the time [`AT`].
 fn series(found: &Translated) -> BTreeMap<String, f64> {
-    let series = found.series.iter().map(|one| {
-        assert_eq!(one.samples.len(), 1);
-        assert_eq!(one.samples[0].at.0, 1_760_000_000_123);
-        let labels = one.labels().unwrap().to_string();
-        (labels, one.samples[0].value)
-    });
-    series.collect()
+    found
+        .series
+        .iter()
+        .map(|one| {
+            assert_eq!(one.samples.len(), 1);
+            assert_eq!(one.samples[0].at.0, 1_760_000_000_123);
+            let labels = one.labels().unwrap().to_string();
+            (labels, one.samples[0].value)
+        })
+        .collect()
 }
 
 fn attribute(key: &str, text: &str) -> KeyValue {

@@ -148,8 +148,11 @@ impl Translation {
     }
 
     fn resource(&self, given: &ResourceMetrics, found: &mut Translated) {
-        let attributes = given.resource.iter().flat_map(|one| &one.attributes);
-        let attributes: Vec<&KeyValue> = attributes.collect();
+        let attributes: Vec<&KeyValue> = given
+            .resource
+            .iter()
+            .flat_map(|one| &one.attributes)
+            .collect();
         let common = self.common_labels(&attributes);
         let mut newest = None;
         for metric in given.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
@@ -164,8 +167,9 @@ impl Translation {
     fn common_labels(&self, attributes: &[&KeyValue]) -> LabelMap {
         let promoted = attributes
             .iter()
-            .filter(|one| self.promoted.contains(&one.key));
-        let mut labels = label_map(promoted.copied());
+            .filter(|one| self.promoted.contains(&one.key))
+            .copied();
+        let mut labels = label_map(promoted);
         labels.extend(identity(attributes));
         labels
     }
@@ -173,11 +177,10 @@ impl Translation {
 
 /// The labels `job` and `instance`, where the resource has their attributes.
 fn identity(attributes: &[&KeyValue]) -> impl Iterator<Item = (String, String)> {
-    let text = |key: &str| {
+    let [namespace, name, instance] = IDENTIFYING.map(|key| {
         let found = attributes.iter().find(|one| one.key == key)?;
         Some(text_of(found.value.as_ref()?).into_owned()).filter(|text| !text.is_empty())
-    };
-    let [namespace, name, instance] = IDENTIFYING.map(text);
+    });
     let job = name.map(|name| match namespace {
         Some(namespace) => format!("{namespace}/{name}"),
         None => name,
@@ -191,8 +194,9 @@ fn identity(attributes: &[&KeyValue]) -> impl Iterator<Item = (String, String)> 
 fn add_target_info(attributes: &[&KeyValue], at: Timestamp, found: &mut Translated) {
     let others = attributes
         .iter()
-        .filter(|one| !IDENTIFYING.contains(&one.key.as_str()));
-    let mut labels = label_map(others.copied());
+        .filter(|one| !IDENTIFYING.contains(&one.key.as_str()))
+        .copied();
+    let mut labels = label_map(others);
     let identity: LabelMap = identity(attributes).collect();
     if labels.is_empty() || identity.is_empty() {
         return;
@@ -276,8 +280,11 @@ impl PointAdder<'_> {
         let at = Timestamp((nanoseconds / 1_000_000).cast_signed());
         self.newest = self.newest.max(Some(at));
         let mut labels = label_map(attributes);
-        let common = self.common.iter();
-        labels.extend(common.map(|(name, value)| (name.clone(), value.clone())));
+        let common = self
+            .common
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()));
+        labels.extend(common);
         Point {
             number: self.found.points - 1,
             series: &mut self.found.series,
@@ -290,16 +297,18 @@ impl PointAdder<'_> {
 
     fn numbers(&mut self, name: &str, points: &[NumberPoint]) {
         for given in points {
-            let value = given.as_double.or(given.as_int.map(|number| number as f64));
-            let value = value.or((given.flags & NO_VALUE != 0).then_some(0.0));
+            let value = given
+                .as_double
+                .or(given.as_int.map(|number| number as f64))
+                .or((given.flags & NO_VALUE != 0).then_some(0.0));
             let checked = self
                 .check(name)
                 .and_then(|()| value.ok_or(PointError::NoValue));
             let Some(value) = self.next(checked) else {
                 continue;
             };
-            let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
-            point.add(name, None, value);
+            self.point(given.time_unix_nano, &given.attributes, given.flags)
+                .add(name, None, value);
         }
     }
 
@@ -338,8 +347,8 @@ impl PointAdder<'_> {
             let Some(histogram) = self.next(checked) else {
                 continue;
             };
-            let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
-            point.add_histogram(name, histogram);
+            self.point(given.time_unix_nano, &given.attributes, given.flags)
+                .add_histogram(name, histogram);
         }
     }
 
@@ -367,12 +376,13 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
             return Ok(Vec::new());
         };
         let buckets = (i64::from(given.offset) + 1..).zip(&given.bucket_counts);
-        let buckets = buckets.filter(|(_, count)| **count > 0);
-        let bucket = |(index, count): (i64, &u64)| {
-            let index = i32::try_from(index).map_err(|_| HistogramError::Spans)?;
-            Ok((index, *count as f64))
-        };
-        buckets.map(bucket).collect::<Result<Vec<_>, _>>()
+        buckets
+            .filter(|(_, count)| **count > 0)
+            .map(|(index, count)| {
+                let index = i32::try_from(index).map_err(|_| HistogramError::Spans)?;
+                Ok((index, *count as f64))
+            })
+            .collect::<Result<Vec<_>, _>>()
     };
     let zero_threshold = if point.zero_threshold == 0.0 {
         ZERO_THRESHOLD
@@ -463,11 +473,14 @@ fn json_of(value: &AnyValue) -> serde_json::Value {
         return list.values.iter().map(json_of).collect();
     }
     if let Some(list) = &value.kvlist_value {
-        let pairs = list.values.iter().map(|one| {
-            let value = one.value.as_ref().map_or(Value::Null, json_of);
-            (one.key.clone(), value)
-        });
-        return pairs.collect();
+        return list
+            .values
+            .iter()
+            .map(|one| {
+                let value = one.value.as_ref().map_or(Value::Null, json_of);
+                (one.key.clone(), value)
+            })
+            .collect();
     }
     if let Some(value) = value.bool_value {
         value.into()

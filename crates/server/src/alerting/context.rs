@@ -32,11 +32,10 @@ pub fn context(
 ) -> Vec<(String, String)> {
     let gpu = gpu(source, labels, at).map(|text| ("gpu".to_owned(), text));
     let jobs = jobs(source, run_of, labels, since).map(|text| ("jobs".to_owned(), text));
-    let picture = expr.and_then(|expr| last_hour(source, expr, labels, at));
-    gpu.into_iter()
-        .chain(jobs)
-        .chain(picture.map(|text| ("last_hour".to_owned(), text)))
-        .collect()
+    let picture = expr
+        .and_then(|expr| last_hour(source, expr, labels, at))
+        .map(|text| ("last_hour".to_owned(), text));
+    gpu.into_iter().chain(jobs).chain(picture).collect()
 }
 
 /// Formats a job as number, name and user: `42 (train) of ada`.
@@ -52,9 +51,10 @@ pub fn gpu_index(
     labels: &Labels,
     at: Timestamp,
 ) -> Option<String> {
-    let info = gpu_info(source, labels, at)?;
-    let index = info.get("index").filter(|index| !index.is_empty());
-    index.map(str::to_owned)
+    gpu_info(source, labels, at)?
+        .get("index")
+        .filter(|index| !index.is_empty())
+        .map(str::to_owned)
 }
 
 /// Labels of the GPU's `takt_gpu_info`; those of a lost GPU are from the last hour.
@@ -69,8 +69,11 @@ fn gpu_info(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) ->
         "last_over_time(takt_gpu_info{{node={},{device}}}[1h])",
         quoted(node)
     );
-    let found = instant(source, &expr, at).ok()?;
-    found.into_iter().next().map(|(info, _)| info)
+    instant(source, &expr, at)
+        .ok()?
+        .into_iter()
+        .next()
+        .map(|(info, _)| info)
 }
 
 /// Describes the GPU by its known properties: index, slot (PCI address), model and serial number.
@@ -118,12 +121,15 @@ fn jobs(
         .collect();
     ids.sort_unstable();
     ids.dedup();
-    let words = |(id, user): &(&str, &str)| match run_of(id) {
-        Some(run) => job_words(&run),
-        None if user.is_empty() => format!("{id} of an unknown user"),
-        None => format!("{id} of {user}"),
-    };
-    let named: Vec<String> = ids.iter().take(JOBS_MAX).map(words).collect();
+    let named: Vec<String> = ids
+        .iter()
+        .take(JOBS_MAX)
+        .map(|(id, user)| match run_of(id) {
+            Some(run) => job_words(&run),
+            None if user.is_empty() => format!("{id} of an unknown user"),
+            None => format!("{id} of {user}"),
+        })
+        .collect();
     let more = match ids.len().saturating_sub(JOBS_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -20,6 +20,7 @@ use anyhow::{Context, anyhow};
 use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
+use rustix::system;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ use takt_collector::scrape::{ScrapeManager, TargetAccess};
 use takt_model::{Labels, error_chain};
 use takt_store::Store;
 use tokio::task::AbortHandle;
+use tokio::time;
 
 /// Interval between two checks for new targets.
 const TARGETS_EVERY: Duration = Duration::from_secs(5);
@@ -159,20 +161,22 @@ impl Reload {
         } = loaded;
         let server = server(config, &self.cluster, self.address);
         self.handle.use_channels(channels, watch_config(config))?;
-        let change = self.handle.change(move |engine, now| {
-            engine.set_server(server);
-            (
-                (),
-                engine.reload(
-                    &rules.files,
-                    &rules.events,
-                    XidTable::shipped().clone(),
-                    routing,
-                    now,
-                ),
-            )
-        });
-        Ok(change.await?)
+        self.handle
+            .change(move |engine, now| {
+                engine.set_server(server);
+                (
+                    (),
+                    engine.reload(
+                        &rules.files,
+                        &rules.events,
+                        XidTable::shipped().clone(),
+                        routing,
+                        now,
+                    ),
+                )
+            })
+            .await?;
+        Ok(())
     }
 }
 
@@ -259,7 +263,7 @@ impl Alerts {
     /// Waits until the engine stops by itself, which only a failure causes.
     pub async fn stopped(&self) {
         while !self.alerting.is_stopped() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            time::sleep(Duration::from_secs(1)).await;
         }
     }
 
@@ -319,10 +323,7 @@ pub fn warn_of_local_links(config: &Config, port: u16) {
 
 /// Name of this machine, as `hostname` prints it.
 fn host_name() -> String {
-    let name = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let name = system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() {
         "localhost".to_owned()
     } else {
@@ -356,22 +357,25 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
     while let Some(scrape) = scrape.upgrade() {
         let targets = scrape.accessible().into_iter();
         drop(scrape);
-        let targets = targets.filter_map(|(target, access)| {
-            Some((events_url(&target.url)?, (target.labels, access)))
-        });
-        let targets: HashMap<Url, (Labels, TargetAccess)> = targets.collect();
-        listening.retain(|url, known| {
-            let target = Url::parse(url).ok().and_then(|url| targets.get(&url));
-            target.is_some_and(|(labels, access)| {
-                *labels == known.labels && access.is_same(&known.access)
+        let targets: HashMap<Url, (Labels, TargetAccess)> = targets
+            .filter_map(|(target, access)| {
+                Some((events_url(&target.url)?, (target.labels, access)))
             })
+            .collect();
+        listening.retain(|url, known| {
+            Url::parse(url)
+                .ok()
+                .and_then(|url| targets.get(&url))
+                .is_some_and(|(labels, access)| {
+                    *labels == known.labels && access.is_same(&known.access)
+                })
         });
         for (url, (labels, access)) in targets {
             listening
                 .entry(url.to_string())
                 .or_insert_with(|| EventSubscription::start(url, labels, access, handle.clone()));
         }
-        tokio::time::sleep(TARGETS_EVERY).await;
+        time::sleep(TARGETS_EVERY).await;
     }
 }
 
@@ -421,6 +425,8 @@ fn events_url(metrics: &str) -> Option<Url> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn events_are_beside_the_metrics() {
@@ -438,9 +444,9 @@ mod tests {
 
     #[test]
     fn the_short_form_is_a_configuration_and_reaches_every_channel() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         for name in ["token", "webhook"] {
-            std::fs::write(folder.path().join(name), "http://127.0.0.1:1/secret\n").unwrap();
+            fs::write(folder.path().join(name), "http://127.0.0.1:1/secret\n").unwrap();
         }
         let text = "
             [alerts]
@@ -527,8 +533,8 @@ mod tests {
 
     #[test]
     fn five_lines_are_enough() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(
+        let folder = tempdir().unwrap();
+        fs::write(
             folder.path().join("slack"),
             "https://hooks.slack.example/services/T/B/s",
         )

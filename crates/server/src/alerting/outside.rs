@@ -17,6 +17,7 @@ use takt_store::JobFilter;
 use takt_store::{AlertRecords, Group, Health, Records, Store};
 
 use super::{context, rows};
+use std::mem;
 
 /// Timeout of a rule's expression.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,17 +59,19 @@ impl Writer {
         let failed = |error: takt_store::ClockWentBack| StoreError(error.to_string());
         let ticket = self.group.ticket(now).map_err(failed)?;
         self.last = ticket.at();
-        let columns = samples.iter().filter_map(|sample| {
-            let value = sample.value.unwrap_or(takt_store::STALE);
-            Some((
-                self.group.column(&sample.labels)?,
-                takt_store::Sample {
-                    at: sample.at,
-                    value,
-                },
-            ))
-        });
-        let columns: Vec<_> = columns.collect();
+        let columns: Vec<_> = samples
+            .iter()
+            .filter_map(|sample| {
+                let value = sample.value.unwrap_or(takt_store::STALE);
+                Some((
+                    self.group.column(&sample.labels)?,
+                    takt_store::Sample {
+                        at: sample.at,
+                        value,
+                    },
+                ))
+            })
+            .collect();
         self.group.commit(ticket, &[], &columns).map_err(failed)?;
         match samples.len() - columns.len() {
             0 => Ok(()),
@@ -80,22 +83,28 @@ impl Writer {
 
     /// Writes all series at `at`. Series of the previous row that this row lacks end.
     pub fn write_row(&mut self, row: Vec<(Labels, f64)>, at: Timestamp) -> Result<(), StoreError> {
-        let before = std::mem::replace(
+        let before = mem::replace(
             &mut self.row,
             row.iter().map(|(labels, _)| labels.clone()).collect(),
         );
-        let gone = before.difference(&self.row).map(|labels| Sample {
-            labels: labels.clone(),
-            at,
-            value: None,
-        });
-        let gone: Vec<_> = gone.collect();
-        let samples = row.into_iter().map(|(labels, value)| Sample {
-            labels,
-            at,
-            value: Some(value),
-        });
-        self.write(&samples.chain(gone).collect::<Vec<_>>())
+        let gone: Vec<_> = before
+            .difference(&self.row)
+            .map(|labels| Sample {
+                labels: labels.clone(),
+                at,
+                value: None,
+            })
+            .collect();
+        let samples = row
+            .into_iter()
+            .map(|(labels, value)| Sample {
+                labels,
+                at,
+                value: Some(value),
+            })
+            .chain(gone)
+            .collect::<Vec<_>>();
+        self.write(&samples)
     }
 }
 
@@ -127,11 +136,12 @@ impl OverStore {
             limit: Some(1),
             ..JobFilter::default()
         };
-        let found = Records::of(self.store.database()).jobs(&filter);
-        let found = found.inspect_err(|error| {
-            tracing::warn!(error = error_chain(error), "cannot look up a job")
-        });
-        found.ok()?.into_iter().next()
+        Records::of(self.store.database())
+            .jobs(&filter)
+            .inspect_err(|error| tracing::warn!(error = error_chain(error), "cannot look up a job"))
+            .ok()?
+            .into_iter()
+            .next()
     }
 }
 
@@ -202,8 +212,11 @@ impl Query for OverStore {
         at: Timestamp,
     ) -> Vec<(String, String)> {
         let mut words = context::context(&*self.store, &|id| self.job(id), expr, labels, since, at);
-        let job = labels.get("jobid").and_then(|id| self.job(id));
-        words.extend(job.map(|run| ("jobs".to_owned(), context::job_words(&run))));
+        let job = labels
+            .get("jobid")
+            .and_then(|id| self.job(id))
+            .map(|run| ("jobs".to_owned(), context::job_words(&run)));
+        words.extend(job);
         words
     }
 }
@@ -230,16 +243,16 @@ impl AlertStore for OverStore {
 /// be read, it says that no exporter was down: the rules then behave as in Prometheus.
 pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) -> IsDown {
     let up = instant(source, "up", at).unwrap_or_default();
-    let down = up
+    let instances: BTreeSet<String> = up
         .iter()
         .filter(|(_, value)| *value == 0.0)
-        .map(|(labels, _)| labels);
-    let instances: BTreeSet<String> = down
+        .map(|(labels, _)| labels)
         .filter_map(|labels| labels.get("instance").map(str::to_owned))
         .collect();
     let nodes = |is_up: bool| -> BTreeSet<String> {
-        let some = up.iter().filter(|(_, value)| (*value == 1.0) == is_up);
-        some.filter_map(|(labels, _)| labels.get("node").map(str::to_owned))
+        up.iter()
+            .filter(|(_, value)| (*value == 1.0) == is_up)
+            .filter_map(|(labels, _)| labels.get("node").map(str::to_owned))
             .collect()
     };
     let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
@@ -258,11 +271,11 @@ impl Outside for OverStore {
     }
 
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
-        let kept =
-            Records::of(self.store.database()).reservations(&self.cluster, now.whole_seconds());
-        let kept = kept.inspect_err(|error| {
-            tracing::warn!(error = error_chain(error), "cannot look up reservations")
-        });
+        let kept = Records::of(self.store.database())
+            .reservations(&self.cluster, now.whole_seconds())
+            .inspect_err(|error| {
+                tracing::warn!(error = error_chain(error), "cannot look up reservations")
+            });
         let work = kept
             .ok()?
             .into_iter()
@@ -273,8 +286,9 @@ impl Outside for OverStore {
                 cluster: self.cluster.clone(),
                 from: kept.from.into(),
                 to: kept.to.into(),
-            });
-        Some(work.collect())
+            })
+            .collect();
+        Some(work)
     }
 
     /// Returns the job that the event names, or the jobs that held the GPU at that time. Slurm's
@@ -309,19 +323,20 @@ impl Outside for OverStore {
             jobs.retain(|id, _| id == named);
             jobs.entry(named.to_owned()).or_default();
         }
-        let labels = |(id, user): (String, String)| {
-            let run = self.job(&id);
-            let mut labels: Labels = [("jobid", id)].into_iter().collect();
-            let of_run = run.as_ref().map(|run| run.user.clone());
-            if let Some(user) = Some(user).filter(|user| !user.is_empty()).or(of_run) {
-                labels.set("user", &user);
-            }
-            if let Some(name) = run.and_then(|run| run.name) {
-                labels.set("job_name", &name);
-            }
-            labels
-        };
-        jobs.into_iter().map(labels).collect()
+        jobs.into_iter()
+            .map(|(id, user)| {
+                let run = self.job(&id);
+                let mut labels: Labels = [("jobid", id)].into_iter().collect();
+                let of_run = run.as_ref().map(|run| run.user.clone());
+                if let Some(user) = Some(user).filter(|user| !user.is_empty()).or(of_run) {
+                    labels.set("user", &user);
+                }
+                if let Some(name) = run.and_then(|run| run.name) {
+                    labels.set("job_name", &name);
+                }
+                labels
+            })
+            .collect()
     }
 
     fn storage_problem(&self) -> Option<String> {
@@ -337,11 +352,12 @@ mod tests {
     use super::*;
     use crate::testing::{import, store_in};
     use takt_model::{EventKind, METRIC_NAME};
+    use tempfile::tempdir;
 
     /// A node whose clock was ten minutes ahead: the owner of the job got no mail.
     #[test]
     fn jobs_of_an_event_are_found_although_the_nodes_clock_is_ahead() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let store = Arc::new(store_in(folder.path()));
         let now = Timestamp::from(SystemTime::now());
         let group = store.group();

@@ -2,10 +2,14 @@
 
 use anyhow::{Context, anyhow, bail};
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use takt_alerts::events::EventFile;
 use takt_alerts::events::xid::XidTable;
+use takt_alerts::ports::QueryError;
 use takt_alerts::rules::{RecordingRule, Rule, RuleFile};
+use takt_alerts::yaml::Mistake;
 
 /// The files of `dashboards/rules`, by name.
 pub const SHIPPED: &[(&str, &str)] = &[
@@ -72,11 +76,10 @@ pub fn load(
         );
     }
     for folder in folders {
-        let entries = std::fs::read_dir(folder)
-            .with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?;
-        let mut paths = entries
+        let mut paths = fs::read_dir(folder)
+            .with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?
             .map(|entry| Ok(entry?.path()))
-            .collect::<std::io::Result<Vec<_>>>()?;
+            .collect::<io::Result<Vec<_>>>()?;
         paths.sort();
         for path in paths.iter().filter(|path| is_rule_file(path)) {
             let name = path
@@ -84,7 +87,7 @@ pub fn load(
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let text = std::fs::read_to_string(path)
+            let text = fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
             texts.retain(|(known, ..)| *known != name);
             texts.push((name, path.display().to_string(), text));
@@ -111,7 +114,7 @@ fn is_rule_file(path: &Path) -> bool {
 impl Rules {
     /// Adds a file and checks its expressions. `name` decides about the kind of its rules.
     pub fn add(&mut self, name: &str, shown: &str, text: &str) -> anyhow::Result<()> {
-        let mistake = |mistake: takt_alerts::yaml::Mistake| anyhow!("{mistake}");
+        let mistake = |mistake: Mistake| anyhow!("{mistake}");
         if name.ends_with(".events.yml") || name.ends_with(".events.yaml") {
             let file = EventFile::read(shown, text, XidTable::shipped()).map_err(mistake)?;
             file.check(&NoSamples).map_err(mistake)?;
@@ -126,8 +129,10 @@ impl Rules {
 
     /// Replaces limits.
     fn set(&mut self, thresholds: &BTreeMap<String, f64>) -> anyhow::Result<()> {
-        let groups = self.files.iter_mut().flat_map(|file| &mut file.groups);
-        let mut limits: BTreeMap<String, &mut RecordingRule> = groups
+        let mut limits: BTreeMap<String, &mut RecordingRule> = self
+            .files
+            .iter_mut()
+            .flat_map(|file| &mut file.groups)
             .flat_map(|group| &mut group.rules)
             .filter_map(|rule| match rule {
                 Rule::Recording(rule) if rule.name == THRESHOLD => {
@@ -183,11 +188,11 @@ impl takt_alerts::ports::Query for NoSamples {
         &self,
         _: &str,
         _: takt_model::Timestamp,
-    ) -> Result<Vec<(takt_model::Labels, f64)>, takt_alerts::ports::QueryError> {
+    ) -> Result<Vec<(takt_model::Labels, f64)>, QueryError> {
         Ok(Vec::new())
     }
 
-    fn check(&self, expr: &str) -> Result<(), takt_alerts::ports::QueryError> {
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
         super::outside::check(expr)
     }
 }
@@ -195,11 +200,13 @@ impl takt_alerts::ports::Query for NoSamples {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn every_shipped_file_is_in_the_program_and_can_be_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboards/rules");
-        let mut found: Vec<_> = std::fs::read_dir(&folder)
+        let mut found: Vec<_> = fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(|path| is_rule_file(path))
@@ -219,15 +226,13 @@ mod tests {
     #[test]
     fn limits_are_set_by_name_and_a_wrong_name_is_an_error() {
         let limit = |rules: &Rules, name: &str| -> Vec<String> {
-            let rules = rules
+            rules
                 .files
                 .iter()
                 .flat_map(|file| &file.groups)
-                .flat_map(|group| &group.rules);
-            let named = rules.filter(
+                .flat_map(|group| &group.rules).filter(
                 |rule| matches!(rule, Rule::Recording(rule) if rule.labels.get(NAME) == Some(name)),
-            );
-            named.map(|rule| rule.expr().to_owned()).collect()
+            ).map(|rule| rule.expr().to_owned()).collect()
         };
         let rules = load(true, &[], &[("nfs_slow_seconds".to_owned(), 0.5)].into()).unwrap();
         assert_eq!(limit(&rules, "nfs_slow_seconds"), ["vector(0.5)"]);
@@ -243,9 +248,8 @@ mod tests {
 
     #[test]
     fn a_file_of_the_operators_replaces_a_shipped_one_and_mistakes_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let write =
-            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let folder = tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let folders = [folder.path().to_owned()];
         write(
             "node.rules.yml",

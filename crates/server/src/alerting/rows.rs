@@ -216,20 +216,28 @@ fn json(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError(error.to_string()))
 }
 
-fn all<T: DeserializeOwned>(rows: Vec<(String, String)>) -> Result<Vec<T>, StoreError> {
+fn all<T>(rows: Vec<(String, String)>) -> Result<Vec<T>, StoreError>
+where
+    T: DeserializeOwned,
+{
     bodies(rows.into_iter().map(|(_, body)| body).collect())
 }
 
 /// Parses stored values. Logs and skips an unreadable value: one bad row must not stop all alerts.
-fn bodies<T: DeserializeOwned>(rows: Vec<String>) -> Result<Vec<T>, StoreError> {
-    let read = |body: String| match serde_json::from_str(&body) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            tracing::error!(%error, body, "cannot read stored alert state, ignoring it");
-            None
-        }
-    };
-    Ok(rows.into_iter().filter_map(read).collect())
+fn bodies<T>(rows: Vec<String>) -> Result<Vec<T>, StoreError>
+where
+    T: DeserializeOwned,
+{
+    Ok(rows
+        .into_iter()
+        .filter_map(|body| match serde_json::from_str(&body) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                tracing::error!(%error, body, "cannot read stored alert state, ignoring it");
+                None
+            }
+        })
+        .collect())
 }
 
 fn failed(error: takt_store::StoreError) -> StoreError {

@@ -4,6 +4,7 @@
 use super::{instant, outside, pack};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use takt_alerts::Engine;
 use takt_alerts::config::AlertsConfig;
@@ -134,7 +135,7 @@ impl Lab {
         Timestamp::from_seconds(self.now)
     }
 
-    fn set(&mut self, numbers: std::ops::RangeInclusive<usize>, node: Node) {
+    fn set(&mut self, numbers: RangeInclusive<usize>, node: Node) {
         for number in numbers {
             let name = format!("g{number:03}");
             let before = self.nodes.insert(name.clone(), node);
@@ -198,24 +199,29 @@ impl Lab {
             assert!(report.failures.is_empty(), "{:?}", report.failures);
             self.engine.flush(&self.samples, now);
             for row in self.engine.send_due(now).0 {
-                let texts = row.message.alerts.iter().map(|alert| {
-                    let label = |name| alert.labels.get(name).unwrap_or_default();
-                    let word = match alert.status {
-                        Status::Firing => "FIRING",
-                        Status::Resolved => "RESOLVED",
-                    };
-                    let place = label("uuid");
-                    let place = if place.is_empty() {
-                        label("node")
-                    } else {
-                        place
-                    };
-                    format!("{word} {} {place}", label("alertname"))
-                        .trim()
-                        .to_owned()
-                });
-                self.sent
-                    .push((self.now, texts.collect::<Vec<_>>().join(", ")));
+                let texts = row
+                    .message
+                    .alerts
+                    .iter()
+                    .map(|alert| {
+                        let label = |name| alert.labels.get(name).unwrap_or_default();
+                        let word = match alert.status {
+                            Status::Firing => "FIRING",
+                            Status::Resolved => "RESOLVED",
+                        };
+                        let place = label("uuid");
+                        let place = if place.is_empty() {
+                            label("node")
+                        } else {
+                            place
+                        };
+                        format!("{word} {} {place}", label("alertname"))
+                            .trim()
+                            .to_owned()
+                    })
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                self.sent.push((self.now, texts));
                 self.engine
                     .answered(row.id, &Outcome::Sent(None), &|_| None, now);
             }
@@ -245,7 +251,7 @@ const BACK: Node = Node {
 };
 
 /// Takes nodes off the network for 3.6 minutes. Slurm notices late, both ways.
-fn unplug(lab: &mut Lab, numbers: std::ops::RangeInclusive<usize>) -> (i64, i64) {
+fn unplug(lab: &mut Lab, numbers: RangeInclusive<usize>) -> (i64, i64) {
     lab.run(240);
     let lost_at = lab.now;
     lab.set(numbers.clone(), UNPLUGGED);
@@ -384,8 +390,8 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     lab.more = both(0.0, 0.0);
     lab.run(300);
     let pages = |lab: &Lab| -> Vec<String> {
-        let texts = lab.texts().into_iter();
-        texts
+        lab.texts()
+            .into_iter()
             .filter(|text| text.contains("Bus") || text.contains("Answering"))
             .map(str::to_owned)
             .collect()

@@ -63,10 +63,14 @@ pub fn about(database: &Database, config: &AnswerConfig) -> Result<AboutAnswer, 
         Err(AnswerError::Usage(_)) => (None, configured_or_system(accounting)?),
         Err(error) => return Err(error),
     };
-    let extent = recorded.as_deref().map(|name| records.extent(name));
-    let extent = extent.transpose()?.flatten();
+    let extent = recorded
+        .as_deref()
+        .map(|name| records.extent(name))
+        .transpose()?
+        .flatten()
+        .map(|(from, _)| from);
     Ok(AboutAnswer {
-        records_from: extent.map(|(from, _)| from),
+        records_from: extent,
         cluster: accounting.cluster.clone().or(recorded),
         timezone: zone.iana_name().map(str::to_owned),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -58,10 +58,18 @@ pub(super) fn budgets(
     now: Timestamp,
 ) -> Result<Vec<BudgetUse>, AnswerError> {
     let currency = config.rates.currency.as_deref().unwrap_or_default();
-    let is_yearly = |budget: &BudgetConfig| budget.period == BudgetPeriod::Year;
-    let wants_year = config.budgets.iter().any(is_yearly);
-    let year = ledgers.month.periods().last().and_then(Period::year);
-    let years: Vec<Period> = year.filter(|_| wants_year).into_iter().collect();
+    let wants_year = config
+        .budgets
+        .iter()
+        .any(|budget| budget.period == BudgetPeriod::Year);
+    let years: Vec<Period> = ledgers
+        .month
+        .periods()
+        .last()
+        .and_then(Period::year)
+        .filter(|_| wants_year)
+        .into_iter()
+        .collect();
     let of_year = books(records, cluster, &years, ledgers.rates, now)?;
     let credits = records.credits(cluster)?;
     let has_money = config.budgets.iter().any(|budget| budget.money.is_some());
@@ -118,9 +126,12 @@ impl BudgetLedger<'_> {
         let tally = entry
             .and_then(|mut entry| entry.periods.pop())
             .unwrap_or_default();
-        let runs = self.assessed.iter();
-        let runs = runs.filter(|one| self.covers(&one.run.user, &one.run.account));
-        let energy: f64 = runs.map(|one| energy_money(one, period, rates)).sum();
+        let energy: f64 = self
+            .assessed
+            .iter()
+            .filter(|one| self.covers(&one.run.user, &one.run.account))
+            .map(|one| energy_money(one, period, rates))
+            .sum();
         let mut gpu_seconds = tally.gpu_seconds;
         let mut money = tally.cost.money + energy;
         let is_in_period = |at: UnixTime| period.from() <= at && at < period.to();
@@ -160,8 +171,8 @@ fn model_of(records: &Records<'_>, credit: &Credit) -> Result<Option<String>, An
         job_id: Some(job.clone()),
         ..JobFilter::default()
     };
-    let runs = records.jobs(&filter)?;
-    let run = runs
+    let run = records
+        .jobs(&filter)?
         .into_iter()
         .find(|run| run.job_id == *job && Some(run.submit) == credit.submit);
     Ok(run.and_then(|run| run.gpu_model))

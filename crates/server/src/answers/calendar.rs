@@ -90,8 +90,9 @@ fn clusters(records: &Records<'_>, own: Option<&str>) -> Result<Vec<KnownCluster
 
 fn unused(config: &AccountingConfig) -> Vec<BudgetUse> {
     let currency = config.rates.currency.as_deref().unwrap_or_default();
-    let budgets = config.budgets.iter();
-    budgets
+    config
+        .budgets
+        .iter()
         .flat_map(|budget| budget.used(0.0, 0.0, currency))
         .collect()
 }
@@ -111,15 +112,16 @@ fn in_period(budget: BudgetUse, month: &Period) -> Option<BudgetNow> {
 /// Returns the offsets of `zone` from the first year to some years after `now`, in order.
 fn offsets(zone: &TimeZone, now: Timestamp) -> Result<Vec<TimeOffset>, AnswerError> {
     let first_of = |year: i16| {
-        let midnight = date(year, 1, 1).to_zoned(zone.clone());
-        midnight
+        date(year, 1, 1)
+            .to_zoned(zone.clone())
             .map(|at| at.timestamp())
             .map_err(AnswerError::failed)
     };
     let begin = first_of(FIRST_YEAR)?;
     let end = first_of(now.to_zoned(zone.clone()).year() + YEARS_AHEAD)?;
-    let later = zone.following(begin);
-    let later = later.map(|change| (change.timestamp(), change.offset()));
+    let later = zone
+        .following(begin)
+        .map(|change| (change.timestamp(), change.offset()));
     let mut starts = vec![(begin, zone.to_offset(begin))];
     starts.extend(later.take_while(|(at, _)| *at < end));
     // Some changes concern only the name of the time.
@@ -132,8 +134,9 @@ fn offsets(zone: &TimeZone, now: Timestamp) -> Result<Vec<TimeOffset>, AnswerErr
             from: (*from).into(),
             until: until.into(),
             offset_seconds: offset.seconds(),
-        });
-    Ok(offsets.collect())
+        })
+        .collect();
+    Ok(offsets)
 }
 
 #[cfg(test)]
@@ -145,6 +148,7 @@ mod tests {
     use takt_model::UnixTime;
     use takt_slurm::{JobRun, time_zone};
     use takt_store::sql::{Limits, run};
+    use tempfile::tempdir;
 
     fn rows(database: &Database, sql: &str) -> Vec<Vec<serde_json::Value>> {
         run(database, sql, Limits::default()).unwrap().rows
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn days_are_those_of_reports() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let store = store_in(folder.path());
         let database = store.database();
         let now = Timestamp::now();
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_clocks_of_a_cluster_change_twice_a_year() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let store = store_in(folder.path());
         let database = store.database();
         note_calendar(database, Some("lab"), &in_zone("Europe/Oslo")).unwrap();
@@ -222,7 +226,7 @@ mod tests {
 
     #[test]
     fn prices_and_budgets_are_tables() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let store = store_in(folder.path());
         let database = store.database();
         let now = UnixTime::from(Timestamp::now());

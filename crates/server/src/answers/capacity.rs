@@ -135,21 +135,23 @@ fn days(
     (nodes, reservations, runs): Held<'_>,
     now: Timestamp,
 ) -> Result<Vec<CapacityDay>, AnswerError> {
-    let slices = period.slices(Unit::Day);
-    let begun = slices.into_iter().filter(|day| day.from < now.into());
-    begun
+    period
+        .slices(Unit::Day)
+        .into_iter()
+        .filter(|day| day.from < now.into())
         .map(|slice| {
-            let next = Timestamp::try_from(slice.to).unwrap_or(now);
-            let next = next
+            let next = Timestamp::try_from(slice.to)
+                .unwrap_or(now)
                 .to_zoned(period.zone())
                 .strftime("%Y-%m-%d")
                 .to_string();
-            let day = Period::days(&slice.name, &next, &period.zone(), now);
-            let day = day.map_err(AnswerError::failed)?;
-            let is_there = |run: &&HoldingRun| {
-                run.submit < slice.to && run.end.is_none_or(|end| end > slice.from)
-            };
-            let runs: Vec<HoldingRun> = runs.iter().filter(is_there).cloned().collect();
+            let day = Period::days(&slice.name, &next, &period.zone(), now)
+                .map_err(AnswerError::failed)?;
+            let runs: Vec<HoldingRun> = runs
+                .iter()
+                .filter(|run| run.submit < slice.to && run.end.is_none_or(|end| end > slice.from))
+                .cloned()
+                .collect();
             let held = (nodes, reservations, &*runs);
             let report = report(records, cluster, &day, held, now.into())?;
             Ok(CapacityDay {
@@ -182,25 +184,27 @@ pub(super) fn report(
 fn capacity_runs<'r>(runs: &'r [HoldingRun]) -> Vec<CapacityRun<'r>> {
     // Many runs request the same TRES; each text is parsed once.
     let mut wanted: HashMap<&'r str, Amounts> = HashMap::new();
-    let of_run = |run: &'r HoldingRun| {
-        let held = Amounts {
-            cpus: run.cpus.unwrap_or(0),
-            gpus: run.gpus.unwrap_or(0),
-            mem_bytes: run.mem_bytes.unwrap_or(0),
-        };
-        let parsed = |text: &'r str| *wanted.entry(text).or_insert_with(|| amounts(text));
-        CapacityRun {
-            eligible: run.eligible,
-            start: run.start,
-            end: run.end,
-            suspended: run.suspended.unwrap_or(0),
-            held,
-            wanted: run.req_tres.as_deref().map_or(held, parsed),
-            node_list: run.node_list.as_deref(),
-            reservation: run.reservation.as_deref(),
-        }
-    };
-    runs.iter().map(of_run).collect()
+    runs.iter()
+        .map(|run| {
+            let held = Amounts {
+                cpus: run.cpus.unwrap_or(0),
+                gpus: run.gpus.unwrap_or(0),
+                mem_bytes: run.mem_bytes.unwrap_or(0),
+            };
+            CapacityRun {
+                eligible: run.eligible,
+                start: run.start,
+                end: run.end,
+                suspended: run.suspended.unwrap_or(0),
+                held,
+                wanted: run.req_tres.as_deref().map_or(held, |text| {
+                    *wanted.entry(text).or_insert_with(|| amounts(text))
+                }),
+                node_list: run.node_list.as_deref(),
+                reservation: run.reservation.as_deref(),
+            }
+        })
+        .collect()
 }
 
 /// The nodes' states and the reservations, as spans that add capacity or take it away.
@@ -226,10 +230,9 @@ fn with_reservations(
 
 /// The reservations that keep resources free for their owners.
 fn kept(reservations: &[Reservation]) -> Vec<ReservedPeriod<'_>> {
-    let is_kept = |kept: &&Reservation| effect(kept) == Some(Effect::Reserved);
     reservations
         .iter()
-        .filter(is_kept)
+        .filter(|kept| effect(kept) == Some(Effect::Reserved))
         .map(|kept| ReservedPeriod {
             name: &kept.name,
             from: kept.from,

@@ -3,7 +3,9 @@
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, OTHER_USER, Owner, Role, Viewer};
 use takt_model::{Labels, Matcher, Timestamp, UnixTime};
@@ -440,8 +442,10 @@ impl Look<'_> {
                 node: key.0.clone(),
                 uuid: key.1.clone(),
             };
-            let last = strips.read_one(&place, slot - 1, slot);
-            let was_busy = last.iter().any(|slot| slot.is_held() && !is_idle(slot));
+            let was_busy = strips
+                .read_one(&place, slot - 1, slot)
+                .iter()
+                .any(|slot| slot.is_held() && !is_idle(slot));
             gpu.state = match gpu.utilization_ratio {
                 None => GpuState::Unknown,
                 Some(ratio) if ratio >= idle_below => GpuState::Busy,
@@ -450,8 +454,12 @@ impl Look<'_> {
                 Some(_) => GpuState::Idle,
             };
             if gpu.state == GpuState::Idle {
-                let slots = strips.read_one(&place, slot - SLOTS, slot);
-                let idle = slots.iter().rev().take_while(|slot| is_idle(slot)).count();
+                let idle = strips
+                    .read_one(&place, slot - SLOTS, slot)
+                    .iter()
+                    .rev()
+                    .take_while(|slot| is_idle(slot))
+                    .count();
                 gpu.idle_seconds = Some(idle as i64 * SLOT_SECONDS);
             }
         }
@@ -460,7 +468,7 @@ impl Look<'_> {
     fn answer(mut self) -> ClusterAnswer {
         let mut counts = GpuCounts::default();
         let mut holders: BTreeMap<Holder, IdleHolder> = BTreeMap::new();
-        for ((node, _), gpu) in std::mem::take(&mut self.gpus) {
+        for ((node, _), gpu) in mem::take(&mut self.gpus) {
             counts.all += 1;
             match gpu.state {
                 GpuState::Lost => counts.lost += 1,
@@ -491,7 +499,7 @@ impl Look<'_> {
             .filter(|(_, held)| held.idle_gpus > 0)
             .map(|(holder, held)| IdleHolder { holder, ..held })
             .collect();
-        idle.sort_by_key(|held| std::cmp::Reverse((held.idle_gpus, held.idle_seconds)));
+        idle.sort_by_key(|held| Reverse((held.idle_gpus, held.idle_seconds)));
         ClusterAnswer {
             at: self.now.whole_seconds(),
             nodes_up: self.nodes.values().filter(|node| node.is_up).count() as u64,

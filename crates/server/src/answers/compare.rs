@@ -164,11 +164,10 @@ const ROWS: &[(&str, Property)] = &[
         )
     }),
     ("GPU power", |job| {
-        let watts = job
-            .efficiency
+        job.efficiency
             .as_ref()
-            .and_then(|seen| seen.gpu_power_mean_watts);
-        watts.map_or(CompareValue::Unknown, CompareValue::Watts)
+            .and_then(|seen| seen.gpu_power_mean_watts)
+            .map_or(CompareValue::Unknown, CompareValue::Watts)
     }),
     ("longest idle time", |job| {
         let seen = job.efficiency.as_ref();
@@ -176,8 +175,9 @@ const ROWS: &[(&str, Property)] = &[
     }),
     ("wasted", |job| {
         let split = job.split_gpu_hours.as_ref();
-        let wasted = split.and_then(|split| split.known_waste());
-        wasted.map_or(CompareValue::Unknown, CompareValue::GpuHours)
+        split
+            .and_then(|split| split.known_waste())
+            .map_or(CompareValue::Unknown, CompareValue::GpuHours)
     }),
     ("run time", |job| {
         seconds(job.ran_seconds.map(|ran| ran as f64))
@@ -198,8 +198,10 @@ const ROWS: &[(&str, Property)] = &[
         )
     }),
     ("energy", |job| {
-        let kwh = job.cost.map(|cost| cost.kwh).filter(|kwh| *kwh > 0.0);
-        kwh.map_or(CompareValue::Unknown, CompareValue::Kwh)
+        job.cost
+            .map(|cost| cost.kwh)
+            .filter(|kwh| *kwh > 0.0)
+            .map_or(CompareValue::Unknown, CompareValue::Kwh)
     }),
     ("GPUs", |job| count(job.run.gpus)),
     ("GPU model", |job| text(job.run.gpu_model.as_deref())),
@@ -279,10 +281,11 @@ mod tests {
     use crate::testing::{import, store_in};
     use takt_model::UnixTime;
     use takt_slurm::JobRun;
+    use tempfile::tempdir;
 
     #[test]
     fn what_differs_comes_first() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let run = |job_id: &str, cpus, end| JobRun {
             cluster: "lab".into(),

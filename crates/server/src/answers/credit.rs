@@ -109,8 +109,13 @@ impl CreditOrder {
         let mut runs = records.jobs(&filter)?;
         runs.retain(|run| run.job_id == job && run.start.is_some() && run.end.is_some());
         let run = self.choose(job, &runs)?;
-        let elapsed = run.end.zip(run.start).map(|(end, start)| end - start);
-        let seconds = elapsed.unwrap_or_default().max(0) as f64;
+        let elapsed = run
+            .end
+            .zip(run.start)
+            .map(|(end, start)| end - start)
+            .unwrap_or_default()
+            .max(0);
+        let seconds = elapsed as f64;
         let held = run.gpus.unwrap_or(0) as f64 * seconds;
         let gpu_seconds = match self.gpu_hours.map(|hours| hours * 3600.0) {
             None => held,
@@ -179,8 +184,10 @@ fn is_lost(run: &JobRun) -> bool {
 
 /// `: 2026-10-02T00:00:00Z (NODE_FAIL), …`
 fn listed(runs: &[JobRun]) -> String {
-    let one = |run: &JobRun| format!("{} ({})", text_of(run.submit), run.state);
-    let all: Vec<String> = runs.iter().map(one).collect();
+    let all: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{} ({})", text_of(run.submit), run.state))
+        .collect();
     if all.is_empty() {
         String::new()
     } else {
@@ -199,6 +206,7 @@ mod tests {
     use crate::testing::import;
     use takt_accounting::{BudgetConfig, RateCard, RatesConfig};
     use takt_store::{DataDir, Settings};
+    use tempfile::tempdir;
 
     fn database(root: &std::path::Path) -> Database {
         let dir = DataDir::claim(root).unwrap();
@@ -236,7 +244,7 @@ mod tests {
 
     #[test]
     fn hours_are_given_back_once_and_the_ledger_keeps_everything() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database = database(root.path());
         let given = credit(&database, &order("7")).unwrap();
         assert_eq!(given.id, 1);
@@ -324,7 +332,7 @@ mod tests {
 
     #[test]
     fn orders_and_questions_that_make_no_sense() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database = database(root.path());
         let refused = |order: CreditOrder| credit(&database, &order).unwrap_err().to_string();
         assert_eq!(
@@ -417,7 +425,7 @@ mod tests {
     /// Issue 13: the credit went to the run that completed after the requeue.
     #[test]
     fn the_lost_run_of_a_requeued_job_is_credited() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let run = |job_id: &str, submit: UnixTime, state: &str| JobRun {

@@ -422,14 +422,16 @@ impl Question for DoctorQuestion {
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<Diagnosis, AnswerError> {
-        let is_asked = |check: &&Check| {
-            let begins = |text: &Option<String>| {
-                text.as_ref()
-                    .map(|text| check.id.starts_with(text.as_str()))
-            };
-            begins(&self.only).unwrap_or(true) && !begins(&self.skip).unwrap_or(false)
-        };
-        let checks: Vec<&Check> = CHECKS.iter().filter(is_asked).collect();
+        let checks: Vec<&Check> = CHECKS
+            .iter()
+            .filter(|check| {
+                let begins = |text: &Option<String>| {
+                    text.as_ref()
+                        .map(|text| check.id.starts_with(text.as_str()))
+                };
+                begins(&self.only).unwrap_or(true) && !begins(&self.skip).unwrap_or(false)
+            })
+            .collect();
         if checks.is_empty() {
             let ids: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
             return Err(AnswerError::Usage(format!(
@@ -475,8 +477,8 @@ fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
             id: check.id.to_owned(),
             ..finding
         });
-        let is_accepted = |finding: &Finding| facts.config.accepted.has(finding);
-        let (accepted, others): (Vec<_>, Vec<_>) = named.partition(is_accepted);
+        let (accepted, others): (Vec<_>, Vec<_>) =
+            named.partition(|finding| facts.config.accepted.has(finding));
         let names = accepted.iter().map(accepted::name);
         diagnosis.accepted.extend(names);
         diagnosis.findings.extend(others);

@@ -1,6 +1,7 @@
 //! Why a question has no answer.
 
 use std::error::Error;
+use takt_model::error_chain;
 use takt_store::StoreError;
 
 /// Why a question has no answer. HTTP turns it into a status, a command into an exit code.
@@ -23,12 +24,12 @@ pub enum AnswerError {
 impl AnswerError {
     /// The error of a wrong question, with its causes in one line.
     pub fn usage(error: impl Error) -> Self {
-        Self::Usage(takt_model::error_chain(&error))
+        Self::Usage(error_chain(&error))
     }
 
     /// The error of unusable content, with its causes in one line.
     pub fn input(error: impl Error) -> Self {
-        Self::Input(takt_model::error_chain(&error))
+        Self::Input(error_chain(&error))
     }
 
     /// The error of another part.

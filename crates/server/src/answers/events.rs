@@ -3,6 +3,7 @@
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, Owner, Viewer};
@@ -173,7 +174,7 @@ impl Question for EventsQuestion {
                 && is_wanted(&self.uuid, event.uuid.as_deref())
                 && is_wanted(&self.kind, Some(&event.kind))
         });
-        events.sort_by_key(|event| std::cmp::Reverse(event.at));
+        events.sort_by_key(|event| Reverse(event.at));
         if events.iter().any(|event| event.uuid.is_some()) {
             name_gpus(store, &mut events)?;
         }
@@ -211,11 +212,12 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
     let text = if is_seen {
         message
     } else {
-        let shown = labels.iter().filter(|(name, _)| {
-            let name = name.as_str();
-            !SHOWN_ELSEWHERE.contains(&name) && !OF_JOB.contains(&name) && name != "uid"
-        });
-        let shown: Vec<String> = shown
+        let shown: Vec<String> = labels
+            .iter()
+            .filter(|(name, _)| {
+                let name = name.as_str();
+                !SHOWN_ELSEWHERE.contains(&name) && !OF_JOB.contains(&name) && name != "uid"
+            })
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         shown.join(" ")

@@ -6,6 +6,7 @@ use super::period::{the_cluster, the_zone};
 use super::visible::{hide_neighbour, hide_share_rows, visible_points};
 use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use takt_access::{Need, Owner, Viewer};
@@ -124,12 +125,14 @@ fn fairshare(
     let plan = Plan::of(question, &settings, &runs)?;
     let explanations = if question.explain || plan.is_some() {
         let assumption = plan.as_ref().and_then(|plan| plan.assumption.as_deref());
-        let explain = |id: &AssociationId| {
-            let mut text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
-            hide_neighbour(viewer, &mut text);
-            Some(format!("{text}{}", assumption.unwrap_or_default()))
-        };
-        users.iter().filter_map(explain).collect()
+        users
+            .iter()
+            .filter_map(|id| {
+                let mut text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
+                hide_neighbour(viewer, &mut text);
+                Some(format!("{text}{}", assumption.unwrap_or_default()))
+            })
+            .collect()
     } else {
         Vec::new()
     };
@@ -184,7 +187,7 @@ impl DecayedUsage {
         tree: &AssociationTree,
         settings: &ShareSettings,
         now: UnixTime,
-        zone: &jiff::tz::TimeZone,
+        zone: &TimeZone,
     ) -> Self {
         let priority = &settings.priority;
         let first = runs.iter().filter_map(|run| run.start).min().unwrap_or(now);
@@ -280,12 +283,14 @@ fn equal_shares(records: &Records<'_>, cluster: &str) -> Result<ShareSettings, A
 
 /// The accounts above the viewer's associations.
 fn own_branch(viewer: &Viewer, tree: &AssociationTree) -> BTreeSet<String> {
-    let own = viewer.user().map(|user| tree.of_user(user));
-    let path = own
+    viewer
+        .user()
+        .map(|user| tree.of_user(user))
         .unwrap_or_default()
         .into_iter()
-        .flat_map(|id| tree.path(id));
-    path.map(|id| tree.get(id).account.clone()).collect()
+        .flat_map(|id| tree.path(id))
+        .map(|id| tree.get(id).account.clone())
+        .collect()
 }
 
 /// The associations of the user in the question. Fails if the user or the account is unknown, or hidden from the viewer.
@@ -326,9 +331,11 @@ fn wanted_users(
     if !found.is_empty() {
         return Ok(found);
     }
-    let users = tree.top_down().iter();
-    let users = users.filter_map(|id| tree.get(*id).user.as_deref());
-    let users = users.filter(|user| viewer.sees_usage(Owner::new(user, "")));
+    let users = tree
+        .top_down()
+        .iter()
+        .filter_map(|id| tree.get(*id).user.as_deref())
+        .filter(|user| viewer.sees_usage(Owner::new(user, "")));
     refused(format!(
         "no user {user} has shares{}",
         did_you_mean(user, users)
@@ -387,8 +394,10 @@ pub fn note_fairshare(
     let records = Records::of(database);
     let now = UnixTime::from(Timestamp::now());
     let noted = records.fairshare_noted(cluster)?;
-    let clusters = records.clusters()?;
-    let is_known = clusters.iter().any(|known| known.cluster == cluster);
+    let is_known = records
+        .clusters()?
+        .iter()
+        .any(|known| known.cluster == cluster);
     if !is_known || noted.is_some_and(|noted| now < noted + every_seconds) {
         return Ok(());
     }

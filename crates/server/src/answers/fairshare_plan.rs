@@ -42,9 +42,12 @@ impl<'q> Plan<'q> {
         }
         let qos = question.plan_qos.as_deref();
         if let Some(qos) = qos {
-            let of_runs = runs.iter().filter_map(|run| run.qos.as_deref());
-            let known = of_runs.chain(settings.qos.keys().map(String::as_str));
-            check("QOS", qos, known.collect())?;
+            let known = runs
+                .iter()
+                .filter_map(|run| run.qos.as_deref())
+                .chain(settings.qos.keys().map(String::as_str))
+                .collect();
+            check("QOS", qos, known)?;
         }
         let (partition, assumption) = partition(question, settings, runs)?;
         Ok(Some(Self {
@@ -93,9 +96,12 @@ fn partition(
     runs: &[ChargedRun],
 ) -> Result<(String, Option<String>), AnswerError> {
     if let Some(asked) = &question.plan_partition {
-        let of_runs = runs.iter().map(|run| run.partition.as_str());
-        let known = of_runs.chain(settings.partitions.keys().map(String::as_str));
-        check("partition", asked, known.collect())?;
+        let known = runs
+            .iter()
+            .map(|run| run.partition.as_str())
+            .chain(settings.partitions.keys().map(String::as_str))
+            .collect();
+        check("partition", asked, known)?;
         return Ok((asked.clone(), None));
     }
     let Some((first, weights)) = settings.partitions.first_key_value() else {
@@ -105,8 +111,9 @@ fn partition(
         return Ok((first.clone(), None));
     }
     let user = question.user.as_deref().unwrap_or_default();
-    let own = runs.iter().filter(|run| run.user == user);
-    let last = own
+    let last = runs
+        .iter()
+        .filter(|run| run.user == user)
         .filter(|run| settings.partitions.contains_key(&run.partition))
         .max_by_key(|run| run.start);
     let Some(last) = last else {
@@ -169,8 +176,9 @@ mod tests {
         settings: &ShareSettings,
         runs: &[ChargedRun],
     ) -> Result<f64, String> {
-        let plan = Plan::of(question, settings, runs).map_err(|error| error.to_string())?;
-        let plan = plan.unwrap();
+        let plan = Plan::of(question, settings, runs)
+            .map_err(|error| error.to_string())?
+            .unwrap();
         let job = plan.job();
         Ok(settings
             .rates()

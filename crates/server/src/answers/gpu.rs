@@ -99,11 +99,10 @@ impl Question for GpuQuestion {
                 continue;
             }
             answer.node = series.labels.get("node").map(str::to_owned).or(answer.node);
-            let labels = series
+            let labels: Vec<String> = series
                 .labels
                 .iter()
-                .filter(|(label, _)| !OWN.contains(label));
-            let labels: Vec<String> = labels
+                .filter(|(label, _)| !OWN.contains(label))
                 .map(|(name, value)| format!("{name}=\"{value}\""))
                 .collect();
             answer.readings.push(GpuReading {
@@ -118,8 +117,11 @@ impl Question for GpuQuestion {
         answer
             .readings
             .sort_by(|a, b| (&a.metric, &a.labels).cmp(&(&b.metric, &b.labels)));
-        let holds = records.holds_of_gpu(&cluster.cluster, &self.uuid, MOST_HOLDS)?;
-        answer.holds = holds.into_iter().map(|hold| held(viewer, hold)).collect();
+        answer.holds = records
+            .holds_of_gpu(&cluster.cluster, &self.uuid, MOST_HOLDS)?
+            .into_iter()
+            .map(|hold| held(viewer, hold))
+            .collect();
         Ok(answer)
     }
 }

@@ -174,8 +174,10 @@ impl Question for HistoryQuestion {
             return Err(AnswerError::Usage(error));
         }
         let records = Records::of(store.database());
-        let asked = self.cluster.as_deref();
-        let asked = asked.or(config.accounting.cluster.as_deref());
+        let asked = self
+            .cluster
+            .as_deref()
+            .or(config.accounting.cluster.as_deref());
         let cluster = the_cluster(&records, asked)?.cluster;
         let (selector, readings, holds) = match (&self.node, &self.uuid) {
             (Some(node), None) => {
@@ -259,8 +261,9 @@ fn curve(source: &dyn Source, expr: &str, axis: Axis) -> Result<Curve, AnswerErr
     if let Value::Matrix(series) = answer.map_err(AnswerError::failed)?.value {
         for point in series.iter().flat_map(|series| &series.points) {
             let step = (point.at - first) / axis.step_ms;
-            let place = usize::try_from(step).ok();
-            let place = place.and_then(|step| curve.0.get_mut(step));
+            let place = usize::try_from(step)
+                .ok()
+                .and_then(|step| curve.0.get_mut(step));
             if let Some(place) = place.filter(|_| point.value.is_finite()) {
                 *place = Some(point.value);
             }

@@ -63,8 +63,12 @@ pub fn import(
     };
     let remembered = records.timezone(&cluster)?;
     let configured = configured_zone(&cluster, &config.accounting);
-    let zone = question.timezone.as_deref().or(configured);
-    let zone = match zone.or(remembered.as_deref()) {
+    let zone = match question
+        .timezone
+        .as_deref()
+        .or(configured)
+        .or(remembered.as_deref())
+    {
         Some(name) => time_zone(name).map_err(AnswerError::usage)?,
         None => TimeZone::system(),
     };
@@ -129,18 +133,22 @@ pub fn prepare_import(
     configure_shares(database, question.cluster.as_deref(), &config.shares)
 }
 
-fn imported<E: std::error::Error>(
+fn imported<E>(
     records: &Records<'_>,
     origin: &Origin<'_>,
     zone: Option<&str>,
     entries: impl Iterator<Item = Result<Entry, E>>,
-) -> Result<ImportSummary, AnswerError> {
-    let imported = records.import_file(origin, zone, entries);
-    imported.map_err(|error| match error {
-        ImportError::Source(error) => AnswerError::input(error),
-        ImportError::Shifted { .. } => AnswerError::input(error),
-        ImportError::Store(error) => error.into(),
-    })
+) -> Result<ImportSummary, AnswerError>
+where
+    E: std::error::Error,
+{
+    records
+        .import_file(origin, zone, entries)
+        .map_err(|error| match error {
+            ImportError::Source(error) => AnswerError::input(error),
+            ImportError::Shifted { .. } => AnswerError::input(error),
+            ImportError::Store(error) => error.into(),
+        })
 }
 
 /// A reader that reports its progress.
@@ -150,7 +158,10 @@ pub struct CountingReader<R, F> {
     report: F,
 }
 
-impl<R, F: FnMut(u64)> CountingReader<R, F> {
+impl<R, F> CountingReader<R, F>
+where
+    F: FnMut(u64),
+{
     /// Calls `report` after each read, with the number of bytes read so far.
     pub fn new(inner: R, report: F) -> Self {
         Self {
@@ -161,7 +172,11 @@ impl<R, F: FnMut(u64)> CountingReader<R, F> {
     }
 }
 
-impl<R: Read, F: FnMut(u64)> Read for CountingReader<R, F> {
+impl<R, F> Read for CountingReader<R, F>
+where
+    R: Read,
+    F: FnMut(u64),
+{
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.read += count as u64;

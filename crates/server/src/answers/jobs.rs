@@ -94,14 +94,21 @@ impl Question for JobsQuestion {
             visible: self.visible(viewer, order.by),
             ..self.filter(&records, config)?
         };
-        let after = self.after.as_deref().map(|text| cursor(text, order.by));
-        let found = records.listed(&filter, order, after.transpose()?.as_ref())?;
+        let after = self
+            .after
+            .as_deref()
+            .map(|text| cursor(text, order.by))
+            .transpose()?;
+        let found = records.listed(&filter, order, after.as_ref())?;
         let rules = &config.accounting.efficiency;
-        let listed = found.into_iter().map(|row| ListedRun {
-            cursor: Some(cursor_text(&row.cursor)),
-            ..listed_run(row, rules, viewer)
-        });
-        Ok(listed.collect())
+        let listed = found
+            .into_iter()
+            .map(|row| ListedRun {
+                cursor: Some(cursor_text(&row.cursor)),
+                ..listed_run(row, rules, viewer)
+            })
+            .collect();
+        Ok(listed)
     }
 }
 
@@ -157,14 +164,16 @@ impl JobsQuestion {
     fn order(&self) -> Result<JobOrder, AnswerError> {
         let asked = self.sort.as_deref().unwrap_or("-submit");
         let name = asked.strip_prefix('-').unwrap_or(asked);
-        let known = JobSort::ALL.iter().find(|(known, _)| *known == name);
-        let (_, by) = known.ok_or_else(|| {
-            let names = JobSort::ALL.iter().map(|(name, _)| *name);
-            AnswerError::Usage(format!(
-                "jobs cannot be sorted by '{name}'{}",
-                did_you_mean(name, names)
-            ))
-        })?;
+        let (_, by) = JobSort::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| {
+                let names = JobSort::ALL.iter().map(|(name, _)| *name);
+                AnswerError::Usage(format!(
+                    "jobs cannot be sorted by '{name}'{}",
+                    did_you_mean(name, names)
+                ))
+            })?;
         Ok(JobOrder {
             by: *by,
             is_descending: asked.starts_with('-'),

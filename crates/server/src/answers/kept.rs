@@ -63,13 +63,16 @@ impl KeptAnswers {
     ///
     /// # Errors
     /// The error of `make`. It is not kept.
-    pub(super) fn answer<Q: Question<Answer: Serialize + Clone + Sync>>(
+    pub(super) fn answer<Q>(
         &self,
         question: &Q,
         viewer: &Viewer,
         database: &Database,
         make: impl FnOnce() -> Result<Q::Answer, AnswerError>,
-    ) -> Result<Q::Answer, AnswerError> {
+    ) -> Result<Q::Answer, AnswerError>
+    where
+        Q: Question<Answer: Serialize + Clone + Sync>,
+    {
         let asked = Asked {
             path: Q::PATH,
             question: serde_json::to_string(question).map_err(AnswerError::failed)?,
@@ -147,10 +150,13 @@ mod tests {
     use super::*;
     use crate::testing::{import, store_in};
     use std::convert::Infallible;
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
+    use std::thread;
     use takt_access::{Privacy, Role, Way};
     use takt_slurm::{Entry, JobRun};
     use takt_store::{DeleteRuns, Origin, Records, Shifted, Store};
+    use tempfile::tempdir;
 
     const START: i64 = 1_790_850_000; // 2026-10-01T10:20:00Z
 
@@ -179,20 +185,23 @@ mod tests {
     }
 
     fn cpu_hours(store: &Store, config: &AnswerConfig) -> f64 {
-        let answer = question().answer(&Viewer::server(), store.database(), config);
-        answer.unwrap()[0].figures.cpu_hours
+        question()
+            .answer(&Viewer::server(), store.database(), config)
+            .unwrap()[0]
+            .figures
+            .cpu_hours
     }
 
     /// Waits until a minute has begun a while ago and will last, so that it does not end meanwhile.
     fn in_a_minute() {
         while !(1..50).contains(&(jiff::Timestamp::now().as_second() % SECONDS)) {
-            std::thread::sleep(std::time::Duration::from_millis(200));
+            thread::sleep(std::time::Duration::from_millis(200));
         }
     }
 
     #[test]
     fn an_answer_is_kept_until_a_record_changes() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let config = AnswerConfig {
             accounting: AccountingConfig {
@@ -261,12 +270,12 @@ mod tests {
     /// kept afterwards.
     #[test]
     fn a_correction_appears_at_the_end_of_its_import() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let config = AnswerConfig::default();
         import(store.database(), None, [run("1", 2)]);
         let (send, receive) = mpsc::channel::<Entry>();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let importing = scope.spawn(|| {
                 let entries = receive.into_iter().map(Ok::<_, Infallible>);
                 let origin = Origin {
@@ -293,12 +302,12 @@ mod tests {
     /// Readers and corrections at the same time: after each correction, a reader sees it.
     #[test]
     fn no_answer_is_older_than_the_last_correction() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let config = AnswerConfig::default();
         import(store.database(), None, [run("1", 1)]);
-        let is_done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
                     cpu_hours(&store, &config);
@@ -315,7 +324,7 @@ mod tests {
     #[test]
     fn the_size_of_kept_answers_is_limited() {
         let kept = KeptAnswers::default();
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         for number in 0..200 {
             let mut asked = asked(&store, &Viewer::server());

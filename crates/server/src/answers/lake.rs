@@ -122,20 +122,22 @@ fn with_lake<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn a_lake_that_the_server_has_not_read_needs_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let file = folder.path().join("takt.toml");
         let current = Config {
             file: Some(file.clone()),
             ..Config::default()
         };
-        std::fs::write(&file, "cluster = 'lab'").unwrap();
+        fs::write(&file, "cluster = 'lab'").unwrap();
         let none = "no data lake is configured; set path in [lake] of takt.toml";
         assert_eq!(unconfigured(&current).to_string(), none);
         assert_eq!(unconfigured(&Config::default()).to_string(), none);
-        std::fs::write(&file, "[lake]\npath = '/srv/lake'").unwrap();
+        fs::write(&file, "[lake]\npath = '/srv/lake'").unwrap();
         assert_eq!(
             unconfigured(&current).to_string(),
             format!(

@@ -36,8 +36,9 @@ impl ListedRun {
 
 /// Resources that a run requests; all `None` if Slurm did not record them.
 pub fn requested(run: &JobRun) -> TresCounts {
-    let parsed = run.req_tres.as_deref().map(TresCounts::parse);
-    parsed
+    run.req_tres
+        .as_deref()
+        .map(TresCounts::parse)
         .and_then(|counts| counts.ok().flatten())
         .unwrap_or_default()
 }

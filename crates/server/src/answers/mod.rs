@@ -265,7 +265,7 @@ impl Deref for OpenedDatabase {
 /// A question whose type a server can read from a request, and whose answer it can write.
 pub trait ServedQuestion: Question<Answer: Serialize> + DeserializeOwned {}
 
-impl<Q: Question<Answer: Serialize> + DeserializeOwned> ServedQuestion for Q {}
+impl<Q> ServedQuestion for Q where Q: Question<Answer: Serialize> + DeserializeOwned {}
 
 /// An action on the type of each question.
 pub trait QuestionVisitor {

@@ -3,6 +3,7 @@
 use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use takt_access::password::{check, hash};
 use takt_access::session::is_user_name;
 use takt_access::{Need, Role, Viewer, Way};
@@ -19,8 +20,8 @@ pub struct PasswordOrder {
     pub password: Option<String>,
 }
 
-impl std::fmt::Debug for PasswordOrder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for PasswordOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PasswordOrder")
             .field("user", &self.user)
             .finish_non_exhaustive()
@@ -51,8 +52,11 @@ impl Question for PasswordOrder {
     ) -> Result<PasswordAnswer, AnswerError> {
         let refused = |why: &str| AnswerError::Usage(why.to_owned());
         let own = viewer.user().map(str::to_owned);
-        let user = self.user.clone().or(own);
-        let user = user.ok_or_else(|| refused("name a user"))?;
+        let user = self
+            .user
+            .clone()
+            .or(own)
+            .ok_or_else(|| refused("name a user"))?;
         if !may_set(viewer, &user) {
             return Err(refused(
                 "only an admin, or the user on the server's machine, sets a password",
@@ -156,8 +160,9 @@ mod tests {
                 user: user.map(str::to_owned),
                 password: password.map(str::to_owned),
             };
-            let answer = order.answer(viewer, &database, &config);
-            answer.map_err(|error| error.to_string())
+            order
+                .answer(viewer, &database, &config)
+                .map_err(|error| error.to_string())
         };
         let alice = |way| Viewer::new(Role::User, way, Privacy::Open).with_user("alice");
         let good = Some("correct horse");

@@ -2,6 +2,7 @@
 
 use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use takt_accounting::Period;
 use takt_model::UnixTime;
@@ -65,7 +66,7 @@ pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<UnixTime, Answe
     if let Ok(instant) = text.parse::<Timestamp>() {
         return Ok(instant.into());
     }
-    let local = text.parse::<jiff::civil::DateTime>().ok();
+    let local = text.parse::<DateTime>().ok();
     let zoned = local.and_then(|local| local.to_zoned(zone.clone()).ok());
     zoned.map(|zoned| UnixTime::from(&zoned)).ok_or_else(|| {
         AnswerError::Usage(format!(
@@ -98,8 +99,9 @@ pub(super) fn the_interval(
 }
 
 fn text_of(at: UnixTime, zone: &TimeZone) -> String {
-    let at = Timestamp::try_from(at).unwrap_or_default();
-    at.to_zoned(zone.clone())
+    Timestamp::try_from(at)
+        .unwrap_or_default()
+        .to_zoned(zone.clone())
         .strftime("%Y-%m-%d %H:%M")
         .to_string()
 }

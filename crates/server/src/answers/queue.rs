@@ -6,7 +6,9 @@ use super::visible::{hide_details, shown_owner};
 use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::capacity::history_of;
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
@@ -144,14 +146,15 @@ impl Question for QueueQuestion {
             records.listed(&filter, order, None)
         };
         let rules = &config.accounting.efficiency;
-        let waiting = in_states(PENDING)?.into_iter().filter(|row| {
-            // An ended run keeps the state REQUEUED.
-            row.run.start.is_none() && row.run.end.is_none()
-        });
-        let pending = queued(
-            waiting.map(|row| listed_run(row, rules, viewer)).collect(),
-            now,
-        );
+        let waiting = in_states(PENDING)?
+            .into_iter()
+            .filter(|row| {
+                // An ended run keeps the state REQUEUED.
+                row.run.start.is_none() && row.run.end.is_none()
+            })
+            .map(|row| listed_run(row, rules, viewer))
+            .collect();
+        let pending = queued(waiting, now);
         let running: Vec<JobRun> = in_states(RUNNING)?
             .into_iter()
             .map(|row| row.run)
@@ -200,8 +203,10 @@ impl Question for QueueQuestion {
 /// The reservations with the owners that the viewer sees.
 fn shown_reservations(viewer: &Viewer, mut kept: Vec<Reservation>) -> Vec<Reservation> {
     for reservation in &mut kept {
-        let owners = std::mem::take(&mut reservation.owners).into_iter();
-        reservation.owners = owners.map(|owner| shown_owner(viewer, owner)).collect();
+        reservation.owners = mem::take(&mut reservation.owners)
+            .into_iter()
+            .map(|owner| shown_owner(viewer, owner))
+            .collect();
     }
     kept
 }
@@ -219,18 +224,21 @@ impl QueueQuestion {
 fn queued(mut listed: Vec<ListedRun>, now: UnixTime) -> Vec<QueuedRun> {
     let expected = |one: &ListedRun| one.waiting.as_ref().and_then(|why| why.expected_start);
     listed.sort_by_key(|one| (expected(one).unwrap_or(UnixTime::MAX), one.run.submit));
-    let queued = |(at, listed): (usize, ListedRun)| {
-        let wants = requested(&listed.run);
-        QueuedRun {
-            place: at + 1,
-            waited_seconds: now.since(listed.run.submit),
-            wants_gpus: wants.gpus.unwrap_or(0),
-            wants_cpus: wants.cpus.unwrap_or(0),
-            wants_mem_bytes: wants.mem_bytes.unwrap_or(0),
-            listed,
-        }
-    };
-    listed.into_iter().enumerate().map(queued).collect()
+    listed
+        .into_iter()
+        .enumerate()
+        .map(|(at, listed)| {
+            let wants = requested(&listed.run);
+            QueuedRun {
+                place: at + 1,
+                waited_seconds: now.since(listed.run.submit),
+                wants_gpus: wants.gpus.unwrap_or(0),
+                wants_cpus: wants.cpus.unwrap_or(0),
+                wants_mem_bytes: wants.mem_bytes.unwrap_or(0),
+                listed,
+            }
+        })
+        .collect()
 }
 
 fn reasons(pending: &[QueuedRun]) -> Vec<ReasonCount> {
@@ -249,7 +257,7 @@ fn reasons(pending: &[QueuedRun]) -> Vec<ReasonCount> {
             gpus,
         })
         .collect();
-    reasons.sort_by_key(|count| std::cmp::Reverse(count.runs));
+    reasons.sort_by_key(|count| Reverse(count.runs));
     reasons
 }
 
@@ -276,10 +284,11 @@ mod tests {
     use crate::testing::import;
     use takt_slurm::{Amounts, Node};
     use takt_store::{DataDir, OpenRun, Settings, WaitingRun};
+    use tempfile::tempdir;
 
     #[test]
     fn the_queue_has_places_reasons_and_what_is_free() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         let records = Records::of(&database);

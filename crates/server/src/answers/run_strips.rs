@@ -59,8 +59,10 @@ impl Question for RunStripsQuestion {
             return Err(AnswerError::Usage(error));
         }
         let records = Records::of(store.database());
-        let asked = self.cluster.as_deref();
-        let asked = asked.or(config.accounting.cluster.as_deref());
+        let asked = self
+            .cluster
+            .as_deref()
+            .or(config.accounting.cluster.as_deref());
         let cluster = the_cluster(&records, asked)?.cluster;
         let now = UnixTime::from(SystemTime::now());
         let mut strips = Vec::new();
@@ -134,10 +136,11 @@ mod tests {
     use takt_access::{Privacy, Role, Way};
     use takt_slurm::JobRun;
     use takt_store::RunCurves;
+    use tempfile::tempdir;
 
     #[test]
     fn kept_strips_are_shown_to_those_who_see_the_job() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let records = Records::of(store.database());
         let run = |job_id: &str, end: Option<i64>| JobRun {

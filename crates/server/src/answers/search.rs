@@ -179,6 +179,7 @@ fn direct(hits: &[SearchHit], text: &str) -> Option<SearchHit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::slice;
 
     fn hit(kind: HitKind, name: &str) -> SearchHit {
         SearchHit {
@@ -198,10 +199,7 @@ mod tests {
             direct(&[ann.clone(), anna.clone()], "ANN"),
             Some(ann.clone())
         );
-        assert_eq!(
-            direct(std::slice::from_ref(&anna), "an"),
-            Some(anna.clone())
-        );
+        assert_eq!(direct(slice::from_ref(&anna), "an"), Some(anna.clone()));
         assert_eq!(direct(&[ann, account, anna], "ann"), None);
         assert_eq!(direct(&[], "x"), None);
         let job = hit(HitKind::Job, "7");

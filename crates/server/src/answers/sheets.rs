@@ -9,6 +9,7 @@ use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use std::array;
 use std::collections::BTreeSet;
 use takt_access::{Need, Privacy, Viewer};
 use takt_accounting::capacity::CapacityRow;
@@ -137,11 +138,11 @@ fn visible_sheets(
         now: now.into(),
     };
     let subjects = subjects(question, &books, &accounts);
-    let visible = subjects
+    let mut made: Vec<Sheet> = subjects
         .iter()
-        .filter(|subject| sees_subject(viewer, subject));
-    let made = visible.filter_map(|subject| sheet(&facts, subject));
-    let mut made: Vec<Sheet> = made.collect();
+        .filter(|subject| sees_subject(viewer, subject))
+        .filter_map(|subject| sheet(&facts, subject))
+        .collect();
     made.iter_mut()
         .for_each(|sheet| reduce_sheet(viewer, sheet));
     if let Some(sheet) = made
@@ -249,7 +250,7 @@ fn capacities(
         .rows
         .into_iter()
         .map(|row| Some(row).filter(|row| row.reported > 0));
-    Ok(std::array::from_fn(|_| rows.next().flatten()))
+    Ok(array::from_fn(|_| rows.next().flatten()))
 }
 
 /// Users, accounts and cluster that the question asks for.
@@ -270,11 +271,10 @@ fn subjects(question: &SheetQuestion, books: &Books<'_>, tree: &Accounts) -> Vec
                 .filter(is_used)
                 .flat_map(|(name, _)| tree.up(name))
                 .collect();
-            let users = books
+            books
                 .users()
                 .filter(is_used)
-                .map(|(name, _)| Subject::User(name.to_owned()));
-            users
+                .map(|(name, _)| Subject::User(name.to_owned()))
                 .chain(
                     accounts
                         .into_iter()
@@ -329,11 +329,12 @@ mod tests {
     use super::*;
     use crate::testing::{import, store_in};
     use takt_slurm::JobRun;
+    use tempfile::tempdir;
 
     /// `takt report send` knew only the privacy of the configuration.
     #[test]
     fn rankings_hide_names_as_slurm_does() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let store = store_in(root.path());
         let records = Records::of(store.database());
         let start = 1_790_850_000; // 2026-10-01T10:20:00Z
@@ -364,8 +365,15 @@ mod tests {
                 ..AccountingConfig::default()
             };
             let made = sheets(store.database(), &question, &config).unwrap();
-            let rank = made.first().unwrap().rank.as_ref().unwrap();
-            rank.rows.iter().map(|place| place.name.clone()).collect()
+            made.first()
+                .unwrap()
+                .rank
+                .as_ref()
+                .unwrap()
+                .rows
+                .iter()
+                .map(|place| place.name.clone())
+                .collect()
         };
         let both = vec![Some("ada".to_owned()), Some("bob".to_owned())];
         let own = vec![Some("ada".to_owned()), None];

@@ -27,13 +27,14 @@ impl Question for SqlQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Rows, AnswerError> {
-        let mut client = SqlClient::default().of_admin(viewer.role() == Role::Admin);
-        let rows = client.rows(database, &self.statement, config.sql);
-        rows.map_err(|error| match error {
-            SqlError::Refused(_) | SqlError::Statement(_) => AnswerError::input(error),
-            SqlError::Store(error) => error.into(),
-            other => AnswerError::failed(other),
-        })
+        SqlClient::default()
+            .of_admin(viewer.role() == Role::Admin)
+            .rows(database, &self.statement, config.sql)
+            .map_err(|error| match error {
+                SqlError::Refused(_) | SqlError::Statement(_) => AnswerError::input(error),
+                SqlError::Store(error) => error.into(),
+                other => AnswerError::failed(other),
+            })
     }
 
     fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {

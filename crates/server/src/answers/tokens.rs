@@ -156,8 +156,10 @@ fn revoke(
     id: i64,
     now: UnixTime,
 ) -> Result<TokenAnswer, AnswerError> {
-    let tokens = records.tokens()?.into_iter();
-    let mut visible = tokens.filter(|token| is_visible(viewer, token));
+    let mut visible = records
+        .tokens()?
+        .into_iter()
+        .filter(|token| is_visible(viewer, token));
     let unknown = || AnswerError::Input(format!("no valid token has the number {id}"));
     let record = visible.find(|token| token.id == id).ok_or_else(unknown)?;
     if !records.revoke_token(id, now)? {
@@ -200,8 +202,9 @@ mod tests {
         database: &Database,
         order: TokenOrder,
     ) -> Result<TokenAnswer, String> {
-        let answer = order.answer(viewer, database, &AnswerConfig::default());
-        answer.map_err(|error| error.to_string())
+        order
+            .answer(viewer, database, &AnswerConfig::default())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -228,8 +231,10 @@ mod tests {
         let of_bob = order(&Viewer::server(), &database, for_bob).unwrap();
         let listed = |viewer: &Viewer| {
             let question = TokensQuestion {};
-            let tokens = question.answer(viewer, &database, &AnswerConfig::default());
-            tokens.unwrap().len()
+            question
+                .answer(viewer, &database, &AnswerConfig::default())
+                .unwrap()
+                .len()
         };
         assert_eq!(listed(&alice()), 1);
         assert_eq!(listed(&Viewer::server()), 2);

@@ -29,12 +29,13 @@ impl Question for UndoImportQuestion {
         _config: &AnswerConfig,
     ) -> Result<u64, AnswerError> {
         let now = UnixTime::from(Timestamp::now());
-        let deleted = Records::of(database).undo_import(self.id, now)?;
-        deleted.ok_or_else(|| {
-            let id = self.id;
-            AnswerError::Usage(format!(
-                "there is no import {id}, or it was undone before (takt records imports)"
-            ))
-        })
+        Records::of(database)
+            .undo_import(self.id, now)?
+            .ok_or_else(|| {
+                let id = self.id;
+                AnswerError::Usage(format!(
+                    "there is no import {id}, or it was undone before (takt records imports)"
+                ))
+            })
     }
 }

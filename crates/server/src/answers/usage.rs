@@ -56,7 +56,8 @@ impl Question for UsageQuestion {
         if by.contains(&GroupBy::AccountTree) {
             usage = usage.with_accounts(records.accounts(&cluster.cluster)?);
         }
-        let (from, to) = (period.from(), period.to());
+        let from = period.from();
+        let to = period.to();
         let names = ShownNames::read(viewer, &records, &cluster.cluster, from, to)?;
         records.held_runs(&cluster.cluster, from, to, |run| {
             let run = names.run(run);
@@ -76,8 +77,10 @@ impl Question for UsageQuestion {
 
 impl UsageQuestion {
     fn group_by(&self) -> Result<Vec<GroupBy>, AnswerError> {
-        let names = self.by.split(',').map(str::trim);
-        let by: Result<Vec<GroupBy>, _> = names
+        let by: Result<Vec<GroupBy>, _> = self
+            .by
+            .split(',')
+            .map(str::trim)
             .filter(|name| !name.is_empty())
             .map(str::parse)
             .collect();

@@ -182,8 +182,12 @@ pub(super) fn reduce_sheet(viewer: &Viewer, sheet: &mut Sheet) {
 
 /// Removes the names of others from the ranking.
 fn hide_ranks(viewer: &Viewer, sheet: &mut Sheet) {
-    let rows = sheet.rank.iter_mut().flat_map(|rank| &mut rank.rows);
-    for row in rows.filter(|row| !row.is_self) {
+    for row in sheet
+        .rank
+        .iter_mut()
+        .flat_map(|rank| &mut rank.rows)
+        .filter(|row| !row.is_self)
+    {
         let name = row.name.take();
         row.name = name.filter(|name| viewer.sees_usage(Owner::new(name, "")));
     }

@@ -38,10 +38,10 @@ fn line_of(path: &[KeyStep], text: &str) -> Option<usize> {
     let mut start = None;
     for step in path {
         let found = match (step, value) {
-            (KeyStep::Key(name), DeValue::Table(table)) => {
-                let entry = table.iter().find(|(key, _)| key.get_ref() == name);
-                entry.map(|(key, value)| (key.span(), value))
-            }
+            (KeyStep::Key(name), DeValue::Table(table)) => table
+                .iter()
+                .find(|(key, _)| key.get_ref() == name)
+                .map(|(key, value)| (key.span(), value)),
             (KeyStep::Index(index), DeValue::Array(list)) => {
                 list.get(*index).map(|item| (item.span(), item))
             }
@@ -65,12 +65,12 @@ fn unknown_key(message: &str) -> String {
              slurm_sd_configs"
         );
     }
-    let nearest =
-        quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
-    nearest.map_or_else(
-        || format!("unknown key {key}"),
-        |near| format!("unknown key {key}; did you mean {near}?"),
-    )
+    quoted
+        .max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)))
+        .map_or_else(
+            || format!("unknown key {key}"),
+            |near| format!("unknown key {key}; did you mean {near}?"),
+        )
 }
 
 /// Names the key or table that exists already, and the line where it was first.
@@ -87,8 +87,7 @@ fn duplicate_key(text: &str, start: usize) -> String {
     };
     let name = name.trim();
     let is_same = |other: &str| {
-        let other = other.trim();
-        let rest = other.strip_prefix(if is_table { "[" } else { "" });
+        let rest = other.trim().strip_prefix(if is_table { "[" } else { "" });
         rest.and_then(|rest| rest.trim_start().strip_prefix(name))
             .is_some_and(|rest| {
                 rest.trim_start()
@@ -96,8 +95,10 @@ fn duplicate_key(text: &str, start: usize) -> String {
             })
     };
     let before = &text[..text[..start].rfind('\n').map_or(0, |at| at + 1)];
-    let first = before.lines().position(is_same);
-    let first = first.map_or_else(String::new, |at| format!(" in line {}", at + 1));
+    let first = before
+        .lines()
+        .position(is_same)
+        .map_or_else(String::new, |at| format!(" in line {}", at + 1));
     if is_table {
         format!("the table [{name}] exists already{first}; put its keys there")
     } else {
@@ -139,8 +140,9 @@ fn plain(message: &str) -> Option<String> {
         return Some(format!("the key {} is missing", rest.replace('`', "")));
     }
     let is_value = message.starts_with("invalid value: ");
-    let rest = message.strip_prefix("invalid type: ");
-    let rest = rest.or_else(|| message.strip_prefix("invalid value: "))?;
+    let rest = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.split_once(", expected ")?;
     let expected = match expected {
         "f64" | "f32" => "a number",
@@ -161,11 +163,11 @@ fn plain(message: &str) -> Option<String> {
     let found = match found {
         "sequence" => "a list".to_owned(),
         "map" => "a table".to_owned(),
-        other => {
-            let kinds = ["string ", "integer ", "floating point ", "boolean "];
-            let value = kinds.iter().find_map(|kind| other.strip_prefix(kind));
-            value.unwrap_or(other).replace('`', "")
-        }
+        other => ["string ", "integer ", "floating point ", "boolean "]
+            .iter()
+            .find_map(|kind| other.strip_prefix(kind))
+            .unwrap_or(other)
+            .replace('`', ""),
     };
     Some(format!("expected {expected}, found {found}"))
 }
@@ -189,8 +191,10 @@ fn syntax(message: &str) -> Option<&'static str> {
         ),
         ("key with no value", "expected KEY = VALUE"),
     ];
-    let found = known.iter().find(|(start, _)| message.starts_with(start));
-    found.map(|(_, said)| *said)
+    known
+        .iter()
+        .find(|(start, _)| message.starts_with(start))
+        .map(|(_, said)| *said)
 }
 
 #[cfg(test)]

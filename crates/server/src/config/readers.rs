@@ -16,14 +16,13 @@ impl ServiceUser {
     /// Returns the user with this id, as the texts of `/etc/passwd` and `/etc/group` describe it.
     /// `None` if they do not.
     pub fn with_id(id: u32, passwd: &str, group: &str) -> Option<Self> {
-        let user = passwd.lines().find_map(|line| {
+        let (name, first) = passwd.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             let [name, _, uid, gid, ..] = fields[..] else {
                 return None;
             };
             (uid.parse() == Ok(id)).then(|| (name.to_owned(), gid.parse::<u32>().ok()))
-        });
-        let (name, first) = user?;
+        })?;
         let further = group.lines().filter_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             let [_, _, gid, members] = fields[..] else {
@@ -47,9 +46,11 @@ impl ServiceUser {
         let file = std::fs::canonicalize(file).ok()?;
         let mut above: Vec<&Path> = file.ancestors().skip(1).collect();
         above.reverse();
-        let closed = above.into_iter().find(|folder| !self.has(folder, 0o1));
-        let closed = closed.or_else(|| (!self.has(&file, 0o4)).then_some(file.as_path()));
-        closed.map(Path::to_owned)
+        above
+            .into_iter()
+            .find(|folder| !self.has(folder, 0o1))
+            .or_else(|| (!self.has(&file, 0o4)).then_some(file.as_path()))
+            .map(Path::to_owned)
     }
 
     /// Returns whether the mode bits give the user this right: 4 to read, 1 to enter a folder.
@@ -74,10 +75,11 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
+    use tempfile::tempdir;
 
     #[test]
     fn the_owner_the_group_and_others_have_their_own_bits() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let set =
             |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         set(folder.path(), 0o755);

@@ -38,7 +38,10 @@ impl fmt::Display for Mistake {
 impl std::error::Error for Mistake {}
 
 impl Error for Mistake {
-    fn custom<T: fmt::Display>(message: T) -> Self {
+    fn custom<T>(message: T) -> Self
+    where
+        T: fmt::Display,
+    {
         Self {
             message: message.to_string(),
             start: None,
@@ -61,7 +64,10 @@ pub(super) struct Value<'de>(pub &'de Spanned<DeValue<'de>>);
 impl<'de> Deserializer<'de> for Value<'de> {
     type Error = Mistake;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_any<V>(self, visitor: V) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         let read = match self.0.get_ref() {
             DeValue::String(text) => visitor.visit_str(text),
             DeValue::Integer(digits) => match integer(digits) {
@@ -85,24 +91,33 @@ impl<'de> Deserializer<'de> for Value<'de> {
         read.map_err(|mistake| mistake.at(self.0))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_option<V>(self, visitor: V) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
+    fn deserialize_newtype_struct<V>(
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    fn deserialize_enum<V>(
         self,
         _name: &'static str,
         _variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Mistake>
+    where
+        V: Visitor<'de>,
+    {
         let read = match self.0.get_ref() {
             DeValue::String(variant) => visitor.visit_enum(variant.as_ref().into_deserializer()),
             _ => Err(Mistake::custom("wanted string")),
@@ -138,21 +153,25 @@ struct Entries<'de> {
 impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = Mistake;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Mistake> {
+    fn next_key_seed<K>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake>
+    where
+        K: DeserializeSeed<'de>,
+    {
         let Some((key, value)) = self.rest.next() else {
             return Ok(None);
         };
         self.value = Some(value);
-        let read = seed.deserialize(key.get_ref().as_ref().into_deserializer());
-        read.map(Some).map_err(|mistake: Mistake| mistake.at(key))
+        seed.deserialize(key.get_ref().as_ref().into_deserializer())
+            .map(Some)
+            .map_err(|mistake: Mistake| mistake.at(key))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+    fn next_value_seed<V>(&mut self, seed: V) -> Result<V::Value, Mistake>
+    where
+        V: DeserializeSeed<'de>,
+    {
         let value = self.value.take().expect("serde reads the key first");
-        let read = seed.deserialize(Value(value));
-        read.map_err(|mistake| mistake.at(value))
+        seed.deserialize(Value(value))
+            .map_err(|mistake| mistake.at(value))
     }
 }

@@ -58,18 +58,19 @@ async fn gzipped(body: Body) -> Result<Vec<u8>, AnswerError> {
 
 /// Whether `Accept-Encoding` names gzip, with a weight other than 0.
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers
+    headers
         .get_all(header::ACCEPT_ENCODING)
         .iter()
-        .filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight
-            .trim()
-            .strip_prefix("q=")
-            .map_or(Ok(1.0), str::parse::<f64>);
-        name.trim().eq_ignore_ascii_case("gzip") && weight.is_ok_and(|weight| weight > 0.0)
-    })
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| {
+            let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+            let weight = weight
+                .trim()
+                .strip_prefix("q=")
+                .map_or(Ok(1.0), str::parse::<f64>);
+            name.trim().eq_ignore_ascii_case("gzip") && weight.is_ok_and(|weight| weight > 0.0)
+        })
 }
 
 #[cfg(test)]

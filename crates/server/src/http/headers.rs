@@ -18,8 +18,8 @@ const HEADERS: [(HeaderName, &str); 3] = [
 /// Adds the headers to an answer that does not have its own.
 pub(crate) async fn protect(mut response: Response) -> Response {
     for (name, value) in HEADERS {
-        let headers = response.headers_mut();
-        headers
+        response
+            .headers_mut()
             .entry(name)
             .or_insert(HeaderValue::from_static(value));
     }

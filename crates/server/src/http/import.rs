@@ -34,6 +34,7 @@ pub(super) async fn post_import(
 }
 
 async fn write_all(mut file: File, chunk: Bytes) -> io::Result<File> {
-    let written = takt_store::spawn_blocking(move || file.write_all(&chunk).map(|()| file)).await;
-    written.map_err(io::Error::other)?
+    takt_store::spawn_blocking(move || file.write_all(&chunk).map(|()| file))
+        .await
+        .map_err(io::Error::other)?
 }

@@ -23,6 +23,7 @@ use takt_connections::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// How often connections are checked against their time limits.
@@ -37,7 +38,7 @@ pub(crate) async fn serve(
     connections: Arc<Connections>,
     stop: CancellationToken,
 ) {
-    let mut check = tokio::time::interval(CHECK_INTERVAL);
+    let mut check = time::interval(CHECK_INTERVAL);
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
@@ -91,13 +92,15 @@ pub(crate) async fn serve_socket(
 }
 
 /// Answers the requests of one connection, until the client, a limit or the server's end ends it.
-async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+async fn answer<S>(
     stream: S,
     peer: Peer,
     open: OpenConnection,
     router: Router,
     stop: CancellationToken,
-) {
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let connection = Arc::clone(&open.connection);
     let stream = WatchedStream {
         stream,
@@ -224,7 +227,10 @@ struct WatchedStream<S> {
     request_line: RequestLine,
 }
 
-impl<S: AsyncRead + Unpin> WatchedStream<S> {
+impl<S> WatchedStream<S>
+where
+    S: AsyncRead + Unpin,
+{
     /// Reads bytes of the first request line, which are escaped before hyper reads them.
     fn poll_request_line(
         &mut self,
@@ -251,7 +257,10 @@ impl<S> WatchedStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
+impl<S> AsyncRead for WatchedStream<S>
+where
+    S: AsyncRead + Unpin,
+{
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -270,7 +279,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
+impl<S> AsyncWrite for WatchedStream<S>
+where
+    S: AsyncWrite + Unpin,
+{
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -27,6 +27,7 @@ pub use socket::{SOCKET_FILE, is_trusted_socket, socket_path};
 use crate::answers::{AnswerConfig, AnswerError, IMPORT_PATH};
 use axum::extract::{Json, State};
 use axum::http::header;
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use prometheus_client::registry::Registry;
@@ -89,7 +90,7 @@ pub fn router(app: App) -> GuardedRouter {
         .with_state(app.clone())
         .merge(questions::router(app.clone()))
         .merge(prometheus::router(app))
-        .map(|router| router.layer(axum::middleware::from_fn(compress::compress)))
+        .map(|router| router.layer(middleware::from_fn(compress::compress)))
 }
 
 /// A server whose database fails is not healthy, even if other parts still work.
@@ -114,9 +115,14 @@ async fn metrics(State(app): State<App>, By(viewer): By) -> Result<impl IntoResp
 }
 
 /// Runs `answer`, which may wait for DuckDB, on a thread for blocking work.
-async fn blocking<T: Send + 'static>(
+async fn blocking<T>(
     answer: impl FnOnce() -> Result<T, AnswerError> + Send + 'static,
-) -> Result<Json<T>, AnswerError> {
-    let answer = takt_store::spawn_blocking(answer).await;
-    answer.map_err(AnswerError::failed)?.map(Json)
+) -> Result<Json<T>, AnswerError>
+where
+    T: Send + 'static,
+{
+    takt_store::spawn_blocking(answer)
+        .await
+        .map_err(AnswerError::failed)?
+        .map(Json)
 }

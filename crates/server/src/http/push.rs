@@ -20,6 +20,7 @@ use takt_push::otlp::{Encoding, ExportReply, PartialSuccess};
 use takt_push::remote_write::{Protocol, RequestError, decompress, read_request};
 use takt_store::PushError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time;
 
 const WRITE_PATH: &str = "/api/v1/write";
 const OTLP_PATH: &str = "/api/v1/otlp/v1/metrics";
@@ -154,11 +155,16 @@ struct Admitted {
 impl Pushing {
     /// Waits until the request may be read, and reads its body.
     async fn admit(&self, name: &str, body: Body) -> Result<Admitted, PushRefusal> {
-        let sender = self.senders.named(name);
-        let sender = sender.ok_or_else(|| PushRefusal::Unwritable("unknown sender".to_owned()))?;
+        let sender = self
+            .senders
+            .named(name)
+            .ok_or_else(|| PushRefusal::Unwritable("unknown sender".to_owned()))?;
         let permit = Arc::clone(&self.requests).acquire_owned();
-        let permit = tokio::time::timeout(PATIENCE, permit).await;
-        let permit = permit.ok().and_then(Result::ok).ok_or(PushRefusal::Busy)?;
+        let permit = time::timeout(PATIENCE, permit)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .ok_or(PushRefusal::Busy)?;
         let body = read_body(body, self.max_body_bytes).await?;
         Ok(Admitted {
             sender: Arc::clone(sender),
@@ -190,11 +196,15 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, PushRefusal> {
 }
 
 /// Runs `work`, which waits for the disk, on a thread for blocking work.
-async fn blocking<T: Send + 'static>(
+async fn blocking<T>(
     work: impl FnOnce() -> Result<T, PushRefusal> + Send + 'static,
-) -> Result<T, PushRefusal> {
-    let done = takt_store::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(PushRefusal::Unwritable(error.to_string())))
+) -> Result<T, PushRefusal>
+where
+    T: Send + 'static,
+{
+    takt_store::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(PushRefusal::Unwritable(error.to_string())))
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> &str {
@@ -231,8 +241,10 @@ async fn write(
         Protocol::V1 => "remote_write_1",
         Protocol::V2 => "remote_write_2",
     });
-    let metrics = pushing.senders.metrics();
-    metrics.request(&name, protocol, response.status().as_u16());
+    pushing
+        .senders
+        .metrics()
+        .request(&name, protocol, response.status().as_u16());
     response
 }
 
@@ -286,8 +298,10 @@ async fn otlp(
         }
         Err(refusal) => refusal.into_response(),
     };
-    let metrics = pushing.senders.metrics();
-    metrics.request(&name, "otlp", response.status().as_u16());
+    pushing
+        .senders
+        .metrics()
+        .request(&name, "otlp", response.status().as_u16());
     response
 }
 
@@ -315,8 +329,11 @@ async fn store_points(
         } else {
             &admitted.body[..]
         };
-        let translated = admitted.sender.translation().read(encoding, message);
-        let translated = translated.map_err(|error| PushRefusal::Damaged(error_chain(&error)))?;
+        let translated = admitted
+            .sender
+            .translation()
+            .read(encoding, message)
+            .map_err(|error| PushRefusal::Damaged(error_chain(&error)))?;
         let report = admitted.sender.store_points(&translated)?;
         Ok((encoding, report))
     })
@@ -326,8 +343,8 @@ async fn store_points(
 /// Decompresses gzip, up to `limit` bytes.
 fn unpack(body: &[u8], limit: usize) -> Result<Vec<u8>, PushRefusal> {
     let mut message = Vec::new();
-    let mut bounded = MultiGzDecoder::new(body).take(limit as u64 + 1);
-    bounded
+    MultiGzDecoder::new(body)
+        .take(limit as u64 + 1)
         .read_to_end(&mut message)
         .map_err(|error| PushRefusal::Damaged(format!("the body is not valid gzip: {error}")))?;
     if message.len() > limit {

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use serde::de::value::Error as ValueError;
 use serde::de::{IgnoredAny, IntoDeserializer};
+use std::mem;
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
 
@@ -26,8 +27,11 @@ struct Routes(GuardedRouter<App>);
 
 impl QuestionVisitor for Routes {
     fn question<Q: ServedQuestion>(&mut self) {
-        let router = std::mem::take(&mut self.0);
-        self.0 = router.route(Q::PATH, needs(Q::NEED), handler(Q::REQUEST, respond::<Q>));
+        self.0 = mem::take(&mut self.0).route(
+            Q::PATH,
+            needs(Q::NEED),
+            handler(Q::REQUEST, respond::<Q>),
+        );
     }
 }
 
@@ -73,18 +77,21 @@ impl Asked {
         let uri = request.uri().clone();
         let body = match form {
             RequestForm::Get | RequestForm::PostQuery => Bytes::new(),
-            RequestForm::PostForm | RequestForm::PostText => {
-                let text = String::from_request(request, &()).await;
-                text.map_err(IntoResponse::into_response)?.into()
-            }
+            RequestForm::PostForm | RequestForm::PostText => String::from_request(request, &())
+                .await
+                .map_err(IntoResponse::into_response)?
+                .into(),
             RequestForm::PostJson => {
                 let (parts, body) = request.into_parts();
-                let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await;
-                let body = body.map_err(IntoResponse::into_response)?;
+                let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &())
+                    .await
+                    .map_err(IntoResponse::into_response)?;
                 // Refuses other content types.
                 let request = Request::from_parts(parts, body.clone().into());
-                let json = Json::<IgnoredAny>::from_request(request, &()).await;
-                json.map(|_| body).map_err(IntoResponse::into_response)?
+                Json::<IgnoredAny>::from_request(request, &())
+                    .await
+                    .map(|_| body)
+                    .map_err(IntoResponse::into_response)?
             }
         };
         Ok(Self { uri, body })
@@ -92,21 +99,27 @@ impl Asked {
 }
 
 /// Reads and answers one question.
-fn respond<Q: ServedQuestion>(asked: &Asked, viewer: &Viewer, app: &AppParts) -> Response {
+fn respond<Q>(asked: &Asked, viewer: &Viewer, app: &AppParts) -> Response
+where
+    Q: ServedQuestion,
+{
     // Evaluated by the compiler, so that only one of the functions is compiled for each question.
     let read = const { reader::<Q>() };
     match read(asked) {
-        Ok(question) => {
-            let answer = question.answer(viewer, Q::Data::of(&app.store), &app.config);
-            answer.map(Json).into_response()
-        }
+        Ok(question) => question
+            .answer(viewer, Q::Data::of(&app.store), &app.config)
+            .map(Json)
+            .into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
 
 type Reader<Q> = fn(&Asked) -> Result<Q, Refusal>;
 
-const fn reader<Q: ServedQuestion>() -> Reader<Q> {
+const fn reader<Q>() -> Reader<Q>
+where
+    Q: ServedQuestion,
+{
     match Q::REQUEST {
         RequestForm::Get | RequestForm::PostQuery => from_query,
         RequestForm::PostForm => panic!("no question of the API is a form"),
@@ -129,19 +142,28 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn from_query<Q: ServedQuestion>(asked: &Asked) -> Result<Q, Refusal> {
+fn from_query<Q>(asked: &Asked) -> Result<Q, Refusal>
+where
+    Q: ServedQuestion,
+{
     match Query::try_from_uri(&asked.uri) {
         Ok(Query(question)) => Ok(question),
         Err(refused) => Err(Refusal::Parameters(malformed(&refused.body_text()))),
     }
 }
 
-fn from_json<Q: ServedQuestion>(asked: &Asked) -> Result<Q, Refusal> {
+fn from_json<Q>(asked: &Asked) -> Result<Q, Refusal>
+where
+    Q: ServedQuestion,
+{
     let Json(question) = Json::from_bytes(&asked.body).map_err(Refusal::Json)?;
     Ok(question)
 }
 
-fn from_text<Q: ServedQuestion>(asked: &Asked) -> Result<Q, Refusal> {
+fn from_text<Q>(asked: &Asked) -> Result<Q, Refusal>
+where
+    Q: ServedQuestion,
+{
     let text = String::from_utf8_lossy(&asked.body).into_owned();
     let deserializer = IntoDeserializer::<ValueError>::into_deserializer(text);
     Q::deserialize(deserializer).map_err(|error| Refusal::Parameters(AnswerError::usage(error)))

@@ -1,5 +1,8 @@
 //! The Unix socket of the server: its path, and the servers that a command trusts there.
 
+use rustix::net::sockopt;
+use rustix::process;
+use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,9 +18,9 @@ pub fn socket_path(configured: Option<&Path>) -> Option<PathBuf> {
         return Some(path.to_owned()).filter(|path| !path.as_os_str().is_empty());
     }
     let path = Path::new(SOCKET_FILE);
-    let folder = std::fs::metadata(path.parent()?).ok()?;
+    let folder = fs::metadata(path.parent()?).ok()?;
     // A folder of root is not ours, even if root runs this server by hand.
-    let own = rustix::process::geteuid().as_raw();
+    let own = process::geteuid().as_raw();
     (folder.uid() == own && own != 0).then(|| path.to_owned())
 }
 
@@ -29,13 +32,13 @@ pub(crate) fn listen_on_socket(path: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if is_socket(&found) => std::fs::remove_file(path)?,
+    match fs::symlink_metadata(path) {
+        Ok(found) if is_socket(&found) => fs::remove_file(path)?,
         Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
         Err(_) => {}
     }
     let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -45,20 +48,18 @@ pub(crate) fn listen_on_socket(path: &Path) -> io::Result<UnixListener> {
 pub fn is_trusted_socket(path: &Path) -> bool {
     let server = UnixStream::connect(path)
         .ok()
-        .and_then(|socket| rustix::net::sockopt::socket_peercred(socket).ok());
-    let folder = path
-        .parent()
-        .and_then(|folder| std::fs::metadata(folder).ok());
+        .and_then(|socket| sockopt::socket_peercred(socket).ok());
+    let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
     let (Some(server), Some(folder)) = (server, folder) else {
         return false;
     };
     let server = server.uid.as_raw();
-    let own = rustix::process::geteuid().as_raw();
+    let own = process::geteuid().as_raw();
     let is_shared = folder.mode() & 0o022 != 0;
     server == 0 || server == own || (server == folder.uid() && !is_shared)
 }
 
-fn is_socket(found: &std::fs::Metadata) -> bool {
+fn is_socket(found: &fs::Metadata) -> bool {
     use std::os::unix::fs::FileTypeExt;
     found.file_type().is_socket()
 }
@@ -66,13 +67,15 @@ fn is_socket(found: &std::fs::Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn a_socket_is_for_everybody_and_replaces_an_old_one_only() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let path = folder.path().join("takt.sock");
         let first = listen_on_socket(&path).unwrap();
-        let mode = std::fs::metadata(&path).unwrap().mode();
+        let mode = fs::metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o666);
         assert!(is_trusted_socket(&path));
         listen_on_socket(&path).unwrap_err();
@@ -80,8 +83,8 @@ mod tests {
         assert!(!is_trusted_socket(&path), "nobody listens");
         drop(listen_on_socket(&path).unwrap());
         let file = folder.path().join("file");
-        std::fs::write(&file, "data").unwrap();
+        fs::write(&file, "data").unwrap();
         listen_on_socket(&file).unwrap_err();
-        assert_eq!(std::fs::read(&file).unwrap(), b"data");
+        assert_eq!(fs::read(&file).unwrap(), b"data");
     }
 }

@@ -16,6 +16,7 @@ use takt_model::exposition::{Format, Line, Page};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::{Records, Store};
 use tokio::sync::watch;
+use tokio::time;
 
 /// Time between two rows.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -53,7 +54,7 @@ impl OwnSeries {
     /// Writes the series until the future is dropped.
     pub async fn keep_writing(self) {
         let mut writer = Writer::new(&self.store);
-        let mut pause = tokio::time::interval(INTERVAL);
+        let mut pause = time::interval(INTERVAL);
         loop {
             pause.tick().await;
             let status = self

@@ -283,8 +283,8 @@ mod tests {
             nodes: Some(nodes),
             ..PollStatus::default()
         };
-        let row = series(&now, &status, Timestamp::from_seconds(10_000));
-        row.into_iter()
+        series(&now, &status, Timestamp::from_seconds(10_000))
+            .into_iter()
             .map(|(labels, value)| format!("{labels} {value}"))
             .collect()
     }

@@ -62,8 +62,12 @@ fn is_cast(statement: &[Token<'_>], at: usize) -> bool {
 
 /// Returns the tokens from `at` on that are not spaces, with their positions.
 fn significant<'a>(statement: &[Token<'a>], at: usize) -> impl Iterator<Item = (usize, Token<'a>)> {
-    let tokens = statement.iter().copied().enumerate().skip(at);
-    tokens.filter(|(_, token)| token.kind != Kind::Space)
+    statement
+        .iter()
+        .copied()
+        .enumerate()
+        .skip(at)
+        .filter(|(_, token)| token.kind != Kind::Space)
 }
 
 fn number(parameter: Token<'_>) -> usize {

@@ -17,8 +17,9 @@ use pgwire::api::{
 };
 use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
+use rustls::crypto::ring;
 use std::collections::HashMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 /// Iterations of the hash, as in PostgreSQL.
@@ -48,7 +49,7 @@ pub struct Passwords {
 }
 
 impl Debug for Passwords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Passwords")
             .field("users", &self.known.len())
             .finish()
@@ -94,8 +95,7 @@ fn salted(password: &str) -> Password {
 
 fn random<const N: usize>() -> Vec<u8> {
     let mut bytes = vec![0; N];
-    let provider = rustls::crypto::ring::default_provider();
-    provider
+    ring::default_provider()
         .secure_random
         .fill(&mut bytes)
         .expect("the kernel has random numbers");

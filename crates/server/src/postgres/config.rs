@@ -1,10 +1,14 @@
 //! `[sql]` of `takt.toml`.
 
 use super::{Passwords, PasswordsError};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,7 +74,7 @@ pub enum SqlConfigError {
         /// The path of the file.
         path: PathBuf,
         /// The cause.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The password file is malformed.
     #[error("password_file: {path}")]
@@ -100,7 +104,7 @@ pub enum SqlConfigError {
 /// A TLS certificate with its key.
 pub(super) struct Certificate {
     pub(super) pem: Vec<u8>,
-    pub(super) tls: Arc<rustls::ServerConfig>,
+    pub(super) tls: Arc<ServerConfig>,
 }
 
 impl SqlConfig {
@@ -168,8 +172,7 @@ impl SqlConfig {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(&read("password_file", path)?).into_owned();
-        let passwords = Passwords::read(&text);
-        passwords
+        Passwords::read(&text)
             .map(Some)
             .map_err(|source| SqlConfigError::Passwords {
                 path: path.clone(),
@@ -206,8 +209,8 @@ impl SqlConfig {
             key,
             "private key",
         ))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        let provider = Arc::new(ring::default_provider());
+        let mut tls = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, private)?;
@@ -220,7 +223,7 @@ impl SqlConfig {
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, SqlConfigError> {
-    std::fs::read(path).map_err(|source| SqlConfigError::Read {
+    fs::read(path).map_err(|source| SqlConfigError::Read {
         key,
         path: path.to_owned(),
         source,

@@ -117,8 +117,8 @@ pub(super) async fn serve(
             Arc::clone(&sessions),
             sessions.copy_handler(),
             sessions.cancel_handler(),
-        );
-        let processed = processed.await;
+        )
+        .await;
         if !was_logged_in && sessions.logged_in.is_cancelled() && has_passwords {
             access.note_sql_password(&user(&socket), address, true);
         }
@@ -145,8 +145,8 @@ pub(super) async fn serve(
 /// Negotiates TLS.
 async fn begin(socket: TcpStream, tls: Option<TlsAcceptor>) -> Result<Socket, ConnectionError> {
     let no_tls = || io::Error::new(io::ErrorKind::InvalidData, "the server has no TLS");
-    let negotiated = negotiate_tls::<PreparedStatement>(socket, tls).await?;
-    let old = negotiated
+    let old = negotiate_tls::<PreparedStatement>(socket, tls)
+        .await?
         .ok_or_else(|| ConnectionError::Malformed(no_tls().into()))?
         .into_parts();
     let stream = LimitedStream {
@@ -199,8 +199,11 @@ async fn refuse(socket: &mut Socket, error: PgWireError) -> io::Result<Connectio
 
 /// Name that the client gave.
 fn user(socket: &Socket) -> String {
-    let user = socket.metadata().get(METADATA_USER);
-    user.cloned().unwrap_or_default()
+    socket
+        .metadata()
+        .get(METADATA_USER)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// A connection that reads a limited number of bytes.

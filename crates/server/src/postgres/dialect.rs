@@ -10,6 +10,7 @@ mod to_char;
 
 use super::parameter::parse_instant;
 use super::token::{Kind, Token};
+use std::mem;
 
 /// Returns the statement in DuckDB's dialect.
 pub fn translate(statement: &[Token<'_>]) -> String {
@@ -84,8 +85,8 @@ impl<'s> Translator<'_, 's> {
             self.out.push_str(token.text);
             return at + 1;
         }
-        let was_table = std::mem::take(&mut self.scope().next_is_table);
-        let was_result = std::mem::take(&mut self.scope().next_is_result);
+        let was_table = mem::take(&mut self.scope().next_is_table);
+        let was_result = mem::take(&mut self.scope().next_is_result);
         if let Some(next) = self.qualifier(at) {
             self.scope().next_is_table = was_table;
             self.scope().next_is_result = was_result;
@@ -165,16 +166,21 @@ impl<'s> Translator<'_, 's> {
 
     /// Returns the next token from `at` on that is not a space.
     fn significant(&self, at: usize) -> Option<(usize, Token<'s>)> {
-        let tokens = self.tokens.iter().enumerate().skip(at);
-        tokens
+        self.tokens
+            .iter()
+            .enumerate()
+            .skip(at)
             .map(|(at, token)| (at, *token))
             .find(|(_, token)| token.kind != Kind::Space)
     }
 
     /// Returns the last token before `at` that is not a space.
     fn significant_before(&self, at: usize) -> Option<(usize, Token<'s>)> {
-        let tokens = self.tokens.iter().enumerate().take(at).rev();
-        tokens
+        self.tokens
+            .iter()
+            .enumerate()
+            .take(at)
+            .rev()
             .map(|(at, token)| (at, *token))
             .find(|(_, token)| token.kind != Kind::Space)
     }
@@ -393,8 +399,7 @@ pub fn list_of(literal: &str) -> Option<String> {
         .strip_prefix('\'')?
         .strip_suffix('\'')?
         .replace("''", "'");
-    let items = array_items(&text)?;
-    let items: Vec<String> = items
+    let items: Vec<String> = array_items(&text)?
         .into_iter()
         .map(|item| item.map_or_else(|| "NULL".to_owned(), |item| takt_store::quoted(&item)))
         .collect();
@@ -409,7 +414,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let mut quoted = false;
     let mut in_quotes = false;
     let finish = |item: &mut String, quoted: bool| {
-        let text = std::mem::take(item);
+        let text = mem::take(item);
         let bare = text.trim();
         if quoted {
             Some(text)

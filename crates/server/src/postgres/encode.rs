@@ -3,6 +3,7 @@
 use duckdb::arrow::array::{Array, RecordBatch};
 use duckdb::arrow::datatypes::{DataType, Schema};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use pgwire::api::Type;
 use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
@@ -16,8 +17,10 @@ pub const EPOCH_DAYS: i32 = 10_957;
 
 /// Returns the columns of an answer with the formats from `format`.
 pub fn fields(schema: &Schema, format: impl Fn(usize) -> FieldFormat) -> Vec<FieldInfo> {
-    let fields = schema.fields().iter().enumerate();
-    fields
+    schema
+        .fields()
+        .iter()
+        .enumerate()
         .map(|(at, field)| {
             let kind = type_of(field.data_type());
             let size = size_of(&kind);
@@ -156,10 +159,11 @@ fn float(x: f64, plain: String, scientific: String) -> String {
 
 fn instant(microseconds: i64) -> String {
     match Timestamp::from_microsecond(microseconds) {
-        Ok(at) => {
-            let at = at.to_zoned(jiff::tz::TimeZone::UTC).datetime();
-            at.to_string().replacen('T', " ", 1)
-        }
+        Ok(at) => at
+            .to_zoned(TimeZone::UTC)
+            .datetime()
+            .to_string()
+            .replacen('T', " ", 1),
         Err(_) => if microseconds > 0 {
             "infinity"
         } else {

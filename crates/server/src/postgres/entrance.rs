@@ -5,6 +5,7 @@ use super::auth::ClientAuth;
 use super::config::{SqlConfig, SqlConfigError};
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::TlsAcceptor;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,20 +74,19 @@ impl Entrance {
 }
 
 fn stamps(config: &SqlConfig) -> Vec<FileVersion> {
-    let files = [
+    [
         &config.password_file,
         &config.tls_cert_file,
         &config.tls_key_file,
-    ];
-    files
-        .into_iter()
-        .flatten()
-        .map(|path| stamp(path))
-        .collect()
+    ]
+    .into_iter()
+    .flatten()
+    .map(|path| stamp(path))
+    .collect()
 }
 
 fn stamp(path: &Path) -> FileVersion {
-    let file = std::fs::metadata(path).ok()?;
+    let file = fs::metadata(path).ok()?;
     Some((
         file.dev(),
         file.ino(),

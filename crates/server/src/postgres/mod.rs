@@ -43,6 +43,7 @@ use takt_store::sql::Limits;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// The version of PostgreSQL that clients see. They avoid features that this version lacks.
@@ -109,8 +110,9 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        let places = self.of_address.lock();
-        places.unwrap_or_else(PoisonError::into_inner)
+        self.of_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,7 +163,7 @@ impl SqlServer {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a SQL connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             };
@@ -232,7 +234,7 @@ impl SqlServer {
 
 /// Returns where the client does not log in in time.
 async fn login_timeout(logged_in: CancellationToken) {
-    let in_time = tokio::time::timeout(LOGIN_TIMEOUT, logged_in.cancelled()).await;
+    let in_time = time::timeout(LOGIN_TIMEOUT, logged_in.cancelled()).await;
     if in_time.is_ok() {
         std::future::pending::<()>().await;
     }

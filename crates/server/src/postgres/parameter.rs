@@ -48,10 +48,9 @@ pub struct Parameter<'a> {
 
 /// Returns the highest parameter number of a statement.
 pub fn count(statement: &[Token<'_>]) -> usize {
-    let numbers = statement
+    statement
         .iter()
-        .filter(|token| token.kind == Kind::Parameter);
-    numbers
+        .filter(|token| token.kind == Kind::Parameter)
         .filter_map(|token| token.text[1..].parse().ok())
         .max()
         .unwrap_or(0)
@@ -89,23 +88,27 @@ pub fn bind<'a>(
     statement: &[Token<'a>],
     literals: &'a [String],
 ) -> Result<Vec<Token<'a>>, ParameterError> {
-    let bound = statement.iter().map(|token| match token.kind {
-        Kind::Parameter => {
-            let number: usize = token.text[1..].parse().unwrap_or(0);
-            let literal = number.checked_sub(1).and_then(|at| literals.get(at));
-            let text = literal.ok_or(ParameterError::Missing(number))?;
-            // Only an untyped text can be translated further (`$1::regclass`); other literals stay
-            // whole.
-            let kind = if text.starts_with('\'') && text.ends_with('\'') {
-                Kind::Text
-            } else {
-                Kind::Number
-            };
-            Ok(Token { kind, text })
-        }
-        _ => Ok(*token),
-    });
-    bound.collect()
+    statement
+        .iter()
+        .map(|token| match token.kind {
+            Kind::Parameter => {
+                let number: usize = token.text[1..].parse().unwrap_or(0);
+                let text = number
+                    .checked_sub(1)
+                    .and_then(|at| literals.get(at))
+                    .ok_or(ParameterError::Missing(number))?;
+                // Only an untyped text can be translated further (`$1::regclass`); other literals
+                // stay whole.
+                let kind = if text.starts_with('\'') && text.ends_with('\'') {
+                    Kind::Text
+                } else {
+                    Kind::Number
+                };
+                Ok(Token { kind, text })
+            }
+            _ => Ok(*token),
+        })
+        .collect()
 }
 
 fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError> {
@@ -225,8 +228,7 @@ fn from_text(text: &str, kind: &Type) -> Option<String> {
         // The offset is applied here, because DuckDB would ignore it.
         Type::TIMESTAMPTZ => timestamp(parse_instant(text)?.as_microsecond()),
         ref kind if kind.name().starts_with('_') => {
-            let items = array_items(text)?;
-            let items: Vec<String> = items
+            let items: Vec<String> = array_items(text)?
                 .into_iter()
                 .map(|item| item.map_or_else(|| "NULL".to_owned(), |item| quoted(&item)))
                 .collect();
@@ -381,8 +383,7 @@ fn timestamp(microseconds: i64) -> String {
 /// Parses a time such as `2026-10-25 01:00:00.5+02`, also with `T` and `Z`. Without an offset it is
 /// UTC.
 pub fn parse_instant(text: &str) -> Option<Timestamp> {
-    let text = text.trim();
-    let (date, time) = text.split_once([' ', 'T'])?;
+    let (date, time) = text.trim().split_once([' ', 'T'])?;
     let zone = time.find(['+', '-', 'Z']).unwrap_or(time.len());
     let (time, zone) = time.split_at(zone);
     let zone = match zone {
@@ -397,6 +398,7 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
 mod tests {
     use super::super::token::tokens;
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     fn text(text: &str, kind: Type) -> Result<String, String> {
@@ -505,7 +507,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+            bytes in collection::vec(any::<u8>(), 0..40),
             binary: bool,
             oid in prop::sample::select(vec![16, 17, 20, 21, 23, 25, 26, 700, 701, 1007, 1009, 1082, 1083, 1114, 1184, 1700, 2950]),
         ) {

@@ -32,6 +32,7 @@ use std::time::Duration;
 use takt_store::Database;
 use takt_store::sql::{Cancel, Limits, ResultSet, SqlClient, SqlError};
 use tokio::net::TcpStream;
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of rows in a portion, for clients that request portions.
@@ -103,11 +104,10 @@ impl Drop for CancelOnDrop {
 }
 
 impl Sessions {
-    async fn run<C: ClientInfo>(
-        &self,
-        client: &C,
-        statement: &[Token<'_>],
-    ) -> PgWireResult<StatementResult> {
+    async fn run<C>(&self, client: &C, statement: &[Token<'_>]) -> PgWireResult<StatementResult>
+    where
+        C: ClientInfo,
+    {
         let asked = command(statement);
         if client.transaction_status() == TransactionStatus::Error {
             return match asked {
@@ -167,12 +167,12 @@ impl Sessions {
 
     /// Returns the limits, with the client's timeout if that is shorter.
     fn limits(&self) -> Limits {
-        let asked = self
+        let timeout = self
             .setting("statement_timeout")
-            .and_then(|text| milliseconds(&text));
-        let timeout = asked.map_or(self.limits.timeout, |n| {
-            Duration::from_millis(n).min(self.limits.timeout)
-        });
+            .and_then(|text| milliseconds(&text))
+            .map_or(self.limits.timeout, |n| {
+                Duration::from_millis(n).min(self.limits.timeout)
+            });
         Limits {
             timeout,
             ..self.limits
@@ -181,14 +181,19 @@ impl Sessions {
 
     /// Runs a query. DuckDB blocks, so it runs on its own thread; it is interrupted when the client
     /// disconnects.
-    async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<ResultSet> {
+    async fn select<C>(&self, client: &C, sql: String) -> PgWireResult<ResultSet>
+    where
+        C: ClientInfo,
+    {
         let limits = self.limits();
         let cancel = Cancel::default();
         let _guard = CancelOnDrop(cancel.clone());
-        let running = self.ask(client, move |asker, database| {
-            asker.select(database, &sql, limits, &cancel)
-        });
-        let answer = running.await?.map_err(|failure| sql_error(&failure))?;
+        let answer = self
+            .ask(client, move |asker, database| {
+                asker.select(database, &sql, limits, &cancel)
+            })
+            .await?
+            .map_err(|failure| sql_error(&failure))?;
         if answer.truncated() {
             Err(error(
                 "54000",
@@ -203,11 +208,15 @@ impl Sessions {
     }
 
     /// Asks a question on a blocking thread.
-    async fn ask<C: ClientInfo, T: Send + 'static>(
+    async fn ask<C, T>(
         &self,
         client: &C,
         question: impl FnOnce(&mut SqlClient, &Database) -> Result<T, SqlError> + Send + 'static,
-    ) -> PgWireResult<Result<T, SqlError>> {
+    ) -> PgWireResult<Result<T, SqlError>>
+    where
+        C: ClientInfo,
+        T: Send + 'static,
+    {
         let user = client
             .metadata()
             .get(METADATA_USER)
@@ -231,12 +240,15 @@ impl Sessions {
 
     /// Returns the types of a statement's parameters: from the client, else from their positions,
     /// else text. An invalid statement fails later, when its columns are requested.
-    async fn parameter_types<C: ClientInfo>(
+    async fn parameter_types<C>(
         &self,
         client: &C,
         statement: &[Token<'_>],
         named: &[Option<Type>],
-    ) -> PgWireResult<Vec<Type>> {
+    ) -> PgWireResult<Vec<Type>>
+    where
+        C: ClientInfo,
+    {
         let count = count(statement).max(named.len());
         let named = |at: usize| named.get(at).cloned().flatten();
         let items = ItemStatement::of(statement);
@@ -245,10 +257,11 @@ impl Sessions {
         } else {
             let sql = translate(&items.tokens);
             let limits = self.limits();
-            let types = self.ask(client, move |asker, database| {
+            self.ask(client, move |asker, database| {
                 asker.parameter_types(database, &sql, limits)
-            });
-            types.await?.unwrap_or_default()
+            })
+            .await?
+            .unwrap_or_default()
         };
         let found = |at: usize| {
             let kind = reported_type(found.get(&(at + 1)).map(String::as_str));
@@ -268,17 +281,20 @@ impl Sessions {
         loop {
             match self.peer.peek(&mut [0]).await {
                 Ok(0) | Err(_) => return,
-                Ok(_) => tokio::time::sleep(LOOK_INTERVAL).await,
+                Ok(_) => time::sleep(LOOK_INTERVAL).await,
             }
         }
     }
 
     /// Runs a prepared statement with its parameters.
-    async fn run_prepared<C: ClientInfo>(
+    async fn run_prepared<C>(
         &self,
         client: &C,
         portal: &Portal<PreparedStatement>,
-    ) -> PgWireResult<StatementResult> {
+    ) -> PgWireResult<StatementResult>
+    where
+        C: ClientInfo,
+    {
         let PreparedStatement {
             text,
             reported_types,
@@ -519,14 +535,16 @@ impl ExtendedQueryHandler for Sessions {
         }
         // With NULL for each parameter and no rows, the statement has its final columns.
         let described = |text: &str| -> PgWireResult<String> {
-            let null = |kind: &Type| {
-                if *kind == Type::TEXT {
-                    text.to_owned()
-                } else {
-                    null(kind)
-                }
-            };
-            let nulls: Vec<String> = reported_types.iter().map(null).collect();
+            let nulls: Vec<String> = reported_types
+                .iter()
+                .map(|kind| {
+                    if *kind == Type::TEXT {
+                        text.to_owned()
+                    } else {
+                        null(kind)
+                    }
+                })
+                .collect();
             let bound =
                 bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))

@@ -160,8 +160,8 @@ fn number(text: &str) -> usize {
 /// Returns the statements of a message, without semicolons and without statements that contain only
 /// comments.
 pub fn statements(text: &str) -> Vec<Vec<Token<'_>>> {
-    let all = tokens(text);
-    all.split(|token| token.kind == Kind::Symbol && token.text == ";")
+    tokens(text)
+        .split(|token| token.kind == Kind::Symbol && token.text == ";")
         .filter(|tokens| tokens.iter().any(|token| token.kind != Kind::Space))
         .map(<[Token<'_>]>::to_vec)
         .collect()

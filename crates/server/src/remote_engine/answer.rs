@@ -71,7 +71,10 @@ impl Pair {
 struct Number(f64);
 
 impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
         struct Text;
 
         impl Visitor<'_> for Text {
@@ -81,7 +84,10 @@ impl<'de> Deserialize<'de> for Number {
                 f.write_str("a number in quotes")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
+            fn visit_str<E>(self, text: &str) -> Result<Number, E>
+            where
+                E: Error,
+            {
                 let number = text.parse().map(Number);
                 number.map_err(|_| E::custom(format!("{text:?} is not a number")))
             }
@@ -92,7 +98,10 @@ impl<'de> Deserialize<'de> for Number {
 }
 
 /// Reads the data of an answer. The error is a sentence.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+pub(super) fn read<T>(body: &[u8]) -> Result<T, String>
+where
+    T: DeserializeOwned,
+{
     let envelope: Envelope<T> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     if envelope.is_partial {
         return Err("the answer is partial: some of its stores did not answer".to_owned());
@@ -129,8 +138,12 @@ mod tests {
 
         let matrix = br#"{"data":{"result":[{"metric":{},"values":[[1,"NaN"],[2.5,"-Inf"]]}]}}"#;
         let found: Rows = read(matrix).unwrap();
-        let pairs = found.result.into_iter().flat_map(|row| row.values);
-        let samples: Vec<Sample> = pairs.map(Pair::sample).collect();
+        let samples: Vec<Sample> = found
+            .result
+            .into_iter()
+            .flat_map(|row| row.values)
+            .map(Pair::sample)
+            .collect();
         assert!(samples[0].value.is_nan());
         assert_eq!(samples[1].at.0, 2500);
         assert_eq!(samples[1].value, f64::NEG_INFINITY);

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::notify::http::{FetchedReply, HttpSender, NoReply};
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp};
 use takt_store::{
@@ -77,18 +77,17 @@ type Form = Vec<(&'static str, String)>;
 
 impl EngineClient {
     /// Posts a form, or requests `path` without one. Stops when the meter says so.
-    fn ask<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        form: Option<&Form>,
-        meter: Meter<'_>,
-    ) -> Result<T, RemoteError> {
+    fn ask<T>(&self, path: &str, form: Option<&Form>, meter: Meter<'_>) -> Result<T, RemoteError>
+    where
+        T: DeserializeOwned,
+    {
         self.check_pause()?;
         let url = format!("{}/api/v1/{path}", self.url);
         let http = self.http.clone();
         let body = form.map(|form| {
-            let mut body = form_urlencoded::Serializer::new(String::new());
-            body.extend_pairs(form).finish()
+            form_urlencoded::Serializer::new(String::new())
+                .extend_pairs(form)
+                .finish()
         });
         let request = async move { http.fetch(&url, body, ANSWER_MAX).await };
         let in_flight = self.thread.begin(request).ok_or_else(|| self.lost())?;
@@ -116,7 +115,10 @@ impl EngineClient {
         }
     }
 
-    fn read<T: DeserializeOwned>(&self, reply: &FetchedReply) -> Result<T, RemoteError> {
+    fn read<T>(&self, reply: &FetchedReply) -> Result<T, RemoteError>
+    where
+        T: DeserializeOwned,
+    {
         let url = self.url.clone();
         if reply.is_cut {
             let error = format!("more than {} MiB", ANSWER_MAX >> 20);
@@ -179,8 +181,7 @@ impl EngineClient {
                 values,
                 ..
             } = row;
-            let pairs = values.into_iter().chain(value);
-            let samples: Vec<Sample> = pairs.map(Pair::sample).collect();
+            let samples: Vec<Sample> = values.into_iter().chain(value).map(Pair::sample).collect();
             if !meter(samples.len()) {
                 return Err(RemoteError::GivenUp);
             }
@@ -218,7 +219,10 @@ impl EngineClient {
         Ok(*self.metricsql.get_or_init(|| speaks))
     }
 
-    fn listed<T: DeserializeOwned>(&self, path: &str, form: &Form) -> Result<T, RemoteError> {
+    fn listed<T>(&self, path: &str, form: &Form) -> Result<T, RemoteError>
+    where
+        T: DeserializeOwned,
+    {
         self.ask(path, Some(form), &mut |_| true)
     }
 }
@@ -241,8 +245,11 @@ impl RemoteEngine for EngineClient {
         let samples = || found.iter().flat_map(|series| &series.samples);
         // VictoriaMetrics stores no NaN but staleness markers, and returns them as NaN.
         if samples().any(|sample| sample.value.is_nan()) && self.speaks_metricsql(meter)? {
-            let samples = found.iter_mut().flat_map(|series| &mut series.samples);
-            for sample in samples.filter(|sample| sample.value.is_nan()) {
+            for sample in found
+                .iter_mut()
+                .flat_map(|series| &mut series.samples)
+                .filter(|sample| sample.value.is_nan())
+            {
                 sample.value = STALE;
             }
         }
@@ -270,8 +277,10 @@ impl RemoteEngine for EngineClient {
         if step_ms == 0 || last - first < step_ms {
             let mut found = self.instant(selector(matchers), first, lookback_ms, meter)?;
             // VictoriaMetrics may round it.
-            let samples = found.iter_mut().flat_map(|series| &mut series.samples);
-            samples.for_each(|sample| sample.at = first);
+            found
+                .iter_mut()
+                .flat_map(|series| &mut series.samples)
+                .for_each(|sample| sample.at = first);
             return Ok(found);
         }
         let mut all: BTreeMap<Labels, Vec<Sample>> = BTreeMap::new();
@@ -292,10 +301,11 @@ impl RemoteEngine for EngineClient {
             }
             from = from.plus_ms(step_ms.saturating_mul(STEPS_MAX));
         }
-        let series = all.into_iter();
-        Ok(series
+        let series = all
+            .into_iter()
             .map(|(labels, samples)| RemoteSeries { labels, samples })
-            .collect())
+            .collect();
+        Ok(series)
     }
 
     fn newest(
@@ -312,8 +322,8 @@ impl RemoteEngine for EngineClient {
         if let Some(metric) = matchers.iter().find(|one| is_one_metric(one)) {
             // `timestamp` drops the name, which is the same for all.
             let expr = format!("timestamp({})", selector(matchers));
-            let times = self.instant(expr, at, lookback_ms, &mut *meter)?;
-            let times: BTreeMap<Labels, f64> = times
+            let times: BTreeMap<Labels, f64> = self
+                .instant(expr, at, lookback_ms, &mut *meter)?
                 .into_iter()
                 .filter_map(|mut series| {
                     series.labels.set(METRIC_NAME, metric.value());
@@ -395,7 +405,7 @@ fn evaluation(lookback_ms: i64) -> [(&'static str, String); 5] {
 
 /// Parameters of a listing. Without times VictoriaMetrics lists the last minutes only.
 fn listing(listed: Listed<'_>) -> Form {
-    let latest = Timestamp::from(std::time::SystemTime::now()).plus(Duration::from_secs(86_400));
+    let latest = Timestamp::from(SystemTime::now()).plus(Duration::from_secs(86_400));
     vec![
         ("match[]", selector(listed.matchers)),
         // For VictoriaMetrics, 0 is not a time.
@@ -407,7 +417,8 @@ fn listing(listed: Listed<'_>) -> Form {
 /// Milliseconds as seconds, exactly.
 fn seconds(at: Timestamp) -> String {
     let sign = if at.0 < 0 { "-" } else { "" };
-    let (whole, rest) = (at.0.unsigned_abs() / 1000, at.0.unsigned_abs() % 1000);
+    let whole = at.0.unsigned_abs() / 1000;
+    let rest = at.0.unsigned_abs() % 1000;
     format!("{sign}{whole}.{rest:03}")
 }
 

@@ -151,13 +151,15 @@ impl RemoteWriteConfig {
         if self.select.is_empty() {
             return Ok(vec![Vec::new()]);
         }
-        let read = |text: &String| {
-            selector(text).map_err(|error| {
-                let found = format!("{text:?}: {error}");
-                ConfigError::new("select", "a selector", found)
+        self.select
+            .iter()
+            .map(|text| {
+                selector(text).map_err(|error| {
+                    let found = format!("{text:?}: {error}");
+                    ConfigError::new("select", "a selector", found)
+                })
             })
-        };
-        self.select.iter().map(read).collect()
+            .collect()
     }
 
     /// The labels to add.

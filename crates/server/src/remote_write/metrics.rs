@@ -86,13 +86,15 @@ impl RemoteWriteMetrics {
     }
 
     pub(super) fn refused(&self, destination: &str, samples: u64) {
-        let refused = self.refused.get_or_create(&label(destination));
-        refused.inc_by(samples);
+        self.refused
+            .get_or_create(&label(destination))
+            .inc_by(samples);
     }
 
     pub(super) fn skipped(&self, destination: &str, seconds: f64) {
-        let skipped = self.skipped.get_or_create(&label(destination));
-        skipped.inc_by(seconds);
+        self.skipped
+            .get_or_create(&label(destination))
+            .inc_by(seconds);
     }
 
     pub(super) fn lag(&self, destination: &str, seconds: f64) {

@@ -27,6 +27,7 @@ use takt_alerts::notify::http::HttpSender;
 use takt_model::{Labels, Matcher, Timestamp};
 use takt_push::remote_write::RequestWriter;
 use takt_store::{Records, RemoteWriteProgress, SeriesData, Store, StoreError};
+use tokio::time;
 use window::{Window, WindowLength};
 
 /// Pause while fewer samples than a window are settled.
@@ -88,14 +89,14 @@ impl Destination {
         loop {
             match self.send_next(&mut progress, &mut length).await {
                 Ok(true) => {}
-                Ok(false) => tokio::time::sleep(PAUSE).await,
+                Ok(false) => time::sleep(PAUSE).await,
                 Err(error) => {
                     tracing::error!(
                         destination = self.sender.name,
                         error = takt_model::error_chain(&error),
                         "remote write cannot use the store"
                     );
-                    tokio::time::sleep(STORE_PAUSE).await;
+                    time::sleep(STORE_PAUSE).await;
                 }
             }
         }
@@ -138,8 +139,10 @@ impl Destination {
         let this = self.clone();
         let series = blocking(move || this.read(window)).await?;
         let samples = series.iter().map(|series| series.samples.len()).sum();
-        let shard = |number| self.send_shard(&series, number, acknowledged);
-        join_all((0..self.connections).map(shard)).await;
+        join_all(
+            (0..self.connections).map(|number| self.send_shard(&series, number, acknowledged)),
+        )
+        .await;
         let sent = RemoteWriteProgress {
             acknowledged: window.to,
             sending: None,

@@ -4,6 +4,7 @@ use super::RemoteWriteMetrics;
 use std::time::{Duration, Instant};
 use takt_alerts::notify::http::{HttpReply, HttpSender, NoReply};
 use takt_push::remote_write::{Protocol, RequestWriter};
+use tokio::time;
 
 /// Pauses between attempts, doubled each time. Prometheus uses 30 ms and 5 s.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -135,7 +136,7 @@ impl BatchSender {
                         logged = Some(Instant::now());
                     }
                     waiting();
-                    tokio::time::sleep(after.unwrap_or(pause)).await;
+                    time::sleep(after.unwrap_or(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }

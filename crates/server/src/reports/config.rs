@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use takt_model::ConfigError;
 
 /// The monthly reports: recipients and schedule.
@@ -37,7 +38,7 @@ pub struct ReportsConfig {
     /// Replace the names of other users in a user's ranking.
     pub pseudonyms: bool,
     /// File with the URL of a Slack webhook for a summary of the month.
-    pub slack_webhook_file: Option<std::path::PathBuf>,
+    pub slack_webhook_file: Option<PathBuf>,
 }
 
 impl Default for ReportsConfig {
@@ -75,12 +76,15 @@ impl ReportsConfig {
 
     /// Returns user and account for each owner of an account whose address belongs to a user.
     pub fn users_who_own_accounts(&self) -> Vec<(String, String)> {
-        let owners = self.account_owners.iter();
-        let pairs = owners.flat_map(|(account, addresses)| {
-            let users = addresses.iter().filter_map(|address| self.user_of(address));
-            users.map(|user| (user, account.clone()))
-        });
-        pairs.collect()
+        self.account_owners
+            .iter()
+            .flat_map(|(account, addresses)| {
+                addresses
+                    .iter()
+                    .filter_map(|address| self.user_of(address))
+                    .map(|user| (user, account.clone()))
+            })
+            .collect()
     }
 
     /// Returns the user with this mail address.
@@ -100,15 +104,14 @@ impl ReportsConfig {
         if self.opt_out.iter().any(|name| name == user) {
             return None;
         }
-        let at_domain = || {
-            self.domain
-                .as_ref()
-                .map(|domain| format!("{user}@{domain}"))
-        };
         self.addresses
             .get(user)
             .cloned()
-            .or_else(at_domain)
+            .or_else(|| {
+                self.domain
+                    .as_ref()
+                    .map(|domain| format!("{user}@{domain}"))
+            })
             .filter(|address| is_address(address))
     }
 }

@@ -11,6 +11,7 @@ use crate::reports::{
 use anyhow::Context;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +21,8 @@ use takt_alerts::notify::http::{HttpOptions, HttpSender};
 use takt_alerts::outbox::RowState;
 use takt_mail::{EmailConfig, Mail, Mailer};
 use takt_model::UnixTime;
-use takt_store::{Records, SentReport, Store};
+use takt_store::{Records, SentReport, Store, spawn_blocking};
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Time between two checks for due letters.
@@ -60,7 +62,7 @@ pub async fn keep_sending(
         dispatcher.config = config.get();
         dispatcher.send_all().await;
         // A timeout starts the next round.
-        let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
+        let _ = time::timeout(INTERVAL, stop.cancelled()).await;
     }
 }
 
@@ -174,12 +176,12 @@ impl Dispatcher {
         let store = Arc::clone(&self.store);
         let accounting = self.config.accounting();
         let cluster = self.cluster.clone();
-        let gathered = takt_store::spawn_blocking(move || {
+        let (sheets, sent) = spawn_blocking(move || {
             let sent = Records::of(store.database()).sent_reports(&cluster, WEEKLY)?;
             let sheets = answers::sheets(store.database(), &question, &accounting)?;
             anyhow::Ok((sheets, sent))
-        });
-        let (sheets, sent) = gathered.await??;
+        })
+        .await??;
         let mut failed = None;
         for letter in weekly(&sheets, &sent, &self.config.reports, today, now) {
             let content = LetterContent::Mail(Box::new(letter.mail()));
@@ -204,7 +206,7 @@ impl Dispatcher {
         let accounting = self.config.accounting();
         let cluster = self.cluster.clone();
         let this_month = month.clone();
-        let (budgets, sent) = takt_store::spawn_blocking(move || {
+        let (budgets, sent) = spawn_blocking(move || {
             let records = Records::of(store.database());
             let mut sent = records.sent_reports(&cluster, &this_month)?;
             sent.extend(records.sent_reports(&cluster, &year)?);
@@ -259,7 +261,7 @@ impl Dispatcher {
     async fn note(&self, sent: SentReport) -> anyhow::Result<()> {
         let store = Arc::clone(&self.store);
         let note = move || Records::of(store.database()).note_sent_report(&sent);
-        Ok(takt_store::spawn_blocking(note).await??)
+        Ok(spawn_blocking(note).await??)
     }
 }
 
@@ -280,7 +282,7 @@ fn key_of(sent: &SentReport) -> String {
 /// Returns a text for the webhook whose URL is in the file at `path`.
 fn slack_text(path: &Path, text: String) -> anyhow::Result<LetterContent> {
     let url =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(LetterContent::SlackText {
         webhook: url.trim().to_owned(),
         text,
@@ -307,7 +309,7 @@ async fn gather(
     let accounting = accounting.clone();
     let month = month.to_owned();
     let question = everybody(&month, Some(cluster.to_owned()));
-    let asked = takt_store::spawn_blocking(move || {
+    spawn_blocking(move || {
         let sheets = answers::sheets(store.database(), &question, &accounting)?;
         let sent = answers::sent_reports(
             store.database(),
@@ -317,8 +319,8 @@ async fn gather(
             },
         )?;
         anyhow::Ok((sheets, sent))
-    });
-    asked.await?
+    })
+    .await?
 }
 
 /// Returns the question for all recipients' reports.

@@ -63,7 +63,11 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
         sums => sums(report),
         charts => charts.into_iter().flatten().collect::<Vec<_>>(),
         heads,
-        rows => report.rows.iter().map(|row| cells(report, group_cells(row), &row.figures)).collect::<Vec<_>>(),
+        rows => report
+            .rows
+            .iter()
+            .map(|row| cells(report, group_cells(row), &row.figures))
+            .collect::<Vec<_>>(),
         total,
         notes => notes(report),
     })

@@ -158,21 +158,21 @@ impl Letter<'_> {
 
     /// Returns a file name for the letter, without extension.
     pub fn file_stem(&self) -> String {
-        let name = format!(
+        format!(
             "{}-{}-{}",
             self.sheet.period,
             self.sheet.subject.kind(),
             self.sheet.subject.name()
-        );
-        name.chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() || "-_".contains(c) {
-                    c
-                } else {
-                    '_'
-                }
-            })
-            .collect()
+        )
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
     }
 }
 
@@ -233,10 +233,31 @@ mod tests {
             ..Figures::default()
         };
         let json = serde_json::json!({
-            "subject": subject, "cluster": "lab", "period": "2026-10", "from": "", "to": "", "timezone": "UTC",
-            "is_open": false, "currency": null, "has_co2": false, "figures": figures, "before": [], "days": [],
-            "gpu_models": [], "share": null, "rank": null, "members": [], "accounts": [], "waiting": null,
-            "fixes": [], "runs": [], "network_bound": [], "lost": [], "budgets": [], "breaches": [], "notes": [],
+            "subject": subject,
+            "cluster": "lab",
+            "period": "2026-10",
+            "from": "",
+            "to": "",
+            "timezone": "UTC",
+            "is_open": false,
+            "currency": null,
+            "has_co2": false,
+            "figures": figures,
+            "before": [],
+            "days": [],
+            "gpu_models": [],
+            "share": null,
+            "rank": null,
+            "members": [],
+            "accounts": [],
+            "waiting": null,
+            "fixes": [],
+            "runs": [],
+            "network_bound": [],
+            "lost": [],
+            "budgets": [],
+            "breaches": [],
+            "notes": [],
         });
         serde_json::from_value(json).unwrap()
     }

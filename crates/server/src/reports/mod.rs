@@ -243,8 +243,9 @@ fn readable(report: &UsageReport, by: &[String]) -> Listing {
     let columns = by
         .iter()
         .map(|key| Column::Text(key_name(key)))
-        .chain(figures().map(|(name, _)| Column::Number(name)));
-    let mut listing = Listing::new(&columns.collect::<Vec<_>>()).omitting(OMITTED);
+        .chain(figures().map(|(name, _)| Column::Number(name)))
+        .collect::<Vec<_>>();
+    let mut listing = Listing::new(&columns).omitting(OMITTED);
     let cells = |figures_of: &Figures| {
         figures()
             .map(|(_, write)| write(figures_of))
@@ -254,14 +255,19 @@ fn readable(report: &UsageReport, by: &[String]) -> Listing {
         listing.push(group_cells(row).chain(cells(&row.figures)).collect());
     }
     if report.rows.len() != 1 {
-        let total = by.iter().enumerate().map(|(at, _)| {
-            if at == 0 {
-                "all".to_owned()
-            } else {
-                String::new()
-            }
-        });
-        listing.push(total.chain(cells(&report.totals)).collect());
+        let total = by
+            .iter()
+            .enumerate()
+            .map(|(at, _)| {
+                if at == 0 {
+                    "all".to_owned()
+                } else {
+                    String::new()
+                }
+            })
+            .chain(cells(&report.totals))
+            .collect();
+        listing.push(total);
     }
     listing
 }
@@ -270,8 +276,9 @@ fn exact(report: &UsageReport, by: &[String]) -> Listing {
     let columns = by
         .iter()
         .map(|key| Column::Text(key_name(key)))
-        .chain(FIGURES.iter().map(|f| Column::Number(f.name)));
-    let mut listing = Listing::new(&columns.collect::<Vec<_>>());
+        .chain(FIGURES.iter().map(|f| Column::Number(f.name)))
+        .collect::<Vec<_>>();
+    let mut listing = Listing::new(&columns);
     for row in &report.rows {
         listing.push(
             group_cells(row)
@@ -291,10 +298,10 @@ fn group_cells(row: &Row) -> impl Iterator<Item = String> {
 
 /// Returns accounting's name of the key.
 fn key_name(key: &str) -> &'static str {
-    let known = takt_accounting::GroupBy::ALL
+    takt_accounting::GroupBy::ALL
         .iter()
-        .find(|(name, _)| *name == key);
-    known.map_or("", |(name, _)| name)
+        .find(|(name, _)| *name == key)
+        .map_or("", |(name, _)| name)
 }
 
 fn gpu_hours(figures: &Figures) -> String {

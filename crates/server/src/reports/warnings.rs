@@ -157,8 +157,8 @@ impl Warning<'_> {
     /// Returns the warning as a line for a channel. Escapes `&`, `<` and `>`, which are markup in
     /// Slack.
     pub fn in_short(&self, cluster: &str) -> String {
-        let text = format!("*{cluster}*: {}", self.sentence());
-        text.replace('&', "&amp;")
+        format!("*{cluster}*: {}", self.sentence())
+            .replace('&', "&amp;")
             .replace('<', "&lt;")
             .replace('>', "&gt;")
     }

@@ -51,19 +51,21 @@ pub fn weekly<'s>(
     if matches!(today.weekday(), Weekday::Saturday | Weekday::Sunday) {
         return Vec::new();
     }
-    let letter = |sheet: &'s Sheet| {
-        let Subject::User(name) = &sheet.subject else {
-            return None;
-        };
-        if !is_low(sheet) && !is_unused(sheet) {
-            return None;
-        }
-        let to = config.address_of(name)?;
-        let is_recent =
-            |sent: &SentReport| sent.subject == *name && now - sent.sent_at < DAYS * 86_400;
-        (!sent.iter().any(is_recent)).then_some(Weekly { sheet, to })
-    };
-    sheets.iter().filter_map(letter).collect()
+    sheets
+        .iter()
+        .filter_map(|sheet| {
+            let Subject::User(name) = &sheet.subject else {
+                return None;
+            };
+            if !is_low(sheet) && !is_unused(sheet) {
+                return None;
+            }
+            let to = config.address_of(name)?;
+            let is_recent =
+                |sent: &SentReport| sent.subject == *name && now - sent.sent_at < DAYS * 86_400;
+            (!sent.iter().any(is_recent)).then_some(Weekly { sheet, to })
+        })
+        .collect()
 }
 
 fn is_low(sheet: &Sheet) -> bool {
@@ -164,6 +166,7 @@ impl Weekly<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::civil;
     use takt_accounting::sheet::Figures;
 
     fn sheet(name: &str, gpu_hours: f64, used: Option<f64>, unused: f64) -> Sheet {
@@ -174,12 +177,40 @@ mod tests {
             ..Figures::default()
         };
         let json = serde_json::json!({
-            "subject": Subject::User(name.to_owned()), "cluster": "lab", "period": "2026-11-14 to 2026-11-21", "from": "", "to": "",
-            "timezone": "UTC", "is_open": false, "currency": null, "has_co2": false, "figures": figures, "before": [],
-            "days": [], "gpu_models": [], "share": null, "rank": null, "members": [], "accounts": [], "waiting": null,
-            "fixes": [{"job": "train", "user": name, "fix": "fewer_gpus", "line": "#SBATCH --gpus=1", "why": "one of four worked",
-                       "runs": 1, "gpu_hours": 30.0, "money": 0.0}],
-            "runs": [], "network_bound": [], "lost": [], "budgets": [], "breaches": [], "notes": [],
+            "subject": Subject::User(name.to_owned()),
+            "cluster": "lab",
+            "period": "2026-11-14 to 2026-11-21",
+            "from": "",
+            "to": "",
+            "timezone": "UTC",
+            "is_open": false,
+            "currency": null,
+            "has_co2": false,
+            "figures": figures,
+            "before": [],
+            "days": [],
+            "gpu_models": [],
+            "share": null,
+            "rank": null,
+            "members": [],
+            "accounts": [],
+            "waiting": null,
+            "fixes": [{
+                "job": "train",
+                "user": name,
+                "fix": "fewer_gpus",
+                "line": "#SBATCH --gpus=1",
+                "why": "one of four worked",
+                "runs": 1,
+                "gpu_hours": 30.0,
+                "money": 0.0,
+            }],
+            "runs": [],
+            "network_bound": [],
+            "lost": [],
+            "budgets": [],
+            "breaches": [],
+            "notes": [],
         });
         serde_json::from_value(json).unwrap()
     }
@@ -192,7 +223,7 @@ mod tests {
         }
     }
 
-    const FRIDAY: Date = jiff::civil::date(2026, 11, 20);
+    const FRIDAY: Date = civil::date(2026, 11, 20);
 
     #[test]
     fn only_users_with_much_waste_get_a_letter() {
@@ -238,7 +269,7 @@ mod tests {
                 &sheets,
                 &[],
                 &config(),
-                jiff::civil::date(2026, 11, 21),
+                civil::date(2026, 11, 21),
                 UnixTime(0)
             )
             .is_empty(),

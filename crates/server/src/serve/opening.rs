@@ -11,13 +11,17 @@ use crate::opening::OpeningPage;
 use crate::remote_engine::remote_engine;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use takt_collector::schedulers;
 use takt_store::{DataDir, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time;
 
 /// One attempt to open the data directory and to serve it.
 pub(super) struct Opening<'c> {
@@ -73,7 +77,7 @@ impl Opening<'_> {
             bound.port(),
         );
         store.publish(&Holder {
-            pid: std::process::id(),
+            pid: process::id(),
             address: Some(local_address.to_string()),
             token: Some(self.token.to_owned()),
         })?;
@@ -103,7 +107,7 @@ impl Opening<'_> {
 }
 
 /// Returns two listeners at the same address: one for the time while the store opens.
-async fn listen_twice(address: &str) -> std::io::Result<(TcpListener, TcpListener)> {
+async fn listen_twice(address: &str) -> io::Result<(TcpListener, TcpListener)> {
     let listener = TcpListener::bind(address).await?.into_std()?;
     let other = listener.try_clone()?;
     Ok((
@@ -133,7 +137,7 @@ async fn claim(
                     );
                 }
                 logged = true;
-                let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
+                let _ = time::timeout(Duration::from_millis(100), shutdown.changed()).await;
             }
             claimed => {
                 let claimed = claimed?;
@@ -155,7 +159,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
         return Ok(name.clone());
     }
     if config.jobs.poll
-        && let Ok(cluster) = takt_collector::schedulers::detect(&config.jobs).await
+        && let Ok(cluster) = schedulers::detect(&config.jobs).await
     {
         return Ok(cluster);
     }

@@ -4,20 +4,21 @@ use crate::answers::{self, AccountingConfig};
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::error_chain;
-use takt_store::Store;
+use takt_store::{Store, spawn_blocking};
+use tokio::time;
 
 /// Stores the fair share once an hour, for its history.
 pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
     const HOUR: Duration = Duration::from_secs(3600);
     const SOON: Duration = Duration::from_secs(60);
     loop {
-        tokio::time::sleep(SOON).await;
+        time::sleep(SOON).await;
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
         let note = move || {
             answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
         };
-        match takt_store::spawn_blocking(note).await {
+        match spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(error = %error_chain(&error), "cannot store the fair share")
@@ -39,13 +40,13 @@ pub(super) async fn note_calendar(store: Arc<Store>, cluster: String, config: Ac
             answers::note_calendar(store.database(), Some(&cluster), &config)?;
             answers::note_budgets(store.database(), Some(&cluster), &config)
         };
-        match takt_store::spawn_blocking(note).await {
+        match spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(error = %error_chain(&error), "cannot store prices and budgets")
             }
             Err(_) => return,
         }
-        tokio::time::sleep(INTERVAL).await;
+        time::sleep(INTERVAL).await;
     }
 }

@@ -26,9 +26,10 @@ use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
-use takt_store::{CONFIGURED, Health, Records, Store};
+use takt_store::{CONFIGURED, Health, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Time for requests in flight after the shutdown signal.
@@ -266,8 +267,12 @@ impl Serving<'_> {
         let cluster = self.cluster.to_owned();
         let rules = self.config.efficiency.clone();
         let reach = Duration::from_secs(self.config.store.retention_days * 86_400);
-        let sent_to = self.config.remote_write.iter();
-        let sent_to: Vec<String> = sent_to.map(crate::RemoteWriteConfig::name).collect();
+        let sent_to: Vec<String> = self
+            .config
+            .remote_write
+            .iter()
+            .map(crate::RemoteWriteConfig::name)
+            .collect();
         tasks.spawn("efficiency", move |stop| {
             let of = Arc::clone(&of);
             let cluster = cluster.clone();
@@ -426,7 +431,7 @@ impl Serving<'_> {
         };
         // Their clients get an error; nothing waits for them.
         let database = Arc::clone(store.database());
-        takt_store::spawn_blocking(move || database.stop_sql()).await?;
+        spawn_blocking(move || database.stop_sql()).await?;
         tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
         if let Some(scrape) = Arc::into_inner(scrape) {
@@ -434,7 +439,7 @@ impl Serving<'_> {
         }
         let_go(&store).await;
         // Closing blocks: it writes the waiting samples.
-        takt_store::spawn_blocking(move || drop(store)).await?;
+        spawn_blocking(move || drop(store)).await?;
         Ok(end)
     }
 }
@@ -448,7 +453,7 @@ async fn let_go(store: &Arc<Store>) {
             tracing::warn!("a task still reads the store; the data directory is closed after it");
             return;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -470,6 +475,6 @@ fn configure_shares(store: &Store, cluster: &str, config: &SharesConfig) -> Resu
 /// Waits until the clock is far behind the newest stored sample.
 async fn clock_went_back(store: &Store) {
     while takt_model::Timestamp::from(SystemTime::now()) >= store.watermark().minus(CLOCK_BEHIND) {
-        tokio::time::sleep(CLOCK_CHECK).await;
+        time::sleep(CLOCK_CHECK).await;
     }
 }

@@ -26,8 +26,10 @@ fn amounts_from_before_a_resize_are_unknown() {
          WorkDir=/home/bob ReservationName= Tres=cpu=2,mem=2000M,node=1,billing=2 Account= QOS= WcKey= \
          Cluster=unknown SubmitTime=2026-11-21T17:01:00 EligibleTime=2026-11-21T17:01:00 DerivedExitCode=0:0 \
          ExitCode=0:0 \n";
-    let mut runs = Reader::open(line.as_bytes(), "jobcomp.log", options()).unwrap();
-    let Some(Ok(Entry::Run(run))) = runs.next() else {
+    let Some(Ok(Entry::Run(run))) = Reader::open(line.as_bytes(), "jobcomp.log", options())
+        .unwrap()
+        .next()
+    else {
         panic!("one run");
     };
     assert_eq!(run.nodes, Some(1));
@@ -54,12 +56,13 @@ fn what_a_job_held_before_and_after_a_resize_has_its_own_record() {
     // Read at once, and line by line as a growing file is read.
     let options = options();
     let piece = |text: &str| -> Vec<JobRun> {
-        let runs = Reader::open(text.as_bytes(), "jobcomp.log", options.clone()).unwrap();
-        runs.map(|entry| match entry.unwrap() {
-            Entry::Run(run) => run,
-            other => panic!("{other:?}"),
-        })
-        .collect()
+        Reader::open(text.as_bytes(), "jobcomp.log", options.clone())
+            .unwrap()
+            .map(|entry| match entry.unwrap() {
+                Entry::Run(run) => run,
+                other => panic!("{other:?}"),
+            })
+            .collect()
     };
     let whole = piece(&text);
     let parts: Vec<JobRun> = text.split_inclusive('\n').flat_map(piece).collect();

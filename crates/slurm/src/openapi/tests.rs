@@ -31,11 +31,26 @@ fn both() -> [Value; 2] {
         {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 1},
     ]);
     let plain = json!({
-        "job_id": 12, "account": "lab-a", "name": "train", "nodes": "node0", "partition": "gpu", "qos": "normal",
-        "array": {"job_id": 6, "task_id": 3, "task": null}, "het": {"job_id": 0, "job_offset": null},
-        "association": {"user": "alice"}, "state": {"current": "FAILED"}, "allocation_nodes": 1,
-        "time": {"submission": 1000, "eligible": 1001, "start": 1010, "end": 1110, "elapsed": 90, "suspended": 10,
-                 "limit": 5},
+        "job_id": 12,
+        "account": "lab-a",
+        "name": "train",
+        "nodes": "node0",
+        "partition": "gpu",
+        "qos": "normal",
+        "array": {"job_id": 6, "task_id": 3, "task": null},
+        "het": {"job_id": 0, "job_offset": null},
+        "association": {"user": "alice"},
+        "state": {"current": "FAILED"},
+        "allocation_nodes": 1,
+        "time": {
+            "submission": 1000,
+            "eligible": 1001,
+            "start": 1010,
+            "end": 1110,
+            "elapsed": 90,
+            "suspended": 10,
+            "limit": 5,
+        },
         "exit_code": {"status": "ERROR", "return_code": 3},
         "tres": {"allocated": tres, "requested": []},
     });
@@ -46,7 +61,11 @@ fn both() -> [Value; 2] {
     marked["het"]["job_offset"] = json!({"set": false, "infinite": false, "number": 0});
     marked["state"]["current"] = json!(["FAILED"]);
     marked["time"]["limit"] = number(5);
-    marked["exit_code"] = json!({"status": ["ERROR"], "return_code": number(3), "signal": {"id": {"set": false, "number": 0}}});
+    marked["exit_code"] = json!({
+        "status": ["ERROR"],
+        "return_code": number(3),
+        "signal": {"id": {"set": false, "number": 0}},
+    });
     marked["licenses"] = json!("new fields are passed over");
     [plain, marked]
 }
@@ -113,10 +132,21 @@ fn missing_fields_leave_unknown_what_they_would_say() {
 #[test]
 fn a_running_job_lists_its_gpus_by_node_and_index() {
     let job = json!({
-        "job_id": 5, "job_state": ["RUNNING"], "user_name": "dave", "submit_time": 10, "start_time": 20,
-        "end_time": 320, "partition": "gpu", "nodes": "node[0-1]", "node_count": 2, "cpus": 4, "time_limit": 5,
-        "tres_alloc_str": "cpu=4,mem=4000M,node=2,billing=4", "gres_detail": ["gpu:a100:1(IDX:0)", "gpu:a100:3(IDX:0,2-3)"],
-        "job_resources": {"nodes": "node[0-1]"}, "exit_code": 0,
+        "job_id": 5,
+        "job_state": ["RUNNING"],
+        "user_name": "dave",
+        "submit_time": 10,
+        "start_time": 20,
+        "end_time": 320,
+        "partition": "gpu",
+        "nodes": "node[0-1]",
+        "node_count": 2,
+        "cpus": 4,
+        "time_limit": 5,
+        "tres_alloc_str": "cpu=4,mem=4000M,node=2,billing=4",
+        "gres_detail": ["gpu:a100:1(IDX:0)", "gpu:a100:3(IDX:0,2-3)"],
+        "job_resources": {"nodes": "node[0-1]"},
+        "exit_code": 0,
     });
     let job_now = live_jobs(&json!({"jobs": [job]}), &options()).remove(0);
     let held = run(job_now.entry);
@@ -155,17 +185,34 @@ fn a_running_job_lists_its_gpus_by_node_and_index() {
 
 fn job_of(run: &JobRun) -> Value {
     json!({
-        "job_id": 5, "job_state": "COMPLETED", "user_name": run.user, "submit_time": run.submit, "start_time": 20,
-        "end_time": 30, "nodes": "node[0-1]", "tres_alloc_str": "cpu=4,mem=4000M,node=2", "cpus": 4,
+        "job_id": 5,
+        "job_state": "COMPLETED",
+        "user_name": run.user,
+        "submit_time": run.submit,
+        "start_time": 20,
+        "end_time": 30,
+        "nodes": "node[0-1]",
+        "tres_alloc_str": "cpu=4,mem=4000M,node=2",
+        "cpus": 4,
     })
 }
 
 #[test]
 fn pending_jobs_hold_nothing_and_say_why_they_wait() {
     let job = json!({
-        "job_id": 8, "array_job_id": 8, "array_task_string": "0-2,5", "job_state": "PENDING", "user_id": 61003,
-        "user_name": null, "submit_time": 10, "start_time": 4000, "end_time": 4300, "state_reason": "Resources",
-        "nodes": "", "tres_alloc_str": "", "cpus": 1,
+        "job_id": 8,
+        "array_job_id": 8,
+        "array_task_string": "0-2,5",
+        "job_state": "PENDING",
+        "user_id": 61003,
+        "user_name": null,
+        "submit_time": 10,
+        "start_time": 4000,
+        "end_time": 4300,
+        "state_reason": "Resources",
+        "nodes": "",
+        "tres_alloc_str": "",
+        "cpus": 1,
     });
     let job_now = live_job(&job, &options());
     assert_eq!(job_now.reason.as_deref(), Some("Resources"));
@@ -198,7 +245,13 @@ fn slurmctlds_clock() {
 
 #[test]
 fn errors_are_seen_under_any_status() {
-    let answer = json!({"errors": [{"error_number": 1007, "error": "Protocol authentication error", "source": "slurmdb_tres_get"}]});
+    let answer = json!({
+        "errors": [{
+            "error_number": 1007,
+            "error": "Protocol authentication error",
+            "source": "slurmdb_tres_get",
+        }],
+    });
     let found = error(&answer).unwrap();
     assert_eq!(found.number, 1007);
     assert_eq!(
@@ -217,49 +270,129 @@ fn errors_are_seen_under_any_status() {
 
 #[test]
 fn shares_and_prices() {
-    let answer = json!({"associations": [
-        {"cluster": "lab", "account": "root", "parent_account": null, "user": null, "partition": null, "shares_raw": 1},
-        {"cluster": "lab", "account": "vision", "parent_account": "root", "user": "", "shares_raw": 2147483647},
-        {"cluster": "lab", "account": "vision", "parent_account": "", "user": "ann", "shares_raw": 10},
-        {"cluster": "other", "account": "root", "shares_raw": 1},
-    ]});
+    let answer = json!({
+        "associations": [
+            {
+                "cluster": "lab",
+                "account": "root",
+                "parent_account": null,
+                "user": null,
+                "partition": null,
+                "shares_raw": 1,
+            },
+            {
+                "cluster": "lab",
+                "account": "vision",
+                "parent_account": "root",
+                "user": "",
+                "shares_raw": 2147483647,
+            },
+            {
+                "cluster": "lab",
+                "account": "vision",
+                "parent_account": "",
+                "user": "ann",
+                "shares_raw": 10,
+            },
+            {
+                "cluster": "other",
+                "account": "root",
+                "shares_raw": 1,
+            },
+        ],
+    });
     let found = associations(&answer, "lab");
     assert_eq!(found.len(), 3);
     assert_eq!(found[1].shares, Shares::Parent);
     assert_eq!(found[2].shares, Shares::Raw(10));
     assert_eq!(found[1].user.as_deref(), None);
     assert_eq!(found[2].user.as_deref(), Some("ann"));
-    let old = qos(&json!({"QOS": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": 0.5}]}));
-    let new = qos(
-        &json!({"qos": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": {"set": true, "number": 0.5}}]}),
-    );
+    let old = qos(&json!({
+        "QOS": [{
+            "name": "low",
+            "flags": ["NO_DECAY"],
+            "usage_factor": 0.5,
+        }],
+    }));
+    let new = qos(&json!({
+        "qos": [{
+            "name": "low",
+            "flags": ["NO_DECAY"],
+            "usage_factor": {"set": true, "number": 0.5},
+        }],
+    }));
     assert_eq!(old["low"], new["low"]);
     assert_eq!(old["low"].usage_factor, 0.5);
-    let old = billing_weights(
-        &json!({"partitions": [{"name": "gpu", "billing_weights": "CPU=1,GRES/gpu=8"}, {"name": "x"}]}),
-    );
-    let new = billing_weights(
-        &json!({"partitions": [{"name": "gpu", "tres": {"billing_weights": "CPU=1,GRES/gpu=8"}}, {"name": "x"}]}),
-    );
+    let old = billing_weights(&json!({
+        "partitions": [
+            {
+                "name": "gpu",
+                "billing_weights": "CPU=1,GRES/gpu=8",
+            },
+            {"name": "x"},
+        ],
+    }));
+    let new = billing_weights(&json!({
+        "partitions": [
+            {
+                "name": "gpu",
+                "tres": {"billing_weights": "CPU=1,GRES/gpu=8"},
+            },
+            {"name": "x"},
+        ],
+    }));
     assert!(old == new && old["gpu"].is_some() && old["x"].is_none());
 }
 
 #[test]
 fn nodes_of_old_and_new_versions() {
-    let old = json!({"nodes": [{"name": "node0", "state": "mixed", "state_flags": ["DRAIN"], "reason": "fan",
-        "reason_set_by_user": "root", "reason_changed_at": 1700000000, "partitions": ["gpu", "all"],
-        "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
-    let new = json!({"nodes": [{"name": "node0", "state": ["MIXED", "DRAIN"], "reason": "fan",
-        "reason_set_by_user": "root", "reason_changed_at": {"set": true, "infinite": false, "number": 1700000000},
-        "partitions": ["gpu", "all"],
-        "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
+    let old = json!({
+        "nodes": [{
+            "name": "node0",
+            "state": "mixed",
+            "state_flags": ["DRAIN"],
+            "reason": "fan",
+            "reason_set_by_user": "root",
+            "reason_changed_at": 1700000000,
+            "partitions": ["gpu", "all"],
+            "tres": "cpu=8,gres/gpu=2",
+            "tres_used": "cpu=1",
+            "gres": "gpu:a100:2",
+            "gres_used": "gpu:a100:1(IDX:0)",
+        }],
+    });
+    let new = json!({
+        "nodes": [{
+            "name": "node0",
+            "state": ["MIXED", "DRAIN"],
+            "reason": "fan",
+            "reason_set_by_user": "root",
+            "reason_changed_at": {
+                "set": true,
+                "infinite": false,
+                "number": 1700000000,
+            },
+            "partitions": ["gpu", "all"],
+            "tres": "cpu=8,gres/gpu=2",
+            "tres_used": "cpu=1",
+            "gres": "gpu:a100:2",
+            "gres_used": "gpu:a100:1(IDX:0)",
+        }],
+    });
     assert_eq!(nodes(&old), nodes(&new));
     let node = &nodes(&old)[0];
     assert_eq!(node.state.as_str(), "MIXED+DRAIN");
     assert_eq!(node.partitions.join(" ").as_str(), "gpu all");
     assert_eq!(node.reason_by.as_deref(), Some("root"));
     assert_eq!(node.reason_at, Some(UnixTime(1_700_000_000)));
-    let well = json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
+    let well = json!({
+        "nodes": [{
+            "name": "node1",
+            "state": ["IDLE"],
+            "reason_set_by_user": "",
+            "reason_changed_at": 0,
+        }],
+    });
     assert_eq!(&nodes(&well)[0].reason_by, &None);
     assert_eq!(nodes(&well)[0].reason_at, None);
 }

@@ -71,10 +71,9 @@ pub fn read(path: &Path) -> Result<Vec<Captured>, Failure> {
     let mut lines = BufReader::new(GzDecoder::new(File::open(path)?)).lines();
     let page = lines.next().ok_or("an empty capture")??;
     let page: String = serde_json::from_str(page.strip_prefix("PAGE ").ok_or("no page")?)?;
-    let kinds = page
+    let counters: BTreeSet<&str> = page
         .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let counters: BTreeSet<&str> = kinds
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
         .filter(|(_, kind)| *kind == "counter")
         .map(|(name, _)| name)
         .collect();
@@ -97,22 +96,24 @@ pub fn read(path: &Path) -> Result<Vec<Captured>, Failure> {
         .filter(|(_, values)| values.len() == seconds)
         .collect();
     complete.sort_by(|a, b| a.0.cmp(&b.0));
-    let captured = complete.into_iter().map(|(series, values)| {
-        let (name, labels) = series.split_once('{').unwrap_or((&series, "}"));
-        let pairs = labels
-            .trim_end_matches('}')
-            .split("\",")
-            .filter_map(|pair| pair.split_once("=\""));
-        let labels =
-            pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned()));
-        Captured {
-            name: name.to_owned(),
-            labels: labels.collect(),
-            is_counter: counters.contains(name),
-            values,
-        }
-    });
-    Ok(captured.collect())
+    let captured = complete
+        .into_iter()
+        .map(|(series, values)| {
+            let (name, labels) = series.split_once('{').unwrap_or((&series, "}"));
+            let labels = labels
+                .trim_end_matches('}')
+                .split("\",")
+                .filter_map(|pair| pair.split_once("=\""))
+                .map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned()));
+            Captured {
+                name: name.to_owned(),
+                labels: labels.collect(),
+                is_counter: counters.contains(name),
+                values,
+            }
+        })
+        .collect();
+    Ok(captured)
 }
 
 /// Nodes that write into a store.

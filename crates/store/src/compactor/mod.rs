@@ -24,7 +24,9 @@ use super::unsealed::SegmentFile;
 use super::{Clock, Database, StoreConfig, StoreError};
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_model::{Timestamp, error_chain};
@@ -128,8 +130,7 @@ impl Compactor {
         task: impl FnOnce(&mut Self) -> Result<CompactionSummary, StoreError>,
     ) -> Result<CompactionSummary, StoreError> {
         // The iterator over query results panics on errors.
-        let done = catch_unwind(AssertUnwindSafe(|| task(&mut *self)));
-        let done = done.unwrap_or_else(|_| {
+        let done = catch_unwind(AssertUnwindSafe(|| task(&mut *self))).unwrap_or_else(|_| {
             Err(StoreError::Unsealed {
                 what: name.to_owned(),
                 reason: "reading samples failed; see the log",
@@ -198,7 +199,7 @@ impl Compactor {
         };
         if file.leave_damaged_out().map_err(failed)? > 0 {
             let copy = with_suffix(file.path(), ".before");
-            std::fs::copy(file.path(), &copy).map_err(failed)?;
+            fs::copy(file.path(), &copy).map_err(failed)?;
             set_aside(&copy, "a part of its samples cannot be read")?;
         }
         Ok(())
@@ -267,19 +268,18 @@ impl Compactor {
             return Vec::new();
         }
         let layout = self.database.layout();
-        let is_missing = |resolution: &Resolution| {
-            let is_kept = self
-                .config
-                .retention_of(*resolution)
-                .is_some_and(|retention| newest >= now.minus(retention));
-            let mut existing = layout.of(*resolution);
-            is_kept
-                && !existing
-                    .any(|b| b.name.first == first.name.first && b.name.last == last.name.last)
-        };
         [Resolution::Hour, Resolution::FiveMinutes, Resolution::Raw]
             .into_iter()
-            .filter(is_missing)
+            .filter(|resolution| {
+                let is_kept = self
+                    .config
+                    .retention_of(*resolution)
+                    .is_some_and(|retention| newest >= now.minus(retention));
+                let mut existing = layout.of(*resolution);
+                is_kept
+                    && !existing
+                        .any(|b| b.name.first == first.name.first && b.name.last == last.name.last)
+            })
             .collect()
     }
 
@@ -302,12 +302,11 @@ impl Compactor {
                     !is_made && !is_past(block, coarse)
                 })
         };
-        let is_old = |block: &Arc<Block>| {
-            is_past(block, block.resolution)
-                && (block.resolution != Resolution::Raw || !is_awaited(block))
-        };
         let (mut gone, mut left): (Vec<_>, Vec<_>) =
-            layout.blocks.iter().cloned().partition(is_old);
+            layout.blocks.iter().cloned().partition(|block| {
+                is_past(block, block.resolution)
+                    && (block.resolution != Resolution::Raw || !is_awaited(block))
+            });
         if let Some(limit) = self.config.max_disk_bytes() {
             left.sort_by_key(|block| (block.resolution, block.facts.to));
             let mut bytes: u64 = left.iter().map(|block| block.bytes()).sum();
@@ -354,11 +353,15 @@ impl Compactor {
         let written: Vec<String> = blocks.iter().map(Block::title).collect();
         let new: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
         let layout = self.database.layout();
-        let is_replaced = |block: &&Arc<Block>| {
-            new.iter()
-                .any(|new| new.resolution == block.resolution && new.name.replaces(&block.name))
-        };
-        let gone: Vec<_> = layout.blocks.iter().filter(is_replaced).cloned().collect();
+        let gone: Vec<_> = layout
+            .blocks
+            .iter()
+            .filter(|block| {
+                new.iter()
+                    .any(|new| new.resolution == block.resolution && new.name.replaces(&block.name))
+            })
+            .cloned()
+            .collect();
         self.database.set_layout(|layout| {
             let mut layout = layout.with(&gone, new);
             match &sealed {
@@ -417,11 +420,7 @@ impl Compactor {
         {
             let rewritten = match without(&self.database, block, series) {
                 Err(error)
-                    if set_damaged_aside(
-                        &self.database,
-                        &self.metrics,
-                        std::slice::from_ref(block),
-                    ) =>
+                    if set_damaged_aside(&self.database, &self.metrics, slice::from_ref(block)) =>
                 {
                     tracing::warn!(
                         error = %error_chain(&error),
@@ -533,8 +532,7 @@ pub(crate) fn set_damaged_aside(
         if let Err(StoreError::DamagedBlock { path, reason }) = block::verify(&db, block) {
             let reason = format!("{}: {reason}", path.display());
             // Another reader may have set it aside already.
-            if let Ok(()) =
-                database.set_layout(|layout| layout.with(std::slice::from_ref(block), []))
+            if let Ok(()) = database.set_layout(|layout| layout.with(slice::from_ref(block), []))
                 && set_aside(&block.path, &reason).is_ok()
             {
                 metrics.damaged_files.inc();

@@ -6,6 +6,7 @@ use crate::segments::Segment;
 use crate::unsealed::SegmentFile;
 use crate::{Database, StoreError};
 use duckdb::Connection;
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use takt_model::Timestamp;
@@ -36,7 +37,7 @@ impl ReplacedData {
     /// Deletes the data.
     pub fn remove(&self, database: &Database) -> Result<(), StoreError> {
         match self {
-            Self::Segment(file) => match std::fs::remove_file(file.path()) {
+            Self::Segment(file) => match fs::remove_file(file.path()) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
                     Err(StoreError::Directory {
                         path: file.path().to_owned(),

@@ -4,6 +4,7 @@ use super::CompactionSummary;
 use crate::StoreError;
 use roaring::RoaringBitmap;
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ impl CompactionSignal {
 
     /// Returns whether the writer must end its segment, and clears the request.
     pub fn take_segment_end_request(&self) -> bool {
-        std::mem::take(&mut self.state().wants_segment_end)
+        mem::take(&mut self.state().wants_segment_end)
     }
 
     /// Runs a round now and waits for its result. Blocks.
@@ -98,7 +99,7 @@ impl CompactionSignal {
             if let Some(request) = state.requests.pop_front() {
                 return Some(Some(request));
             }
-            if std::mem::take(&mut state.has_complete_segment) || left.is_zero() {
+            if mem::take(&mut state.has_complete_segment) || left.is_zero() {
                 return Some(None);
             }
             state = self

@@ -532,7 +532,7 @@ impl GroupRows {
         }
     }
 
-    pub(super) fn last(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
+    pub(crate) fn last(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
         if let Some(at) = self.newest().filter(|&at| from <= at && at <= to)
             && !self.own_time.contains_key(&column)
         {

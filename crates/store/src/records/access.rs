@@ -94,24 +94,26 @@ impl Records<'_> {
     /// If DuckDB fails.
     pub fn add_token(&self, mut token: TokenRecord) -> Result<TokenRecord, StoreError> {
         let _writing = self.database.writing().aside();
-        let db = self.database.connect()?;
-        let added = db.query_row(
-            "INSERT INTO records.access.tokens
+        token.id = self
+            .database
+            .connect()?
+            .query_row(
+                "INSERT INTO records.access.tokens
              SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
                     make_timestamp(?::BIGINT)::TIMESTAMP_S, NULL, NULL
              FROM records.access.tokens RETURNING id",
-            params![
-                token.hash,
-                token.name,
-                token.owner,
-                token.role,
-                token.created_by,
-                micros(token.created_at),
-                token.expires_at.map(micros),
-            ],
-            |row| row.get(0),
-        );
-        token.id = added.map_err(StoreError::sql("store the token"))?;
+                params![
+                    token.hash,
+                    token.name,
+                    token.owner,
+                    token.role,
+                    token.created_by,
+                    micros(token.created_at),
+                    token.expires_at.map(micros),
+                ],
+                |row| row.get(0),
+            )
+            .map_err(StoreError::sql("store the token"))?;
         self.note_access_change();
         Ok(token)
     }
@@ -336,8 +338,10 @@ impl Records<'_> {
         values: impl duckdb::Params,
     ) -> Result<usize, StoreError> {
         let _writing = self.database.writing().aside();
-        let db = self.database.connect()?;
-        db.execute(sql, values).map_err(StoreError::sql(what))
+        self.database
+            .connect()?
+            .execute(sql, values)
+            .map_err(StoreError::sql(what))
     }
 
     fn note_access_change(&self) {
@@ -347,8 +351,10 @@ impl Records<'_> {
 
 /// Returns the lines of a stored list.
 fn lines(text: Option<String>) -> Vec<String> {
-    let text = text.unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+    text.unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]
@@ -356,6 +362,7 @@ mod tests {
     use super::*;
     use crate::records::tests::Store;
     use crate::sql::{Limits, run};
+    use std::slice;
 
     fn token(name: &str) -> TokenRecord {
         TokenRecord {
@@ -378,7 +385,7 @@ mod tests {
         let records = store.records();
         let before = records.access_changes();
         let added = records.add_token(token("grafana")).unwrap();
-        assert_eq!(records.tokens().unwrap(), std::slice::from_ref(&added));
+        assert_eq!(records.tokens().unwrap(), slice::from_ref(&added));
         assert_ne!(records.access_changes(), before);
         assert!(records.revoke_token(added.id, UnixTime(200)).unwrap());
         assert!(!records.revoke_token(added.id, UnixTime(300)).unwrap());

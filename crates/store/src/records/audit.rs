@@ -174,8 +174,9 @@ mod tests {
                 from: None,
                 limit,
             };
-            let found = records.audited(&filter).unwrap();
-            found
+            records
+                .audited(&filter)
+                .unwrap()
                 .into_iter()
                 .map(|entry| entry.at.0 / day)
                 .collect::<Vec<_>>()

@@ -64,16 +64,18 @@ impl Records<'_> {
     ///
     /// # Errors
     /// The error of `check`, or of the store.
-    pub fn enter_credit<E: From<StoreError>>(
+    pub fn enter_credit<E>(
         &self,
         mut credit: Credit,
         check: impl FnOnce(&[Credit]) -> Result<(), E>,
-    ) -> Result<Credit, E> {
+    ) -> Result<Credit, E>
+    where
+        E: From<StoreError>,
+    {
         // Two concurrent entries could get the same number or credit a run twice.
         let _writing = self.database.writing();
         check(&self.credits(&credit.cluster)?)?;
-        let db = self.database.connect()?;
-        let entered = db.query_row(
+        credit.id = self.database.connect()?.query_row(
             "INSERT INTO records.credits
              SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, make_timestamp(?::BIGINT), ?, ?, make_timestamp(?::BIGINT),
                     ?, ?, make_timestamp(?::BIGINT), ?
@@ -93,8 +95,7 @@ impl Records<'_> {
                 credit.revokes,
             ],
             |row| row.get(0),
-        );
-        credit.id = entered.map_err(StoreError::sql("enter the credit"))?;
+        ).map_err(StoreError::sql("enter the credit"))?;
         Ok(credit)
     }
 
@@ -128,8 +129,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn note_sent_report(&self, sent: &SentReport) -> Result<(), StoreError> {
-        let db = self.database.connect()?;
-        db.execute(
+        self.database.connect()?.execute(
             "INSERT INTO records.report_log VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT))",
             params![
                 sent.cluster,

@@ -6,6 +6,7 @@ use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::params;
 use duckdb::types::Value;
+use std::iter;
 use takt_model::UnixTime;
 use takt_slurm::JobRun;
 
@@ -61,7 +62,8 @@ impl Records<'_> {
             )?;
             let mut staged = db.appender_to_catalog_and_db("drawn", "temp", "main")?;
             for one in found {
-                let (submit, end) = (micros(one.submit), micros(one.end));
+                let submit = micros(one.submit);
+let end = micros(one.end);
                 staged.append_row(params![
                     one.cluster,
                     one.job_id,
@@ -116,7 +118,7 @@ impl Records<'_> {
         }
         let places = vec!["?"; job_ids.len()].join(", ");
         let ids = || job_ids.iter().map(|id| Value::from((*id).to_owned()));
-        let names = || std::iter::once(Value::from(cluster.to_owned())).chain(ids());
+        let names = || iter::once(Value::from(cluster.to_owned())).chain(ids());
         self.list(
             "read the strips of runs",
             &format!(
@@ -148,10 +150,11 @@ mod tests {
     use crate::{DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
     use takt_slurm::Entry;
+    use tempfile::tempdir;
 
     #[test]
     fn curves_are_kept_for_the_end_of_a_run() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = Records::of(&database);

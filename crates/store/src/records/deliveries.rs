@@ -41,10 +41,11 @@ impl Records<'_> {
 mod tests {
     use super::*;
     use crate::{AlertChanges, AlertRecords, DataDir, Database, NotificationRecord, Settings};
+    use tempfile::tempdir;
 
     #[test]
     fn the_last_attempt_of_a_channel_counts() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let message = |channel: &str, state: &str, error: Option<&str>, at: Timestamp| {

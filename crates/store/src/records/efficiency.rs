@@ -9,6 +9,7 @@ use duckdb::{Row, appender_params_from_iter};
 use serde::de::value::MapDeserializer;
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
 use serde_json::{Map, Value as Json};
+use std::sync::LazyLock;
 use takt_accounting::efficiency::{AssessedRun, Efficiency};
 use takt_model::UnixTime;
 
@@ -158,7 +159,7 @@ impl Records<'_> {
 
 /// The fields of [`Efficiency`], in the order in which they are written.
 pub(super) fn columns() -> impl Iterator<Item = &'static str> {
-    static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
         fields(&Efficiency::default())
             .into_iter()
             .map(|(name, _)| name)
@@ -190,10 +191,10 @@ fn values(efficiency: &Efficiency) -> impl Iterator<Item = Value> + use<> {
 
 /// Reads an assessment from the columns at `first` and after it, which are those of [`columns`].
 pub(super) fn efficiency(row: &Row<'_>, first: usize) -> duckdb::Result<Efficiency> {
-    let fields = columns()
+    let fields: Vec<_> = columns()
         .zip(first..)
-        .map(|(name, position)| Ok((name, Cell(row.get_ref(position)?))));
-    let fields: Vec<_> = fields.collect::<duckdb::Result<_>>()?;
+        .map(|(name, position)| Ok((name, Cell(row.get_ref(position)?))))
+        .collect::<duckdb::Result<_>>()?;
     Efficiency::deserialize(MapDeserializer::new(fields.into_iter())).map_err(|error| {
         duckdb::Error::FromSqlConversionFailure(first, duckdb::types::Type::Any, Box::new(error))
     })
@@ -213,7 +214,10 @@ impl<'de> IntoDeserializer<'de> for Cell<'de> {
 impl<'de> Deserializer<'de> for Cell<'de> {
     type Error = serde::de::value::Error;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+    fn deserialize_any<V>(self, visitor: V) -> Result<V::Value, Self::Error>
+    where
+        V: Visitor<'de>,
+    {
         match self.0 {
             ValueRef::Boolean(value) => visitor.visit_bool(value),
             ValueRef::BigInt(value) => visitor.visit_i64(value),
@@ -223,7 +227,10 @@ impl<'de> Deserializer<'de> for Cell<'de> {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+    fn deserialize_option<V>(self, visitor: V) -> Result<V::Value, Self::Error>
+    where
+        V: Visitor<'de>,
+    {
         if self.0 == ValueRef::Null {
             visitor.visit_none()
         } else {

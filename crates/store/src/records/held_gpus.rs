@@ -266,10 +266,11 @@ mod tests {
     use crate::{DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
     use takt_slurm::{Entry, JobRun};
+    use tempfile::tempdir;
 
     #[test]
     fn the_past_of_a_held_gpu_extends_its_interval() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = Records::of(&database);
@@ -281,8 +282,12 @@ mod tests {
             seen: (UnixTime(seen.0), UnixTime(seen.1)),
         };
         let seen = |job_id: &str| {
-            let found = records.gpus_of("lab", job_id, UnixTime(50)).unwrap();
-            found.into_iter().map(|one| one.seen).collect::<Vec<_>>()
+            records
+                .gpus_of("lab", job_id, UnixTime(50))
+                .unwrap()
+                .into_iter()
+                .map(|one| one.seen)
+                .collect::<Vec<_>>()
         };
         for gpus in [
             [past("7", (60, 90)), past("8", (200, 300))],
@@ -296,7 +301,7 @@ mod tests {
 
     #[test]
     fn reports_of_exporters_become_intervals() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = Records::of(&database);

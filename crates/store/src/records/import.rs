@@ -624,13 +624,18 @@ const STAGE: i64 = 1 << 48;
 
 impl RunBatch {
     fn new() -> Self {
-        let builder = |(_, kind): &(&str, ColumnKind)| match kind {
-            ColumnKind::Word(_) | ColumnKind::Text(_) => ColumnBuilder::Text(StringBuilder::new()),
-            ColumnKind::Time(_) => ColumnBuilder::Time(TimestampSecondBuilder::new()),
-            ColumnKind::Amount(_) => ColumnBuilder::Amount(Int64Builder::new()),
-        };
+        let columns = COLUMNS
+            .iter()
+            .map(|(_, kind)| match kind {
+                ColumnKind::Word(_) | ColumnKind::Text(_) => {
+                    ColumnBuilder::Text(StringBuilder::new())
+                }
+                ColumnKind::Time(_) => ColumnBuilder::Time(TimestampSecondBuilder::new()),
+                ColumnKind::Amount(_) => ColumnBuilder::Amount(Int64Builder::new()),
+            })
+            .collect();
         Self {
-            columns: COLUMNS.iter().map(builder).collect(),
+            columns,
             precedence: Int64Builder::new(),
             rows: 0,
             pushed: 0,
@@ -673,8 +678,11 @@ impl RunBatch {
             }
         };
         let names = COLUMNS.iter().map(|(name, _)| *name).chain(["precedence"]);
-        let arrays = self.columns.iter_mut().map(finish).collect::<Vec<_>>();
-        let arrays = arrays
+        let arrays = self
+            .columns
+            .iter_mut()
+            .map(finish)
+            .collect::<Vec<_>>()
             .into_iter()
             .chain([Arc::new(self.precedence.finish()) as ArrayRef]);
         RecordBatch::try_from_iter_with_nullable(

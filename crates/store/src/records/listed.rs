@@ -144,11 +144,13 @@ impl Records<'_> {
             let page = self.page(filter, order, after.as_ref(), batch)?;
             let is_last = page.len() < batch;
             after = page.last().map(|row| row.cursor.clone());
-            let on_node = |row: &ListedJob| match (&filter.node, &row.run.node_list) {
-                (None, _) => true,
-                (Some(node), list) => list.as_ref().is_some_and(|list| names(list, node)),
-            };
-            found.extend(page.into_iter().filter(on_node));
+            let on_node = page
+                .into_iter()
+                .filter(|row| match (&filter.node, &row.run.node_list) {
+                    (None, _) => true,
+                    (Some(node), list) => list.as_ref().is_some_and(|list| names(list, node)),
+                });
+            found.extend(on_node);
             if is_last || found.len() >= limit {
                 found.truncate(limit);
                 break;
@@ -313,6 +315,7 @@ mod tests {
     use std::convert::Infallible;
     use takt_accounting::efficiency::AssessedRun;
     use takt_slurm::Entry;
+    use tempfile::tempdir;
 
     fn run(job_id: &str, submit: i64, gpus: u64, name: &str) -> JobRun {
         let submit = UnixTime(submit);
@@ -334,7 +337,7 @@ mod tests {
 
     #[test]
     fn lists_are_filtered_sorted_and_paged() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         let records = Records::of(&database);
@@ -398,8 +401,12 @@ mod tests {
             now: UnixTime(10_000),
         };
         let ids = |filter: JobFilter, order| -> Vec<String> {
-            let found = records.listed(&filter, order, None).unwrap();
-            found.into_iter().map(|row| row.run.job_id).collect()
+            records
+                .listed(&filter, order, None)
+                .unwrap()
+                .into_iter()
+                .map(|row| row.run.job_id)
+                .collect()
         };
         let newest = order(JobSort::Submit, true);
         let all = JobFilter::default;
@@ -463,7 +470,7 @@ mod tests {
 
     #[test]
     fn tasks_of_an_array_are_in_the_order_of_their_numbers() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         let records = Records::of(&database);
@@ -474,8 +481,9 @@ mod tests {
             complete_until: None,
             shifted: Shifted::Refuse,
         };
-        let tasks = ["7_9", "7_10", "7_2"].map(|id| run(id, 100, 1, "sweep"));
-        let entries = tasks.map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        let entries = ["7_9", "7_10", "7_2"]
+            .map(|id| run(id, 100, 1, "sweep"))
+            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
         records.import(&origin, entries).unwrap();
         let order = JobOrder {
             by: JobSort::Submit,

@@ -203,23 +203,22 @@ impl Records<'_> {
         cluster: &str,
         from: UnixTime,
     ) -> Result<Vec<CapacitySpan>, StoreError> {
-        let span = |event: NodeEvent| {
-            let effect = if event.node.is_empty() {
-                Effect::Existed
-            } else {
-                history_of(&event.state)?
-            };
-            Some(CapacitySpan {
-                effect,
-                from: event.from,
-                to: event.to,
-                amounts: event.has,
-            })
-        };
         Ok(self
             .node_events(cluster, from)?
             .into_iter()
-            .filter_map(span)
+            .filter_map(|event| {
+                let effect = if event.node.is_empty() {
+                    Effect::Existed
+                } else {
+                    history_of(&event.state)?
+                };
+                Some(CapacitySpan {
+                    effect,
+                    from: event.from,
+                    to: event.to,
+                    amounts: event.has,
+                })
+            })
             .collect())
     }
 

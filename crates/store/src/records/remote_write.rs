@@ -48,17 +48,18 @@ impl Records<'_> {
         progress: RemoteWriteProgress,
     ) -> Result<(), StoreError> {
         let _writing = self.database.writing().aside();
-        let db = self.database.connect()?;
-        db.execute(
-            "INSERT OR REPLACE INTO records.remote_write
+        self.database
+            .connect()?
+            .execute(
+                "INSERT OR REPLACE INTO records.remote_write
              VALUES (?, epoch_ms(?::BIGINT)::TIMESTAMP_MS, epoch_ms(?::BIGINT)::TIMESTAMP_MS)",
-            params![
-                destination,
-                progress.acknowledged.0,
-                progress.sending.map(|at| at.0)
-            ],
-        )
-        .map(|_| ())
-        .map_err(StoreError::sql("store how far remote write is"))
+                params![
+                    destination,
+                    progress.acknowledged.0,
+                    progress.sending.map(|at| at.0)
+                ],
+            )
+            .map(|_| ())
+            .map_err(StoreError::sql("store how far remote write is"))
     }
 }

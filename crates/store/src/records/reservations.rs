@@ -292,6 +292,8 @@ fn owner(text: &str) -> Owner {
 mod tests {
     use super::*;
     use crate::{DataDir, Database, Settings};
+    use std::slice;
+    use tempfile::tempdir;
 
     fn database(root: &std::path::Path) -> Database {
         Database::open(&DataDir::claim(root).unwrap(), &Settings::default()).unwrap()
@@ -321,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_reservation_deleted_early_has_ended_and_one_deleted_before_its_start_is_removed() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);
         let class = reservation("class", 100, 1000);
@@ -346,7 +348,7 @@ mod tests {
         assert_eq!(records.reservations("lab", UnixTime(0)).unwrap(), [ended]);
         // Reports of slurmdbd take precedence.
         records
-            .note_reservations("lab", std::slice::from_ref(&class), UnixTime(0))
+            .note_reservations("lab", slice::from_ref(&class), UnixTime(0))
             .unwrap();
         assert_eq!(records.reservations("lab", UnixTime(0)).unwrap(), [class]);
         assert_eq!(records.reservations("lab", UnixTime(1000)).unwrap(), []);
@@ -354,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_reason_lasts_until_the_next_one() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);
         let waiting = |reason: &str, expected_start| WaitingRun {

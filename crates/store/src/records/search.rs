@@ -104,10 +104,11 @@ mod tests {
     use std::convert::Infallible;
     use takt_model::UnixTime;
     use takt_slurm::{Entry, JobRun};
+    use tempfile::tempdir;
 
     #[test]
     fn names_are_found_by_their_parts_and_jobs_by_their_ids() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         let records = Records::of(&database);

@@ -91,8 +91,7 @@ impl Records<'_> {
             return Ok(());
         }
         let text = serde_json::to_string(settings).unwrap_or_default();
-        let db = self.database.connect()?;
-        db.execute(
+        self.database.connect()?.execute(
             "INSERT INTO records.share_settings VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
             params![cluster, source, micros(now), text],
         )
@@ -141,15 +140,13 @@ impl Records<'_> {
     /// If DuckDB fails.
     pub fn accounts(&self, cluster: &str) -> Result<Accounts, StoreError> {
         let known = self.share_settings(cluster, CONFIGURED)?;
-        let associations = known
+        let accounts = known
             .into_iter()
-            .flat_map(|known| known.settings.associations);
-        let accounts = associations.filter(|association| association.user.is_none());
-        Ok(Accounts::new(
-            accounts
-                .filter_map(|of| Some((of.account, of.parent_account?)))
-                .collect(),
-        ))
+            .flat_map(|known| known.settings.associations)
+            .filter(|association| association.user.is_none())
+            .filter_map(|of| Some((of.account, of.parent_account?)))
+            .collect();
+        Ok(Accounts::new(accounts))
     }
 
     /// Returns the latest settings of each source.
@@ -168,14 +165,16 @@ impl Records<'_> {
             },
         )?;
         // Settings that another version of takt wrote may be unreadable. They are fetched again.
-        let read = |(source, recorded_at, text): (String, UnixTime, String)| {
-            Some(ShareSettingsRecord {
-                source,
-                recorded_at,
-                settings: serde_json::from_str(&text).ok()?,
+        Ok(rows
+            .into_iter()
+            .filter_map(|(source, recorded_at, text)| {
+                Some(ShareSettingsRecord {
+                    source,
+                    recorded_at,
+                    settings: serde_json::from_str(&text).ok()?,
+                })
             })
-        };
-        Ok(rows.into_iter().filter_map(read).collect())
+            .collect())
     }
 
     /// Returns every run of a cluster that held resources after `from`, in no
@@ -329,15 +328,14 @@ impl ChargedRun {
                 gpus.map_or_else(|| text.clone(), |gpus| format!("{text},gres/gpu={gpus}")),
             );
         }
-        let amounts = [
+        let mut text: Vec<String> = [
             ("cpu", self.cpus),
             ("gres/gpu", self.gpus),
             ("node", self.nodes),
-        ];
-        let mut text: Vec<String> = amounts
-            .iter()
-            .filter_map(|(name, amount)| Some(format!("{name}={}", (*amount)?)))
-            .collect();
+        ]
+        .iter()
+        .filter_map(|(name, amount)| Some(format!("{name}={}", (*amount)?)))
+        .collect();
         text.extend(self.mem_bytes.map(|bytes| format!("mem={}K", bytes >> 10)));
         (!text.is_empty()).then(|| text.join(","))
     }

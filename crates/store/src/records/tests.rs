@@ -6,21 +6,23 @@ mod time_zones;
 use super::*;
 use crate::{DataDir, Settings};
 use proptest::prelude::*;
+use proptest::{collection, option};
 use std::convert::Infallible;
 use std::slice;
 use takt_model::UnixTime;
 use takt_slurm::{Entry, Reject};
+use tempfile::{TempDir, tempdir};
 
 /// A database in a temporary directory.
 pub(super) struct Store {
     pub(super) database: Database,
     _dir: DataDir,
-    _root: tempfile::TempDir,
+    _root: TempDir,
 }
 
 impl Store {
     pub(super) fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         Self {
             database: Database::open(&dir, &Settings::default()).unwrap(),
@@ -427,7 +429,7 @@ proptest! {
     /// Importing runs a second time changes nothing, and every identity exists once.
     #[test]
     fn importing_twice_changes_nothing(
-        runs in proptest::collection::vec((0..4_u8, 0..3_i64, proptest::option::of(20..30_i64), any::<bool>()), 0..40),
+        runs in collection::vec((0..4_u8, 0..3_i64, option::of(20..30_i64), any::<bool>()), 0..40),
     ) {
         let store = Store::new();
         let runs: Vec<_> = runs

@@ -15,18 +15,22 @@ pub(super) fn rows(answer: &ResultSet) -> Rows {
         .iter()
         .map(|field| field.name().clone())
         .collect();
-    let rows = answer.batches().iter().flat_map(|batch| {
-        (0..batch.num_rows()).map(|row| {
-            batch
-                .columns()
-                .iter()
-                .map(|column| json(cell(column, row)))
-                .collect()
+    let rows = answer
+        .batches()
+        .iter()
+        .flat_map(|batch| {
+            (0..batch.num_rows()).map(|row| {
+                batch
+                    .columns()
+                    .iter()
+                    .map(|column| json(cell(column, row)))
+                    .collect()
+            })
         })
-    });
+        .collect();
     Rows {
         columns,
-        rows: rows.collect(),
+        rows,
         truncated: answer.truncated(),
     }
 }

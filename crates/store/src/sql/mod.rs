@@ -113,9 +113,8 @@ fn first_line(error: &duckdb::Error) -> String {
     let text = error.to_string();
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default().to_owned();
-    let is_help = |line: &&str| line.starts_with("Did you mean") || line.starts_with("Candidate");
     lines
-        .filter(is_help)
+        .filter(|line| line.starts_with("Did you mean") || line.starts_with("Candidate"))
         .fold(first, |said, line| said + " " + line)
 }
 
@@ -124,9 +123,10 @@ mod tests {
     use super::*;
     use crate::{DataDir, Settings};
     use serde_json::json;
+    use tempfile::tempdir;
 
     fn ask(sql: &str) -> Result<Rows, SqlError> {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         run(
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_verdict_names_the_fault_or_the_largest_part_of_the_gpu_time() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         let db = database.connect().unwrap();

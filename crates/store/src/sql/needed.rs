@@ -104,7 +104,8 @@ fn range(mut node: &Value) -> (Timestamp, Timestamp) {
 
 /// Limits a range to the times that satisfy a condition.
 fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]) {
-    let (left, right) = (&condition["left"], &condition["right"]);
+    let left = &condition["left"];
+    let right = &condition["right"];
     let (from, until) = match condition["type"].as_str().unwrap_or_default() {
         "CONJUNCTION_AND" => {
             let parts = list(&condition["children"]);
@@ -234,8 +235,9 @@ fn columns(node: &Value) -> Vec<&str> {
         },
         Some("LOGICAL_PROJECTION") => {
             let columns = child();
-            let column = |expression| column_of(expression, &columns).unwrap_or_default();
-            list(&node["expressions"]).map(column).collect()
+            list(&node["expressions"])
+                .map(|expression| column_of(expression, &columns).unwrap_or_default())
+                .collect()
         }
         _ => Vec::new(),
     }

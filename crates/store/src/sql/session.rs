@@ -9,12 +9,15 @@ use super::needed::needed;
 use super::{Limits, SqlError, first_line};
 use crate::unsealed::VARIABLE;
 use crate::{StoreError, microseconds_now, quoted};
+use duckdb::arrow::array::{Array, StructArray};
 use duckdb::{Connection, InterruptHandle};
+use rustix::param;
 use std::collections::HashMap;
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Maximum size of a result, in bytes. The whole result is held in memory, and its JSON takes
@@ -159,8 +162,9 @@ impl Session {
     /// which reads only.
     fn fetch_needed(&self, sql: &str, limits: Limits) -> Result<ResultSet, SqlError> {
         let execute = |sql: &str| {
-            let done = self.db.execute_batch(sql);
-            done.map_err(StoreError::sql("begin a statement"))
+            self.db
+                .execute_batch(sql)
+                .map_err(StoreError::sql("begin a statement"))
         };
         let begin = format!("BEGIN TRANSACTION READ ONLY; SET VARIABLE {VARIABLE} = ''");
         execute(&begin)?;
@@ -214,8 +218,8 @@ fn find_parameters(plan: &serde_json::Value, found: &mut HashMap<usize, String>)
     }
 }
 
-fn batch_bytes(batch: &duckdb::arrow::array::StructArray) -> usize {
-    duckdb::arrow::array::Array::get_array_memory_size(batch)
+fn batch_bytes(batch: &StructArray) -> usize {
+    Array::get_array_memory_size(batch)
 }
 
 /// Interrupts a statement that exceeds its time or memory, or that was cancelled.
@@ -227,7 +231,7 @@ struct StatementWatch {
 impl StatementWatch {
     fn start(interrupt: Arc<InterruptHandle>, limits: Limits, cancel: Cancel) -> Self {
         let (done, is_done) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
+        let thread = thread::spawn(move || {
             let start = Instant::now();
             let memory = resident_bytes();
             let mut cause = None;
@@ -264,11 +268,11 @@ impl StatementWatch {
 
 /// Returns the resident memory of this process in bytes; 0 if it is unknown.
 fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm
         .split(' ')
         .nth(1)
         .and_then(|pages| pages.parse().ok())
         .unwrap_or(0);
-    pages * rustix::param::page_size() as u64
+    pages * param::page_size() as u64
 }

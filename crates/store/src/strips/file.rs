@@ -7,6 +7,7 @@
 use super::{GpuPlace, Rings, SLOTS, Slot};
 use std::fs::{File, OpenOptions, rename};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Name of the file.
@@ -33,7 +34,7 @@ pub(super) fn save(rings: &Rings, directory: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&new)?;
     file.write_all(MAGIC)?;
     file.write_all(&checksum(&rest).to_le_bytes())?;

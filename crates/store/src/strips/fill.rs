@@ -103,8 +103,9 @@ impl Store {
                 .map(|(at, (sum, count))| match count {
                     0 => Slot::UNKNOWN,
                     count => Slot::new(sum / f64::from(*count), held.is_some_and(|held| held[at])),
-                });
-            rows.insert(place, slots.collect());
+                })
+                .collect();
+            rows.insert(place, slots);
         }
         self.strips.fill(from, length, rows);
         Ok(())

@@ -8,6 +8,7 @@ mod file;
 mod fill;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use takt_model::{Timestamp, UnixTime};
@@ -112,7 +113,7 @@ impl Strips {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn save(&self, directory: &Path) -> std::io::Result<()> {
+    pub fn save(&self, directory: &Path) -> io::Result<()> {
         let mut rings = self.rings.write().unwrap_or_else(PoisonError::into_inner);
         // A GPU that was not seen for seven days is gone.
         rings
@@ -125,11 +126,10 @@ impl Strips {
     /// UUID. Slots outside the strips are unknown.
     pub fn read(&self, node: Option<&str>, from: i64, until: i64) -> Vec<(GpuPlace, Vec<Slot>)> {
         let rings = self.rings.read().unwrap_or_else(PoisonError::into_inner);
-        let wanted = rings
+        rings
             .gpus
             .iter()
-            .filter(|(place, _)| node.is_none_or(|node| place.node == node));
-        wanted
+            .filter(|(place, _)| node.is_none_or(|node| place.node == node))
             .map(|(place, ring)| {
                 let slots = (from..until).map(|slot| rings.slot(ring, slot));
                 (place.clone(), slots.collect())
@@ -244,6 +244,8 @@ impl Rings {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
+    use tempfile::tempdir;
 
     #[test]
     fn samples_of_the_past_fill_the_strips_again_when_they_have_settled() {
@@ -313,7 +315,7 @@ mod tests {
                 model.extend((at..at + length).map(|slot| (slot, Slot(value))));
                 model.retain(|slot, _| *slot >= from);
             }
-            let directory = tempfile::tempdir().unwrap();
+            let directory = tempdir().unwrap();
             strips.save(directory.path()).unwrap();
             let kept = Strips::load(directory.path());
             for strips in [&strips, &kept] {
@@ -333,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_gives_empty_strips() {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempdir().unwrap();
         let strips = Strips::default();
         strips.fill(
             10,
@@ -342,13 +344,13 @@ mod tests {
         );
         strips.save(directory.path()).unwrap();
         let path = directory.path().join(file::NAME);
-        let whole = std::fs::read(&path).unwrap();
+        let whole = fs::read(&path).unwrap();
         for damaged in [
             &whole[..whole.len() - 3],
             &[&whole[..9], b"x", &whole[10..]].concat(),
             b"",
         ] {
-            std::fs::write(&path, damaged).unwrap();
+            fs::write(&path, damaged).unwrap();
             assert_eq!(Strips::load(directory.path()).filled(), (0, 0));
         }
     }

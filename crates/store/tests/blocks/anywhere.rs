@@ -3,6 +3,7 @@
 
 use super::bench_store::{BEGIN, DAY, HOUR, SECOND, config};
 use prometheus_client::registry::Registry;
+use proptest::collection;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Memory, Options, Source, Value};
 use takt_store::{Clock, DataDir, Group, STALE, Store, StoreConfig};
+use tempfile::tempdir;
 
 const MINUTE: i64 = 60 * SECOND;
 
@@ -190,10 +192,10 @@ proptest! {
 
     #[test]
     fn a_query_answers_the_same_wherever_the_samples_are(
-        steps in proptest::collection::vec(step(), 3..14),
-        asked in proptest::collection::vec((0.0_f64..1.1, 0_usize..QUERIES.len(), any::<bool>()), 12),
+        steps in collection::vec(step(), 3..14),
+        asked in collection::vec((0.0_f64..1.1, 0_usize..QUERIES.len(), any::<bool>()), 12),
     ) {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let mut twin = Twin::new(root.path(), config());
         for step in steps {
             match step {
@@ -226,7 +228,7 @@ proptest! {
 /// hourly rows for all.
 #[test]
 fn rows_answer_like_their_samples() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let config = StoreConfig {
         retention_days: 1,
         retention_5m_days: 3,

@@ -5,10 +5,11 @@ use prometheus_client::registry::Registry;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_model::Matcher;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
-use takt_store::{Clock, DataDir, Group, Sample, Store, StoreConfig, StoreError, is_stale};
+use takt_store::{Clock, DataDir, Group, Store, StoreConfig, StoreError, is_stale};
 
 /// A midnight, in milliseconds.
 pub const BEGIN: i64 = 1_795_219_200_000;
@@ -56,7 +57,7 @@ pub fn claim(root: &Path) -> DataDir {
     loop {
         match DataDir::claim(root) {
             Err(StoreError::Held { .. }) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
             claimed => return claimed.unwrap(),
         }
@@ -132,15 +133,16 @@ impl Bench {
     /// The samples of the only series of a metric.
     pub fn samples_of(&self, metric: &str, from: i64, to: i64) -> Vec<(i64, f64)> {
         let metric = [Matcher::metric(metric)];
-        let found = self.store.range(&metric, Timestamp(from), Timestamp(to));
-        let found = found.unwrap();
+        let found = self
+            .store
+            .range(&metric, Timestamp(from), Timestamp(to))
+            .unwrap();
         assert!(found.len() <= 1);
-        let pairs = |sample: &Sample| (sample.at.0, sample.value);
         found
             .iter()
             .flat_map(|series| &series.samples)
             .filter(|sample| !is_stale(sample.value))
-            .map(pairs)
+            .map(|sample| (sample.at.0, sample.value))
             .collect()
     }
 
@@ -173,17 +175,21 @@ impl Bench {
     pub fn metric(&self, line: &str) -> f64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
-        let found = text
-            .lines()
+        text.lines()
             .find_map(|found| found.strip_prefix(line))
-            .unwrap_or_else(|| panic!("{line}: {text}"));
-        found.trim().parse().unwrap()
+            .unwrap_or_else(|| panic!("{line}: {text}"))
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     /// Number of blocks of a resolution.
     pub fn blocks(&self, resolution: &str) -> usize {
-        let stat = self.store.database().stat().unwrap();
-        stat.blocks
+        self.store
+            .database()
+            .stat()
+            .unwrap()
+            .blocks
             .iter()
             .filter(|block| block.resolution == resolution)
             .count()

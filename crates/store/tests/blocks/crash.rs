@@ -4,9 +4,12 @@
 //! The test runs itself as a child process with `TAKT_CRASH_AT`.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, SECOND, config};
+use std::env;
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use tempfile::tempdir;
 
 const STEPS: [&str; 5] = ["written", "verified", "durable", "renamed", "published"];
 const MINUTE: i64 = 60 * SECOND;
@@ -18,7 +21,7 @@ const ROOT: &str = "TAKT_TEST_ROOT";
 
 #[test]
 fn child() {
-    let (Ok(root), Ok(work)) = (std::env::var(ROOT), std::env::var(WORK)) else {
+    let (Ok(root), Ok(work)) = (env::var(ROOT), env::var(WORK)) else {
         return;
     };
     let (clock, seal) = match work.as_str() {
@@ -35,7 +38,7 @@ fn child() {
 }
 
 fn die_at(root: &Path, work: &str, step: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "crash::child", "--nocapture"])
         .env(ROOT, root)
         .env(WORK, work)
@@ -53,7 +56,7 @@ fn die_at(root: &Path, work: &str, step: &str) {
 #[test]
 fn a_crash_at_any_step_loses_and_repeats_nothing() {
     for step in STEPS {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         {
             let bench = Bench::open(root.path(), &config(), BEGIN);
             bench.scrape_and_seal(BEGIN, END - HOUR, MINUTE);
@@ -79,7 +82,7 @@ fn a_crash_at_any_step_loses_and_repeats_nothing() {
         assert_eq!(counts, [1, 1, 1], "after {step}");
         assert_eq!(bench.store.database().verify_blocks().unwrap(), [""; 0]);
         drop(bench);
-        let left = std::fs::read_dir(root.path().join("sealing")).map_or(0, Iterator::count);
+        let left = fs::read_dir(root.path().join("sealing")).map_or(0, Iterator::count);
         assert_eq!(left, 0, "something is left in sealing/");
     }
 }

@@ -2,12 +2,14 @@
 //! damaged block is set aside by name, the rest answers, and no value is wrong afterwards.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, METRICS, SECOND, config, value};
+use std::env;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use takt_model::{Matcher, Timestamp};
+use tempfile::tempdir;
 
 const HOURS: i64 = 6;
 const END: i64 = BEGIN + HOURS * HOUR;
@@ -27,8 +29,10 @@ fn day(root: &Path) -> Bench {
 
 /// The folders of raw blocks, in order of time, without those that were set aside.
 fn raw_blocks(root: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root.join("blocks/raw")).unwrap();
-    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<_> = fs::read_dir(root.join("blocks/raw"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     found.retain(|path| !path.to_string_lossy().contains(".damaged-"));
     found.sort();
     found
@@ -41,8 +45,11 @@ fn open_samples(block: &Path) -> fs::File {
 
 fn open_file(block: &Path, name: &str) -> fs::File {
     let path = block.join(name);
-    let mut options = fs::File::options();
-    options.read(true).write(true).open(path).unwrap()
+    fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap()
 }
 
 /// Changes a part of a block's file in place.
@@ -74,7 +81,7 @@ fn expect_without(bench: &Bench, hours: &[i64], case: &str) {
 
 #[test]
 fn blocks_that_are_damaged_while_queries_run_are_set_aside() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let bench = day(root.path());
     let blocks = raw_blocks(root.path());
     assert_eq!(blocks.len(), HOURS as usize);
@@ -86,8 +93,9 @@ fn blocks_that_are_damaged_while_queries_run_are_set_aside() {
         while !is_over.load(Ordering::SeqCst) {
             metric = (metric + 1) % METRICS.len();
             let matchers = [Matcher::metric(METRICS[metric])];
-            let found = store.range(&matchers, Timestamp(BEGIN), Timestamp(END));
-            let found = found.unwrap_or_else(|error| panic!("{error:?}"));
+            let found = store
+                .range(&matchers, Timestamp(BEGIN), Timestamp(END))
+                .unwrap_or_else(|error| panic!("{error:?}"));
             for series in found {
                 let times = series.samples.iter().map(|sample| sample.at);
                 assert!(times.is_sorted_by(|one, next| one < next));
@@ -118,8 +126,11 @@ fn blocks_that_are_damaged_while_queries_run_are_set_aside() {
         let mut all = fs::read_dir(root.path().join("blocks/raw")).unwrap();
         let aside = format!("{name}.damaged-");
         let is_there = all.any(|entry| {
-            let found = entry.unwrap().file_name();
-            found.to_string_lossy().starts_with(&aside)
+            entry
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with(&aside)
         });
         assert!(is_there, "{aside}");
     }
@@ -129,7 +140,7 @@ fn blocks_that_are_damaged_while_queries_run_are_set_aside() {
 /// A block is damaged while its day is merged and down-sampled.
 #[test]
 fn a_block_that_is_damaged_during_a_merge_is_set_aside() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let bench = day(root.path());
     let blocks = raw_blocks(root.path());
     let file = open_samples(&blocks[2]);
@@ -167,14 +178,14 @@ fn a_block_that_is_damaged_during_a_merge_is_set_aside() {
 /// block of it.
 #[test]
 fn a_merge_keeps_no_value_that_a_flipped_bit_has_changed() {
-    let kept = tempfile::tempdir().unwrap();
+    let kept = tempdir().unwrap();
     drop(day(kept.path()));
-    let flips = match std::env::var_os("TAKT_TEST_SEEDS") {
+    let flips = match env::var_os("TAKT_TEST_SEEDS") {
         Some(_) => 10 * FLIPS,
         None => FLIPS,
     };
     for flip in 0..flips {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         copy(kept.path(), root.path());
         let blocks = raw_blocks(root.path());
         let hour = flip as i64 % HOURS;
@@ -193,11 +204,11 @@ fn a_merge_keeps_no_value_that_a_flipped_bit_has_changed() {
 /// another name may come of it.
 #[test]
 fn no_series_is_restored_from_a_damaged_list() {
-    let kept = tempfile::tempdir().unwrap();
+    let kept = tempdir().unwrap();
     drop(day(kept.path()));
     fs::remove_file(kept.path().join("hot.duckdb")).unwrap();
     for flip in 0..FLIPS {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         copy(kept.path(), root.path());
         let blocks = raw_blocks(root.path());
         let hour = flip as i64 % HOURS;

@@ -6,9 +6,12 @@
 #![expect(clippy::print_stdout, reason = "says how much was tried")]
 
 use super::power::{ACKNOWLEDGED, Crash, KILLED, ROOT, check_records, check_samples, layer};
+use std::env;
 use std::fs;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
+use tempfile::tempdir;
 
 const EIO: &str = "5";
 const ENOSPC: &str = "28";
@@ -31,14 +34,14 @@ fn fail_each_call(
     let Some(layer) = layer("fault") else {
         return;
     };
-    let part = std::env::var("TAKT_TEST_SEEDS").map_or(PART, |_| 1);
+    let part = env::var("TAKT_TEST_SEEDS").map_or(PART, |_| 1);
     for (tried, call) in (1..CALLS_MAX).step_by(part).enumerate() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let root = folder.path().join("data");
         fs::create_dir(&root).unwrap();
         let acknowledged = folder.path().join("acknowledged");
         let log = folder.path().join("calls");
-        let output = Command::new(std::env::current_exe().unwrap())
+        let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", child, "--nocapture"])
             .env(ROOT, &root)
             .env(ACKNOWLEDGED, &acknowledged)
@@ -59,7 +62,7 @@ fn fail_each_call(
         };
         let done = fs::read_to_string(&acknowledged).unwrap_or_default();
         let done = done.trim().parse().unwrap_or(0);
-        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&root, done)));
+        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| check(&root, done)));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             checked.is_ok(),

@@ -1,12 +1,16 @@
 //! Retention, disk limits and damaged blocks.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, METRICS, SECOND, config, value};
+use std::fs;
 use std::path::{Path, PathBuf};
 use takt_store::StoreConfig;
+use tempfile::tempdir;
 
 fn bytes(path: &Path) -> u64 {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries
+    fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
         .map(|entry| {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 bytes(&entry.path())
@@ -21,7 +25,7 @@ fn bytes(path: &Path) -> u64 {
 /// after the fifth day.
 #[test]
 fn the_disk_stays_bounded_over_three_times_the_retention() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let config = StoreConfig {
         retention_days: 3,
         retention_5m_days: 3,
@@ -95,7 +99,7 @@ fn the_disk_stays_bounded_over_three_times_the_retention() {
 
 fn raw_blocks(root: &Path) -> Vec<PathBuf> {
     let folder = root.join("blocks/raw");
-    let mut found: Vec<_> = std::fs::read_dir(folder)
+    let mut found: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
@@ -105,7 +109,7 @@ fn raw_blocks(root: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_damaged_block_is_set_aside_and_the_rest_answers() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + 3 * HOUR, SECOND);
     let end = BEGIN + 3 * HOUR;
@@ -115,10 +119,10 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     let blocks = raw_blocks(root.path());
     assert_eq!(blocks.len(), 3);
     let file = blocks[1].join("samples.parquet");
-    let mut content = std::fs::read(&file).unwrap();
+    let mut content = fs::read(&file).unwrap();
     let middle = content.len() / 2;
     content[200..middle].fill(0xa5);
-    std::fs::write(&file, &content).unwrap();
+    fs::write(&file, &content).unwrap();
     let bench = Bench::open(root.path(), &config(), end);
     let said = bench.store.database().verify_blocks().unwrap();
     assert_eq!(said.len(), 1);
@@ -145,10 +149,11 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     let block = raw_blocks(root.path())
         .into_iter()
         .find(|path| !path.to_string_lossy().contains(".damaged-"))
-        .unwrap();
-    std::fs::OpenOptions::new()
+        .unwrap()
+        .join("samples.parquet");
+    fs::OpenOptions::new()
         .write(true)
-        .open(block.join("samples.parquet"))
+        .open(block)
         .unwrap()
         .set_len(100)
         .unwrap();
@@ -158,15 +163,14 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     drop(bench);
 
     // The next start also detects a file with a damaged end: views over it would fail.
-    let is_left = |path: &PathBuf| !path.to_string_lossy().contains(".damaged-");
     let file = raw_blocks(root.path())
         .into_iter()
-        .find(is_left)
+        .find(|path| !path.to_string_lossy().contains(".damaged-"))
         .unwrap()
         .join("samples.parquet");
-    let mut content = std::fs::read(&file).unwrap();
+    let mut content = fs::read(&file).unwrap();
     *content.last_mut().unwrap() ^= 1;
-    std::fs::write(&file, content).unwrap();
+    fs::write(&file, content).unwrap();
     let bench = Bench::open(root.path(), &config(), end);
     assert_eq!(bench.metric("takt_store_damaged_files "), 3.0);
     assert!(bench.samples(0, BEGIN, end).is_empty());
@@ -175,14 +179,14 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
 /// The whole hot database is lost. The blocks restore the series, and no number is assigned twice.
 #[test]
 fn blocks_outlive_the_hot_database() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let end = BEGIN + HOUR;
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);
         bench.scrape_all(BEGIN, end, SECOND);
         bench.store.seal().unwrap();
     }
-    std::fs::write(root.path().join("hot.duckdb"), vec![7; 20_000]).unwrap();
+    fs::write(root.path().join("hot.duckdb"), vec![7; 20_000]).unwrap();
     let bench = Bench::open(root.path(), &config(), end);
     bench.expect_all(BEGIN, end, SECOND);
     bench.scrape_all(end, end + HOUR, SECOND);

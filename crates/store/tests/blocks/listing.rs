@@ -1,8 +1,10 @@
 //! A series is listed for the time in which it had samples, wherever they are stored.
 
 use crate::bench_store::{BEGIN, Bench, HOUR, SECOND, config};
+use std::iter;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::Listed;
+use tempfile::tempdir;
 
 /// Writes samples of a series in a group of its own. The series ends afterwards.
 fn scrape_briefly(bench: &Bench, metric: &str, times: impl Iterator<Item = i64>) {
@@ -48,7 +50,7 @@ fn expect(bench: &Bench, from: i64, to: i64, expected: &[&str]) {
 
 #[test]
 fn listings_are_limited_to_their_time() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let minute = 60 * SECOND;
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);
@@ -74,10 +76,10 @@ fn listings_are_limited_to_their_time() {
     }
     {
         // The same without a block.
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         for at in [BEGIN + HOUR, BEGIN + HOUR + minute] {
             let bench = Bench::open(root.path(), &config(), at);
-            scrape_briefly(&bench, "only_one", std::iter::once(at));
+            scrape_briefly(&bench, "only_one", iter::once(at));
             expect(&bench, BEGIN, BEGIN + HOUR / 2, &[]);
             expect(&bench, BEGIN + HOUR, BEGIN + 2 * HOUR, &["only_one"]);
         }

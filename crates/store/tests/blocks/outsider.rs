@@ -2,10 +2,12 @@
 
 use super::bench_store::{BEGIN, Bench, HOUR, SECOND, config, value};
 use duckdb::Connection;
+use std::fs;
+use tempfile::tempdir;
 
 #[test]
 fn plain_duckdb_reads_the_blocks() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + 25 * HOUR, 60 * SECOND);
 
@@ -14,12 +16,13 @@ fn plain_duckdb_reads_the_blocks() {
     let path = root.path().to_string_lossy().replace('\'', "''");
     db.execute_batch(&format!("SET file_search_path = '{path}'"))
         .unwrap();
-    db.execute_batch(&std::fs::read_to_string(root.path().join("blocks.sql")).unwrap())
+    db.execute_batch(&fs::read_to_string(root.path().join("blocks.sql")).unwrap())
         .unwrap();
     let sql =
         "SELECT epoch_ms(ts), value, labels FROM samples WHERE metric = 'power_watts' ORDER BY ts";
-    let mut statement = db.prepare(sql).unwrap();
-    let rows: Vec<(i64, f64, String)> = statement
+    let rows: Vec<(i64, f64, String)> = db
+        .prepare(sql)
+        .unwrap()
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .unwrap()
         .map(Result::unwrap)

@@ -2,9 +2,11 @@
 
 use super::bench_store::{BEGIN, Bench, HOUR, METRICS, SECOND, config, value};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::tempdir;
 
 const STEP: i64 = 15 * SECOND;
 
@@ -23,9 +25,9 @@ fn image(from: &Path, to: &Path) {
 
 /// The newest file in the folder of unsealed samples with this extension.
 fn unsealed_file(root: &Path, extension: &str) -> PathBuf {
-    let files = fs::read_dir(root.join("unsealed")).unwrap();
-    let files = files.map(|entry| entry.unwrap().path());
-    files
+    fs::read_dir(root.join("unsealed"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|found| found == extension))
         .max()
         .unwrap()
@@ -48,8 +50,8 @@ enum End {
 }
 
 fn with_damaged(extension: &str, end: End, damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
-    let root = tempfile::tempdir().unwrap();
-    let copy = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
+    let copy = tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + HOUR, STEP);
     bench.scrape_all(BEGIN + HOUR, BEGIN + 2 * HOUR, STEP);
@@ -135,7 +137,7 @@ fn a_truncated_log_is_set_aside() {
 
 #[test]
 fn a_clock_an_hour_ahead_stores_no_sample_twice() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let minute = 60 * SECOND;
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);
@@ -165,7 +167,7 @@ const ROOT: &str = "TAKT_TEST_FULL";
 
 #[test]
 fn full_child() {
-    let Ok(root) = std::env::var(ROOT) else {
+    let Ok(root) = env::var(ROOT) else {
         return;
     };
     let bench = Bench::open(Path::new(&root), &config(), BEGIN + HOUR);
@@ -183,14 +185,14 @@ fn full_child() {
 
 #[test]
 fn a_full_disk_while_sealing_loses_nothing() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);
         bench.scrape_all(BEGIN, BEGIN + HOUR, SECOND);
     }
     let status = Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
-        .arg(std::env::current_exe().unwrap())
+        .arg(env::current_exe().unwrap())
         .args(["--exact", "recovery::full_child", "--nocapture"])
         .env(ROOT, root.path())
         .output()

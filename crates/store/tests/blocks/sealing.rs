@@ -3,12 +3,13 @@
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, METRICS, SECOND, config, value};
 use takt_model::{Labels, METRIC_NAME, Matcher, Timestamp};
 use takt_store::{Sample, StoreConfig};
+use tempfile::tempdir;
 
 const STEP: i64 = 15 * SECOND;
 
 #[test]
 fn sealing_keeps_every_sample() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let end = BEGIN + 3 * HOUR;
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);
@@ -39,7 +40,7 @@ fn sealing_keeps_every_sample() {
 
 #[test]
 fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     let minute = 60 * SECOND;
     bench.scrape_and_seal(BEGIN, BEGIN + 25 * HOUR, minute);
@@ -60,15 +61,19 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
     let db = bench.store.database().connect().unwrap();
     let sql = "SELECT epoch_ms(ts), samples, min, max, avg, last, increase FROM samples_5m WHERE metric = ? ORDER BY ts";
     for metric in [0, 1] {
-        let mut statement = db.prepare(sql).unwrap();
-        let rows = statement.query_map([METRICS[metric]], |row| {
-            Ok((
-                row.get::<_, i64>(0)?,
-                row.get::<_, i64>(1)?,
-                [2, 3, 4, 5, 6].map(|n| row.get::<_, f64>(n).unwrap()),
-            ))
-        });
-        let rows: Vec<_> = rows.unwrap().map(Result::unwrap).collect();
+        let rows: Vec<_> = db
+            .prepare(sql)
+            .unwrap()
+            .query_map([METRICS[metric]], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, i64>(1)?,
+                    [2, 3, 4, 5, 6].map(|n| row.get::<_, f64>(n).unwrap()),
+                ))
+            })
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
         assert!(rows.len() >= 12 * 22, "{}", rows.len());
         for (at, samples, [min, max, avg, last, increase]) in &rows[1..rows.len() - 1] {
             let part: Vec<f64> = (at - 300 * SECOND + minute..=*at)
@@ -89,20 +94,19 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
 
 #[test]
 fn late_samples_with_own_timestamps_are_sorted_in() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let own: Labels = [(METRIC_NAME, "own_time"), ("node", "g01")]
         .into_iter()
         .collect();
     let own_times = |bench: &Bench| -> Vec<i64> {
-        let found = bench
+        bench
             .store
             .range(
                 &[Matcher::metric("own_time")],
                 Timestamp(0),
                 Timestamp(i64::MAX),
             )
-            .unwrap();
-        found
+            .unwrap()
             .iter()
             .flat_map(|series| &series.samples)
             .map(|sample| sample.at.0)
@@ -150,8 +154,8 @@ fn late_samples_with_own_timestamps_are_sorted_in() {
 
 #[test]
 fn a_small_memory_makes_the_same_blocks_in_more_slices() {
-    let small = tempfile::tempdir().unwrap();
-    let large = tempfile::tempdir().unwrap();
+    let small = tempdir().unwrap();
+    let large = tempdir().unwrap();
     let fill = |root: &std::path::Path, config: &StoreConfig| {
         let bench = Bench::open(root, config, BEGIN);
         bench.scrape_all(BEGIN, BEGIN + HOUR, SECOND / 4);
@@ -178,7 +182,7 @@ fn a_small_memory_makes_the_same_blocks_in_more_slices() {
 
 #[test]
 fn deleting_a_series_leaves_the_others() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let long = StoreConfig {
         retention_days: 30,
         ..config()

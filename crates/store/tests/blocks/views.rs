@@ -4,6 +4,7 @@
 use crate::bench_store::{BEGIN, Bench, HOUR, SECOND, config};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::sql::{Limits, run};
+use tempfile::tempdir;
 
 const NODES: usize = 40;
 const METRICS: [&str; 3] = ["load", "power", "heat"];
@@ -11,10 +12,9 @@ const METRICS: [&str; 3] = ["load", "power", "heat"];
 /// Writes rows of [`METRICS`] for each node, one per minute.
 fn scrape(bench: &Bench, from: i64, to: i64) {
     let group = bench.store.group();
-    let all = METRICS
+    let columns: Vec<usize> = METRICS
         .iter()
-        .flat_map(|metric| (0..NODES).map(move |node| (*metric, format!("n{node:02}"))));
-    let columns: Vec<usize> = all
+        .flat_map(|metric| (0..NODES).map(move |node| (*metric, format!("n{node:02}"))))
         .map(|(metric, node)| {
             let labels: Labels = [(METRIC_NAME, metric), ("node", &node)]
                 .into_iter()
@@ -38,7 +38,7 @@ fn scrape(bench: &Bench, from: i64, to: i64) {
 
 #[test]
 fn a_condition_on_a_label_reads_the_rows_of_its_series() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     for hour in 0..4 {
         scrape(&bench, BEGIN + hour * HOUR, BEGIN + (hour + 1) * HOUR);
@@ -66,8 +66,10 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
         ));
         let plan = plan[0].iter().map(ToString::to_string).collect::<String>();
         let words: Vec<&str> = plan.split_whitespace().collect();
-        let rows = words.windows(2).filter(|pair| pair[1].starts_with("row"));
-        rows.filter_map(|pair| pair[0].replace(',', "").parse().ok())
+        words
+            .windows(2)
+            .filter(|pair| pair[1].starts_with("row"))
+            .filter_map(|pair| pair[0].replace(',', "").parse().ok())
             .max()
             .unwrap()
     };

@@ -12,8 +12,9 @@ pub struct Form(pub(super) Vec<(String, String)>);
 impl Form {
     /// The value of a field, trimmed; `None` if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let field = self.0.iter().find(|(key, _)| key == name);
-        field
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
             .map(|(_, value)| value.trim())
             .filter(|value| !value.is_empty())
     }
@@ -29,8 +30,10 @@ impl Form {
 
     /// All values of a field that may occur several times.
     pub fn all<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
-        let fields = self.0.iter().filter(move |(key, _)| key == name);
-        fields.map(|(_, value)| value.trim())
+        self.0
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.trim())
     }
 }
 

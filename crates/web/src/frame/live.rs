@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 use takt_access::Viewer;
 use takt_server::http::By;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{self, Instant, Interval, MissedTickBehavior};
 
 /// Pause between two looks at a page.
 const PAUSE: Duration = Duration::from_secs(15);
@@ -36,7 +36,7 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
                     Path(parameters): Path<Vec<(String, String)>>| {
             let path = uri.path();
             let path = path.strip_prefix("/live").unwrap_or("/");
-            let mut ticks = tokio::time::interval(PAUSE);
+            let mut ticks = time::interval(PAUSE);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let followed = Followed {
                 frame: frame.clone(),

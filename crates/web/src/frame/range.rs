@@ -54,7 +54,8 @@ impl Range {
                 .ok_or_else(|| unreadable(name, text)),
             None => Ok(None),
         };
-        let (from, to) = (instant("from")?, instant("to")?);
+        let from = instant("from")?;
+        let to = instant("to")?;
         let length = visit.get("range").unwrap_or(usual);
         let seconds = length_seconds(length).ok_or_else(|| unreadable("range", length))?;
         let is_now = to.is_none();
@@ -127,8 +128,10 @@ pub fn ticks(from: UnixTime, to: UnixTime, zone: &TimeZone) -> Vec<(f64, String)
         60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800,
     ];
     let length = (to - from).max(1);
-    let step = STEPS.into_iter().find(|step| length / step <= 8);
-    let step = step.unwrap_or(length / 8);
+    let step = STEPS
+        .into_iter()
+        .find(|step| length / step <= 8)
+        .unwrap_or(length / 8);
     let offset = zoned(from, zone).map_or(0, |at| i64::from(at.offset().seconds()));
     let first = (from + offset).round_down(step) + step - offset;
     let format = if step >= 86_400 { "%a %-d %b" } else { "%H:%M" };

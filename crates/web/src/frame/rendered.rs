@@ -235,6 +235,8 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::task;
 
     const PAGE: &str = "<p>a</p><section id=\"one\" data-live><p>1</p></section>\
         <section id=\"still\">x</section><section class=\"c\" id=\"two\" data-live>2</section>z";
@@ -287,10 +289,10 @@ mod tests {
     #[tokio::test]
     async fn a_page_is_rendered_once_for_many_readers_and_anew_after_a_change() {
         let cache = Cache::default();
-        let rendered = std::sync::atomic::AtomicUsize::new(0);
+        let rendered = AtomicUsize::new(0);
         let render = async || {
             rendered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            tokio::task::yield_now().await;
+            task::yield_now().await;
             Rendered::page(StatusCode::OK, PAGE)
         };
         let viewer = Viewer::server();

@@ -205,17 +205,19 @@ impl Visit {
 
 fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered {
     let visit = Visit::of(site, request);
-    let shown = visit.check_query(page.filters).and_then(|()| {
-        let content = (page.show)(&visit)?;
-        if let Some(document) = content.document {
-            return Ok(Rendered::document(document));
-        }
-        if let Some(location) = content.moved {
-            return Ok(Rendered::moved(location));
-        }
-        html(page, request, &visit, content)
-    });
-    shown.unwrap_or_else(|error| error_page(site, &visit, &error))
+    visit
+        .check_query(page.filters)
+        .and_then(|()| {
+            let content = (page.show)(&visit)?;
+            if let Some(document) = content.document {
+                return Ok(Rendered::document(document));
+            }
+            if let Some(location) = content.moved {
+                return Ok(Rendered::moved(location));
+            }
+            html(page, request, &visit, content)
+        })
+        .unwrap_or_else(|error| error_page(site, &visit, &error))
 }
 
 fn html(
@@ -354,8 +356,7 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
         parameters: Vec::new(),
     };
     let visit = Visit::of(&frame.site, &request);
-    let page = error_page(&frame.site, &visit, &PageError::no_page(uri.path()));
-    page.response(&HeaderMap::new())
+    error_page(&frame.site, &visit, &PageError::no_page(uri.path())).response(&HeaderMap::new())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::io;
 use takt_model::UnixTime;
 use takt_server::listing::Listing;
 use takt_server::reports::words;
@@ -305,7 +306,7 @@ impl Table {
     }
 
     /// All rows as CSV.
-    pub(super) fn csv(&self) -> std::io::Result<Vec<u8>> {
+    pub(super) fn csv(&self) -> io::Result<Vec<u8>> {
         let kept = || {
             self.columns
                 .iter()
@@ -331,14 +332,19 @@ impl Table {
 
     /// All rows as JSON: an array of objects.
     pub(super) fn json(&self) -> Value {
-        let row = |row: &Vec<Cell>| {
-            let cells = self.columns.iter().zip(row);
-            let kept = cells.filter(|(heading, _)| !heading.column.is_picture);
-            let object =
-                kept.map(|(heading, cell)| (heading.column.key.to_string(), cell.value.clone()));
-            Value::Object(object.collect())
-        };
-        self.rows.iter().map(row).collect()
+        self.rows
+            .iter()
+            .map(|row| {
+                let object = self
+                    .columns
+                    .iter()
+                    .zip(row)
+                    .filter(|(heading, _)| !heading.column.is_picture)
+                    .map(|(heading, cell)| (heading.column.key.to_string(), cell.value.clone()))
+                    .collect();
+                Value::Object(object)
+            })
+            .collect()
     }
 }
 

@@ -22,15 +22,14 @@ pub(super) enum Format {
 impl Format {
     /// Splits an ending from a path.
     pub fn of(path: &str) -> (&str, Self) {
-        let endings = [
+        [
             (".csv", Self::Csv),
             (".json", Self::Json),
             (".svg", Self::Svg),
-        ];
-        let found = endings
-            .into_iter()
-            .find_map(|(ending, format)| Some((path.strip_suffix(ending)?, format)));
-        found.unwrap_or((path, Self::Html))
+        ]
+        .into_iter()
+        .find_map(|(ending, format)| Some((path.strip_suffix(ending)?, format)))
+        .unwrap_or((path, Self::Html))
     }
 }
 
@@ -54,7 +53,10 @@ impl Visit {
     ///
     /// # Errors
     /// If the viewer may not ask it, or it has no answer.
-    pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, PageError> {
+    pub fn ask<Q>(&self, question: &Q) -> Result<Q::Answer, PageError>
+    where
+        Q: Question,
+    {
         // The page has its own need, which may be a weaker one.
         self.viewer.check(Q::NEED)?;
         let data = Q::Data::of(&self.site.store);
@@ -65,10 +67,13 @@ impl Visit {
     ///
     /// # Errors
     /// If the engine has stopped or is busy.
-    pub fn alerts<T: Send + 'static>(
+    pub fn alerts<T>(
         &self,
         look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
-    ) -> Result<T, PageError> {
+    ) -> Result<T, PageError>
+    where
+        T: Send + 'static,
+    {
         let runtime = tokio::runtime::Handle::current();
         Ok(runtime.block_on(self.site.alerts.read(look))?)
     }
@@ -77,10 +82,13 @@ impl Visit {
     ///
     /// # Errors
     /// If the change was not made, or not stored.
-    pub fn change_alerts<T: Send + 'static>(
+    pub fn change_alerts<T>(
         &self,
         change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
-    ) -> Result<T, PageError> {
+    ) -> Result<T, PageError>
+    where
+        T: Send + 'static,
+    {
         let runtime = tokio::runtime::Handle::current();
         Ok(runtime.block_on(self.site.alerts.change(change))?)
     }
@@ -92,22 +100,27 @@ impl Visit {
 
     /// A part of the path, decoded: `g01` of `/nodes/g01` for `node`.
     pub fn parameter(&self, name: &str) -> &str {
-        let found = self.parameters.iter().find(|(key, _)| key == name);
-        found.map_or("", |(_, value)| value)
+        self.parameters
+            .iter()
+            .find(|(key, _)| key == name)
+            .map_or("", |(_, value)| value)
     }
 
     /// A filter of the address; `None` if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self.query.iter().find(|(key, _)| key == name);
-        found
+        self.query
+            .iter()
+            .find(|(key, _)| key == name)
             .map(|(_, value)| value.trim())
             .filter(|value| !value.is_empty())
     }
 
     /// All values of a filter that may occur several times.
     pub fn all<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v str> {
-        let found = self.query.iter().filter(move |(key, _)| key == name);
-        found.map(|(_, value)| value.trim())
+        self.query
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.trim())
     }
 
     /// Whether the reply is a file: all rows of a table, or a picture.
@@ -119,12 +132,16 @@ impl Visit {
     ///
     /// # Errors
     /// If its value is no such number.
-    pub fn number<N: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<N>, PageError> {
+    pub fn number<N>(&self, name: &str) -> Result<Option<N>, PageError>
+    where
+        N: FromStr<Err: Display>,
+    {
         let Some(text) = self.get(name) else {
             return Ok(None);
         };
-        let wrong = |error| PageError::wrong(format!("{name}={text}: {error}."));
-        text.parse().map(Some).map_err(wrong)
+        text.parse()
+            .map(Some)
+            .map_err(|error| PageError::wrong(format!("{name}={text}: {error}.")))
     }
 
     /// The time range of the address (`from` and `to`, or `range`); `usual` is the range without

@@ -40,8 +40,17 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let values = context! {
         range,
         fields => [
-            context! { name => "node", label => "node", value => value("node") },
-            context! { name => "kind", label => "kind", value => value("kind"), choices => KINDS },
+            context! {
+                name => "node",
+                label => "node",
+                value => value("node"),
+            },
+            context! {
+                name => "kind",
+                label => "kind",
+                value => value("kind"),
+                choices => KINDS,
+            },
         ],
     };
     Ok(Content::new("Events", values).table(table))

@@ -1,10 +1,11 @@
 //! `/gpus/UUID`: the life of a card: errors, readings, and the jobs that held it.
 
-use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href, person};
+use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, href, person};
 use crate::{history, pictures};
 use minijinja::{Value, context};
 use takt_server::answers::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion};
 use takt_server::reports::words;
+use takt_server::sparkline;
 
 pub const PAGE: Page = Page::new("/gpus/{uuid}", include_str!("gpu.html"), show)
     .rows()
@@ -82,19 +83,21 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         let (_, rest) = info.labels.split_once(&format!("{name}=\""))?;
         rest.split_once('"').map(|(value, _)| value.to_owned())
     };
-    let is_fault =
-        |reading: &&GpuReading| FAULTS.iter().any(|fault| reading.metric.contains(fault));
     let (faults, others): (Vec<_>, Vec<_>) = gpu
         .readings
         .iter()
         .filter(|reading| reading.metric != "takt_gpu_info")
-        .partition(is_fault);
+        .partition(|reading| FAULTS.iter().any(|fault| reading.metric.contains(fault)));
     let shown = |readings: Vec<&GpuReading>| -> Vec<Value> {
         readings
             .into_iter()
             .map(|reading| {
                 let (name, value) = in_words(&reading.metric, reading.value);
-                context! { name, value, labels => labels_in_words(&reading.labels) }
+                context! {
+                    name,
+                    value,
+                    labels => labels_in_words(&reading.labels),
+                }
             })
             .collect()
     };
@@ -110,7 +113,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         faults => shown(faults),
         others => shown(others),
         strip => strip.map(|_| picture.inline("strip tall")),
-        ticks => crate::frame::ticks(strips.from, strips.to, visit.zone()),
+        ticks => frame::ticks(strips.from, strips.to, visit.zone()),
         events,
         range,
     };
@@ -140,7 +143,7 @@ fn in_words(metric: &str, value: f64) -> (String, String) {
         .find_map(|(ending, factor, unit)| Some((name.strip_suffix(ending)?, factor, unit)));
     let (name, value) = match unit {
         Some((name, factor, unit)) => (name, format!("{}{unit}", words::amount(value * factor))),
-        None => (name, takt_server::sparkline::number(value)),
+        None => (name, sparkline::number(value)),
     };
     let name = match name.trim_end_matches("_total").replace('_', " ") {
         name if name == "xid errors" => "XID errors".to_owned(),
@@ -151,11 +154,14 @@ fn in_words(metric: &str, value: f64) -> (String, String) {
 
 /// Values of labels: `type="corrected" scope="volatile"` becomes `corrected, volatile`.
 fn labels_in_words(labels: &str) -> String {
-    let values = labels.split("\" ").filter_map(|label| {
-        let (_, value) = label.split_once("=\"")?;
-        Some(value.trim_end_matches('"'))
-    });
-    values.collect::<Vec<_>>().join(", ")
+    labels
+        .split("\" ")
+        .filter_map(|label| {
+            let (_, value) = label.split_once("=\"")?;
+            Some(value.trim_end_matches('"'))
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! `/nodes/N`: one node: its GPUs, who holds them, and what happened to it.
 
 use super::alerts::firing;
-use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href, person};
+use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, href, person};
 use crate::history;
 use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
-use takt_server::answers::{ClusterQuestion, EventsQuestion, GpuNow, StripsAnswer, StripsQuestion};
+use takt_server::answers::{
+    ClusterQuestion, EventsQuestion, GpuNow, NodeNow, StripsAnswer, StripsQuestion,
+};
 use takt_server::reports::words;
 
 pub const PAGE: Page = Page::new("/nodes/{node}", include_str!("node.html"), show)
@@ -49,7 +51,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             return Err(PageError::unknown("node", &name).next("/nodes", "All nodes"));
         }
         // The node is gone, but its history is known.
-        None => takt_server::answers::NodeNow {
+        None => NodeNow {
             node: name.clone(),
             ..Default::default()
         },
@@ -92,8 +94,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         reason => node.reason,
         words => pictures::words(&node),
         cpu => node.cpu_busy_ratio.map(words::percent),
-        memory => memory.map(|(used, total)| format!("{} of {} GiB", gib(used), gib(total))),
-        ticks => crate::frame::ticks(strips.from, strips.to, visit.zone()),
+        memory => memory
+            .map(|(used, total)| format!("{} of {} GiB", gib(used), gib(total))),
+        ticks => frame::ticks(strips.from, strips.to, visit.zone()),
         alerts,
         events => events.iter().take(EVENTS).collect::<Vec<_>>(),
         events_more => events.len().saturating_sub(EVENTS),
@@ -117,11 +120,14 @@ fn gib(bytes: f64) -> String {
 }
 
 fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
-    let strip = strips.rows.iter().find(|row| row.uuid == gpu.uuid);
-    let strip = strip.map_or_else(Cell::unknown, |row| {
-        let label = format!("Utilization of GPU {} of {node} over seven days", gpu.index);
-        Cell::picture(pictures::strips([row], 14, 14, label).inline("strip long"))
-    });
+    let strip = strips
+        .rows
+        .iter()
+        .find(|row| row.uuid == gpu.uuid)
+        .map_or_else(Cell::unknown, |row| {
+            let label = format!("Utilization of GPU {} of {node} over seven days", gpu.index);
+            Cell::picture(pictures::strips([row], 14, 14, label).inline("strip long"))
+        });
     let state = match (&gpu.reason, gpu.idle_seconds) {
         (Some(reason), _) => reason.clone(),
         (None, Some(idle)) if idle > 0 => {

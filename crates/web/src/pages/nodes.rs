@@ -1,6 +1,6 @@
 //! `/nodes`: all nodes, with their state, use and GPUs.
 
-use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use crate::frame::{self, Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use crate::pictures;
 use minijinja::context;
 use takt_server::answers::{ClusterQuestion, GpuState, NodeNow, StripsQuestion};
@@ -45,14 +45,17 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     };
     let row = |node: &NodeNow| {
         let count = |state| node.gpus.iter().filter(|gpu| gpu.state == state).count() as u64;
-        let strip = strips.rows.iter().find(|row| row.node == node.node);
-        let strip = strip.map_or_else(Cell::unknown, |row| {
-            let label = format!(
-                "Mean utilization of the GPUs of {} over the last 24 hours",
-                node.node
-            );
-            Cell::picture(pictures::strips([row], 14, 14, label).inline("strip"))
-        });
+        let strip = strips
+            .rows
+            .iter()
+            .find(|row| row.node == node.node)
+            .map_or_else(Cell::unknown, |row| {
+                let label = format!(
+                    "Mean utilization of the GPUs of {} over the last 24 hours",
+                    node.node
+                );
+                Cell::picture(pictures::strips([row], 14, 14, label).inline("strip"))
+            });
         let shown = |count: u64, class| {
             let cell = Cell::count(count);
             if count > 0 { cell.class(class) } else { cell }
@@ -78,15 +81,23 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ]
     };
     let mut nodes: Vec<&NodeNow> = cluster.nodes.iter().filter(wanted).collect();
-    nodes.sort_by(|a, b| crate::frame::natural(&a.node, &b.node));
+    nodes.sort_by(|a, b| frame::natural(&a.node, &b.node));
     let caption = format!("{} of {} nodes", nodes.len(), cluster.nodes.len());
     let rows = nodes.into_iter().map(row).collect();
     let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
     let field = |name: &str, label: &str| {
-        context! { name, label, value => visit.get(name).unwrap_or_default() }
+        context! {
+            name,
+            label,
+            value => visit.get(name).unwrap_or_default(),
+        }
     };
     let values = context! {
-        fields => [field("node", "name"), field("state", "state"), field("gpu_model", "GPU model")],
+        fields => [
+            field("node", "name"),
+            field("state", "state"),
+            field("gpu_model", "GPU model"),
+        ],
     };
     Ok(Content::new("Nodes", values).table(table))
 }

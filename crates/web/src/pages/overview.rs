@@ -2,7 +2,7 @@
 
 use super::alerts::firing;
 use super::work::current_jobs;
-use crate::frame::{Content, Group, Page, PageError, Visit, href};
+use crate::frame::{self, Content, Group, Page, PageError, Visit, href};
 use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
 use serde::Serialize;
@@ -81,8 +81,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         })
         .collect();
     let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
-        let shown = cluster.nodes.iter().filter(|_| are_shown);
-        shown.map(show).collect()
+        cluster
+            .nodes
+            .iter()
+            .filter(|_| are_shown)
+            .map(show)
+            .collect()
     };
     let values = context! {
         counts => cluster.gpus,
@@ -93,10 +97,18 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         alerts_more => others.len().saturating_sub(NAMED),
         alerts => others.into_iter().take(NAMED).collect::<Vec<_>>(),
         critical => critical.count(),
-        warnings => alerts.iter().filter(|alert| alert.severity != "critical").count(),
+        warnings => alerts
+            .iter()
+            .filter(|alert| alert.severity != "critical")
+            .count(),
         lost => lost_gpus(&cluster),
         troubles => troubles(&cluster),
-        idle => cluster.idle.iter().take(NAMED).map(idle).collect::<Vec<_>>(),
+        idle => cluster
+            .idle
+            .iter()
+            .take(NAMED)
+            .map(idle)
+            .collect::<Vec<_>>(),
         idle_more => cluster.idle.len().saturating_sub(NAMED),
         listed => nodes(is_listed, &|node: &NodeNow| listed(node, &strips)),
         tiles => nodes(!is_listed, &tile),
@@ -127,39 +139,50 @@ fn trouble(node: &NodeNow, text: String) -> Trouble {
 
 /// Nodes with lost GPUs.
 fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
-    let lost = cluster.nodes.iter().filter_map(|node| {
-        let lost = node.gpus.iter().filter(|gpu| gpu.state == GpuState::Lost);
-        let names: Vec<String> = lost
-            .map(|gpu| {
-                let reason = gpu.reason.as_deref().unwrap_or("lost");
-                let name = if gpu.index.is_empty() {
-                    &gpu.uuid
-                } else {
-                    &gpu.index
-                };
-                format!("GPU {name} {reason}")
-            })
-            .collect();
-        (!names.is_empty()).then(|| trouble(node, names.join(", ")))
-    });
-    lost.collect()
+    cluster
+        .nodes
+        .iter()
+        .filter_map(|node| {
+            let names: Vec<String> = node
+                .gpus
+                .iter()
+                .filter(|gpu| gpu.state == GpuState::Lost)
+                .map(|gpu| {
+                    let reason = gpu.reason.as_deref().unwrap_or("lost");
+                    let name = if gpu.index.is_empty() {
+                        &gpu.uuid
+                    } else {
+                        &gpu.index
+                    };
+                    format!("GPU {name} {reason}")
+                })
+                .collect();
+            (!names.is_empty()).then(|| trouble(node, names.join(", ")))
+        })
+        .collect()
 }
 
 /// Nodes that do not answer, then other nodes that Slurm does not use.
 fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
-    let silent = cluster.nodes.iter().filter(|node| !node.is_up);
-    let silent = silent.map(|node| trouble(node, "does not answer".to_owned()));
-    let others = cluster.nodes.iter().filter(|node| node.is_up);
-    let unused = others.filter_map(|node| {
-        let state = node
-            .state
-            .as_deref()
-            .filter(|_| pictures::is_unused(node))?;
-        let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
-        let state = state.to_lowercase().replace('_', " ");
-        let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
-        Some(trouble(node, text))
-    });
+    let silent = cluster
+        .nodes
+        .iter()
+        .filter(|node| !node.is_up)
+        .map(|node| trouble(node, "does not answer".to_owned()));
+    let unused = cluster
+        .nodes
+        .iter()
+        .filter(|node| node.is_up)
+        .filter_map(|node| {
+            let state = node
+                .state
+                .as_deref()
+                .filter(|_| pictures::is_unused(node))?;
+            let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
+            let state = state.to_lowercase().replace('_', " ");
+            let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
+            Some(trouble(node, text))
+        });
     silent.chain(unused).collect()
 }
 
@@ -212,10 +235,13 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
             reason => gpu.reason,
             utilization => words::known(gpu.utilization_ratio, words::percent),
             width => gpu.utilization_ratio.map(|ratio| (ratio * 100.0).round()),
-            memory => memory.map_or_else(|| words::UNKNOWN.to_owned(), |(used, total)| {
-                format!("{:.0} / {:.0}", gib(used), gib(total))
+            memory => memory.map_or_else(
+                || words::UNKNOWN.to_owned(),
+                |(used, total)| format!("{:.0} / {:.0}", gib(used), gib(total)),
+            ),
+            celsius => words::known(gpu.temperature_celsius, |value| {
+                format!("{value:.0}")
             }),
-            celsius => words::known(gpu.temperature_celsius, |value| format!("{value:.0}")),
             watts => words::known(gpu.power_watts, |value| format!("{value:.0}")),
             idle => idle_for.map(|seconds| words::duration(seconds as f64)),
             holders => gpu.holders,
@@ -242,24 +268,27 @@ fn map(strips: &StripsAnswer, is_large: bool) -> Vec<Value> {
     } else {
         strips.rows.chunk_by(|a, b| a.node == b.node).collect()
     };
-    let block = |rows: &[StripRow]| {
-        let (first, last) = (rows.first()?, rows.last()?);
-        let name = if is_large {
-            format!("{} – {}", first.node, last.node)
-        } else {
-            first.node.clone()
-        };
-        let label = format!("Utilization over time, {name}");
-        let picture = pictures::strips(rows, 3, 2, label);
-        Some(context! {
-            name => first.node,
-            picture => picture.inline(&format!("rows r{}", rows.len().min(16))),
+    blocks
+        .into_iter()
+        .filter_map(|rows| {
+            let first = rows.first()?;
+            let last = rows.last()?;
+            let name = if is_large {
+                format!("{} – {}", first.node, last.node)
+            } else {
+                first.node.clone()
+            };
+            let label = format!("Utilization over time, {name}");
+            let picture = pictures::strips(rows, 3, 2, label);
+            Some(context! {
+                name => first.node,
+                picture => picture.inline(&format!("rows r{}", rows.len().min(16))),
+            })
         })
-    };
-    blocks.into_iter().filter_map(block).collect()
+        .collect()
 }
 
 /// Marks of the time axis.
 fn ticks(strips: &StripsAnswer, visit: &Visit) -> Vec<(f64, String)> {
-    crate::frame::ticks(strips.from, strips.to, visit.zone())
+    frame::ticks(strips.from, strips.to, visit.zone())
 }

@@ -36,8 +36,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let this_month = today.strftime("%Y-%m").to_string();
     let month = visit.get("month").unwrap_or(&this_month).to_owned();
     let first = visit.ask(&AboutQuestion {})?.records_from;
-    let first = first.and_then(|first| month_of(first, visit.zone()));
-    let first_month = first.unwrap_or_else(|| this_month.clone());
+    let first_month = first
+        .and_then(|first| month_of(first, visit.zone()))
+        .unwrap_or_else(|| this_month.clone());
     let question = |everybody| SheetQuestion {
         month: Some(month.clone()),
         everybody,
@@ -51,13 +52,15 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         Ok(sheets) => (sheets, None),
         Err(error) => (Vec::new(), Some(error.reason().to_owned())),
     };
-    let sent = visit.ask(&SentQuestion {
-        month: month.clone(),
-        ..SentQuestion::default()
-    });
-    let sent = sent.unwrap_or_default();
+    let sent = visit
+        .ask(&SentQuestion {
+            month: month.clone(),
+            ..SentQuestion::default()
+        })
+        .unwrap_or_default();
     let row = |sheet: &Sheet| {
-        let (kind, name) = (sheet.subject.kind(), sheet.subject.name());
+        let kind = sheet.subject.kind();
+        let name = sheet.subject.name();
         let mut address = format!("/reports/sheet?month={month}");
         if matches!(kind, "user" | "account") {
             let name: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
@@ -127,14 +130,16 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 /// Months that the page links to, the newest first: those with records, at most [`MONTHS`], and the
 /// chosen one.
 fn months(today: Date, first: &str, chosen: &str) -> Vec<String> {
-    let month = |back: i64| {
-        let day = today
-            .first_of_month()
-            .checked_sub(jiff::Span::new().months(back));
-        Some(day.ok()?.strftime("%Y-%m").to_string())
-    };
     let mut shown: Vec<String> = (0..MONTHS)
-        .map_while(month)
+        .map_while(|back| {
+            let day = today
+                .first_of_month()
+                .checked_sub(jiff::Span::new().months(back))
+                .ok()?
+                .strftime("%Y-%m")
+                .to_string();
+            Some(day)
+        })
         .take_while(|name| first <= name.as_str())
         .collect();
     let is_month = format!("{chosen}-01").parse::<Date>().is_ok();
@@ -175,10 +180,11 @@ fn show_sheet(visit: &Visit) -> Result<Content, PageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::civil;
 
     #[test]
     fn only_months_with_records_and_the_chosen_one_are_linked() {
-        let today = jiff::civil::date(2026, 3, 31);
+        let today = civil::date(2026, 3, 31);
         let of = |first, chosen| months(today, first, chosen);
         assert_eq!(of("2026-02", "2026-03"), ["2026-03", "2026-02"]);
         assert_eq!(of("2026-03", "2026-01"), ["2026-03", "2026-01"]);

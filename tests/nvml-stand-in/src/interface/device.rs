@@ -12,6 +12,7 @@ use super::{device_calls, fill, put, put_list, put_text};
 use crate::gpu::Gpu;
 use crate::world::{handle, part_handle};
 use crate::{Answer, code};
+use std::mem;
 
 /// Sampling period of utilization, in microseconds.
 const SAMPLING_PERIOD_US: u32 = 167_000;
@@ -71,7 +72,14 @@ device_calls! {
         // The first version counts reserved memory as used.
         let total = gpu.memory_total();
         let used = gpu.reading().memory_used + gpu.memory_reserved();
-        put(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
+        put(
+            memory,
+            nvmlMemory_t {
+                total,
+                free: total.saturating_sub(used),
+                used,
+            },
+        )
     }
     fn nvmlDeviceGetMemoryInfo_v2(gpu, memory: *mut nvmlMemory_v2_t) {
         let version = check_version(memory, 2)?;
@@ -79,18 +87,43 @@ device_calls! {
             let total = part.memory;
             let used = part.used;
             let free = total.saturating_sub(used);
-            return put(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used });
+            return put(
+                memory,
+                nvmlMemory_v2_t {
+                    version,
+                    total,
+                    reserved: 0,
+                    free,
+                    used,
+                },
+            );
         }
         let total = gpu.memory_total();
         let reserved = gpu.memory_reserved();
         let used = gpu.reading().memory_used;
         let free = total.saturating_sub(reserved + used);
-        put(memory, nvmlMemory_v2_t { version, total, reserved, free, used })
+        put(
+            memory,
+            nvmlMemory_v2_t {
+                version,
+                total,
+                reserved,
+                free,
+                used,
+            },
+        )
     }
     fn nvmlDeviceGetBAR1MemoryInfo(gpu, memory: *mut nvmlBAR1Memory_t) {
         let total = gpu.profile().bar1_mib << 20;
         let used = 2 << 20;
-        put(memory, nvmlBAR1Memory_t { bar1Total: total, bar1Free: total - used, bar1Used: used })
+        put(
+            memory,
+            nvmlBAR1Memory_t {
+                bar1Total: total,
+                bar1Free: total - used,
+                bar1Used: used,
+            },
+        )
     }
 
     // Activity.
@@ -121,7 +154,9 @@ device_calls! {
     // Heat and fans.
     fn nvmlDeviceGetTemperature(gpu, sensor: nvmlTemperatureSensors_t, degrees: *mut c_uint) {
         match sensor {
-            nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU => put(degrees, gpu.reading().temperature),
+            nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU => {
+                put(degrees, gpu.reading().temperature)
+            }
             _ => Err(code::INVALID_ARGUMENT),
         }
     }
@@ -132,31 +167,53 @@ device_calls! {
             return Err(code::INVALID_ARGUMENT);
         }
         let degrees = gpu.reading().temperature as c_int;
-        put(temperature, nvmlTemperature_v1_t { version, sensorType: sensor, temperature: degrees })
+        put(
+            temperature,
+            nvmlTemperature_v1_t {
+                version,
+                sensorType: sensor,
+                temperature: degrees,
+            },
+        )
     }
     fn nvmlDeviceGetMarginTemperature(gpu, margin: *mut nvmlMarginTemperature_v1_t) {
         let version = check_version(margin, 1)?;
         gpu.data_centre()?;
-        put(margin, nvmlMarginTemperature_v1_t { version, marginTemperature: temperature_margin(gpu) })
+        put(
+            margin,
+            nvmlMarginTemperature_v1_t {
+                version,
+                marginTemperature: temperature_margin(gpu),
+            },
+        )
     }
     fn nvmlDeviceGetTemperatureThreshold(gpu, threshold: nvmlTemperatureThresholds_t, degrees: *mut c_uint) {
         let limits = &gpu.profile().thresholds;
         let target = limits.target.ok_or(code::NOT_SUPPORTED);
-        put(degrees, match threshold {
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN => limits.shutdown,
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN => limits.slowdown,
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_MEM_MAX => {
-                limits.memory_max.ok_or(code::NOT_SUPPORTED)?
-            }
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPU_MAX => limits.gpu_max,
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_MIN => target?.0,
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR => target?.1,
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_MAX => target?.2,
-            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPS_CURR => {
-                return Err(code::NOT_SUPPORTED);
-            }
-            _ => return Err(code::INVALID_ARGUMENT),
-        })
+        put(
+            degrees,
+            match threshold {
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN => {
+                    limits.shutdown
+                }
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN => {
+                    limits.slowdown
+                }
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_MEM_MAX => {
+                    limits.memory_max.ok_or(code::NOT_SUPPORTED)?
+                }
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPU_MAX => limits.gpu_max,
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_MIN => target?.0,
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR => {
+                    target?.1
+                }
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_MAX => target?.2,
+                nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPS_CURR => {
+                    return Err(code::NOT_SUPPORTED);
+                }
+                _ => return Err(code::INVALID_ARGUMENT),
+            },
+        )
     }
     fn nvmlDeviceGetNumFans(gpu, fans: *mut c_uint) {
         match gpu.profile().fans {
@@ -200,7 +257,9 @@ device_calls! {
     }
     fn nvmlDeviceGetClock(gpu, clock: nvmlClockType_t, id: nvmlClockId_t, mhz: *mut c_uint) {
         match id {
-            nvmlClockId_enum_NVML_CLOCK_ID_CURRENT => put(mhz, of_domain(&gpu.reading().clocks, clock)?),
+            nvmlClockId_enum_NVML_CLOCK_ID_CURRENT => {
+                put(mhz, of_domain(&gpu.reading().clocks, clock)?)
+            }
             _ => Err(code::NOT_SUPPORTED),
         }
     }
@@ -231,7 +290,13 @@ device_calls! {
             nvmlPerfPolicyType_enum_NVML_PERF_POLICY_SYNC_BOOST => throttled[4],
             _ => return Err(code::NOT_SUPPORTED),
         };
-        put(time, nvmlViolationTime_t { referenceTime: (now * 1e6) as u64, violationTime: (seconds * 1e9) as u64 })
+        put(
+            time,
+            nvmlViolationTime_t {
+                referenceTime: (now * 1e6) as u64,
+                violationTime: (seconds * 1e9) as u64,
+            },
+        )
     }
 
     // PCIe.
@@ -305,7 +370,16 @@ device_calls! {
         gpu.data_centre()?;
         let used = gpu.script.remapped.corrected + gpu.script.remapped.uncorrected;
         let max = 640_u32.saturating_sub(used);
-        put(histogram, nvmlRowRemapperHistogramValues_t { max, high: used, partial: 0, low: 0, none: 0 })
+        put(
+            histogram,
+            nvmlRowRemapperHistogramValues_t {
+                max,
+                high: used,
+                partial: 0,
+                low: 0,
+                none: 0,
+            },
+        )
     }
     fn nvmlDeviceGetSramEccErrorStatus(gpu, status: *mut nvmlEccSramErrorStatus_t) {
         let version = check_version(status, 1)?;
@@ -315,8 +389,15 @@ device_calls! {
         }
         let exceeded = gpu.script.sram_threshold_exceeded.into();
         // A struct of numbers may be all zeros.
-        let zeros: nvmlEccSramErrorStatus_t = std::mem::zeroed();
-        put(status, nvmlEccSramErrorStatus_t { version, bThresholdExceeded: exceeded, ..zeros })
+        let zeros: nvmlEccSramErrorStatus_t = mem::zeroed();
+        put(
+            status,
+            nvmlEccSramErrorStatus_t {
+                version,
+                bThresholdExceeded: exceeded,
+                ..zeros
+            },
+        )
     }
     // Retired pages ended with Volta, which none of the models is; the fields can be scripted.
     fn nvmlDeviceGetRetiredPages(
@@ -378,13 +459,20 @@ device_calls! {
     fn nvmlDeviceGetNvLinkErrorCounter(
         gpu, link: c_uint, counter: nvmlNvLinkErrorCounter_t, count: *mut c_ulonglong
     ) {
-        put(count, nvlink_errors(gpu, link, match counter {
-            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_REPLAY => 0,
-            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_RECOVERY => 1,
-            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_CRC_FLIT => 2,
-            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_CRC_DATA => 3,
-            _ => return Err(code::NOT_SUPPORTED),
-        })?)
+        put(
+            count,
+            nvlink_errors(
+                gpu,
+                link,
+                match counter {
+                    nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_REPLAY => 0,
+                    nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_RECOVERY => 1,
+                    nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_CRC_FLIT => 2,
+                    nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_CRC_DATA => 3,
+                    _ => return Err(code::NOT_SUPPORTED),
+                },
+            )?,
+        )
     }
 
     // Firmware, accounting, virtualisation.

@@ -28,7 +28,10 @@ device_calls! {
         if support.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
-        put(&raw mut (*support).isSupportedDevice, gpu.profile().gpm.into())
+        put(
+            &raw mut (*support).isSupportedDevice,
+            gpu.profile().gpm.into(),
+        )
     }
     fn nvmlGpmQueryIfStreamingEnabled(gpu, enabled: *mut c_uint) {
         supported(gpu)?;
@@ -36,18 +39,39 @@ device_calls! {
     }
     fn nvmlGpmSampleGet(gpu, sample: nvmlGpmSample_t) {
         supported(gpu)?;
-        let taken = Taken { at: gpu.now, nvlinks: gpu.profile().nvlinks, counters: gpu.counters().clone() };
-        sample.cast::<Sample>().as_mut().ok_or(code::INVALID_ARGUMENT)?.0 = Some(taken);
+        let taken = Taken {
+            at: gpu.now,
+            nvlinks: gpu.profile().nvlinks,
+            counters: gpu.counters().clone(),
+        };
+        sample
+            .cast::<Sample>()
+            .as_mut()
+            .ok_or(code::INVALID_ARGUMENT)?
+            .0 = Some(taken);
         Ok(())
     }
     // The whole GPU has one load, and each MIG device shows it.
     fn nvmlGpmMigSampleGet(gpu, instance: c_uint, sample: nvmlGpmSample_t) {
         supported(gpu)?;
-        if gpu.script.parts.iter().all(|part| part.gpu_instance != instance) {
+        if gpu
+            .script
+            .parts
+            .iter()
+            .all(|part| part.gpu_instance != instance)
+        {
             return Err(code::NOT_FOUND);
         }
-        let taken = Taken { at: gpu.now, nvlinks: gpu.profile().nvlinks, counters: gpu.counters().clone() };
-        sample.cast::<Sample>().as_mut().ok_or(code::INVALID_ARGUMENT)?.0 = Some(taken);
+        let taken = Taken {
+            at: gpu.now,
+            nvlinks: gpu.profile().nvlinks,
+            counters: gpu.counters().clone(),
+        };
+        sample
+            .cast::<Sample>()
+            .as_mut()
+            .ok_or(code::INVALID_ARGUMENT)?
+            .0 = Some(taken);
         Ok(())
     }
 }

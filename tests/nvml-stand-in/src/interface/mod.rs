@@ -60,7 +60,10 @@ unsafe fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Answer {
 
 /// Writes a list as NVML does: if the buffer is too small, only the length is written, and the call
 /// returns InsufficientSize.
-unsafe fn put_list<T: Copy>(to: *mut T, count: *mut c_uint, list: &[T]) -> Answer {
+unsafe fn put_list<T>(to: *mut T, count: *mut c_uint, list: &[T]) -> Answer
+where
+    T: Copy,
+{
     if count.is_null() {
         return Err(code::INVALID_ARGUMENT);
     }

@@ -59,31 +59,36 @@ device_calls! {
             return Err(code::INVALID_ARGUMENT);
         }
         let list: Vec<_> = utilization(gpu, (*info).lastSeenTimeStamp)?.collect();
-        put_list((*info).procUtilArray, &raw mut (*info).processSamplesCount, &list)
+        put_list(
+            (*info).procUtilArray,
+            &raw mut (*info).processSamplesCount,
+            &list,
+        )
     }
 }
 
 fn processes(gpu: &Gpu, which: fn(&Process) -> bool) -> Vec<nvmlProcessInfo_t> {
-    let info = |p: &Process| nvmlProcessInfo_t {
-        pid: p.pid,
-        usedGpuMemory: p.memory.unwrap_or(UNKNOWN_MEMORY),
-        gpuInstanceId: p.gpu_instance.unwrap_or(NO_INSTANCE),
-        computeInstanceId: NO_INSTANCE,
-    };
     gpu.script
         .processes
         .iter()
         .filter(|p| which(p))
-        .map(info)
+        .map(|p| nvmlProcessInfo_t {
+            pid: p.pid,
+            usedGpuMemory: p.memory.unwrap_or(UNKNOWN_MEMORY),
+            gpuInstanceId: p.gpu_instance.unwrap_or(NO_INSTANCE),
+            computeInstanceId: NO_INSTANCE,
+        })
         .collect()
 }
 
 fn processes_v1(gpu: &Gpu, which: fn(&Process) -> bool) -> Vec<nvmlProcessInfo_v1_t> {
-    let shorter = |p: nvmlProcessInfo_t| nvmlProcessInfo_v1_t {
-        pid: p.pid,
-        usedGpuMemory: p.usedGpuMemory,
-    };
-    processes(gpu, which).into_iter().map(shorter).collect()
+    processes(gpu, which)
+        .into_iter()
+        .map(|p| nvmlProcessInfo_v1_t {
+            pid: p.pid,
+            usedGpuMemory: p.usedGpuMemory,
+        })
+        .collect()
 }
 
 /// One sample of each process, ten times a second. Returns NotFound without a sample since

@@ -7,6 +7,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 use super::{put, put_text};
 use crate::gpu::parse_bus_id;
 use crate::{Answer, code, world};
+use std::fs;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(
     length: c_uint,
 ) -> nvmlReturn_t {
     world::call("nvmlSystemGetProcessName", |_| {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| code::NOT_FOUND)?;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| code::NOT_FOUND)?;
         let program =
             String::from_utf8_lossy(command.split(|b| *b == 0).next().unwrap_or_default())
                 .into_owned();

@@ -19,16 +19,20 @@ device_calls! {
     fn nvmlDeviceGetGridLicensableFeatures_v4(gpu, features: *mut nvmlGridLicensableFeatures_t) {
         // A struct of numbers and texts may be all zeros.
         let mut found: nvmlGridLicensableFeatures_t = zeroed();
-        if gpu.script.virtualization == nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_VGPU {
+        if gpu.script.virtualization == nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_VGPU
+        {
             (found.isGridLicenseSupported, found.licensableFeaturesCount) = (1, 1);
-            found.gridLicensableFeatures[0].featureCode = nvmlGridLicenseFeatureCode_t_NVML_GRID_LICENSE_FEATURE_CODE_COMPUTE;
+            found.gridLicensableFeatures[0].featureCode =
+                nvmlGridLicenseFeatureCode_t_NVML_GRID_LICENSE_FEATURE_CODE_COMPUTE;
             found.gridLicensableFeatures[0].featureState = gpu.script.licensed.into();
         }
         put(features, found)
     }
     fn nvmlDeviceGetActiveVgpus(gpu, count: *mut c_uint, instances: *mut nvmlVgpuInstance_t) {
         let first = (gpu.slot as u32) << SLOT_SHIFT;
-        let numbers: Vec<_> = (0..gpu.script.vgpus.len() as u32).map(|place| first + place).collect();
+        let numbers: Vec<_> = (0..gpu.script.vgpus.len() as u32)
+            .map(|place| first + place)
+            .collect();
         super::put_list(instances, count, &numbers)
     }
     fn nvmlDeviceGetGpuFabricInfoV(gpu, info: *mut nvmlGpuFabricInfo_v2_t) {
@@ -40,7 +44,9 @@ device_calls! {
         let (state, status) = match fabric {
             None => (NVML_GPU_FABRIC_STATE_NOT_SUPPORTED, code::SUCCESS),
             Some(Fabric::Joining) => (NVML_GPU_FABRIC_STATE_IN_PROGRESS, code::SUCCESS),
-            Some(Fabric::Ready | Fabric::Degraded) => (NVML_GPU_FABRIC_STATE_COMPLETED, code::SUCCESS),
+            Some(Fabric::Ready | Fabric::Degraded) => {
+                (NVML_GPU_FABRIC_STATE_COMPLETED, code::SUCCESS)
+            }
             Some(Fabric::Failed) => (NVML_GPU_FABRIC_STATE_COMPLETED, code::UNKNOWN),
         };
         let health = match fabric {
@@ -79,7 +85,12 @@ macro_rules! part_calls {
 
 part_calls! {
     fn nvmlVgpuInstanceGetUUID(_instance, gpu, part, uuid: *mut c_char, size: c_uint) {
-        put_text(uuid, size, &gpu.uuid().replacen("GPU-", &format!("VGPU-{}-", part.vm), 1))
+        put_text(
+            uuid,
+            size,
+            &gpu.uuid()
+                .replacen("GPU-", &format!("VGPU-{}-", part.vm), 1),
+        )
     }
     fn nvmlVgpuInstanceGetVmID(_instance, _gpu, part, id: *mut c_char, size: c_uint, kind: *mut nvmlVgpuVmIdType_t) {
         put(kind, 0)?;

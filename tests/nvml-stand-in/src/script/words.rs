@@ -1,9 +1,10 @@
 //! The words of one line of a script.
 
 use super::{Pattern, Process};
+use std::vec::IntoIter;
 
 /// The words of a line that are still to be read.
-pub(super) struct Words<'a>(pub std::vec::IntoIter<&'a str>);
+pub(super) struct Words<'a>(pub IntoIter<&'a str>);
 
 impl<'a> Words<'a> {
     pub fn at_end(&self) -> bool {
@@ -29,14 +30,19 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub fn number<T: TryFrom<u64>>(&mut self, what: &str) -> Result<T, String> {
+    pub fn number<T>(&mut self, what: &str) -> Result<T, String>
+    where
+        T: TryFrom<u64>,
+    {
         let word = self.text(what)?;
         let parsed = match word.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16),
             None => word.parse(),
         };
-        let number = parsed.ok().and_then(|n| T::try_from(n).ok());
-        number.ok_or_else(|| format!("`{word}` is not {what}"))
+        parsed
+            .ok()
+            .and_then(|n| T::try_from(n).ok())
+            .ok_or_else(|| format!("`{word}` is not {what}"))
     }
 
     pub fn decimal(&mut self, what: &str) -> Result<f64, String> {
@@ -77,7 +83,10 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub fn fault<T: TryFrom<u64>>(&mut self, what: &str) -> Result<(Pattern, T), String> {
+    pub fn fault<T>(&mut self, what: &str) -> Result<(Pattern, T), String>
+    where
+        T: TryFrom<u64>,
+    {
         Ok((self.pattern()?, self.number(what)?))
     }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use std::env;
+use std::fs;
 use tempfile::TempDir;
 
 /// One library and one script serve the whole process, so tests run one after the other.
@@ -24,7 +26,7 @@ static TURN: Mutex<()> = Mutex::new(());
 static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
     let directory = TempDir::new().unwrap();
     // SAFETY: tests change the environment only here, under the lock.
-    unsafe { std::env::set_var("NVML_STAND_IN_SCRIPT", directory.path().join("script")) };
+    unsafe { env::set_var("NVML_STAND_IN_SCRIPT", directory.path().join("script")) };
     directory
 });
 
@@ -40,8 +42,8 @@ impl Machine {
     /// Changes the script, and waits until the library has seen it.
     pub fn becomes(&self, script: &str) {
         let draft = DIRECTORY.path().join("draft");
-        std::fs::write(&draft, script).unwrap();
-        std::fs::rename(draft, DIRECTORY.path().join("script")).unwrap();
+        fs::write(&draft, script).unwrap();
+        fs::rename(draft, DIRECTORY.path().join("script")).unwrap();
         thread::sleep(Duration::from_millis(15));
     }
 
@@ -52,7 +54,7 @@ impl Machine {
 
 /// Returns the path of the library; Cargo puts it beside the test programs.
 pub fn library() -> PathBuf {
-    let library = std::env::current_exe()
+    let library = env::current_exe()
         .unwrap()
         .with_file_name("libnvml_stand_in.so");
     assert!(library.exists(), "{} is not built", library.display());

@@ -1,10 +1,12 @@
 //! The lab's files: users, keys, and the configuration of each program.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use super::{Mode, NODES, SlurmLab};
 use crate::support::process::free_port;
+use std::array;
+use std::io;
 
 pub const CLUSTER: &str = "lab";
 /// Name of the host of all nodes, from the lab's hosts file.
@@ -58,7 +60,7 @@ impl Ports {
             slurmctld: free_port(),
             slurmdbd: free_port(),
             slurmrestd: free_port(),
-            nodes: std::array::from_fn(|_| free_port()),
+            nodes: array::from_fn(|_| free_port()),
         }
     }
 }
@@ -81,7 +83,7 @@ impl SlurmLab {
             "spool/node1",
             "spool/node2",
         ] {
-            std::fs::create_dir_all(self.path(directory)).unwrap();
+            fs::create_dir_all(self.path(directory)).unwrap();
         }
         for path in ["munge", "run/munge"] {
             self.own(path, "munge");
@@ -92,15 +94,14 @@ impl SlurmLab {
         self.own("run/slurmrestd", "monitor");
         for log in ["slurmctld", "slurmdbd", "jobcomp"] {
             let path = format!("log/{log}.log");
-            std::fs::write(self.path(&path), "").unwrap();
+            fs::write(self.path(&path), "").unwrap();
             self.own(&path, "slurm");
         }
         // munged refuses a key or a directory that others could read.
         let mut key = [0; 1024];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").unwrap(), &mut key)
-            .unwrap();
+        io::Read::read_exact(&mut fs::File::open("/dev/urandom").unwrap(), &mut key).unwrap();
         self.write("munge/munge.key", &key, 0o400, "munge");
-        std::fs::set_permissions(self.path("munge"), Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(self.path("munge"), Permissions::from_mode(0o700)).unwrap();
         // Tokens for slurmrestd are signed with it.
         self.write("etc/jwt.key", &key[..32], 0o600, "slurm");
         // A GPU's file has to be a character device, or jobs get no CUDA_VISIBLE_DEVICES; no cgroup
@@ -126,18 +127,19 @@ impl SlurmLab {
 
     /// The system's own users and groups with the lab's added, for libnss-wrapper.
     fn write_users(&self) {
-        std::fs::create_dir_all(self.path("etc")).unwrap();
+        fs::create_dir_all(self.path("etc")).unwrap();
         let without = |file: &str, ours: &[&str]| {
-            let text = std::fs::read_to_string(file).unwrap();
-            let others = text
+            fs::read_to_string(file)
+                .unwrap()
                 .lines()
-                .filter(|line| !ours.contains(&line.split(':').next().unwrap_or_default()));
-            others.map(|line| format!("{line}\n")).collect::<String>()
+                .filter(|line| !ours.contains(&line.split(':').next().unwrap_or_default()))
+                .map(|line| format!("{line}\n"))
+                .collect::<String>()
         };
         let mut passwd = without("/etc/passwd", &USERS.map(|user| user.name));
         for User { name, uid, .. } in USERS {
             let home = self.path("home").join(name);
-            std::fs::create_dir_all(&home).unwrap();
+            fs::create_dir_all(&home).unwrap();
             chown(&home, Some(uid), Some(GROUP.1)).unwrap();
             passwd += &format!(
                 "{name}:x:{uid}:{}:Slurm lab user:{}:/bin/sh\n",
@@ -146,9 +148,9 @@ impl SlurmLab {
             );
         }
         let group = without("/etc/group", &[GROUP.0]) + &format!("{}:x:{}:\n", GROUP.0, GROUP.1);
-        std::fs::write(self.path("etc/passwd"), passwd).unwrap();
-        std::fs::write(self.path("etc/group"), group).unwrap();
-        std::fs::write(
+        fs::write(self.path("etc/passwd"), passwd).unwrap();
+        fs::write(self.path("etc/group"), group).unwrap();
+        fs::write(
             self.path("etc/hosts"),
             format!("127.0.0.1 localhost {HOSTNAME} {}\n", NODES.join(" ")),
         )
@@ -156,8 +158,8 @@ impl SlurmLab {
     }
 
     fn write(&self, path: &str, content: &[u8], mode: u32, owner: &str) {
-        std::fs::write(self.path(path), content).unwrap();
-        std::fs::set_permissions(self.path(path), Permissions::from_mode(mode)).unwrap();
+        fs::write(self.path(path), content).unwrap();
+        fs::set_permissions(self.path(path), Permissions::from_mode(mode)).unwrap();
         self.own(path, owner);
     }
 

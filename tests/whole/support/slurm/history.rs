@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Mode, NODES, SlurmLab, config};
+use jiff::tz::TimeZone;
 
 /// A job that has ended. Times are seconds since 1970; counts are for the whole job.
 #[derive(Debug, Clone)]
@@ -149,11 +150,12 @@ impl SlurmLab {
             .map(|row| ((row[0].clone(), row[1].clone()), row[2].clone()))
             .collect();
         for kept in reservations {
-            let owners = kept
+            let owners: Vec<&str> = kept
                 .owners
                 .iter()
-                .map(|(user, account)| ((*user).to_owned(), (*account).to_owned()));
-            let owners: Vec<&str> = owners.map(|owner| associations[&owner].as_str()).collect();
+                .map(|(user, account)| ((*user).to_owned(), (*account).to_owned()))
+                .map(|owner| associations[&owner].as_str())
+                .collect();
             // MAINT is 1, IGNORE_JOBS 0x40.
             let flags = u32::from(kept.is_maintenance) + 0x40 * u32::from(kept.ignores_jobs);
             let inx = NODES.iter().position(|node| *node == kept.node).unwrap();
@@ -210,7 +212,7 @@ impl SlurmLab {
     /// `sacctmgr rollup`: undocumented; it waits for its end and does not change the time of the
     /// last regular rollup.
     fn roll_up(&self, first: i64, last: i64) {
-        let zone = jiff::tz::TimeZone::get(&self.timezone).unwrap();
+        let zone = TimeZone::get(&self.timezone).unwrap();
         let local = |seconds: i64| {
             jiff::Timestamp::from_second(seconds)
                 .unwrap()
@@ -245,8 +247,9 @@ impl SlurmLab {
                 "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user \
                  <> '' and `partition` = ''"
             );
-            let rows = self.sql(DATABASE, &query).into_iter();
-            rows.map(|row| ((row[0].clone(), row[1].clone()), row[2].parse().unwrap()))
+            self.sql(DATABASE, &query)
+                .into_iter()
+                .map(|row| ((row[0].clone(), row[1].clone()), row[2].parse().unwrap()))
                 .collect()
         };
         let associations = known();

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{self, Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,10 @@ use super::process::{Daemon, wait_for};
 use super::{Needed, Skip, find_program, need, need_root};
 
 pub use history::{Job, PastReservation, Usage};
+use rustix::process::Pid;
+use std::fs;
+use std::io;
+use std::net::TcpStream;
 
 /// Whether the lab has an accounting database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,12 +157,12 @@ impl SlurmLab {
         }
         sweep();
         // Unix sockets allow about a hundred characters, and other users have to reach the directory.
-        let prefix = format!("{DIRECTORY_PREFIX}{}-", std::process::id());
+        let prefix = format!("{DIRECTORY_PREFIX}{}-", process::id());
         let directory = tempfile::Builder::new()
             .prefix(&prefix)
             .tempdir_in("/tmp")
             .unwrap();
-        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         let ports = config::Ports::choose();
         let mut lab = Self {
             mode,
@@ -169,8 +173,8 @@ impl SlurmLab {
             directory,
         };
         lab.write_configuration();
-        let services = DBD_ORDER.into_iter();
-        for service in services
+        for service in DBD_ORDER
+            .into_iter()
             .filter(|s| mode.has_dbd() || !matches!(s, Service::Mariadbd | Service::Slurmdbd))
         {
             lab.start_service(service);
@@ -209,18 +213,27 @@ impl SlurmLab {
 
     /// Runs a Slurm command as root and returns its output; fails if the command fails.
     #[track_caller]
-    pub fn run<A: AsRef<OsStr>>(&self, command: &[A]) -> String {
+    pub fn run<A>(&self, command: &[A]) -> String
+    where
+        A: AsRef<OsStr>,
+    {
         success(command, self.try_run(command))
     }
 
     /// Runs a Slurm command as root and returns its output and status.
-    pub fn try_run<A: AsRef<OsStr>>(&self, command: &[A]) -> Output {
+    pub fn try_run<A>(&self, command: &[A]) -> Output
+    where
+        A: AsRef<OsStr>,
+    {
         self.client(command).output().unwrap()
     }
 
     /// Runs a command as a user of the lab, in that user's home; fails if the command fails.
     #[track_caller]
-    pub fn as_user<A: AsRef<OsStr>>(&self, user: &str, command: &[A]) -> String {
+    pub fn as_user<A>(&self, user: &str, command: &[A]) -> String
+    where
+        A: AsRef<OsStr>,
+    {
         let (uid, gid) = self.ids(user);
         let home = self.path("home").join(user);
         let mut client = self.client(command);
@@ -284,11 +297,13 @@ impl SlurmLab {
                     .lines()
                     .filter_map(|row| row.split_once('|'))
                     .collect();
-                let ended = |job: &str| {
-                    rows.get(job)
-                        .is_some_and(|state| !["PENDING", "RUNNING"].contains(state))
-                };
-                known.lines().all(ended).then_some(())
+                known
+                    .lines()
+                    .all(|job| {
+                        rows.get(job)
+                            .is_some_and(|state| !["PENDING", "RUNNING"].contains(state))
+                    })
+                    .then_some(())
             });
         }
     }
@@ -358,7 +373,7 @@ impl SlurmLab {
             &["-s", "v0.0.38"]
         };
         let socket = format!("unix:{}", self.slurmrestd_socket().display());
-        let _ = std::fs::remove_file(self.slurmrestd_socket());
+        let _ = fs::remove_file(self.slurmrestd_socket());
         let command = [
             &["slurmrestd"],
             plugins,
@@ -373,8 +388,9 @@ impl SlurmLab {
             .envs(self.environment())
             .env("SLURM_JWT", "daemon");
         let mut daemon = Daemon::start("slurmrestd", slurmrestd, &self.path("log/slurmrestd.out"));
-        let listens = || std::net::TcpStream::connect(&listen).ok();
-        daemon.wait_until("listening", Duration::from_secs(30), listens);
+        daemon.wait_until("listening", Duration::from_secs(30), || {
+            TcpStream::connect(&listen).ok()
+        });
         daemon
     }
 
@@ -512,8 +528,8 @@ impl SlurmLab {
     fn try_sql(&self, database: &str, text: &str) -> Result<Vec<Vec<String>>, String> {
         // A statement may exceed the limit of an argument, so it is read from a file.
         let mut script = tempfile::tempfile_in(self.directory()).unwrap();
-        std::io::Write::write_all(&mut script, text.as_bytes()).unwrap();
-        std::io::Seek::rewind(&mut script).unwrap();
+        io::Write::write_all(&mut script, text.as_bytes()).unwrap();
+        io::Seek::rewind(&mut script).unwrap();
         let mut client = Command::new("mariadb");
         client.args([
             "--no-defaults",
@@ -549,7 +565,10 @@ impl SlurmLab {
         Daemon::start(name, daemon, &self.path(&format!("log/{name}.out")))
     }
 
-    fn client<A: AsRef<OsStr>>(&self, command: &[A]) -> Command {
+    fn client<A>(&self, command: &[A]) -> Command
+    where
+        A: AsRef<OsStr>,
+    {
         let mut client = Command::new(command[0].as_ref());
         client
             .args(&command[1..])
@@ -569,11 +588,10 @@ impl SlurmLab {
     }
 
     fn ids(&self, user: &str) -> (u32, u32) {
-        let passwd = std::fs::read_to_string(self.path("etc/passwd")).unwrap();
-        let line = passwd
+        let passwd = fs::read_to_string(self.path("etc/passwd")).unwrap();
+        let fields: Vec<_> = passwd
             .lines()
-            .find(|line| line.split(':').next() == Some(user));
-        let fields: Vec<_> = line
+            .find(|line| line.split(':').next() == Some(user))
             .unwrap_or_else(|| panic!("no user {user}"))
             .split(':')
             .collect();
@@ -628,14 +646,14 @@ const DIRECTORY_PREFIX: &str = "takt-slurm-";
 
 /// Removes files and processes that killed test programs have left.
 fn sweep() {
-    for entry in std::fs::read_dir("/tmp").unwrap().flatten() {
+    for entry in fs::read_dir("/tmp").unwrap().flatten() {
         let name = entry.file_name();
         let owner = name
             .to_str()
             .and_then(|name| name.strip_prefix(DIRECTORY_PREFIX)?.split('-').next());
         if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             end_steps(&entry.path());
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -644,7 +662,7 @@ fn sweep() {
 /// environment.
 fn end_steps(lab: &Path) {
     let mark = format!("{OWNER}={}", lab.display());
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry
             .file_name()
             .to_str()
@@ -652,11 +670,11 @@ fn end_steps(lab: &Path) {
         else {
             continue;
         };
-        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
         if environment
             .split(|byte| *byte == 0)
             .any(|variable| variable == mark.as_bytes())
-            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+            && let Some(pid) = Pid::from_raw(pid)
         {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
@@ -664,7 +682,10 @@ fn end_steps(lab: &Path) {
 }
 
 #[track_caller]
-fn success<A: AsRef<OsStr>>(command: &[A], output: Output) -> String {
+fn success<A>(command: &[A], output: Output) -> String
+where
+    A: AsRef<OsStr>,
+{
     let command: Vec<_> = command
         .iter()
         .map(|word| word.as_ref().to_string_lossy())

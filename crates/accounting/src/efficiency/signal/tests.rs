@@ -1,4 +1,5 @@
 use super::*;
+use proptest::collection;
 use proptest::prelude::*;
 
 const WINDOW: Window = Window {
@@ -97,7 +98,7 @@ proptest! {
     /// Samples whose distance is within their reach cover all time between the first and the last.
     /// No set of samples covers more than the run, or the same time twice.
     #[test]
-    fn coverage(gaps in proptest::collection::vec(1_i64..60_000, 1..40), first in 0_i64..20_000) {
+    fn coverage(gaps in collection::vec(1_i64..60_000, 1..40), first in 0_i64..20_000) {
         let mut at = first;
         let mut samples = vec![at];
         samples.extend(gaps.iter().map(|gap| {
@@ -130,7 +131,7 @@ proptest! {
     /// The halves of a run add up to the run.
     #[test]
     fn a_counter_of_a_run_cut_in_two(
-        values in proptest::collection::vec(0.0_f64..1e6, 2..30),
+        values in collection::vec(0.0_f64..1e6, 2..30),
         cut in 1_i64..99_999,
     ) {
         let grown = |window: Window| {
@@ -155,7 +156,7 @@ proptest! {
 
     /// Figures stay within the range of the samples.
     #[test]
-    fn figures_are_bounded(values in proptest::collection::vec(0.0_f64..=1.0, 1..60)) {
+    fn figures_are_bounded(values in collection::vec(0.0_f64..=1.0, 1..60)) {
         let mut activity = Activity::new(0.05, 5_000);
         let mut held = GaugeReader::new(WINDOW);
         for (at, value) in values.iter().enumerate() {

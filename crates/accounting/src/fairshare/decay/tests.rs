@@ -1,5 +1,7 @@
 use super::*;
 use proptest::prelude::*;
+use proptest::{collection, option};
+use std::ops::Range;
 
 const WEEK: u32 = 7 * 86_400;
 
@@ -62,7 +64,7 @@ fn every(period_seconds: u32, phase: i64, from: i64, to: i64) -> Ticks {
     Ticks::every(period_seconds, phase, from, to)
 }
 
-fn instants(seconds: std::ops::Range<i64>) -> impl Strategy<Value = UnixTime> {
+fn instants(seconds: Range<i64>) -> impl Strategy<Value = UnixTime> {
     seconds.prop_map(UnixTime)
 }
 
@@ -139,11 +141,11 @@ proptest! {
         half_life in prop_oneof![Just(0_u32), 60_u32..100_000, Just(WEEK)],
         period in 1_u32..400,
         phase in instants(0..400),
-        gaps in proptest::collection::vec(instants(0..9000), 0..4),
-        resets in proptest::collection::vec(instants(0..20_000), 0..3),
+        gaps in collection::vec(instants(0..9000), 0..4),
+        resets in collection::vec(instants(0..20_000), 0..3),
         as_of in instants(0..25_000),
         start in instants(0..20_000),
-        length in proptest::option::of(0_i64..20_000),
+        length in option::of(0_i64..20_000),
     ) {
         // Ticks with outages of slurmctld in between.
         let ticks = Ticks::every(period, phase, UnixTime(0), UnixTime(30_000));

@@ -5,7 +5,7 @@ use super::super::{Figures, Subject, Waiting};
 use super::{FIRST_JOB_DELAY, Facts, HOUR, SeenRun, is_of};
 use crate::efficiency::AssessedRun;
 use crate::rates::{Cost, HeldAmounts, Rates};
-use crate::{Credit, Period, in_force};
+use crate::{Period, in_force};
 
 pub(super) fn last(entry: &Entry) -> &Tally {
     entry.periods.last().expect("books have a period")
@@ -118,12 +118,14 @@ impl Mean {
 }
 
 pub(super) fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
-    let is_its = |credit: &&Credit| {
-        let is_in_period = period.from() <= credit.credited_to && credit.credited_to < period.to();
-        is_in_period && is_of(facts, subject, &credit.user, &credit.account)
-    };
-    let given = in_force(facts.credits).filter(is_its);
-    given.fold(0.0, |sum, credit| sum + credit.gpu_seconds) / HOUR
+    in_force(facts.credits)
+        .filter(|credit| {
+            let is_in_period =
+                period.from() <= credit.credited_to && credit.credited_to < period.to();
+            is_in_period && is_of(facts, subject, &credit.user, &credit.account)
+        })
+        .fold(0.0, |sum, credit| sum + credit.gpu_seconds)
+        / HOUR
 }
 
 pub(super) fn waiting(waits: &[u32]) -> Option<Waiting> {

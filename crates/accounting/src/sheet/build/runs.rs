@@ -152,15 +152,16 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
 
 /// Returns the cause of the largest waste, in words.
 fn cause(split: &Split) -> &'static str {
-    let causes = [
+    [
         (split.idle, "did nothing"),
         (split.streak, "idle streaks"),
         (split.low, "low utilization"),
         (split.lost, "lost to a fault"),
-    ];
-    let most = causes.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
-    most.filter(|(hours, _)| *hours > 0.0)
-        .map_or("", |(_, name)| name)
+    ]
+    .into_iter()
+    .max_by(|a, b| a.0.total_cmp(&b.0))
+    .filter(|(hours, _)| *hours > 0.0)
+    .map_or("", |(_, name)| name)
 }
 
 pub(super) fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {

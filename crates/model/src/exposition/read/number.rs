@@ -13,11 +13,13 @@ pub(super) fn parse_value(token: &[u8]) -> Result<f64, SyntaxError<'_>> {
     {
         return Ok(value);
     }
-    let parsed = std::str::from_utf8(token).ok().and_then(parse_float);
-    parsed.ok_or(SyntaxError {
-        expected: "a number",
-        found: token,
-    })
+    std::str::from_utf8(token)
+        .ok()
+        .and_then(parse_float)
+        .ok_or(SyntaxError {
+            expected: "a number",
+            found: token,
+        })
 }
 
 /// Parses the decimal number at the start of `text`, if one rounding yields the nearest double: up

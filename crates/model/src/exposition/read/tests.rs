@@ -4,6 +4,7 @@ use super::number::parse_value;
 use super::*;
 use crate::exposition::write_page;
 use crate::{Kind, METRIC_NAME, Samples};
+use proptest::collection;
 use proptest::prelude::*;
 
 type Read = Vec<(String, f64, Option<i64>)>;
@@ -422,13 +423,13 @@ fn bits(value: f64) -> u64 {
 type Written = Vec<(String, Vec<(String, String)>, f64)>;
 
 fn written() -> impl Strategy<Value = Written> {
-    let labels = proptest::collection::btree_map("[a-zA-Z_][a-zA-Z0-9_]{0,5}", ".{1,8}", 0..4);
+    let labels = collection::btree_map("[a-zA-Z_][a-zA-Z0-9_]{0,5}", ".{1,8}", 0..4);
     let sample = (
         "[a-zA-Z_:][a-zA-Z0-9_:]{0,8}",
         labels.prop_map(|labels| labels.into_iter().collect()),
         any::<f64>(),
     );
-    proptest::collection::vec(sample, 0..12)
+    collection::vec(sample, 0..12)
 }
 
 proptest! {

@@ -35,11 +35,12 @@ impl AcceptedFindings {
 
     /// Returns whether a finding is accepted.
     pub fn has(&self, finding: &Finding) -> bool {
-        let is_it = |entry: &String| match entry.split_once(SEPARATOR) {
-            Some((id, node)) => id == finding.id && node == finding.node,
-            None => *entry == finding.id,
-        };
-        self.accept.iter().any(is_it)
+        self.accept
+            .iter()
+            .any(|entry| match entry.split_once(SEPARATOR) {
+                Some((id, node)) => id == finding.id && node == finding.node,
+                None => *entry == finding.id,
+            })
     }
 }
 

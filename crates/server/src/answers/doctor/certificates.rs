@@ -3,6 +3,7 @@
 use crate::Config;
 use reqwest::Url;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
@@ -317,8 +318,8 @@ fn read_reply(stream: &mut TcpStream, left: &mut usize) -> io::Result<()> {
 struct PresentedCertificate(Mutex<Option<CertificateDer<'static>>>);
 
 impl PresentedCertificate {
-    fn provider(&self) -> Arc<rustls::crypto::CryptoProvider> {
-        Arc::new(rustls::crypto::ring::default_provider())
+    fn provider(&self) -> Arc<CryptoProvider> {
+        Arc::new(ring::default_provider())
     }
 }
 
@@ -370,8 +371,11 @@ impl ServerCertVerifier for PresentedCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustls::crypto::ring;
     use std::net::TcpListener;
     use std::process::Command;
+    use std::thread;
+    use tempfile::tempdir;
 
     /// A certificate and its key, made by openssl, and the end of its validity.
     fn certificate(folder: &Path) -> Option<(PathBuf, PathBuf)> {
@@ -383,8 +387,9 @@ mod tests {
             .arg(&certificate)
             .arg("-keyout")
             .arg(&key)
-            .output();
-        made.ok()?.status.success().then_some((certificate, key))
+            .output()
+            .ok()?;
+        made.status.success().then_some((certificate, key))
     }
 
     /// Answers one client with TLS, after the replies of a mail server if asked.
@@ -392,7 +397,7 @@ mod tests {
         use rustls::pki_types::PrivateKeyDer;
         let chain = CertificateDer::pem_file_iter(certificate).unwrap();
         let key = PrivateKeyDer::from_pem_file(key).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -401,7 +406,7 @@ mod tests {
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             if is_smtp {
                 let mut command = [0; 64];
@@ -419,7 +424,7 @@ mod tests {
 
     #[test]
     fn ends_are_read_from_files_services_and_mail_servers() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let Some((certificate, key)) = certificate(folder.path()) else {
             return;
         };
@@ -442,7 +447,7 @@ mod tests {
         // A mail server that refuses, and one that is not a mail server.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(b"554 no service\r\n").unwrap();
         });

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::Timestamp as Now;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -139,8 +140,8 @@ impl Facts {
         asked: ServicesAsked,
     ) -> Result<Self, AnswerError> {
         let now = Timestamp::from(Now::now());
-        let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"));
-        let metrics = metrics.map_err(AnswerError::failed)?;
+        let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))
+            .map_err(AnswerError::failed)?;
         let mut readings: BTreeMap<String, Vec<Reading>> = BTreeMap::new();
         let (found, remote_error) = match store.instant(&[metrics], now, LOOKBACK) {
             Ok(found) => (found, None),
@@ -203,24 +204,28 @@ impl Facts {
         if let Some(cluster) = cluster {
             facts.private_data = records.private_data(&cluster)?;
             let seconds = |at: UnixTime| at.0 as f64;
-            let newest = records.newest_change(&cluster)?;
-            facts.newest_record_at = newest.map(seconds);
+            facts.newest_record_at = records.newest_change(&cluster)?.map(seconds);
             facts.records_read_at = records.last_poll_of(&cluster)?.map(seconds);
             let since = now.minus(RECENT).whole_seconds();
             facts.unknown_gpus = records.runs_with_unknown_gpus(&cluster, since)?;
             if facts.remote_error.is_some() {
                 return Ok(facts);
             }
-            let nodes = records.node_capacities(&cluster)?;
-            let nodes = nodes.into_iter().map(|node| (node.node, node.amounts.gpus));
-            facts.slurm_nodes = nodes.collect();
+            facts.slurm_nodes = records
+                .node_capacities(&cluster)?
+                .into_iter()
+                .map(|node| (node.node, node.amounts.gpus))
+                .collect();
             facts.unrecorded = facts.find_unrecorded(store, &records, &cluster, now)?;
-            let running = records.jobs(&JobFilter {
-                cluster: Some(cluster),
-                states: vec!["RUNNING".to_owned()],
-                ..JobFilter::default()
-            })?;
-            facts.running = running.into_iter().map(RunningJob::of).collect();
+            facts.running = records
+                .jobs(&JobFilter {
+                    cluster: Some(cluster),
+                    states: vec!["RUNNING".to_owned()],
+                    ..JobFilter::default()
+                })?
+                .into_iter()
+                .map(RunningJob::of)
+                .collect();
         }
         Ok(facts)
     }
@@ -233,14 +238,18 @@ impl Facts {
         cluster: &str,
         now: Timestamp,
     ) -> Result<Vec<(String, String)>, AnswerError> {
-        let jobs = Matcher::new(METRIC_NAME, MatchOp::Equal, "takt_job_info");
-        let jobs = jobs.map_err(AnswerError::failed)?;
-        let before = store.instant(&[jobs], now.minus(RECORDED_WITHIN), LOOKBACK)?;
-        let before: BTreeSet<Labels> = before.into_iter().map(|series| series.labels).collect();
+        let jobs = Matcher::new(METRIC_NAME, MatchOp::Equal, "takt_job_info")
+            .map_err(AnswerError::failed)?;
+        let before: BTreeSet<Labels> = store
+            .instant(&[jobs], now.minus(RECORDED_WITHIN), LOOKBACK)?
+            .into_iter()
+            .map(|series| series.labels)
+            .collect();
         let mut found = Vec::new();
-        let present = self.values("takt_job_info").iter();
-        let old =
-            present.filter(|job| job.label("scheduler") == "slurm" && before.contains(&job.labels));
+        let old = self
+            .values("takt_job_info")
+            .iter()
+            .filter(|job| job.label("scheduler") == "slurm" && before.contains(&job.labels));
         for job in old {
             let filter = JobFilter {
                 cluster: Some(cluster.to_owned()),
@@ -261,22 +270,29 @@ impl Facts {
     /// Returns the services with certificates: those of the configuration, and targets that answer
     /// with TLS.
     fn tls_services(&self) -> Vec<TlsService> {
-        let up = self.values("up").iter();
-        let encrypted = up.filter(|reading| {
-            let is_encrypted = |job| job == reading.label("job");
-            reading.value == 1.0 && self.config.encrypted_jobs.iter().any(is_encrypted)
-        });
-        let targets = encrypted
+        let targets = self
+            .values("up")
+            .iter()
+            .filter(|reading| {
+                let is_encrypted = |job| job == reading.label("job");
+                reading.value == 1.0 && self.config.encrypted_jobs.iter().any(is_encrypted)
+            })
             .filter_map(|reading| TlsService::target(reading.label("instance"), reading.node()));
-        let services = self.config.tls_services.iter().cloned();
-        services.chain(targets).collect()
+        self.config
+            .tls_services
+            .iter()
+            .cloned()
+            .chain(targets)
+            .collect()
     }
 
     /// Returns when the server started, UTC seconds; `None` before its first own samples.
     pub fn server_started_at(&self) -> Option<f64> {
-        let all = self.values("process_start_time_seconds").iter();
-        let own = all.filter(|reading| reading.label("job") == "takt-server");
-        own.map(|reading| reading.value).next_back()
+        self.values("process_start_time_seconds")
+            .iter()
+            .filter(|reading| reading.label("job") == "takt-server")
+            .map(|reading| reading.value)
+            .next_back()
     }
 
     /// Returns the last values of a metric.
@@ -290,14 +306,16 @@ impl Facts {
         metric: &str,
         wanted: impl Fn(&Reading) -> bool,
     ) -> impl Iterator<Item = &Reading> {
-        let all = self.values(metric).iter();
-        all.filter(move |reading| wanted(reading))
+        self.values(metric)
+            .iter()
+            .filter(move |reading| wanted(reading))
     }
 
     /// Returns the nodes with an exporter that answers.
     pub fn nodes_up(&self) -> BTreeSet<&str> {
-        let up = self.values("up").iter();
-        up.filter(|reading| reading.value == 1.0)
+        self.values("up")
+            .iter()
+            .filter(|reading| reading.value == 1.0)
             .map(Reading::node)
             .filter(|node| !node.is_empty())
             .collect()
@@ -307,7 +325,7 @@ impl Facts {
 /// Returns the end of the validity of the JWT in a file, UTC seconds; `None` if the file cannot be
 /// read, or the token has no end.
 fn expiry(file: &Path) -> Option<f64> {
-    let token = std::fs::read_to_string(file).ok()?;
+    let token = fs::read_to_string(file).ok()?;
     let claims = token.trim().split('.').nth(1)?;
     let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
     let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
@@ -316,7 +334,7 @@ fn expiry(file: &Path) -> Option<f64> {
 
 /// Returns the mistake in a configuration file; `None` if it is valid or cannot be read.
 fn mistake(file: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(file).ok()?;
+    let text = fs::read_to_string(file).ok()?;
     let mistake = Config::parse(&text, file).err()?;
     Some(format!("{mistake:#}"))
 }
@@ -329,7 +347,7 @@ fn lake_error(config: &DoctorConfig, data: &Path) -> Option<String> {
 
 /// Whether two paths are on one disk. Paths that do not exist are on none.
 fn is_same_disk(one: &Path, other: &Path) -> bool {
-    let disk = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
+    let disk = |path: &Path| Some(fs::metadata(path).ok()?.dev());
     disk(one).is_some_and(|first| disk(other) == Some(first))
 }
 
@@ -362,13 +380,14 @@ impl RunningJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::tempdir;
 
     #[test]
     fn the_end_of_a_token_is_read_from_its_claims() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir().unwrap();
         let file = folder.path().join("token");
         let until = |text: &str| {
-            std::fs::write(&file, text).unwrap();
+            fs::write(&file, text).unwrap();
             expiry(&file)
         };
         let claims = BASE64_URL_SAFE_NO_PAD.encode(r#"{"exp":1795000000,"sun":"takt"}"#);

@@ -27,8 +27,10 @@ pub(super) fn ldap(facts: &Facts) -> Vec<Finding> {
 /// A command that does what Takt does first: connects, binds, and reads the base.
 fn search_line(ldap: &LdapConfig) -> String {
     let tls = if ldap.start_tls { " -ZZ" } else { "" };
-    let bind = ldap.bind_dn.as_ref();
-    let bind = bind.map_or_else(String::new, |dn| format!(" -D '{dn}' -W"));
+    let bind = ldap
+        .bind_dn
+        .as_ref()
+        .map_or_else(String::new, |dn| format!(" -D '{dn}' -W"));
     format!(
         "ldapsearch -x -H {}{tls}{bind} -b '{}' -s base",
         ldap.url, ldap.base
@@ -110,9 +112,9 @@ pub(super) fn privacy(facts: &Facts) -> Vec<Finding> {
 
 /// Returns the error of a service.
 fn error_of(facts: &Facts, service: SignInService) -> Option<&str> {
-    let found = facts
+    facts
         .sign_in
         .iter()
-        .find(|defect| defect.service == service);
-    found.map(|defect| defect.error.as_str())
+        .find(|defect| defect.service == service)
+        .map(|defect| defect.error.as_str())
 }

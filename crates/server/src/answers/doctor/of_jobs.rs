@@ -35,28 +35,32 @@ pub(super) fn stray_jobs(facts: &Facts) -> Vec<StrayJob<'_>> {
         .map(Reading::node)
         .collect();
     let user_of = |node: &str, job: &str| {
-        let jobs = facts.values("takt_job_info").iter();
-        let found = jobs.filter(|info| info.node() == node && info.label("jobid") == job);
-        found.map(|info| info.label("user")).next()
+        facts
+            .values("takt_job_info")
+            .iter()
+            .filter(|info| info.node() == node && info.label("jobid") == job)
+            .map(|info| info.label("user"))
+            .next()
     };
     let given = by_job("takt_gpu_job_info");
     let used = by_job("takt_gpu_job_memory_used_bytes");
-    let stray = used.iter().filter_map(|(&(node, job), used)| {
-        let given = given
-            .get(&(node, job))
-            .filter(|_| !divided.contains(node))?;
-        let others: BTreeSet<&str> = used.difference(given).copied().collect();
-        (!others.is_empty()).then(|| StrayJob {
-            node,
-            job,
-            user: user_of(node, job).unwrap_or_default(),
-            is_other_order: in_other_orders(facts, node, given)
-                .iter()
-                .any(|other| used.is_subset(other)),
-            used: others,
+    used.iter()
+        .filter_map(|(&(node, job), used)| {
+            let given = given
+                .get(&(node, job))
+                .filter(|_| !divided.contains(node))?;
+            let others: BTreeSet<&str> = used.difference(given).copied().collect();
+            (!others.is_empty()).then(|| StrayJob {
+                node,
+                job,
+                user: user_of(node, job).unwrap_or_default(),
+                is_other_order: in_other_orders(facts, node, given)
+                    .iter()
+                    .any(|other| used.is_subset(other)),
+                used: others,
+            })
         })
-    });
-    stray.collect()
+        .collect()
 }
 
 /// Returns the GPUs of a job if Slurm's numbers mean device files instead of places on the PCI bus,
@@ -77,8 +81,10 @@ fn in_other_orders<'f>(
             .filter(|gpu| given.contains(gpu.label("uuid")))
             .map(|gpu| gpu.label(from))
             .collect();
-        let meant = gpus.iter().filter(|gpu| numbers.contains(gpu.label(to)));
-        meant.map(|gpu| gpu.label("uuid")).collect()
+        gpus.iter()
+            .filter(|gpu| numbers.contains(gpu.label(to)))
+            .map(|gpu| gpu.label("uuid"))
+            .collect()
     })
 }
 
@@ -154,6 +160,9 @@ pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
 }
 
 fn gpu_names(facts: &Facts, node: &str, uuids: &BTreeSet<&str>) -> String {
-    let names = uuids.iter().map(|uuid| gpu_name(facts, node, uuid));
-    names.collect::<Vec<_>>().join(", ")
+    uuids
+        .iter()
+        .map(|uuid| gpu_name(facts, node, uuid))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

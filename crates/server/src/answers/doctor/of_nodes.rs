@@ -54,22 +54,23 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
 
 pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
     let differs = |reading: &Reading| reading.label("version") != facts.version;
-    let report = |reading: &Reading| {
-        let node = reading.node();
-        finding(
-            Severity::Warning,
-            node,
-            format!(
-                "takt-exporter {} on a server {}",
-                reading.label("version"),
-                facts.version
-            ),
-            "New metrics and repairs of the exporter are missing on this node.",
-            [ExporterFiles::find(Path::new("/")).loop_over(node)],
-        )
-    };
-    let found = facts.select("takt_exporter_build_info", differs);
-    found.map(report).collect()
+    facts
+        .select("takt_exporter_build_info", differs)
+        .map(|reading| {
+            let node = reading.node();
+            finding(
+                Severity::Warning,
+                node,
+                format!(
+                    "takt-exporter {} on a server {}",
+                    reading.label("version"),
+                    facts.version
+                ),
+                "New metrics and repairs of the exporter are missing on this node.",
+                [ExporterFiles::find(Path::new("/")).loop_over(node)],
+            )
+        })
+        .collect()
 }
 
 /// PCI address of a GPU, in Linux' spelling; empty if it is unknown.
@@ -79,8 +80,10 @@ fn gpu_bus(facts: &Facts, node: &str, uuid: &str) -> String {
 }
 
 fn gpu_info<'f>(facts: &'f Facts, node: &str, uuid: &str) -> Option<&'f Reading> {
-    let mut all = facts.values("takt_gpu_info").iter();
-    all.find(|info| info.label("uuid") == uuid && info.node() == node)
+    facts
+        .values("takt_gpu_info")
+        .iter()
+        .find(|info| info.label("uuid") == uuid && info.node() == node)
 }
 
 /// Names a GPU by its index, with PCI address and UUID: `GPU 3 (0000:07:00.0, GPU-2c57…)`.
@@ -115,8 +118,7 @@ pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
             [fix],
         )
     };
-    let found = facts.select("takt_gpu_up", lost);
-    found.map(report).collect()
+    facts.select("takt_gpu_up", lost).map(report).collect()
 }
 
 pub(super) fn gpu_count(facts: &Facts) -> Vec<Finding> {
@@ -184,38 +186,43 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
                 && job.used.contains(reading.label("uuid"))
         })
     };
-    let found = facts.select("takt_gpu_process_without_job", |reading| {
-        reading.value > 0.0 && !is_stray(reading)
-    });
-    found.map(report).collect()
+    facts
+        .select("takt_gpu_process_without_job", |reading| {
+            reading.value > 0.0 && !is_stray(reading)
+        })
+        .map(report)
+        .collect()
 }
 
 pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
-    let report = |reading: &Reading| {
-        let node = reading.node();
-        finding(
-            Severity::Failure,
-            node,
-            format!(
-                "{} could not replace a row of its memory",
-                gpu_name(facts, node, reading.label("uuid"))
-            ),
-            "The GPU has no spare memory left and will fail again: return it.",
-            [format!(
-                "scontrol update node={node} state=drain reason=\"GPU row remapping failed\""
-            )],
-        )
-    };
-    let found = facts.select("takt_gpu_row_remap_failed", |reading| reading.value == 1.0);
-    found.map(report).collect()
+    facts
+        .select("takt_gpu_row_remap_failed", |reading| reading.value == 1.0)
+        .map(|reading| {
+            let node = reading.node();
+            finding(
+                Severity::Failure,
+                node,
+                format!(
+                    "{} could not replace a row of its memory",
+                    gpu_name(facts, node, reading.label("uuid"))
+                ),
+                "The GPU has no spare memory left and will fail again: return it.",
+                [format!(
+                    "scontrol update node={node} state=drain reason=\"GPU row remapping failed\""
+                )],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
-    let off = facts.select("takt_gpu_persistence_enabled", |reading| {
-        reading.value == 0.0
-    });
-    let nodes: BTreeSet<&str> = off.map(Reading::node).collect();
-    let report = |node: &str| {
+    let nodes: BTreeSet<&str> = facts
+        .select("takt_gpu_persistence_enabled", |reading| {
+            reading.value == 0.0
+        })
+        .map(Reading::node)
+        .collect();
+    nodes.into_iter().map(|node| {
         finding(
             Severity::Warning,
             node,
@@ -227,26 +234,26 @@ pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
                  next boot: nvidia-smi -pm 1"
             )],
         )
-    };
-    nodes.into_iter().map(report).collect()
+    }).collect()
 }
 
 pub(super) fn kernel_log(facts: &Facts) -> Vec<Finding> {
-    let report = |reading: &Reading| {
-        let node = reading.node();
-        finding(
-            Severity::Warning,
-            node,
-            "the exporter cannot read /dev/kmsg".to_owned(),
-            "XIDs, OOM kills and NFS outages are noticed late or not at all.",
-            [
-                format!("ssh {node} sudo systemctl edit {UNIT}"),
-                "AmbientCapabilities=CAP_SYSLOG        # below [Service]".to_owned(),
-            ],
-        )
-    };
-    let found = facts.select("takt_kernel_log_followed", |reading| reading.value == 0.0);
-    found.map(report).collect()
+    facts
+        .select("takt_kernel_log_followed", |reading| reading.value == 0.0)
+        .map(|reading| {
+            let node = reading.node();
+            finding(
+                Severity::Warning,
+                node,
+                "the exporter cannot read /dev/kmsg".to_owned(),
+                "XIDs, OOM kills and NFS outages are noticed late or not at all.",
+                [
+                    format!("ssh {node} sudo systemctl edit {UNIT}"),
+                    "AmbientCapabilities=CAP_SYSLOG        # below [Service]".to_owned(),
+                ],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn jobs_seen(facts: &Facts) -> Vec<Finding> {
@@ -261,35 +268,38 @@ pub(super) fn jobs_seen(facts: &Facts) -> Vec<Finding> {
         .flat_map(|job| &job.nodes)
         .map(String::as_str)
         .collect();
-    let blind = facts.nodes_up().into_iter();
-    let blind = blind.filter(|node| busy.contains(node) && !seen.contains(node));
-    let report = |node: &str| {
-        finding(
-            Severity::Warning,
-            node,
-            "Slurm runs jobs here, and the exporter sees none".to_owned(),
-            "Jobs on this node have no CPU, memory and GPU usage.",
-            ["ProctrackType=proctrack/cgroup        # in slurm.conf".to_owned()],
-        )
-    };
-    blind.map(report).collect()
+    facts
+        .nodes_up()
+        .into_iter()
+        .filter(|node| busy.contains(node) && !seen.contains(node))
+        .map(|node| {
+            finding(
+                Severity::Warning,
+                node,
+                "Slurm runs jobs here, and the exporter sees none".to_owned(),
+                "Jobs on this node have no CPU, memory and GPU usage.",
+                ["ProctrackType=proctrack/cgroup        # in slurm.conf".to_owned()],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn jobs_environment(facts: &Facts) -> Vec<Finding> {
-    let report = |reading: &Reading| {
-        finding(
-            Severity::Warning,
-            reading.node(),
-            format!(
-                "the exporter cannot read the environment of {} jobs",
-                reading.value
-            ),
-            "GPUs that these jobs hold without using them are not seen.",
-            ["AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit".to_owned()],
-        )
-    };
-    let found = facts.select("takt_jobs_unreadable", |reading| reading.value > 0.0);
-    found.map(report).collect()
+    facts
+        .select("takt_jobs_unreadable", |reading| reading.value > 0.0)
+        .map(|reading| {
+            finding(
+                Severity::Warning,
+                reading.node(),
+                format!(
+                    "the exporter cannot read the environment of {} jobs",
+                    reading.value
+                ),
+                "GPUs that these jobs hold without using them are not seen.",
+                ["AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit".to_owned()],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn node_name(facts: &Facts) -> Vec<Finding> {
@@ -302,21 +312,20 @@ pub(super) fn node_name(facts: &Facts) -> Vec<Finding> {
         .iter()
         .map(Reading::node)
         .collect();
-    let unknown = all
-        .into_iter()
-        .filter(|node| !facts.slurm_nodes.contains_key(*node));
-    let report = |node: &str| {
-        finding(
-            Severity::Warning,
-            node,
-            format!("Slurm has no node {node}"),
-            "Jobs and measurements of this node do not meet.",
-            [format!(
-                "node = \"NODENAME\"        # in takt.toml, for the target {node}"
-            )],
-        )
-    };
-    unknown.map(report).collect()
+    all.into_iter()
+        .filter(|node| !facts.slurm_nodes.contains_key(*node))
+        .map(|node| {
+            finding(
+                Severity::Warning,
+                node,
+                format!("Slurm has no node {node}"),
+                "Jobs and measurements of this node do not meet.",
+                [format!(
+                    "node = \"NODENAME\"        # in takt.toml, for the target {node}"
+                )],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
@@ -335,16 +344,17 @@ pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
     let unsynchronised = facts
         .select("node_timex_sync_status", |reading| reading.value == 0.0)
         .map(|reading| (reading.node(), "the clock is not synchronised".to_owned()));
-    let report = |(node, evidence): (&str, String)| {
-        finding(
-            Severity::Warning,
-            node,
-            evidence,
-            "Events and job times of this node are wrong; TLS and Munge fail beyond minutes.",
-            [format!("ssh {node} sudo timedatectl set-ntp true")],
-        )
-    };
-    off.chain(unsynchronised).map(report).collect()
+    off.chain(unsynchronised)
+        .map(|(node, evidence)| {
+            finding(
+                Severity::Warning,
+                node,
+                evidence,
+                "Events and job times of this node are wrong; TLS and Munge fail beyond minutes.",
+                [format!("ssh {node} sudo timedatectl set-ntp true")],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
@@ -366,10 +376,12 @@ pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
-    let found = facts.select("takt_nfs_mount_hung_seconds", |reading| {
-        reading.value > NFS_SECONDS
-    });
-    found.map(report).collect()
+    facts
+        .select("takt_nfs_mount_hung_seconds", |reading| {
+            reading.value > NFS_SECONDS
+        })
+        .map(report)
+        .collect()
 }
 
 /// Mounts whose `statfs` does not return. NFS is left out: `nfs.hung` judges it by its requests.
@@ -399,16 +411,20 @@ pub(super) fn mount_hung(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
-    let found = facts.select("node_filesystem_device_error", is_hung);
-    found.map(report).collect()
+    facts
+        .select("node_filesystem_device_error", is_hung)
+        .map(report)
+        .collect()
 }
 
 pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {
     let of = |metric: &str, link: &Reading| {
-        let mut same = facts.select(metric, |other| {
-            other.node() == link.node() && other.label("device") == link.label("device")
-        });
-        same.next().map(|other| other.value)
+        facts
+            .select(metric, |other| {
+                other.node() == link.node() && other.label("device") == link.label("device")
+            })
+            .next()
+            .map(|other| other.value)
     };
     let slow = |link: &Reading| {
         let capability = of("takt_link_capability_bits_per_second", link)?;
@@ -431,43 +447,49 @@ pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {
             )
         })
     };
-    let links = facts.values("takt_link_negotiated_bits_per_second").iter();
-    links.filter_map(slow).collect()
+    facts
+        .values("takt_link_negotiated_bits_per_second")
+        .iter()
+        .filter_map(slow)
+        .collect()
 }
 
 pub(super) fn pcie_width(facts: &Facts) -> Vec<Finding> {
-    let report = |reading: &Reading| {
-        let node = reading.node();
-        finding(
-            Severity::Warning,
-            node,
-            format!(
-                "the PCIe link of {} is degraded",
-                gpu_name(facts, node, reading.label("uuid"))
-            ),
-            "Data reach this GPU slower than the others; jobs on several GPUs wait for it.",
-            [format!(
-                "ssh {node} nvidia-smi -q -d PCIE        # then reseat the card"
-            )],
-        )
-    };
-    let found = facts.select("takt_gpu_pcie_degraded", |reading| reading.value == 1.0);
-    found.map(report).collect()
+    facts
+        .select("takt_gpu_pcie_degraded", |reading| reading.value == 1.0)
+        .map(|reading| {
+            let node = reading.node();
+            finding(
+                Severity::Warning,
+                node,
+                format!(
+                    "the PCIe link of {} is degraded",
+                    gpu_name(facts, node, reading.label("uuid"))
+                ),
+                "Data reach this GPU slower than the others; jobs on several GPUs wait for it.",
+                [format!(
+                    "ssh {node} nvidia-smi -q -d PCIE        # then reseat the card"
+                )],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn hardware_health(facts: &Facts) -> Vec<Finding> {
     let failing = facts.select("takt_disk_healthy", |reading| reading.value == 0.0);
     let warned = facts.select("takt_nvme_critical_warning", |reading| reading.value > 0.0);
-    let report = |reading: &Reading| {
-        let node = reading.node();
-        let device = reading.label("device");
-        finding(
-            Severity::Failure,
-            node,
-            format!("{device} reports that it is failing"),
-            "The data on it can be lost at any time.",
-            [format!("ssh {node} sudo smartctl -x /dev/{device}")],
-        )
-    };
-    failing.chain(warned).map(report).collect()
+    failing
+        .chain(warned)
+        .map(|reading| {
+            let node = reading.node();
+            let device = reading.label("device");
+            finding(
+                Severity::Failure,
+                node,
+                format!("{device} reports that it is failing"),
+                "The data on it can be lost at any time.",
+                [format!("ssh {node} sudo smartctl -x /dev/{device}")],
+            )
+        })
+        .collect()
 }

@@ -54,8 +54,10 @@ pub(super) fn server_runs(facts: &Facts) -> Vec<Finding> {
 pub(super) fn config_valid(facts: &Facts) -> Vec<Finding> {
     let file = facts.config.file.as_deref();
     let mistake = facts.config_mistake.as_deref().zip(file);
-    let report = |(mistake, file)| mistake_in_config(mistake, file);
-    mistake.map(report).into_iter().collect()
+    mistake
+        .map(|(mistake, file)| mistake_in_config(mistake, file))
+        .into_iter()
+        .collect()
 }
 
 /// Returns the finding about a configuration file, whose mistake `mistake` describes.
@@ -104,17 +106,21 @@ pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
-    let report = |path: &PathBuf| {
-        let path = path.display();
-        finding(
-            Severity::Warning,
-            "",
-            format!("every user of this machine can read {path}"),
-            "A user who reads it can change alerts and records, or write into your channel.",
-            [format!("sudo chmod 640 {path} && sudo chgrp takt {path}")],
-        )
-    };
-    facts.config.open_secrets.iter().map(report).collect()
+    facts
+        .config
+        .open_secrets
+        .iter()
+        .map(|path| {
+            let path = path.display();
+            finding(
+                Severity::Warning,
+                "",
+                format!("every user of this machine can read {path}"),
+                "A user who reads it can change alerts and records, or write into your channel.",
+                [format!("sudo chmod 640 {path} && sudo chgrp takt {path}")],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn data_disk(facts: &Facts) -> Vec<Finding> {
@@ -242,24 +248,24 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
-    let silent = facts
+    facts
         .values("takt_slurm_up")
         .iter()
-        .filter(|reading| reading.value == 0.0);
-    let report = |reading: &super::facts::Reading| {
-        let daemon = reading.label("daemon");
-        finding(
-            Severity::Failure,
-            "",
-            format!("{daemon} did not answer the last request"),
-            "New jobs, the queue and node states are missing until it answers.",
-            [
-                format!("systemctl status {daemon}"),
-                "sdiag | head".to_owned(),
-            ],
-        )
-    };
-    silent.map(report).collect()
+        .filter(|reading| reading.value == 0.0)
+        .map(|reading| {
+            let daemon = reading.label("daemon");
+            finding(
+                Severity::Failure,
+                "",
+                format!("{daemon} did not answer the last request"),
+                "New jobs, the queue and node states are missing until it answers.",
+                [
+                    format!("systemctl status {daemon}"),
+                    "sdiag | head".to_owned(),
+                ],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
@@ -287,11 +293,11 @@ pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
         .iter()
         .map(|reading| reading.label("jobid"))
         .collect();
-    let with_gpus = facts
+    let all: Vec<_> = facts
         .running
         .iter()
-        .filter(|job| job.gpus.is_some_and(|gpus| gpus > 0));
-    let all: Vec<_> = with_gpus.collect();
+        .filter(|job| job.gpus.is_some_and(|gpus| gpus > 0))
+        .collect();
     let unknown: Vec<_> = all
         .iter()
         .filter(|job| !known.contains(job.number.as_str()))
@@ -395,20 +401,23 @@ pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn messages_delivered(facts: &Facts) -> Vec<Finding> {
-    let report = |failing: &FailingChannel| {
-        let FailingChannel { channel, error } = failing;
-        finding(
-            Severity::Failure,
-            "",
-            format!("the last message to {channel} was not delivered: {error}"),
-            "Alerts do not arrive in this channel.",
-            [
-                format!("takt alerts test-send --channel {channel}"),
-                "takt alerts history --messages".to_owned(),
-            ],
-        )
-    };
-    facts.failing_channels.iter().map(report).collect()
+    facts
+        .failing_channels
+        .iter()
+        .map(|failing| {
+            let FailingChannel { channel, error } = failing;
+            finding(
+                Severity::Failure,
+                "",
+                format!("the last message to {channel} was not delivered: {error}"),
+                "Alerts do not arrive in this channel.",
+                [
+                    format!("takt alerts test-send --channel {channel}"),
+                    "takt alerts history --messages".to_owned(),
+                ],
+            )
+        })
+        .collect()
 }
 
 pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
@@ -457,8 +466,10 @@ pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
 
 /// Returns the seconds by which slurmctld's clock is ahead of this machine's; 0 if unknown.
 fn slurm_clock_ahead(facts: &Facts) -> f64 {
-    let last = facts.values("takt_slurm_clock_ahead_seconds").last();
-    last.map_or(0.0, |reading| reading.value)
+    facts
+        .values("takt_slurm_clock_ahead_seconds")
+        .last()
+        .map_or(0.0, |reading| reading.value)
 }
 
 pub(super) fn slurm_clock(facts: &Facts) -> Vec<Finding> {
@@ -529,8 +540,10 @@ pub(super) fn data_damaged(facts: &Facts) -> Vec<Finding> {
         };
         let delete = format!("sudo rm -r '{}'", file.display());
         let data = file.parent().unwrap_or(file).display();
-        let backup = facts.backup.as_ref();
-        let backup = backup.filter(|_| name.starts_with("records.duckdb.damaged-"));
+        let backup = facts
+            .backup
+            .as_ref()
+            .filter(|_| name.starts_with("records.duckdb.damaged-"));
         let restore = backup.map(|(backup, _)| {
             let from = backup.path.display();
             format!(

@@ -8,6 +8,7 @@ use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, 
 use crate::http::AuthConfig;
 use crate::http::access::{SignInDefect, SignInService};
 use std::collections::BTreeSet;
+use std::fs;
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, Snapshot};
 
@@ -534,8 +535,10 @@ fn the_worst_comes_first_and_names_the_node_and_the_card() {
 
 #[test]
 fn the_documentation_lists_each_check() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/doctor.md")).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join("docs/doctor.md");
+    let page = fs::read_to_string(root).unwrap();
     for Check { id, about, .. } in CHECKS {
         let row = format!("| `{id}` | {about} |");
         assert!(page.contains(&row), "docs/doctor.md has no row {row}");

@@ -5,6 +5,7 @@ use super::report::{SHORTEST_STEP_MS, cause_among};
 use crate::answers::AnswerError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::mem;
 use takt_accounting::Failure;
 use takt_accounting::efficiency::{Axis, Curve, EfficiencyConfig, NodeFigures};
 use takt_model::{Timestamp, UnixTime};
@@ -50,8 +51,11 @@ pub fn kept_curves(
     if !by_node.iter().any(is_measured) {
         return Ok(None);
     }
-    let gpus = by_node.iter().flat_map(|node| &node.gpus);
-    let utilization: Vec<&Curve> = gpus.map(|gpu| &gpu.utilization).collect();
+    let utilization: Vec<&Curve> = by_node
+        .iter()
+        .flat_map(|node| &node.gpus)
+        .map(|gpu| &gpu.utilization)
+        .collect();
     let mean = Curve::mean(&utilization);
     let kept = KeptReport {
         axis,
@@ -90,7 +94,7 @@ impl KeptReport {
         let Ok(mut kept) = serde_json::from_str::<Self>(&text) else {
             return Ok(None);
         };
-        let texts = std::mem::take(&mut kept.curves);
+        let texts = mem::take(&mut kept.curves);
         for (curve, (most, text)) in curves_of(&mut kept.by_node).into_iter().zip(texts) {
             *curve = Curve::of_text(&text, most);
         }

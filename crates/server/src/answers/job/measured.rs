@@ -81,17 +81,17 @@ pub(super) fn node_reports(
         .into_iter()
         .map(|figures| (figures.node.clone(), figures))
         .collect();
-    let names = run
-        .node_list
+    run.node_list
         .as_deref()
         .and_then(|list| nodelist::expand(list).ok())
-        .unwrap_or_default();
-    let report = |node: String| {
-        let figures = measured.remove(&node).unwrap_or_default();
-        let held: Vec<&GpuInterval> = held.iter().filter(|gpu| gpu.node == node).collect();
-        node_report(node, figures, &held, axis, rules)
-    };
-    names.into_iter().map(report).collect()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|node| {
+            let figures = measured.remove(&node).unwrap_or_default();
+            let held: Vec<&GpuInterval> = held.iter().filter(|gpu| gpu.node == node).collect();
+            node_report(node, figures, &held, axis, rules)
+        })
+        .collect()
 }
 
 fn node_report(
@@ -124,17 +124,19 @@ fn node_report(
     }
     // Slurm's indexes count device files, not NVML's GPUs: they help only if nothing else is known.
     if gpus.is_empty() {
-        let by_index = held.iter().filter_map(|gpu| gpu.index);
-        gpus.extend(by_index.map(|index| GpuReport {
-            index: Some(index.to_string()),
-            ..GpuReport::default()
-        }));
+        let by_index = held
+            .iter()
+            .filter_map(|gpu| gpu.index)
+            .map(|index| GpuReport {
+                index: Some(index.to_string()),
+                ..GpuReport::default()
+            });
+        gpus.extend(by_index);
     }
-    let order = |gpu: &GpuReport| {
+    gpus.sort_by_key(|gpu| {
         let index = gpu.index.as_deref().and_then(|index| index.parse().ok());
         (index.unwrap_or(u32::MAX), gpu.uuid.clone())
-    };
-    gpus.sort_by_key(order);
+    });
     NodeReport {
         node,
         cpus_mean,

@@ -16,10 +16,11 @@ use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use takt_access::{Need, Owner, Viewer};
 use takt_model::UnixTime;
-use takt_slurm::JobRun;
+use takt_slurm::{JobRun, nodelist};
 use takt_store::{JobFilter, JobOrder, JobSort, Records, Store};
 
 /// Asks for one job in full.
@@ -178,23 +179,29 @@ impl JobQuestion {
         ids: usize,
     ) -> Result<Option<&'r ListedRun>, AnswerError> {
         if let Some(submit) = self.submit {
-            let found = runs.iter().find(|one| one.run.submit == submit);
-            return found.map(Some).ok_or_else(|| {
-                AnswerError::Input(format!(
-                    "job {} has no run that was submitted at {submit}",
-                    self.job_id
-                ))
-            });
+            return runs
+                .iter()
+                .find(|one| one.run.submit == submit)
+                .map(Some)
+                .ok_or_else(|| {
+                    AnswerError::Input(format!(
+                        "job {} has no run that was submitted at {submit}",
+                        self.job_id
+                    ))
+                });
         }
-        let is_asked = |one: &&ListedRun| ids == 1 || one.run.job_id == self.job_id;
-        Ok(runs.iter().find(is_asked))
+        Ok(runs
+            .iter()
+            .find(|one| ids == 1 || one.run.job_id == self.job_id))
     }
 }
 
 /// Returns which parts of the job the viewer may see.
 fn seen(viewer: &Viewer, runs: &[ListedRun]) -> report::Seen {
-    let owner = runs.first().map(|one| &one.run);
-    let owner = owner.map(|run| Owner::new(&run.user, &run.account));
+    let owner = runs
+        .first()
+        .map(|one| &one.run)
+        .map(|run| Owner::new(&run.user, &run.account));
     report::Seen {
         measurements: owner.is_some_and(|owner| viewer.sees_measurements(owner)),
         details: owner.is_some_and(|owner| viewer.sees_details(owner)),
@@ -249,7 +256,7 @@ impl List<'_> {
         let (Some(start), Some(list)) = (run.start, &run.node_list) else {
             return Ok(Vec::new());
         };
-        let first = takt_slurm::nodelist::expand(list)
+        let first = nodelist::expand(list)
             .ok()
             .and_then(|names| names.into_iter().next());
         let end = run.end.unwrap_or(self.now);
@@ -288,7 +295,7 @@ fn array_report(runs: &[ListedRun]) -> ArrayReport {
             runs,
         })
         .collect();
-    states.sort_by_key(|one| std::cmp::Reverse(one.runs));
+    states.sort_by_key(|one| Reverse(one.runs));
     ArrayReport {
         tasks: newest.len(),
         states,
@@ -328,8 +335,10 @@ fn unknown_job(
         _ => did_you_mean(job_id, named),
     };
     let age = |polled: i64| Timestamp::now().as_second() - polled;
-    let polled = records.last_poll()?.map(age);
-    let expected = polled.filter(|age| (0..POLL_EXPECTED_SECONDS).contains(age));
+    let expected = records
+        .last_poll()?
+        .map(age)
+        .filter(|age| (0..POLL_EXPECTED_SECONDS).contains(age));
     let later = match expected {
         Some(age) if near.is_empty() && job_id.starts_with(|c: char| c.is_ascii_digit()) => {
             format!("; a new job appears with the next poll of Slurm, the last was {age} s ago")

@@ -291,8 +291,11 @@ pub(super) fn cause_among(
     nodes: &[NodeFigures],
 ) -> Option<Failure> {
     let start = run.start.or(run.end).filter(|_| has_failed(run))?;
-    let of_run = |event: &&NodeEvent| event.to.is_none_or(|to| to > start);
-    let events: Vec<NodeEvent> = events.iter().filter(of_run).cloned().collect();
+    let events: Vec<NodeEvent> = events
+        .iter()
+        .filter(|event| event.to.is_none_or(|to| to > start))
+        .cloned()
+        .collect();
     let names = run
         .node_list
         .as_deref()

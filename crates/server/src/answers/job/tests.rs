@@ -1,10 +1,14 @@
 use super::*;
-use crate::answers::AnswerConfig;
+use crate::answers::{AnswerConfig, JobsQuestion};
+use crate::assess;
 use crate::testing::{import, store_in};
+use std::convert::Infallible;
+use std::iter;
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
 use takt_model::{Labels, METRIC_NAME, UnixTime};
 use takt_store::{Column, Origin, STALE, Shifted};
+use tempfile::tempdir;
 
 const NODE: &str = "gpu-1";
 
@@ -83,7 +87,7 @@ fn job(job_id: &str) -> JobQuestion {
 
 #[test]
 fn a_failed_job_in_full() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let store = store_in(root.path());
     let from = UnixTime::from(Timestamp::now()) - 7200;
     import(
@@ -164,7 +168,7 @@ fn a_failed_job_in_full() {
 
 #[test]
 fn the_curves_of_an_ended_job_outlive_its_samples() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let with_samples = store_in(root.path());
     let from = UnixTime::from(Timestamp::now()) - 7200;
     let ended = run("7", from, Some(from + 3600), "FAILED");
@@ -173,7 +177,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
     let rules = AnswerConfig::default().accounting.efficiency;
     let until = from + 7200;
     let due = takt_store::Due::New;
-    crate::assess::pass(&with_samples, "lab", (from, until), due, &rules, |_| true).unwrap();
+    assess::pass(&with_samples, "lab", (from, until), due, &rules, |_| true).unwrap();
     let of = |store: &Store, question: &JobQuestion| ask(store, question).unwrap().report.unwrap();
     let before = of(&with_samples, &job("7"));
     assert_eq!(before.axis.unwrap().steps, 120);
@@ -182,7 +186,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
     assert!(report.len() < 2500, "{} bytes: {report}", report.len());
 
     // The same records without the samples.
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let without = store_in(root.path());
     import(without.database(), Some("UTC"), vec![ended.clone()]);
     let records = Records::of(without.database());
@@ -229,7 +233,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
 
 #[test]
 fn a_running_job_is_measured_until_now() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let store = store_in(root.path());
     let from = UnixTime::from(Timestamp::now()) - 3600;
     import(
@@ -249,7 +253,7 @@ fn a_running_job_is_measured_until_now() {
 
 #[test]
 fn arrays_requeues_and_unknown_jobs() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let store = store_in(root.path());
     import(
         store.database(),
@@ -299,7 +303,7 @@ fn arrays_requeues_and_unknown_jobs() {
         complete_until: Some(("lab", UnixTime::from(Timestamp::now()) - 40)),
         shifted: Shifted::Refuse,
     };
-    let none = std::iter::empty::<Result<_, std::convert::Infallible>>();
+    let none = iter::empty::<Result<_, Infallible>>();
     Records::of(store.database()).import(&origin, none).unwrap();
     let said = error(&job("999"));
     assert!(
@@ -323,7 +327,7 @@ fn arrays_requeues_and_unknown_jobs() {
 #[test]
 fn others_see_of_a_job_what_privacy_leaves() {
     use takt_access::{Privacy, Role, Way};
-    let root = tempfile::tempdir().unwrap();
+    let root = tempdir().unwrap();
     let store = store_in(root.path());
     let from = UnixTime::from(Timestamp::now()) - 7200;
     import(
@@ -357,13 +361,15 @@ fn others_see_of_a_job_what_privacy_leaves() {
     assert!(by(&head).unwrap().report.unwrap().run.name.is_some());
 
     // A filter by a name that is hidden would give the name away.
-    let named = crate::answers::JobsQuestion {
+    let named = JobsQuestion {
         name: Some("train".into()),
-        ..crate::answers::JobsQuestion::default()
+        ..JobsQuestion::default()
     };
     let found = |viewer: &Viewer| {
-        let found = named.answer(viewer, store.database(), &config).unwrap();
-        found.len()
+        named
+            .answer(viewer, store.database(), &config)
+            .unwrap()
+            .len()
     };
     assert_eq!(found(&viewer(Privacy::Open)), 0);
     assert_eq!(found(&ann), 1);

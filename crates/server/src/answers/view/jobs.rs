@@ -4,6 +4,7 @@ use super::{ViewAnswer, ViewQuestion};
 use crate::answers::JobsQuestion;
 use crate::view::{ViewServer, ViewServers};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use takt_model::UnixTime;
 
 /// Most rows of jobs.
@@ -48,7 +49,7 @@ pub(super) fn rows(
             runs.extend(found.into_iter().map(|run| (name.clone(), run)));
         });
     }
-    runs.sort_by_key(|(_, listed)| std::cmp::Reverse(listed.run.submit));
+    runs.sort_by_key(|(_, listed)| Reverse(listed.run.submit));
     for (server, listed) in runs.into_iter().take(limit) {
         let run = listed.run;
         let reason = listed.waiting.map(|waiting| waiting.reason);

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::iter;
 use takt_access::{Need, Viewer};
 use takt_accounting::{Period, PeriodError};
 use takt_store::Database;
@@ -150,8 +151,8 @@ impl ViewAnswer {
 
     /// Adds a row of a server.
     fn push(&mut self, server: &str, row: impl IntoIterator<Item = Value>) {
-        let row = std::iter::once(Value::from(server)).chain(row);
-        self.rows.push(row.collect());
+        let row = iter::once(Value::from(server)).chain(row).collect();
+        self.rows.push(row);
     }
 }
 
@@ -165,14 +166,16 @@ impl ViewQuestion {
         let Some(name) = &self.server else {
             return Ok(all.iter().collect());
         };
-        let found = all.iter().find(|server| server.config.name == *name);
-        let found = found.ok_or_else(|| {
-            let known: Vec<&str> = all.iter().map(|one| one.config.name.as_str()).collect();
-            AnswerError::Usage(format!(
-                "server: no server {name:?} in [[view.servers]]; expected one of {}",
-                known.join(", ")
-            ))
-        })?;
+        let found = all
+            .iter()
+            .find(|server| server.config.name == *name)
+            .ok_or_else(|| {
+                let known: Vec<&str> = all.iter().map(|one| one.config.name.as_str()).collect();
+                AnswerError::Usage(format!(
+                    "server: no server {name:?} in [[view.servers]]; expected one of {}",
+                    known.join(", ")
+                ))
+            })?;
         Ok(vec![found])
     }
 }

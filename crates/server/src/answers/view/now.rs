@@ -1,7 +1,7 @@
 //! The nodes and GPUs of all servers, as they are now.
 
 use super::{ViewAnswer, the_cluster};
-use crate::answers::{GpuNow, GpuState};
+use crate::answers::GpuState;
 use crate::view::{ViewServer, ViewServers};
 use serde_json::json;
 
@@ -22,8 +22,11 @@ pub(super) fn nodes(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
         let name = &answered.0.config.name;
         all.add(answered, |all, now| {
             for node in now.nodes {
-                let is_busy = |gpu: &&GpuNow| gpu.state == GpuState::Busy;
-                let busy = node.gpus.iter().filter(is_busy).count();
+                let busy = node
+                    .gpus
+                    .iter()
+                    .filter(|gpu| gpu.state == GpuState::Busy)
+                    .count();
                 let cells = [
                     json!(node.node),
                     json!(node.is_up),
@@ -65,8 +68,11 @@ pub(super) fn gpus(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
             for node in now.nodes {
                 for gpu in node.gpus {
                     let users: Vec<&str> = gpu.holders.iter().map(|one| &*one.user).collect();
-                    let jobs = gpu.holders.iter().filter_map(|one| one.job_id.as_deref());
-                    let jobs: Vec<&str> = jobs.collect();
+                    let jobs: Vec<&str> = gpu
+                        .holders
+                        .iter()
+                        .filter_map(|one| one.job_id.as_deref())
+                        .collect();
                     let cells = [
                         json!(node.node),
                         json!(gpu.index),

@@ -27,7 +27,9 @@ pub(super) fn rows(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
     let about = view.send(servers, |_| AboutQuestion {});
     let alerts = view.get::<FiringAlerts>(servers, |_| "/api/v1/alerts".to_owned());
     let now = view.send(servers, the_cluster);
-    let (about, alerts, now) = (about.wait(), alerts.wait(), now.wait());
+    let about = about.wait();
+    let alerts = alerts.wait();
+    let now = now.wait();
     let mut all = ViewAnswer::new(&[
         "server",
         "cluster",

@@ -46,15 +46,21 @@ pub(super) fn rows(
                     row.group.0.into_iter().map(|(_, value)| value).collect();
                 let of_server = Sums::of(&row.figures);
                 sums.entry(group.clone()).or_default().add(of_server);
-                let group = group.into_iter().map(|value| json!(value));
-                all.push(name, group.chain(of_server.cells()));
+                let group = group
+                    .into_iter()
+                    .map(|value| json!(value))
+                    .chain(of_server.cells());
+                all.push(name, group);
             }
         });
     }
     if answering > 1 {
         for (group, sum) in sums {
-            let group = group.into_iter().map(|value| json!(value));
-            all.push(SUM, group.chain(sum.cells()));
+            let group = group
+                .into_iter()
+                .map(|value| json!(value))
+                .chain(sum.cells());
+            all.push(SUM, group);
         }
     }
     Ok(all)

@@ -85,11 +85,11 @@ async fn changed(
     let keys = access.clone();
     let setter = Setter::of(viewer);
     let user = user.to_owned();
-    let set = takt_store::spawn_blocking(move || {
+    takt_store::spawn_blocking(move || {
         let store = keys.keyring().open_store()?;
         set_password(store.database(), &setter, &user, Some(&form.new))
-    });
-    set.await??;
+    })
+    .await??;
     Ok(Ok(identity))
 }
 

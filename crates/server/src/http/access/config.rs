@@ -113,8 +113,10 @@ impl GroupRoles {
     /// Returns the role of a member of these groups; `None` if the member may not sign in.
     pub fn role<'g>(&self, groups: impl IntoIterator<Item = &'g String> + Clone) -> Option<Role> {
         let is_in = |listed: &[String]| {
-            let mut groups = groups.clone().into_iter();
-            groups.any(|group| listed.contains(group))
+            groups
+                .clone()
+                .into_iter()
+                .any(|group| listed.contains(group))
         };
         if is_in(&self.admin) {
             Some(Role::Admin)
@@ -129,11 +131,14 @@ impl GroupRoles {
 
     /// Returns the groups that are listed here, of a user's groups.
     pub fn listed(&self, groups: Vec<String>) -> Vec<String> {
-        let is_listed = |group: &String| {
-            let lists = [&self.admin, &self.support, &self.viewer, &self.user];
-            lists.iter().any(|list| list.contains(group))
-        };
-        groups.into_iter().filter(is_listed).collect()
+        groups
+            .into_iter()
+            .filter(|group| {
+                [&self.admin, &self.support, &self.viewer, &self.user]
+                    .iter()
+                    .any(|list| list.contains(group))
+            })
+            .collect()
     }
 
     /// Returns whether no group is listed.
@@ -162,7 +167,7 @@ impl GroupRoles {
 impl AuthConfig {
     /// Returns the files with secrets.
     pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
-        let files = [
+        [
             self.proxy
                 .as_ref()
                 .and_then(|proxy| proxy.secret_file.as_deref()),
@@ -172,8 +177,9 @@ impl AuthConfig {
             self.ldap
                 .as_ref()
                 .and_then(|ldap| ldap.bind_password_file.as_deref()),
-        ];
-        files.into_iter().flatten()
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// Returns the file paths, so that the caller can resolve relative paths.
@@ -203,8 +209,9 @@ impl AuthConfig {
             ("ldap", self.ldap.as_ref().map(LdapConfig::validate)),
         ];
         for (name, checked) in tables {
-            let checked = checked.unwrap_or(Ok(()));
-            checked.map_err(|error| error.in_section(name))?;
+            checked
+                .unwrap_or(Ok(()))
+                .map_err(|error| error.in_section(name))?;
         }
         Ok(())
     }

@@ -8,11 +8,14 @@ use ldap3::{
     ldap_escape,
 };
 use reqwest::Url;
+use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use std::time::Duration;
 use takt_access::session::is_user_name;
 use takt_model::ConfigError;
 use tokio::sync::Semaphore;
+use tokio::time;
 
 /// Time limit of a sign-in.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -160,8 +164,8 @@ pub(super) struct Directory {
     places: Semaphore,
 }
 
-impl std::fmt::Debug for Directory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Directory")
             .field("url", &self.config.url)
             .finish_non_exhaustive()
@@ -183,9 +187,13 @@ impl Directory {
     /// # Errors
     /// If a file cannot be read.
     pub fn new(config: &LdapConfig) -> anyhow::Result<Self> {
-        let password = config.bind_password_file.as_deref().map(read_secret);
+        let password = config
+            .bind_password_file
+            .as_deref()
+            .map(read_secret)
+            .transpose()?;
         Ok(Self {
-            bind_password: password.transpose()?,
+            bind_password: password,
             tls: Arc::new(tls(config.ca_file.as_deref())?),
             config: config.clone(),
             places: Semaphore::new(MAX_AT_ONCE),
@@ -210,16 +218,19 @@ impl Directory {
             let _place = self.places.acquire().await?;
             self.ask(user, password).await
         };
-        let answer = tokio::time::timeout(TIMEOUT, asked).await;
-        answer.context("the directory takes too long")?
+        time::timeout(TIMEOUT, asked)
+            .await
+            .context("the directory takes too long")?
     }
 
     async fn ask(&self, user: &str, password: &str) -> anyhow::Result<Option<FoundUser>> {
         let mut search = self.connect_to_search().await?;
         let found = self.find(&mut search, user).await?;
         // An unknown user takes as long as a wrong password.
-        let dn = found.as_ref().map(|entry| entry.dn.clone());
-        let dn = dn.unwrap_or_else(|| format!("cn=unknown,{}", self.config.base));
+        let dn = found
+            .as_ref()
+            .map(|entry| entry.dn.clone())
+            .unwrap_or_else(|| format!("cn=unknown,{}", self.config.base));
         let mut bind = self.connect().await?;
         let bound = bind.simple_bind(&dn, password).await?;
         drop(bind.unbind().await);
@@ -263,8 +274,9 @@ impl Directory {
             let Some(base) = base else {
                 continue;
             };
-            let found = search(&mut ldap, base, "(objectClass=*)", &[NO_ATTRIBUTES], 1).await?;
-            let entries = found.with_context(|| format!("{key}: the directory has no {base}"))?;
+            let entries = search(&mut ldap, base, "(objectClass=*)", &[NO_ATTRIBUTES], 1)
+                .await?
+                .with_context(|| format!("{key}: the directory has no {base}"))?;
             if entries.is_empty() {
                 bail!("{key}: the directory shows no entry of {base}");
             }
@@ -277,8 +289,10 @@ impl Directory {
     async fn connect_to_search(&self) -> anyhow::Result<Ldap> {
         let mut ldap = self.connect().await?;
         if let (Some(dn), Some(password)) = (&self.config.bind_dn, &self.bind_password) {
-            let bound = ldap.simple_bind(dn, password).await?.success();
-            bound.context("the directory refuses bind_dn and its password")?;
+            ldap.simple_bind(dn, password)
+                .await?
+                .success()
+                .context("the directory refuses bind_dn and its password")?;
         }
         Ok(ldap)
     }
@@ -288,8 +302,9 @@ impl Directory {
         let filter = self.config.user_filter.replace(USER, &ldap_escape(user));
         let attributes = [self.config.user_attribute.as_str(), "memberOf"];
         let base = &self.config.base;
-        let entries = search(ldap, base, &filter, &attributes, 2).await?;
-        let mut entries = entries.context("the directory has no base")?;
+        let mut entries = search(ldap, base, &filter, &attributes, 2)
+            .await?
+            .context("the directory has no base")?;
         if entries.len() > 1 {
             tracing::warn!(
                 user,
@@ -303,8 +318,10 @@ impl Directory {
     /// Returns the Unix name in an entry. An entry with several is ambiguous.
     fn name_in(&self, entry: &SearchEntry) -> Option<String> {
         let attribute = &self.config.user_attribute;
-        let values = entry.attrs.iter();
-        let mut values = values.filter(|(name, _)| name.eq_ignore_ascii_case(attribute));
+        let mut values = entry
+            .attrs
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(attribute));
         match values.next()?.1.as_slice() {
             [name] if is_user_name(name) => Some(name.clone()),
             _ => None,
@@ -323,15 +340,21 @@ impl Directory {
         let filter = self.config.group_filter.replace(USER, &ldap_escape(user));
         let filter = filter.replace(DN, &ldap_escape(dn));
         let attribute = self.config.group_attribute.as_str();
-        let entries = search(ldap, base, &filter, &[attribute], MAX_GROUPS).await?;
-        let entries = entries.context("the directory has no group_base")?;
-        let names = entries.into_iter().flat_map(|entry| {
-            let names = entry.attrs.into_iter();
-            let names = names.filter(|(name, _)| name.eq_ignore_ascii_case(attribute));
-            let names: Vec<String> = names.flat_map(|(_, values)| values).collect();
-            names.into_iter().chain([entry.dn])
-        });
-        Ok(names.collect())
+        let names = search(ldap, base, &filter, &[attribute], MAX_GROUPS)
+            .await?
+            .context("the directory has no group_base")?
+            .into_iter()
+            .flat_map(|entry| {
+                let names: Vec<String> = entry
+                    .attrs
+                    .into_iter()
+                    .filter(|(name, _)| name.eq_ignore_ascii_case(attribute))
+                    .flat_map(|(_, values)| values)
+                    .collect();
+                names.into_iter().chain([entry.dn])
+            })
+            .collect();
+        Ok(names)
     }
 
     async fn connect(&self) -> anyhow::Result<Ldap> {
@@ -339,9 +362,9 @@ impl Directory {
             .set_conn_timeout(TIMEOUT)
             .set_config(Arc::clone(&self.tls))
             .set_starttls(self.config.start_tls);
-        let connected = LdapConnAsync::with_settings(settings, &self.config.url).await;
-        let (connection, ldap) =
-            connected.with_context(|| format!("cannot connect to {}", self.config.url))?;
+        let (connection, ldap) = LdapConnAsync::with_settings(settings, &self.config.url)
+            .await
+            .with_context(|| format!("cannot connect to {}", self.config.url))?;
         tokio::spawn(async move {
             if let Err(error) = connection.drive().await {
                 tracing::debug!(%error, "the connection to the directory failed");
@@ -362,15 +385,18 @@ async fn search(
 ) -> anyhow::Result<Option<Vec<SearchEntry>>> {
     let seconds = i32::try_from(TIMEOUT.as_secs()).unwrap_or(i32::MAX);
     let options = SearchOptions::new().sizelimit(limit).timelimit(seconds);
-    let searched =
-        ldap.with_search_options(options)
-            .search(base, Scope::Subtree, filter, attributes);
-    let ldap3::SearchResult(entries, result) = searched.await?;
+    let ldap3::SearchResult(entries, result) = ldap
+        .with_search_options(options)
+        .search(base, Scope::Subtree, filter, attributes)
+        .await?;
     match result.rc {
         0 | SIZE_LIMIT => {
-            let entries = entries.into_iter();
-            let entries = entries.filter(|entry| !ResultEntry::is_ref(entry));
-            Ok(Some(entries.map(SearchEntry::construct).collect()))
+            let entries = entries
+                .into_iter()
+                .filter(|entry| !ResultEntry::is_ref(entry))
+                .map(SearchEntry::construct)
+                .collect();
+            Ok(Some(entries))
         }
         NO_SUCH_OBJECT => Ok(None),
         code => bail!(
@@ -382,8 +408,8 @@ async fn search(
 
 /// Reads a file with one secret.
 pub(super) fn read_secret(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path);
-    let text = text.with_context(|| format!("cannot read the secret in {}", path.display()))?;
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read the secret in {}", path.display()))?;
     match text.trim_end_matches(['\r', '\n']) {
         "" => bail!("{} is empty", path.display()),
         secret => Ok(secret.to_owned()),
@@ -407,7 +433,7 @@ fn tls(ca_file: Option<&Path>) -> anyhow::Result<ClientConfig> {
             roots.add(certificate).with_context(wrong)?;
         }
     }
-    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let ring = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
     Ok(builder?.with_root_certificates(roots).with_no_client_auth())
 }

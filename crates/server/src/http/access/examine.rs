@@ -8,6 +8,7 @@ use anyhow::Context;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::time;
 
 /// Time limit for one service.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -101,14 +102,17 @@ async fn examine(config: &AuthConfig) -> Vec<SignInDefect> {
         (SignInService::Munge, munge),
         (SignInService::Proxy, proxy),
     ];
-    let defects = found.into_iter().filter_map(|(service, found)| {
-        let error = format!("{:#}", found.err()?);
-        Some(SignInDefect { service, error })
-    });
-    defects.collect()
+    found
+        .into_iter()
+        .filter_map(|(service, found)| {
+            let error = format!("{:#}", found.err()?);
+            Some(SignInDefect { service, error })
+        })
+        .collect()
 }
 
 async fn within(examined: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let done = tokio::time::timeout(LIMIT, examined).await;
-    done.with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
+    time::timeout(LIMIT, examined)
+        .await
+        .with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
 }

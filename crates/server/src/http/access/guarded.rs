@@ -15,13 +15,19 @@ pub struct GuardedRouter<S = ()> {
     needs: NeedTable,
 }
 
-impl<S: Clone + Send + Sync + 'static> Default for GuardedRouter<S> {
+impl<S> Default for GuardedRouter<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<S: Clone + Send + Sync + 'static> GuardedRouter<S> {
+impl<S> GuardedRouter<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
     /// Returns a router without routes.
     pub fn new() -> Self {
         Self {

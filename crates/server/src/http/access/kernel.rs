@@ -3,12 +3,14 @@
 //! The kernel knows the owner of each socket. `sock_diag(7)` looks up one connection by its addresses. A browser behind
 //! `ssh -L` is seen as the user of the tunnel, because sshd's child runs as that user.
 
+use nix::unistd::{Uid, User};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -100,7 +102,7 @@ pub(super) fn is_person(uid: u32, uid_min: u32) -> bool {
 
 /// Returns the first uid of people: `UID_MIN` of `/etc/login.defs`, else 1000.
 pub(super) fn uid_min() -> u32 {
-    let text = std::fs::read_to_string("/etc/login.defs").unwrap_or_default();
+    let text = fs::read_to_string("/etc/login.defs").unwrap_or_default();
     uid_min_in(&text).unwrap_or(UID_MIN)
 }
 
@@ -115,24 +117,25 @@ fn uid_min_in(login_defs: &str) -> Option<u32> {
 
 /// Returns the name of a uid, from the system's user databases. Blocks: a directory service may be asked.
 pub(super) fn user_name(uid: u32) -> Option<String> {
-    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+    let user = User::from_uid(Uid::from_raw(uid));
     user.ok().flatten().map(|user| user.name)
 }
 
 /// Returns the uid of a name, from the system's user databases. Blocks, as [`user_name`] does.
 pub(super) fn uid_of(name: &str) -> Option<u32> {
-    let user = nix::unistd::User::from_name(name);
+    let user = User::from_name(name);
     user.ok().flatten().map(|user| user.uid.as_raw())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process;
     use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn the_owner_of_a_loopback_connection_is_known() {
-        let own = rustix::process::getuid().as_raw();
+        let own = process::getuid().as_raw();
         for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
                 continue;

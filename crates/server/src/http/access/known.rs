@@ -11,13 +11,14 @@ use super::{
 };
 use anyhow::Context;
 use axum::http::HeaderMap;
+use rustix::process;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use takt_access::session::{LONGEST_SECONDS, OUTSIDE_SECONDS};
 use takt_access::{Privacy, Role, RoleBook, Viewer, Way};
-use takt_store::{AuditRecord, Records, Store};
+use takt_store::{AuditRecord, Records, Store, spawn_blocking};
 use tokio::sync::Semaphore;
 
 /// Cookie of a session over https. A cookie with this prefix needs `Secure` and `Path=/` and has no
@@ -148,7 +149,7 @@ impl Access {
     /// # Errors
     /// If a file cannot be read, or the Unix user of a proxy does not exist.
     pub fn new(config: &AuthConfig, token: &str, read_token: Option<&str>) -> anyhow::Result<Self> {
-        let own_uid = rustix::process::getuid().as_raw();
+        let own_uid = process::getuid().as_raw();
         let url = config.external_url.as_deref().unwrap_or_default();
         let proxies = config.proxy.as_ref().map(Proxies::new).transpose();
         let oidc = config.oidc.as_ref().map(|oidc| Oidc::new(oidc, url));
@@ -205,8 +206,9 @@ impl Access {
     /// Returns the address of this server for browsers, without a slash at the end.
     pub(super) fn external_url(&self) -> String {
         let url = self.state.external_url.read();
-        let url = url.unwrap_or_else(PoisonError::into_inner);
-        url.trim_end_matches('/').to_owned()
+        url.unwrap_or_else(PoisonError::into_inner)
+            .trim_end_matches('/')
+            .to_owned()
     }
 
     /// Admits the programs that push samples, by their tokens and names.
@@ -218,11 +220,15 @@ impl Access {
 
     /// Returns the name of the sender with this token.
     fn sender_of(&self, token: &str) -> Option<Arc<str>> {
-        let senders = self.state.senders.read();
-        let senders = senders.unwrap_or_else(PoisonError::into_inner);
-        let mut senders = senders.iter();
-        let found = senders.find(|(known, _)| equal(token.as_bytes(), known.as_bytes()));
-        found.map(|(_, name)| Arc::clone(name))
+        let senders = self
+            .state
+            .senders
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        senders
+            .iter()
+            .find(|(known, _)| equal(token.as_bytes(), known.as_bytes()))
+            .map(|(_, name)| Arc::clone(name))
     }
 
     /// Uses other roles, and another level of privacy, from now on.
@@ -239,8 +245,11 @@ impl Access {
     }
 
     pub(super) fn live(&self) -> (Privacy, Arc<RoleBook>) {
-        let live = self.state.live.read();
-        let live = live.unwrap_or_else(PoisonError::into_inner);
+        let live = self
+            .state
+            .live
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         (live.privacy, Arc::clone(&live.roles))
     }
 
@@ -252,14 +261,14 @@ impl Access {
     async fn valid_token(&self, text: String) -> Option<ValidToken> {
         let access = self.clone();
         let valid = move || access.keyring().token(&text, now());
-        takt_store::spawn_blocking(valid).await.ok().flatten()
+        spawn_blocking(valid).await.ok().flatten()
     }
 
     async fn session_user(&self, cookie: &str) -> Option<SessionUser> {
         let access = self.clone();
         let cookie = cookie.to_owned();
         let user = move || access.keyring().session(&cookie, now());
-        takt_store::spawn_blocking(user).await.ok().flatten()
+        spawn_blocking(user).await.ok().flatten()
     }
 
     /// Returns the viewer at the other end of the Unix socket. Root and the user who runs the
@@ -306,7 +315,7 @@ impl Access {
 
     pub(super) async fn audit(&self, entry: AuditRecord) {
         let access = self.clone();
-        let written = takt_store::spawn_blocking(move || access.keyring().audit(&entry));
+        let written = spawn_blocking(move || access.keyring().audit(&entry));
         discard_error(written.await);
     }
 
@@ -495,10 +504,16 @@ impl Access {
         if let Some(name) = self.kept_name(uid) {
             return name;
         }
-        let found = takt_store::spawn_blocking(move || kernel::user_name(uid));
-        let name: Option<Arc<str>> = found.await.ok().flatten().map(Into::into);
-        let names = self.state.names.write();
-        let mut names = names.unwrap_or_else(PoisonError::into_inner);
+        let name: Option<Arc<str>> = spawn_blocking(move || kernel::user_name(uid))
+            .await
+            .ok()
+            .flatten()
+            .map(Into::into);
+        let mut names = self
+            .state
+            .names
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if names.len() >= MAX_NAMES {
             names.clear();
         }
@@ -523,11 +538,16 @@ impl Access {
         }
         let uid_min = self.state.uid_min;
         let of = name.to_owned();
-        let found = takt_store::spawn_blocking(move || kernel::uid_of(&of)).await;
-        let uid = found.ok().flatten();
+        let uid = spawn_blocking(move || kernel::uid_of(&of))
+            .await
+            .ok()
+            .flatten();
         let is_system = uid.is_some_and(|uid| !kernel::is_person(uid, uid_min));
-        let names = self.state.system_names.write();
-        let mut names = names.unwrap_or_else(PoisonError::into_inner);
+        let mut names = self
+            .state
+            .system_names
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if names.len() >= MAX_NAMES {
             names.clear();
         }
@@ -539,20 +559,23 @@ impl Access {
     pub(super) async fn is_known_user(&self, name: &str) -> anyhow::Result<bool> {
         let access = self.clone();
         let name = name.to_owned();
-        let known = takt_store::spawn_blocking(move || {
+        spawn_blocking(move || {
             if let Some(uid) = kernel::uid_of(&name) {
                 return Ok(kernel::is_person(uid, access.state.uid_min));
             }
             let store = access.keyring().open_store()?;
             Ok(Records::of(store.database()).is_known_user(&name)?)
-        });
-        known.await?
+        })
+        .await?
     }
 
     /// Returns a name that was looked up lately. `Some(None)`: the uid has no name.
     fn kept_name(&self, uid: u32) -> Option<Option<Arc<str>>> {
-        let names = self.state.names.read();
-        let names = names.unwrap_or_else(PoisonError::into_inner);
+        let names = self
+            .state
+            .names
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let (name, at) = names.get(&uid)?;
         (at.elapsed() < NAME_TIME).then(|| name.clone())
     }

@@ -35,8 +35,7 @@ fn names_this_machine(host: Option<&HeaderValue>) -> bool {
 
 /// Returns whether a header says that a proxy has forwarded the request.
 pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
-    let mut names = headers.keys().map(header::HeaderName::as_str);
-    names.any(|name| {
+    headers.keys().map(header::HeaderName::as_str).any(|name| {
         matches!(name, "forwarded" | "x-real-ip" | "via") || name.starts_with("x-forwarded")
     })
 }

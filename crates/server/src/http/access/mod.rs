@@ -33,13 +33,13 @@ pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 
 use super::{ErrorBody, ErrorKind, push};
-use axum::Router;
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Router, body, middleware};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use known::{Origin, PLAIN_COOKIE, SECURE_COOKIE};
@@ -47,9 +47,10 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way};
+use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way, session};
 use takt_model::UnixTime;
 use takt_store::AuditRecord;
+use tokio::time;
 
 /// Maximum size of a refused body that is read.
 const DISCARDED_BYTES: usize = 1 << 20;
@@ -116,12 +117,15 @@ fn with_list(router: GuardedRouter) -> GuardedRouter {
         get(async |Extension(list): Extension<Arc<[ListedRoute]>>| Json(list)),
     );
     let role = |need: Need| Some(need.role()).filter(|role| *role > Role::Anonymous);
-    let listed = router.needs().iter().map(|(path, needs)| ListedRoute {
-        path: path.clone(),
-        read: role(needs.read),
-        other: role(needs.other),
-    });
-    let list: Arc<[ListedRoute]> = listed.collect();
+    let list: Arc<[ListedRoute]> = router
+        .needs()
+        .iter()
+        .map(|(path, needs)| ListedRoute {
+            path: path.clone(),
+            read: role(needs.read),
+            other: role(needs.other),
+        })
+        .collect();
     router.map(|router| router.layer(Extension(list)))
 }
 
@@ -132,7 +136,7 @@ pub fn guarded(router: GuardedRouter, access: Access) -> Router {
     let (router, needs) = router.into_parts();
     let needs = Arc::new(needs);
     let guard = Guard { access, needs };
-    router.layer(axum::middleware::from_fn_with_state(guard, check))
+    router.layer(middleware::from_fn_with_state(guard, check))
 }
 
 /// The middleware: refuses a request whose route needs more, and gives the others their [`Viewer`].
@@ -144,12 +148,15 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
         let said = format!("no such path; samples are pushed to {path} (docs/push.md)\n");
         return (StatusCode::NOT_FOUND, said).into_response();
     }
-    let peer = request.extensions().get::<Peer>().copied();
-    let peer = peer.unwrap_or_else(|| Peer {
-        address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
-        uid: None,
-        is_socket: false,
-    });
+    let peer = request
+        .extensions()
+        .get::<Peer>()
+        .copied()
+        .unwrap_or_else(|| Peer {
+            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
+            uid: None,
+            is_socket: false,
+        });
     let forwarded = guard.access.forwarded(peer, request.headers());
     let names_user = guard.access.remove_proxy_headers(request.headers_mut());
     let mut origin = origin(&request, peer);
@@ -218,8 +225,10 @@ fn origin(request: &Request, peer: Peer) -> Origin {
 
 /// The entry of the audit log for a request that changes something, without its outcome.
 fn change_entry(request: &Request, viewer: &Viewer, peer: Peer) -> AuditRecord {
-    let path = request.extensions().get::<MatchedPath>();
-    let path = path.map_or_else(|| request.uri().path(), MatchedPath::as_str);
+    let path = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or_else(|| request.uri().path(), MatchedPath::as_str);
     let object = request.uri().path_and_query();
     let object = object.map_or("", |object| object.as_str());
     AuditRecord {
@@ -259,7 +268,7 @@ fn is_of_this_site(headers: &HeaderMap) -> Option<bool> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let site = headers.get("sec-fetch-site");
     let site = site.map(|site| site.to_str().unwrap_or("unreadable"));
-    takt_access::session::is_same_site(site, text(header::ORIGIN), text(header::HOST))
+    session::is_same_site(site, text(header::ORIGIN), text(header::HOST))
 }
 
 /// The token in the headers: a bearer token, or the password of basic authentication.
@@ -269,8 +278,8 @@ fn given_token(headers: &HeaderMap) -> Option<String> {
         return Some(token.to_owned());
     }
     let basic = BASE64_STANDARD.decode(given.strip_prefix("Basic ")?).ok()?;
-    let basic = String::from_utf8(basic).ok()?;
-    basic
+    String::from_utf8(basic)
+        .ok()?
         .split_once(':')
         .map(|(_, password)| password.to_owned())
 }
@@ -282,8 +291,10 @@ fn session_cookie(headers: &HeaderMap) -> Option<&str> {
 
 /// The value of the cookie whose name is that of the session's with an addition.
 fn cookie_with<'h>(headers: &'h HeaderMap, addition: &str) -> Option<&'h str> {
-    let cookies = headers.get_all(header::COOKIE).into_iter();
-    let cookies = cookies.filter_map(|value| value.to_str().ok());
+    let cookies = headers
+        .get_all(header::COOKIE)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
     let mut pairs = cookies
         .flat_map(|cookies| cookies.split(';'))
         .filter_map(|pair| pair.trim().split_once('='));
@@ -302,7 +313,10 @@ fn now() -> UnixTime {
 }
 
 /// Logs an error that the client cannot do anything about.
-fn discard_error<T, E: std::error::Error>(result: Result<T, E>) {
+fn discard_error<T, E>(result: Result<T, E>)
+where
+    E: std::error::Error,
+{
     if let Err(error) = result {
         let error = takt_model::error_chain(&error);
         tracing::error!(error, "cannot store a change of access control");
@@ -363,9 +377,9 @@ fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
 /// Reads a small body of a refused request. A client that is still sending when the connection
 /// closes sees a broken connection instead of the refusal.
 async fn discard(request: Request) {
-    let read = axum::body::to_bytes(request.into_body(), DISCARDED_BYTES);
+    let read = body::to_bytes(request.into_body(), DISCARDED_BYTES);
     // Whatever was read or not, the refusal follows.
-    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+    let _ = time::timeout(DISCARD_TIME, read).await;
 }
 
 /// The viewer that [`check`] has found, as the argument of a handler. Fails on a route outside the
@@ -373,15 +387,22 @@ async fn discard(request: Request) {
 #[derive(Debug, Clone)]
 pub struct By(pub Viewer);
 
-impl<S: Send + Sync> FromRequestParts<S> for By {
+impl<S> FromRequestParts<S> for By
+where
+    S: Send + Sync,
+{
     type Rejection = ErrorBody;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ErrorBody> {
-        let viewer = parts.extensions.get::<Viewer>().cloned();
-        viewer.map(By).ok_or_else(|| ErrorBody {
-            kind: ErrorKind::Failed,
-            error: "the route has no access check".to_owned(),
-        })
+        parts
+            .extensions
+            .get::<Viewer>()
+            .cloned()
+            .map(By)
+            .ok_or_else(|| ErrorBody {
+                kind: ErrorKind::Failed,
+                error: "the route has no access check".to_owned(),
+            })
     }
 }
 

@@ -16,6 +16,7 @@ use takt_model::UnixTime;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
+use tokio::time;
 
 /// First line of a payload, so that credentials made for other programs are refused.
 const PURPOSE: &str = "takt-login-1";
@@ -106,8 +107,9 @@ impl Munge {
             bail!("the credential is too long");
         }
         let _place = self.places.acquire().await?;
-        let decoded = tokio::time::timeout(TIMEOUT, decode(credential)).await;
-        let decoded = decoded.context("unmunge takes too long")??;
+        let decoded = time::timeout(TIMEOUT, decode(credential))
+            .await
+            .context("unmunge takes too long")??;
         if decoded.reader != Some(self.uid) {
             bail!("the credential is not restricted to this server");
         }
@@ -154,8 +156,12 @@ struct Decoded {
 /// If munge is not installed, or does not answer.
 pub(super) async fn examine() -> anyhow::Result<()> {
     let mut munge = Command::new("munge");
-    let made = munge.arg("--no-input").kill_on_drop(true).output().await;
-    let made = made.context("cannot run munge")?;
+    let made = munge
+        .arg("--no-input")
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("cannot run munge")?;
     if !made.status.success() {
         bail!("{}", String::from_utf8_lossy(&made.stderr).trim());
     }
@@ -192,8 +198,10 @@ async fn decode(credential: &str) -> anyhow::Result<Decoded> {
         .split_once("\n\n")
         .context("unmunge answers in an unknown form")?;
     let number = |key: &str| {
-        let mut lines = metadata.lines().filter_map(|line| line.split_once(':'));
-        let found = lines.find(|(name, _)| *name == key);
+        let found = metadata
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| *name == key);
         // `alice (2001)`
         let (_, number) = found?.1.rsplit_once('(')?;
         number.trim_end().trim_end_matches(')').parse().ok()

@@ -149,7 +149,7 @@ impl Access {
         let access = self.clone();
         let name = name.to_owned();
         let password = password.to_owned();
-        let checked = takt_store::spawn_blocking(move || {
+        takt_store::spawn_blocking(move || {
             let store = access.keyring().open_store()?;
             let records = Records::of(store.database());
             let hash = if is_user_name(&name) {
@@ -159,7 +159,7 @@ impl Access {
             };
             let is_right = is_correct(&password, hash.as_deref());
             anyhow::Ok(hash.map(|_| is_right))
-        });
-        checked.await?
+        })
+        .await?
     }
 }

@@ -12,6 +12,7 @@ use crate::config::read_token;
 use anyhow::{Context, bail};
 use axum::http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
+use nix::unistd::User;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -87,8 +88,7 @@ impl ProxyConfig {
             let expected = "addresses or networks of proxies, or \"socket\"";
             return Err(ConfigError::new("trusted", expected, "nothing"));
         }
-        let places = self.places()?;
-        let is_here = places.iter().all(Place::is_here);
+        let is_here = self.places()?.iter().all(Place::is_here);
         if self.unix_user.is_some() && !is_here {
             let expected = "\"socket\" and loopback addresses only, because unix_user is set";
             return Err(ConfigError::new(
@@ -159,19 +159,21 @@ impl ProxyConfig {
     }
 
     fn places(&self) -> Result<Vec<Place>, ConfigError> {
-        let place = |text: &String| {
-            if text == SOCKET {
-                return Ok(Place::Socket);
-            }
-            let network = text
-                .parse()
-                .or_else(|_| text.parse().map(|ip: IpAddr| ip.into()));
-            let expected = "an address, a network such as 10.1.0.0/16, or \"socket\"";
-            network
-                .map(Place::Network)
-                .map_err(|_| ConfigError::new("trusted", expected, text))
-        };
-        self.trusted.iter().map(place).collect()
+        self.trusted
+            .iter()
+            .map(|text| {
+                if text == SOCKET {
+                    return Ok(Place::Socket);
+                }
+                let network = text
+                    .parse()
+                    .or_else(|_| text.parse().map(|ip: IpAddr| ip.into()));
+                let expected = "an address, a network such as 10.1.0.0/16, or \"socket\"";
+                network
+                    .map(Place::Network)
+                    .map_err(|_| ConfigError::new("trusted", expected, text))
+            })
+            .collect()
     }
 }
 
@@ -249,7 +251,7 @@ impl Proxies {
             text.map(|text| user_header(key, text)).transpose()
         };
         let uid_of = |name: &String| {
-            let user = nix::unistd::User::from_name(name).ok().flatten();
+            let user = User::from_name(name).ok().flatten();
             let user = user.with_context(|| format!("unix_user: no user has the name {name}"))?;
             anyhow::Ok(user.uid.as_raw())
         };
@@ -325,8 +327,11 @@ impl Proxies {
     /// appends the address of its client. What stands before it, the client has written itself.
     fn client(&self, peer: Peer, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.address.ip().to_canonical();
-        let values = headers.get_all(&self.address_header).into_iter();
-        let values: Vec<&str> = values.map(|value| value.to_str().unwrap_or("?")).collect();
+        let values: Vec<&str> = headers
+            .get_all(&self.address_header)
+            .into_iter()
+            .map(|value| value.to_str().unwrap_or("?"))
+            .collect();
         for hop in values.iter().rev().flat_map(|value| value.rsplit(',')) {
             let hop = if self.address_header == "forwarded" {
                 forwarded_for(hop)
@@ -349,14 +354,17 @@ impl Proxies {
     fn user(&self, headers: &HeaderMap) -> Option<ProxyUser> {
         let name = only(headers, self.user_header.as_ref()?)?;
         let name = is_user_name(name).then(|| name.to_owned())?;
-        let groups = self.groups_header.as_ref();
-        let groups = groups.and_then(|header| only(headers, header));
-        let groups = groups.unwrap_or_default().split(',').map(str::trim);
-        let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned);
-        Some(ProxyUser {
-            name,
-            groups: groups.collect(),
-        })
+        let groups = self
+            .groups_header
+            .as_ref()
+            .and_then(|header| only(headers, header))
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim)
+            .filter(|group| !group.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Some(ProxyUser { name, groups })
     }
 }
 
@@ -380,9 +388,11 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 
 /// Returns the value of `for` in an element of `Forwarded`.
 fn forwarded_for(element: &str) -> &str {
-    let mut pairs = element.split(';').filter_map(|pair| pair.split_once('='));
-    let found = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
-    found.map_or("", |(_, value)| value.trim().trim_matches('"'))
+    element
+        .split(';')
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))
+        .map_or("", |(_, value)| value.trim().trim_matches('"'))
 }
 
 /// Returns the address in `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`.
@@ -433,8 +443,8 @@ mod tests {
         let client = |values: &[(&'static str, &'static str)]| {
             let here = peer("10.0.0.5", None);
             let read = proxies.read(here, &headers(values));
-            let client = read.map_or(here.address.ip(), |read| read.client);
-            client.to_string()
+            read.map_or(here.address.ip(), |read| read.client)
+                .to_string()
         };
         let name = "x-forwarded-for";
         assert_eq!(client(&[(name, "198.51.100.7")]), "198.51.100.7");

@@ -22,6 +22,7 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use takt_access::session::{is_user_name, next_path};
 use takt_access::{Need, Role, RouteNeeds, Way};
+use takt_store::spawn_blocking;
 
 /// Path that makes a link; for `takt login`.
 pub const LINK_PATH: &str = "/api/takt/v1/login";
@@ -120,8 +121,10 @@ async fn link(State(access): State<Access>, By(viewer): By) -> Result<Json<SignI
             "a link is made for a user of the Unix socket only",
         ));
     }
-    let user = viewer.user().filter(|user| *user != "root");
-    let user = user.ok_or_else(|| forbidden("root and system users get no browser session"))?;
+    let user = viewer
+        .user()
+        .filter(|user| *user != "root")
+        .ok_or_else(|| forbidden("root and system users get no browser session"))?;
     new_link(&access, user)
 }
 
@@ -168,8 +171,10 @@ async fn link_by_munge(
 }
 
 fn new_link(access: &Access, user: &str) -> Result<Json<SignInLink>, ErrorBody> {
-    let link = access.sign_in_link(user).map_err(failed)?;
-    let link = link.ok_or_else(|| forbidden("too many links are open; wait two minutes"))?;
+    let link = access
+        .sign_in_link(user)
+        .map_err(failed)?
+        .ok_or_else(|| forbidden("too many links are open; wait two minutes"))?;
     Ok(Json(link))
 }
 
@@ -410,7 +415,7 @@ pub(super) async fn begin(
     };
     let keys = access.clone();
     let old = super::session_cookie(headers).map(str::to_owned);
-    let begun = takt_store::spawn_blocking(move || {
+    let begun = spawn_blocking(move || {
         if let Some(old) = old {
             keys.keyring().end_session(&old, false)?;
         }
@@ -448,7 +453,7 @@ async fn sign_out(
         let keys = access.clone();
         let cookie = cookie.to_owned();
         let everywhere = !form.everywhere.is_empty();
-        let ended = takt_store::spawn_blocking(move || {
+        let ended = spawn_blocking(move || {
             let user = keys.keyring().session(&cookie, now());
             keys.keyring()
                 .end_session(&cookie, everywhere)

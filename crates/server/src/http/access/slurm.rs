@@ -11,6 +11,7 @@ use takt_collector::schedulers::{JobsConfig, PollError, SlurmAccess, slurm_acces
 use takt_model::{UnixTime, error_chain};
 use takt_slurm::access_text::SlurmRoles;
 use takt_store::{Records, Store, StoreError};
+use tokio::time;
 
 /// Time between two readings. Who loses a role loses it within this time.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -49,14 +50,17 @@ impl SlurmFollower {
 
     /// Reads once. If Slurm does not answer, its last known `PrivateData` counts.
     pub async fn first(&self) {
-        let read = tokio::time::timeout(FIRST_TIMEOUT, self.read()).await;
+        let read = time::timeout(FIRST_TIMEOUT, self.read()).await;
         let unknown = match read {
             Ok(Ok(slurm)) => return self.apply(slurm).await,
             Ok(Err(error)) => error_chain(&error),
             Err(_) => format!("no answer within {} s", FIRST_TIMEOUT.as_secs()),
         };
-        let last = self.in_store(|records, cluster| records.private_data(cluster));
-        let last = last.await.flatten().unwrap_or_default();
+        let last = self
+            .in_store(|records, cluster| records.private_data(cluster))
+            .await
+            .flatten()
+            .unwrap_or_default();
         let of_slurm = Privacy::of_private_data(&last);
         let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
         tracing::warn!(
@@ -70,7 +74,7 @@ impl SlurmFollower {
     /// Reads again and again. While Slurm does not answer, the previous settings stay.
     pub async fn keep_following(self) {
         loop {
-            tokio::time::sleep(INTERVAL).await;
+            time::sleep(INTERVAL).await;
             match self.read().await {
                 Ok(slurm) => self.apply(slurm).await,
                 Err(error) => {
@@ -93,8 +97,10 @@ impl SlurmFollower {
     }
 
     async fn apply(&self, slurm: Option<SlurmAccess>) {
-        let tree = self.in_store(|records, cluster| records.accounts(cluster));
-        let tree: Accounts = tree.await.unwrap_or_default();
+        let tree: Accounts = self
+            .in_store(|records, cluster| records.accounts(cluster))
+            .await
+            .unwrap_or_default();
         if let Some(slurm) = &slurm {
             let value = slurm.private_data.clone();
             let now = UnixTime::from(jiff::Timestamp::now());
@@ -107,8 +113,10 @@ impl SlurmFollower {
         });
         let of_slurm = Privacy::of_private_data(&slurm.private_data);
         let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
-        let last = self.last_roles.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let mut last = self
+            .last_roles
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = slurm.roles {
             *last = read;
         }
@@ -117,10 +125,13 @@ impl SlurmFollower {
     }
 
     /// Asks the records on a thread for blocking work. An error is logged.
-    async fn in_store<T: Send + 'static>(
+    async fn in_store<T>(
         &self,
         ask: impl FnOnce(Records<'_>, &str) -> Result<T, StoreError> + Send + 'static,
-    ) -> Option<T> {
+    ) -> Option<T>
+    where
+        T: Send + 'static,
+    {
         let store = Arc::clone(&self.store);
         let cluster = self.cluster.clone();
         let asked = move || ask(Records::of(store.database()), &cluster);
@@ -151,8 +162,10 @@ fn roles(
     }
     let mut coordinated: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (user, account) in slurm.coordinators.iter().chain(account_owners) {
-        let accounts = coordinated.entry(user).or_default();
-        accounts.extend(tree.below(account).map(str::to_owned));
+        coordinated
+            .entry(user)
+            .or_default()
+            .extend(tree.below(account).map(str::to_owned));
     }
     for (user, accounts) in coordinated {
         book.coordinate(user, accounts);

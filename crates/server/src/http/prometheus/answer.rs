@@ -4,6 +4,7 @@ use crate::answers::AnswerError;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use std::fmt;
 use takt_model::error_chain;
 use takt_promql::{Annotations, Error, ErrorKind};
 
@@ -25,7 +26,10 @@ pub(super) struct ApiError {
 
 impl Answer {
     /// An answer that serde writes.
-    pub fn of<T: Serialize + ?Sized>(data: &T) -> Result<Self, ApiError> {
+    pub fn of<T>(data: &T) -> Result<Self, ApiError>
+    where
+        T: Serialize + ?Sized,
+    {
         serde_json::to_vec(data)
             .map(Self::json)
             .map_err(|error| ApiError::internal(&error))
@@ -81,7 +85,7 @@ impl IntoResponse for Answer {
 
 impl ApiError {
     /// An invalid parameter, in Prometheus' words.
-    pub fn parameter(name: &str, error: impl std::fmt::Display) -> Self {
+    pub fn parameter(name: &str, error: impl fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {error}"))
     }
 
@@ -134,7 +138,11 @@ impl IntoResponse for ApiError {
             ErrorKind::Timeout | ErrorKind::Canceled => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let body = serde_json::json!({"status": "error", "errorType": self.kind.as_str(), "error": self.error});
+        let body = serde_json::json!({
+            "status": "error",
+            "errorType": self.kind.as_str(),
+            "error": self.error,
+        });
         (status, axum::Json(body)).into_response()
     }
 }

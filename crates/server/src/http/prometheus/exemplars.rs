@@ -27,11 +27,14 @@ pub(super) async fn exemplars(
     if selectors.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let answer = api.blocking(&viewer, move |app| {
-        let found = app.store.exemplars(&selectors, from, to);
-        let mut data = Vec::new();
-        write_exemplars(&mut data, &found);
-        Ok(Answer::json(data))
-    });
-    Ok(answer.await?.into_response())
+    let answer = api
+        .blocking(&viewer, move |app| {
+            let found = app.store.exemplars(&selectors, from, to);
+            let mut data = Vec::new();
+            write_exemplars(&mut data, &found);
+            Ok(Answer::json(data))
+        })
+        .await?
+        .into_response();
+    Ok(answer)
 }

@@ -12,9 +12,9 @@ pub(super) async fn features(State(api): State<Api>, By(viewer): By) -> Reply {
     let query = &api.app.config().query;
     let options = query.options(query.timeout());
     let named = |all: Vec<language::Feature>| {
-        let entries = all.into_iter();
-        let entries = entries.map(|one| (one.name.to_owned(), one.is_enabled(&options).into()));
-        entries.collect::<Map<String, Value>>()
+        all.into_iter()
+            .map(|one| (one.name.to_owned(), one.is_enabled(&options).into()))
+            .collect::<Map<String, Value>>()
     };
     Answer::of(&json!({
         "api": {
@@ -36,8 +36,16 @@ pub(super) async fn features(State(api): State<Api>, By(viewer): By) -> Reply {
         "promql_functions": named(language::functions()),
         "promql_operators": named(language::operators()),
         "rules": {"keep_firing_for": true, "query_offset": true},
-        "scrape": {"start_timestamp_zero_ingestion": false, "type_and_unit_labels": false},
-        "service_discovery_providers": {"file": true, "http": true, "slurm": true, "static": true},
+        "scrape": {
+            "start_timestamp_zero_ingestion": false,
+            "type_and_unit_labels": false,
+        },
+        "service_discovery_providers": {
+            "file": true,
+            "http": true,
+            "slurm": true,
+            "static": true,
+        },
         "tsdb": {
             "exemplar_storage": api.app.of(&viewer).store.keeps_exemplars(),
             "isolation": true,

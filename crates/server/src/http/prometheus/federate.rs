@@ -33,8 +33,10 @@ pub(super) async fn federate(
             move |selection, store, matchers, found| {
                 let mut meter = |_| selection.is_in_time();
                 let series = store.instant_metered(matchers, now, lookback, &mut meter)?;
-                let named = series.into_iter();
-                found.extend(named.map(|series| (series.labels.clone(), series)));
+                let named = series
+                    .into_iter()
+                    .map(|series| (series.labels.clone(), series));
+                found.extend(named);
                 Ok(())
             },
         )
@@ -80,8 +82,10 @@ fn page(series: impl Iterator<Item = SeriesData>) -> String {
 
 /// A series without an instance gets an empty one, so that the scraping server does not add its own.
 fn labels(labels: &Labels) -> String {
-    let own = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
-    let mut pairs: Vec<(&str, &str)> = own.collect();
+    let mut pairs: Vec<(&str, &str)> = labels
+        .iter()
+        .filter(|(name, _)| *name != METRIC_NAME)
+        .collect();
     if labels.get("instance").is_none() {
         pairs.push(("instance", ""));
     }
@@ -101,6 +105,7 @@ fn labels(labels: &Labels) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::iter;
     use takt_store::{Sample, SeriesId};
 
     #[test]
@@ -123,6 +128,6 @@ mod tests {
             "# TYPE a untyped\na{path=\"C:\\\\x\\n\\\"\",instance=\"\"} 0.5 1500\n\
              # TYPE up untyped\nup{instance=\"b:1\"} +Inf 1500\nup{instance=\"a:1\"} 1 1500\n"
         );
-        assert_eq!(page(std::iter::empty()), "");
+        assert_eq!(page(iter::empty()), "");
     }
 }

@@ -72,7 +72,7 @@ async fn listing(
     let limit = params.limit()?;
     let (from, to) = params.times()?;
     let selection = Selection::new(params, api.app.config().query.timeout())?.or_all();
-    let found = selection
+    let mut found: Vec<_> = selection
         .each(
             api,
             viewer,
@@ -84,8 +84,9 @@ async fn listing(
                 Ok(())
             },
         )
-        .await?;
-    let mut found: Vec<_> = found.into_iter().collect();
+        .await?
+        .into_iter()
+        .collect();
     let truncated = cut(&mut found, limit);
     Ok(Answer::of(&found)?.truncated(truncated))
 }

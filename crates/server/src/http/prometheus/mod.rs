@@ -51,11 +51,14 @@ pub(super) fn router(app: App) -> GuardedRouter {
 
 impl Api {
     /// Runs `ask`, which may read the disk, on a thread for blocking work.
-    async fn blocking<T: Send + 'static>(
+    async fn blocking<T>(
         &self,
         viewer: &Viewer,
         ask: impl FnOnce(&AppParts) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Result<T, ApiError>
+    where
+        T: Send + 'static,
+    {
         let app = Arc::clone(self.app.of(viewer));
         takt_store::spawn_blocking(move || ask(&app))
             .await

@@ -28,12 +28,16 @@ fn document() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
         },
         "paths": paths.collect::<Map<String, Value>>(),
-        "components": {"schemas": {"Success": success(), "Error": error()}},
+        "components": {
+            "schemas": {"Success": success(), "Error": error()},
+        },
     })
 }
 
 fn path_item(route: &Route) -> Value {
-    let mut item = json!({"get": operation(route, query_parameters(route), None)});
+    let mut item = json!({
+        "get": operation(route, query_parameters(route), None),
+    });
     if route.takes_form {
         item["post"] = operation(route, path_parameters(route), Some(form(route)));
     }
@@ -47,7 +51,9 @@ fn operation(route: &Route, parameters: Vec<Value>, body: Option<Value>) -> Valu
     };
     let content = match route.path {
         "/federate" => json!({"text/plain": {"schema": {"type": "string"}}}),
-        "/api/v1/openapi.yaml" => json!({"application/yaml": {"schema": {"type": "object"}}}),
+        "/api/v1/openapi.yaml" => json!({
+            "application/yaml": {"schema": {"type": "object"}},
+        }),
         _ => answer("Success"),
     };
     let mut operation = json!({
@@ -55,7 +61,10 @@ fn operation(route: &Route, parameters: Vec<Value>, body: Option<Value>) -> Valu
         "parameters": parameters,
         "responses": {
             "200": {"description": "Success.", "content": content},
-            "default": {"description": "Error.", "content": answer("Error")},
+            "default": {
+                "description": "Error.",
+                "content": answer("Error"),
+            },
         },
     });
     if let Some(body) = body {
@@ -78,8 +87,11 @@ fn path_parameters(route: &Route) -> Vec<Value> {
 fn query_parameters(route: &Route) -> Vec<Value> {
     let own = route.parameters.iter().map(|parameter| {
         json!({
-            "name": parameter.name, "in": "query", "required": parameter.is_required,
-            "description": parameter.about, "schema": {"type": "string"},
+            "name": parameter.name,
+            "in": "query",
+            "required": parameter.is_required,
+            "description": parameter.about,
+            "schema": {"type": "string"},
         })
     });
     path_parameters(route).into_iter().chain(own).collect()
@@ -90,8 +102,15 @@ fn form(route: &Route) -> Value {
         let property = json!({"type": "string", "description": parameter.about});
         (parameter.name.to_owned(), property)
     });
-    let schema = json!({"type": "object", "properties": properties.collect::<Map<_, _>>()});
-    json!({"content": {"application/x-www-form-urlencoded": {"schema": schema}}})
+    let schema = json!({
+        "type": "object",
+        "properties": properties.collect::<Map<_, _>>(),
+    });
+    json!({
+        "content": {
+            "application/x-www-form-urlencoded": {"schema": schema},
+        },
+    })
 }
 
 fn success() -> Value {
@@ -100,7 +119,10 @@ fn success() -> Value {
         "type": "object",
         "required": ["status", "data"],
         "properties": {
-            "status": {"const": "success"}, "data": {}, "warnings": texts, "infos": texts,
+            "status": {"const": "success"},
+            "data": {},
+            "warnings": texts,
+            "infos": texts,
         },
     })
 }
@@ -110,7 +132,11 @@ fn error() -> Value {
     json!({
         "type": "object",
         "required": ["status", "errorType", "error"],
-        "properties": {"status": {"const": "error"}, "errorType": text, "error": text},
+        "properties": {
+            "status": {"const": "error"},
+            "errorType": text,
+            "error": text,
+        },
     })
 }
 

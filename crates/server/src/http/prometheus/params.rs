@@ -22,7 +22,10 @@ const MAX_SELECTORS: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
-impl<S: Send + Sync> FromRequest<S> for Params {
+impl<S> FromRequest<S> for Params
+where
+    S: Send + Sync,
+{
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -43,7 +46,10 @@ impl<S: Send + Sync> FromRequest<S> for Params {
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Params {
-    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+    fn from_iter<I>(pairs: I) -> Self
+    where
+        I: IntoIterator<Item = (&'a str, &'a str)>,
+    {
         Self(
             pairs
                 .into_iter()
@@ -54,22 +60,21 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Params {
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
-    let kind = headers
+    headers
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
-        .unwrap_or_default();
-    kind.starts_with("application/x-www-form-urlencoded")
+        .unwrap_or_default()
+        .starts_with("application/x-www-form-urlencoded")
 }
 
 impl Params {
     /// The first value; `None` if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let mut all = self
-            .0
+        self.0
             .iter()
             .filter(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str());
-        all.find(|value| !value.is_empty())
+            .map(|(_, value)| value.as_str())
+            .find(|value| !value.is_empty())
     }
 
     /// The first value, or `""`.
@@ -157,8 +162,12 @@ impl Params {
 
     /// The texts of `match[]`. A series is selected if one of them matches.
     pub fn selectors(&self) -> Result<Vec<String>, ApiError> {
-        let all = self.0.iter().filter(|(name, _)| name == "match[]");
-        let texts: Vec<String> = all.map(|(_, text)| text.clone()).collect();
+        let texts: Vec<String> = self
+            .0
+            .iter()
+            .filter(|(name, _)| name == "match[]")
+            .map(|(_, text)| text.clone())
+            .collect();
         if texts.len() > MAX_SELECTORS {
             let error = format!("at most {MAX_SELECTORS} selectors are answered");
             return Err(ApiError::parameter("match[]", error));
@@ -228,7 +237,9 @@ fn duration(text: &str) -> Result<i64, String> {
         ("ms", 1),
     ];
     // Each unit at most once, in descending order.
-    let (mut rest, mut units, mut total) = (text, UNITS.iter(), 0_i64);
+    let mut rest = text;
+    let mut units = UNITS.iter();
+    let mut total = 0_i64;
     while !rest.is_empty() {
         let (digits, after) =
             rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?);

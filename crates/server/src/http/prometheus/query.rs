@@ -17,6 +17,7 @@ use takt_access::{Need, Viewer};
 use takt_model::Timestamp;
 use takt_promql::{Error, Options, Value};
 use takt_store::Store;
+use tokio::time;
 
 /// Maximum number of points of a series in one answer.
 const MAX_POINTS: i64 = 11_000;
@@ -72,16 +73,16 @@ impl QueryQuestion {
             end,
             step,
         } = self;
-        let optional = [
+        [
             ("time", time),
             ("start", start),
             ("end", end),
             ("step", step),
-        ];
-        let given = optional
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value.as_deref()?)));
-        given.chain([("query", query.as_str())]).collect()
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .chain([("query", query.as_str())])
+        .collect()
     }
 }
 
@@ -161,8 +162,7 @@ impl Drop for CancelWhenDropped {
 
 async fn evaluate(api: &Api, viewer: &Viewer, evaluation: Evaluation) -> Reply {
     let _canceled = CancelWhenDropped(Arc::clone(&evaluation.options.limits.canceled));
-    let permit =
-        tokio::time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
+    let permit = time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
     let permit = permit
         .map_err(|_| Error::Timeout)?
         .map_err(|error| ApiError::internal(&error))?;
@@ -215,7 +215,8 @@ impl Evaluation {
 
     fn range(params: &Params, config: &QueryConfig) -> Result<Self, ApiError> {
         let limit = params.limit()?;
-        let (start, end) = (params.needed_time("start")?, params.needed_time("end")?);
+        let start = params.needed_time("start")?;
+        let end = params.needed_time("end")?;
         if end < start {
             return Err(ApiError::parameter(
                 "end",
@@ -305,14 +306,14 @@ impl Evaluation {
         stats: Stats,
         began: Instant,
     ) {
-        let (total, queued) = (
-            self.since.elapsed().as_secs_f64(),
-            began.duration_since(self.since).as_secs_f64(),
-        );
+        let total = self.since.elapsed().as_secs_f64();
+        let queued = began.duration_since(self.since).as_secs_f64();
         let evaluated = began.elapsed().as_secs_f64();
         let read: u64 = answer.samples_per_step.iter().sum();
-        let mut samples =
-            json!({ "totalQueryableSamples": read, "peakSamples": answer.peak_samples });
+        let mut samples = json!({
+            "totalQueryableSamples": read,
+            "peakSamples": answer.peak_samples,
+        });
         if stats == Stats::All {
             let (start, step_ms) = match self.when {
                 When::Instant { at } => (at, 1),
@@ -323,12 +324,12 @@ impl Evaluation {
                     .plus_ms(step_ms.saturating_mul(step as i64))
                     .as_seconds()
             };
-            let steps = answer
+            samples["totalQueryableSamplesPerStep"] = answer
                 .samples_per_step
                 .iter()
                 .enumerate()
-                .map(|(step, count)| json!([at(step), count]));
-            samples["totalQueryableSamplesPerStep"] = steps.collect();
+                .map(|(step, count)| json!([at(step), count]))
+                .collect();
         }
         let timings = json!({
             "evalTotalTime": evaluated,
@@ -372,9 +373,11 @@ mod tests {
     use crate::http::{App, AppParts};
     use prometheus_client::registry::Registry;
     use std::collections::BTreeMap;
-    use takt_collector::scrape::{MetricMetadata, TargetStatus};
+    use takt_collector::scrape::{MetricMetadata, RelabelStep, TargetStatus};
     use takt_store::{DataDir, StoreConfig};
+    use tempfile::tempdir;
     use tokio::sync::Semaphore;
+    use tokio::time;
 
     #[derive(Debug)]
     struct NoTargets;
@@ -400,7 +403,7 @@ mod tests {
             &self,
             _job: &str,
             _labels: &takt_model::Labels,
-        ) -> Option<Vec<takt_collector::scrape::RelabelStep>> {
+        ) -> Option<Vec<RelabelStep>> {
             None
         }
     }
@@ -428,7 +431,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_evaluation_ends_when_nobody_waits_for_it() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         // No evaluation has its turn, so this one would wait for two minutes.
         let api = api(root.path(), 0);
         let evaluation = || {
@@ -440,7 +443,7 @@ mod tests {
         };
         let asked = evaluation();
         let canceled = Arc::clone(&asked.options.limits.canceled);
-        let waited = tokio::time::timeout(
+        let waited = time::timeout(
             Duration::from_millis(10),
             evaluate(&api, &Viewer::server(), asked),
         )
@@ -458,7 +461,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_waits_for_its_turn_no_longer_than_its_timeout() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let api = api(root.path(), 0);
         let params: Params = [("query", "1"), ("timeout", "10ms")].into_iter().collect();
         let refused = evaluate(
@@ -473,7 +476,7 @@ mod tests {
 
     #[test]
     fn the_limit_cuts_with_a_word() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let api = api(root.path(), 1);
         let ask = |limit| {
             let question = "label_replace(vector(1), \"a\", \"b\", \"\", \"\") or vector(2)";

@@ -10,6 +10,7 @@ use takt_access::Viewer;
 use takt_model::Matcher;
 use takt_promql::Error;
 use takt_store::{Store, StoreError};
+use tokio::time;
 
 /// The selectors of one request.
 #[derive(Debug)]
@@ -90,7 +91,7 @@ impl Selection {
     }
 
     /// Calls `ask` for each selector, when it is this request's turn among the queries.
-    pub async fn each<T: Send + 'static>(
+    pub async fn each<T>(
         self,
         api: &Api,
         viewer: &Viewer,
@@ -98,10 +99,13 @@ impl Selection {
         mut ask: impl FnMut(&Self, &Store, &[Matcher], &mut T) -> Result<(), StoreError>
         + Send
         + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Result<T, ApiError>
+    where
+        T: Send + 'static,
+    {
         let turn = Arc::clone(&api.queries).acquire_owned();
-        let permit = tokio::time::timeout_at(self.deadline.into(), turn).await;
-        let permit = permit
+        let permit = time::timeout_at(self.deadline.into(), turn)
+            .await
             .map_err(|_| Error::Timeout)?
             .map_err(|error| ApiError::internal(&error))?;
         api.blocking(viewer, move |app| {

@@ -11,8 +11,10 @@ use takt_model::{Labels, parse_float, whole};
 
 /// `status/self_metrics`: families of metrics, optionally those whose name a pattern matches.
 pub(super) async fn self_metrics(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
-    let pattern = params.get("metric_name_pattern").map(whole).transpose();
-    let pattern = pattern
+    let pattern = params
+        .get("metric_name_pattern")
+        .map(whole)
+        .transpose()
         .map_err(|error| ApiError::bad_data(format!("invalid metric_name_pattern: {error}")))?;
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &api.app.of(&viewer).registry)
@@ -103,11 +105,14 @@ impl Family {
     fn add(&mut self, labels: &Labels, value: f64) {
         let is_other = |name: &str| !matches!(name, "__name__" | "le");
         let key = labels.only(is_other);
-        let place = self.metrics.iter().position(|(known, _)| *known == key);
-        let place = place.unwrap_or_else(|| {
-            self.metrics.push((key, Map::new()));
-            self.metrics.len() - 1
-        });
+        let place = self
+            .metrics
+            .iter()
+            .position(|(known, _)| *known == key)
+            .unwrap_or_else(|| {
+                self.metrics.push((key, Map::new()));
+                self.metrics.len() - 1
+            });
         let parts = &mut self.metrics[place].1;
         let suffix = labels.metric().strip_prefix(self.name.as_str());
         let count = || Value::from(format!("{value}"));
@@ -141,10 +146,10 @@ impl Family {
             _ => ("GAUGE", "gauge"),
         };
         let metric = |(labels, parts): (Labels, Map<String, Value>)| {
-            let pairs = labels
+            let pairs: Vec<Value> = labels
                 .iter()
-                .map(|(name, value)| json!({"name": name, "value": value}));
-            let pairs: Vec<Value> = pairs.collect();
+                .map(|(name, value)| json!({"name": name, "value": value}))
+                .collect();
             let mut metric = json!({key: parts});
             if !pairs.is_empty() {
                 metric["label"] = pairs.into();
@@ -152,7 +157,12 @@ impl Family {
             metric
         };
         let metrics: Vec<Value> = self.metrics.into_iter().map(metric).collect();
-        let mut family = json!({"name": name, "help": self.help, "type": kind, "metric": metrics});
+        let mut family = json!({
+            "name": name,
+            "help": self.help,
+            "type": kind,
+            "metric": metrics,
+        });
         if !self.unit.is_empty() {
             family["unit"] = self.unit.into();
         }
@@ -191,19 +201,36 @@ mod tests {
             {"cumulativeCount": "2", "upperBound": 1},
             {"cumulativeCount": "3", "upperBound": "Infinity"},
         ]);
-        let histogram = json!({"sampleSum": 0.5, "sampleCount": "3", "bucket": buckets});
+        let histogram = json!({
+            "sampleSum": 0.5,
+            "sampleCount": "3",
+            "bucket": buckets,
+        });
         let expected = [
             json!({
-                "name": "a_seconds", "help": "Duration.", "type": "HISTOGRAM", "unit": "seconds",
-                "metric": [{"label": [{"name": "x", "value": "1"}], "histogram": histogram}],
+                "name": "a_seconds",
+                "help": "Duration.",
+                "type": "HISTOGRAM",
+                "unit": "seconds",
+                "metric": [{
+                    "label": [{"name": "x", "value": "1"}],
+                    "histogram": histogram,
+                }],
             }),
             json!({
-                "name": "b_total", "help": "Number.", "type": "COUNTER",
+                "name": "b_total",
+                "help": "Number.",
+                "type": "COUNTER",
                 "metric": [{"counter": {"value": 7}}],
             }),
             json!({
-                "name": "c", "help": "Level.", "type": "GAUGE",
-                "metric": [{"label": [{"name": "y", "value": "2"}], "gauge": {"value": "NaN"}}],
+                "name": "c",
+                "help": "Level.",
+                "type": "GAUGE",
+                "metric": [{
+                    "label": [{"name": "y", "value": "2"}],
+                    "gauge": {"value": "NaN"},
+                }],
             }),
         ];
         assert_eq!(found, expected);

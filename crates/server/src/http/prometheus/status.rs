@@ -9,6 +9,7 @@ use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::thread;
 use takt_store::Listed;
 
 /// Version of Prometheus whose PromQL and API this is. Grafana adapts its requests to it.
@@ -16,7 +17,10 @@ const VERSION: &str = "3.14.0";
 
 /// `alertmanagers`: always empty.
 pub(super) async fn alertmanagers() -> Reply {
-    Answer::of(&json!({ "activeAlertmanagers": [], "droppedAlertmanagers": [] }))
+    Answer::of(&json!({
+        "activeAlertmanagers": [],
+        "droppedAlertmanagers": [],
+    }))
 }
 
 /// `buildinfo`, without `features`: with them, Grafana treats the server as Mimir.
@@ -34,7 +38,7 @@ pub(super) async fn build_info() -> Reply {
 /// `runtimeinfo`.
 pub(super) async fn runtime_info(State(api): State<Api>, By(viewer): By) -> Reply {
     let app = api.app.of(&viewer);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     let started = app.started.to_string();
     Answer::of(&json!({
         "startTime": started,
@@ -62,10 +66,8 @@ pub(super) async fn config(State(api): State<Api>, By(viewer): By) -> Reply {
         let text = |text: &str| Value::from(text).to_string();
         if pool != Some(job(target)) {
             pool = Some(job(target));
-            let (interval, timeout) = (
-                seconds(target.interval_seconds),
-                seconds(target.timeout_seconds),
-            );
+            let interval = seconds(target.interval_seconds);
+            let timeout = seconds(target.timeout_seconds);
             let begin = if yaml.is_empty() {
                 "scrape_configs:\n"
             } else {
@@ -115,8 +117,11 @@ pub(super) async fn notifications() -> Reply {
 /// five-minute rows and 3 for one-hour rows.
 pub(super) async fn blocks(State(api): State<Api>, By(viewer): By) -> Reply {
     api.blocking(&viewer, |app| {
-        let stat = app.store.database().stat();
-        let stat = stat.map_err(|error| ApiError::internal(&error))?;
+        let stat = app
+            .store
+            .database()
+            .stat()
+            .map_err(|error| ApiError::internal(&error))?;
         let blocks = stat.blocks.iter().map(|block| {
             let level = match block.resolution.as_str() {
                 "raw" => 1,
@@ -157,8 +162,12 @@ pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params)
         Some(_) => return Err(ApiError::bad_data("limit must be a positive number")),
     };
     api.blocking(&viewer, move |app| {
-        let series = app.store.own_series(Listed::ever(&[])).map_err(|error| ApiError::internal(&error))?;
-        let (mut by_metric, mut by_pair) = (BTreeMap::new(), BTreeMap::new());
+        let series = app
+            .store
+            .own_series(Listed::ever(&[]))
+            .map_err(|error| ApiError::internal(&error))?;
+        let mut by_metric = BTreeMap::new();
+        let mut by_pair = BTreeMap::new();
         let mut values = BTreeMap::<&str, BTreeSet<&str>>::new();
         for labels in &series {
             *by_metric.entry(labels.metric().to_owned()).or_insert(0) += 1;
@@ -175,12 +184,24 @@ pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params)
                 "maxTime": app.store.watermark(),
             },
             "seriesCountByMetricName": top(by_metric, limit),
-            "labelValueCountByLabelName":
-                top(values.iter().map(|(name, values)| ((*name).to_owned(), values.len())), limit),
-            "memoryInBytesByLabelName":
-                top(values.iter().map(|(name, values)| ((*name).to_owned(), bytes(values))), limit),
-            "seriesCountByLabelValuePair":
-                top(by_pair.iter().map(|((name, value), count)| (format!("{name}={value}"), *count)), limit),
+            "labelValueCountByLabelName": top(
+                values.iter().map(|(name, values)| {
+                    ((*name).to_owned(), values.len())
+                }),
+                limit,
+            ),
+            "memoryInBytesByLabelName": top(
+                values.iter().map(|(name, values)| {
+                    ((*name).to_owned(), bytes(values))
+                }),
+                limit,
+            ),
+            "seriesCountByLabelValuePair": top(
+                by_pair.iter().map(|((name, value), count)| {
+                    (format!("{name}={value}"), *count)
+                }),
+                limit,
+            ),
         }))
     })
     .await

@@ -70,18 +70,18 @@ pub(super) async fn metadata(State(api): State<Api>, By(viewer): By, params: Par
     let described = known
         .into_iter()
         .take(limit.unwrap_or(usize::MAX))
-        .map(|(name, about)| (name, vec![described(&about); per_metric]));
-    Answer::of(&described.collect::<BTreeMap<_, _>>())
+        .map(|(name, about)| (name, vec![described(&about); per_metric]))
+        .collect::<BTreeMap<_, _>>();
+    Answer::of(&described)
 }
 
 /// `targets/metadata`: the metadata of the metrics that each target has series of.
 pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = number(&params, "limit")?.unwrap_or(usize::MAX);
-    let selector = params
+    let matchers = params
         .get("match_target")
         .map(takt_promql::selector)
-        .transpose();
-    let matchers = selector
+        .transpose()
         .map_err(|error| ApiError::parameter("match_target", error))?
         .unwrap_or_default();
     let metric = params.get("metric").map(str::to_owned);
@@ -104,10 +104,9 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
                 .iter()
                 .map(|(name, value)| Matcher::equal(name, value))
                 .collect();
-            let names = app
+            let names: BTreeSet<String> = app
                 .store
-                .label_values(METRIC_NAME, Listed::ever(&of_target));
-            let names: BTreeSet<String> = names
+                .label_values(METRIC_NAME, Listed::ever(&of_target))
                 .map_err(|error| ApiError::internal(&error))?
                 .into_iter()
                 .collect();
@@ -139,7 +138,11 @@ fn described(about: &MetricMetadata) -> Value {
     } else {
         about.kind
     };
-    json!({"type": kind, "help": about.help, "unit": about.unit})
+    json!({
+        "type": kind,
+        "help": about.help,
+        "unit": about.unit,
+    })
 }
 
 /// A limit; negative: no limit.
@@ -170,7 +173,10 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
         .map(shown);
     Answer::of(&json!({
         "activeTargets": active.collect::<Vec<_>>(),
-        "droppedTargets": dropped.iter().map(|found| json!({ "discoveredLabels": map(found) })).collect::<Vec<_>>(),
+        "droppedTargets": dropped
+            .iter()
+            .map(|found| json!({"discoveredLabels": map(found)}))
+            .collect::<Vec<_>>(),
         "droppedTargetCounts": counts,
     }))
 }
@@ -178,8 +184,9 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
 /// `targets/relabel_steps`: what each relabelling rule of a job makes of labels.
 pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let given = |name: &str| {
-        let missing = || ApiError::bad_data(format!("no {name} parameter provided"));
-        params.get(name).ok_or_else(missing)
+        params
+            .get(name)
+            .ok_or_else(|| ApiError::bad_data(format!("no {name} parameter provided")))
     };
     let pool = given("scrapePool")?;
     let labels: BTreeMap<String, String> = serde_json::from_str(given("labels")?)
@@ -194,9 +201,13 @@ pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params
             let error = format!("error retrieving scrape config: scrape pool {pool:?} not found");
             ApiError::bad_data(error)
         })?;
-    let steps = steps.iter().map(
-        |step| json!({"rule": rule(&step.rule), "output": map(&step.output), "keep": step.keep}),
-    );
+    let steps = steps.iter().map(|step| {
+        json!({
+            "rule": rule(&step.rule),
+            "output": map(&step.output),
+            "keep": step.keep,
+        })
+    });
     Answer::of(&json!({ "steps": steps.collect::<Vec<_>>() }))
 }
 

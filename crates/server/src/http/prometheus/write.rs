@@ -163,7 +163,8 @@ fn short(out: &mut Vec<u8>, value: f64) {
 fn write_instant(out: &mut Vec<u8>, at: Timestamp) {
     let sign = if at.0 < 0 { "-" } else { "" };
     let ms = at.0.unsigned_abs();
-    let (seconds, ms) = (ms / 1000, ms % 1000);
+    let seconds = ms / 1000;
+    let ms = ms % 1000;
     write!(out, "{sign}{seconds}").expect(NO_FAILURE);
     if ms > 0 {
         write!(out, ".{ms:03}").expect(NO_FAILURE);

@@ -239,24 +239,28 @@ const OMITTED: &[&str] = &[
 ];
 
 /// Returns a table; `None` without rows. Omits columns without known values.
-fn table<'a, T: 'a>(
+fn table<'a, T>(
     sheet: &Sheet,
     title: &'static str,
     rows: impl IntoIterator<Item = &'a T>,
     columns: &[(Column, Cell<T>)],
-) -> Option<Block> {
+) -> Option<Block>
+where
+    T: 'a,
+{
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|row| columns.iter().map(|(_, cell)| cell(row)).collect())
         .collect();
-    let says_something = |at: &usize| {
-        (sheet.has_gpus || !OF_GPUS.contains(&columns[*at].0.name()))
-            && (*at == 0
-                || rows
-                    .iter()
-                    .any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
-    };
-    let shown: Vec<usize> = (0..columns.len()).filter(says_something).collect();
+    let shown: Vec<usize> = (0..columns.len())
+        .filter(|at| {
+            (sheet.has_gpus || !OF_GPUS.contains(&columns[*at].0.name()))
+                && (*at == 0
+                    || rows
+                        .iter()
+                        .any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
+        })
+        .collect();
     let headings: Vec<Column> = shown.iter().map(|at| columns[*at].0).collect();
     let mut listing = Listing::new(&headings).omitting(OMITTED);
     rows.iter()

@@ -147,23 +147,25 @@ fn causes(sheet: &Sheet) -> Vec<Value> {
     let held = sheet.figures.split_gpu_hours.held().max(f64::MIN_POSITIVE);
     let has_price = sheet.figures.split_money.held() > 0.0;
     let currency = sheet.currency.as_ref().filter(|_| has_price);
-    let row = |cause: &blocks::Cause| {
-        let hours = (cause.of)(&sheet.figures.split_gpu_hours);
-        let price =
-            currency.map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
-        (hours > 0.0).then(|| {
-            context! {
-                name => cause.name,
-                class => cause.class,
-                meaning => cause.meaning,
-                hours => amount(hours),
-                share => percent(hours / held),
-                width => (hours / held * 1000.0).round() / 10.0,
-                money => price,
-            }
+    CAUSES
+        .iter()
+        .filter_map(|cause| {
+            let hours = (cause.of)(&sheet.figures.split_gpu_hours);
+            let price =
+                currency.map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
+            (hours > 0.0).then(|| {
+                context! {
+                    name => cause.name,
+                    class => cause.class,
+                    meaning => cause.meaning,
+                    hours => amount(hours),
+                    share => percent(hours / held),
+                    width => (hours / held * 1000.0).round() / 10.0,
+                    money => price,
+                }
+            })
         })
-    };
-    CAUSES.iter().filter_map(row).collect()
+        .collect()
 }
 
 fn budgets(sheet: &Sheet) -> Vec<Value> {
@@ -171,7 +173,11 @@ fn budgets(sheet: &Sheet) -> Vec<Value> {
         let share = budget.used / budget.limit;
         context! {
             name => budget.name,
-            period => if budget.period == BudgetPeriod::Year { "year" } else { "month" },
+            period => if budget.period == BudgetPeriod::Year {
+                "year"
+            } else {
+                "month"
+            },
             used => amount(budget.used),
             limit => amount(budget.limit),
             unit => budget.unit,
@@ -203,17 +209,26 @@ fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
         context! {
             name => member.name,
             gpu_hours => amount(member.figures.gpu_hours),
-            width => if most > 0.0 { (hours(member) / most * 1000.0).round() / 10.0 } else { 0.0 },
+            width => if most > 0.0 {
+                (hours(member) / most * 1000.0).round() / 10.0
+            } else {
+                0.0
+            },
             cpu_hours => amount(member.figures.cpu_hours),
             runs => count(member.figures.jobs_started),
             failed => count(member.figures.jobs_failed),
             utilization => known(member.figures.gpu_utilization, percent),
             wasted => known(blocks::judged_waste(&member.figures), amount),
-            wasted_share => split
-                .known_waste()
-                .map_or_else(String::new, |wasted| percent(wasted / split.held())),
-            wait => member.wait_mean_hours.map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
-            money => sheet.currency.as_ref().map(|currency| money(member.figures.money, currency)),
+            wasted_share => split.known_waste().map_or_else(String::new, |wasted| {
+                percent(wasted / split.held())
+            }),
+            wait => member
+                .wait_mean_hours
+                .map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
+            money => sheet
+                .currency
+                .as_ref()
+                .map(|currency| money(member.figures.money, currency)),
         }
     };
     members.iter().map(row).collect()
@@ -229,12 +244,16 @@ fn run(run: &RunRow) -> Value {
         state => run.state.to_lowercase().replace('_', " "),
         ended => run.end.get(..16).unwrap_or_default().replace('T', " "),
         hours => amount(run.hours),
-        gpus => run.gpus.map_or_else(|| "?".to_owned(), |gpus| gpus.to_string()),
+        gpus => run
+            .gpus
+            .map_or_else(|| "?".to_owned(), |gpus| gpus.to_string()),
         model => run.gpu_model,
         coverage => percent(run.coverage),
         utilization => known(run.gpu_utilization, percent),
         utilization_width => bar(run.gpu_utilization),
-        idle => run.idle_longest_hours.map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
+        idle => run
+            .idle_longest_hours
+            .map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
         gpu_memory => known(run.gpu_memory_peak_ratio, percent),
         cpu => known(run.cpu_ratio, percent),
         memory => known(run.memory_ratio, percent),

@@ -4,7 +4,7 @@ use super::View;
 use super::html::{TEMPLATES, shared, title};
 use crate::reports::words::amount;
 use minijinja::{Value, context};
-use takt_accounting::sheet::{Day, Figures, Part, RankRow, Sheet};
+use takt_accounting::sheet::{Day, Figures, Part, Sheet};
 
 /// Largest size of a mail's HTML part, in bytes. Gmail cuts a mail at 102 kB.
 const MAIL_MOST: usize = 100_000;
@@ -59,8 +59,11 @@ fn for_mail(sheet: &Sheet, rows: usize) -> (Sheet, usize) {
     omitted += cut(&mut sheet.budgets, rows.max(5));
     omitted += cut(&mut sheet.gpu_models, rows.max(5));
     omitted += cut(&mut sheet.days, 31);
-    let members = sheet.members.iter_mut().chain(&mut sheet.accounts);
-    members.for_each(|member| shorten(&mut member.name));
+    sheet
+        .members
+        .iter_mut()
+        .chain(&mut sheet.accounts)
+        .for_each(|member| shorten(&mut member.name));
     for run in &mut sheet.runs {
         run.name.iter_mut().for_each(shorten);
         shorten(&mut run.user);
@@ -146,7 +149,7 @@ fn month_bars(sheet: &Sheet) -> Vec<Value> {
 fn rank_bars(sheet: &Sheet) -> Vec<Value> {
     let rows = sheet.rank.iter().flat_map(|rank| &rank.rows);
     let most = rows.clone().map(|row| row.hours).fold(0.0, f64::max);
-    let bar = |row: &RankRow| {
+    rows.map(|row| {
         let mut name = row.name.clone().unwrap_or_else(|| "somebody".to_owned());
         shorten(&mut name);
         context! {
@@ -155,8 +158,8 @@ fn rank_bars(sheet: &Sheet) -> Vec<Value> {
             value => amount(row.hours),
             is_own => row.is_self,
         }
-    };
-    rows.map(bar).collect()
+    })
+    .collect()
 }
 
 fn model_bars(sheet: &Sheet) -> Vec<Value> {

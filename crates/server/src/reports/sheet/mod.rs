@@ -11,6 +11,7 @@ mod mail;
 pub use html::page;
 pub use mail::mail_page;
 
+use crate::listing;
 use crate::reports::ReportFormat;
 use blocks::Block;
 use std::io::{self, Write};
@@ -73,7 +74,7 @@ pub fn write_sheet(
             writeln!(
                 out,
                 "# {}\n",
-                crate::listing::escape_markdown(&blocks::heading(sheet, view))
+                listing::escape_markdown(&blocks::heading(sheet, view))
             )?;
             for block in blocks::blocks(sheet, view) {
                 match block {
@@ -82,9 +83,7 @@ pub fn write_sheet(
                         listing.write_markdown(out)?;
                         writeln!(out)?;
                     }
-                    Block::Line(line) => {
-                        writeln!(out, "{}\n", crate::listing::escape_markdown(&line))?
-                    }
+                    Block::Line(line) => writeln!(out, "{}\n", listing::escape_markdown(&line))?,
                     Block::Code(line) => {
                         writeln!(out, "```sh\n{}\n```\n", line.replace("```", ""))?
                     }
@@ -114,7 +113,7 @@ fn write_blocks(
     writeln!(
         out,
         "{}\n",
-        crate::listing::printable(&blocks::heading(sheet, view))
+        listing::printable(&blocks::heading(sheet, view))
     )?;
     for block in blocks::blocks(sheet, view) {
         match block {
@@ -122,8 +121,8 @@ fn write_blocks(
                 writeln!(out, "{title}")?;
                 listing.write_table(width, out)?;
             }
-            Block::Line(line) => writeln!(out, "{}", crate::listing::printable(&line))?,
-            Block::Code(line) => writeln!(out, "    {}", crate::listing::printable(&line))?,
+            Block::Line(line) => writeln!(out, "{}", listing::printable(&line))?,
+            Block::Code(line) => writeln!(out, "    {}", listing::printable(&line))?,
         }
         writeln!(out)?;
     }

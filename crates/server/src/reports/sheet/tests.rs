@@ -371,11 +371,12 @@ fn a_mail_keeps_to_what_gmail_and_outlook_show() {
 fn a_large_cluster_fits_into_a_mail() {
     let long = "n".repeat(200);
     let many = |count: usize, name: &str| -> Vec<Member> {
-        let member = |at| Member {
-            name: format!("{name}{at}{long}"),
-            ..sheet().members.remove(0)
-        };
-        (0..count).map(member).collect()
+        (0..count)
+            .map(|at| Member {
+                name: format!("{name}{at}{long}"),
+                ..sheet().members.remove(0)
+            })
+            .collect()
     };
     let runs = (0..500).map(|at| RunRow {
         job_id: format!("{at}"),

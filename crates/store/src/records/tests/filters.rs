@@ -22,8 +22,11 @@ fn filters() {
         named("123+1", 400, None, "ann", "PENDING", None),
     ]);
     let ids = |filter: JobFilter| -> String {
-        let runs = store.records().jobs(&filter).unwrap();
-        runs.iter()
+        store
+            .records()
+            .jobs(&filter)
+            .unwrap()
+            .iter()
             .map(|run| run.job_id.as_str())
             .collect::<Vec<_>>()
             .join(" ")

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use takt_model::{Labels, METRIC_NAME};
+use tempfile::{TempDir, tempdir};
 
 const MINUTE: i64 = 60_000;
 
@@ -37,12 +38,12 @@ struct Cluster {
     now: Arc<AtomicI64>,
     group: Group,
     columns: Vec<Column>,
-    _root: tempfile::TempDir,
+    _root: TempDir,
 }
 
 impl Cluster {
     fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let now = Arc::new(AtomicI64::new(BEGIN - 60 * MINUTE));
         let shown = Arc::clone(&now);
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
@@ -55,13 +56,14 @@ impl Cluster {
         let directory = DataDir::claim(root.path()).unwrap();
         let store = Store::open_at(directory, &config, &mut Registry::default(), clock).unwrap();
         let group = store.group();
-        let names = METRICS
+        let labels = METRICS
             .iter()
-            .flat_map(|metric| NODES.map(|node| (*metric, node)));
-        let labels = names.map(|(metric, node)| {
-            let pairs = [(METRIC_NAME, metric), ("node", node)];
-            pairs.into_iter().collect::<Labels>()
-        });
+            .flat_map(|metric| NODES.map(|node| (*metric, node)))
+            .map(|(metric, node)| {
+                [(METRIC_NAME, metric), ("node", node)]
+                    .into_iter()
+                    .collect::<Labels>()
+            });
         let columns = labels
             .map(|labels| group.column(&labels).unwrap())
             .collect();
@@ -120,7 +122,8 @@ fn text_of(cluster: &Cluster, sql: &str) -> String {
 fn conditions_on_time_and_metric_limit_what_is_read() {
     let cluster = Cluster::new();
     cluster.session();
-    let (least, most) = (i64::MIN, i64::MAX);
+    let least = i64::MIN;
+    let most = i64::MAX;
     let [heat, load] = ["heat", "load"].map(metric_hash);
     let noon = BEGIN;
     for (sql, expected) in [
@@ -173,8 +176,10 @@ fn conditions_on_time_and_metric_limit_what_is_read() {
 fn time() -> impl Strategy<Value = String> {
     (-70_i64..70, 0_i64..3, 0..6).prop_map(|(minutes, extra, form)| {
         let at = BEGIN + minutes * MINUTE + extra * 7;
-        let stamp = jiff::Timestamp::from_millisecond(at).unwrap();
-        let text = stamp.strftime("%Y-%m-%d %H:%M:%S.%3f").to_string();
+        let text = jiff::Timestamp::from_millisecond(at)
+            .unwrap()
+            .strftime("%Y-%m-%d %H:%M:%S.%3f")
+            .to_string();
         match form {
             0 => format!("TIMESTAMP '{text}'"),
             1 => format!("'{}Z'", text.replace(' ', "T")),
@@ -223,8 +228,10 @@ fn statement() -> impl Strategy<Value = String> {
     let all = [condition(), condition(), condition()];
     (all, 0..20).prop_map(|([x, y, z], form)| {
         let of = |condition: &str, table: &str| condition.replace("t.", &format!("{table}."));
-        let (a, b) = (of(&x, "a"), of(&y, "b"));
-        let (both, c) = (of(&z, "b"), of(&z, "s"));
+        let a = of(&x, "a");
+let b = of(&y, "b");
+        let both = of(&z, "b");
+let c = of(&z, "s");
         let on = "a.metric = b.metric AND a.labels = b.labels";
         let join = |kind: &str, on: &str, after: &str| {
             format!("SELECT a.*, b.* FROM samples AS a {kind} JOIN samples AS b ON {on} WHERE {after}")

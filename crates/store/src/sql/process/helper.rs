@@ -14,9 +14,11 @@ use arrow_ipc::writer::StreamWriter;
 use duckdb::arrow::error::ArrowError;
 use duckdb::{Config, Connection};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{
     Resource, Rlimit, Signal, getpid, getppid, set_parent_process_death_signal, setrlimit,
 };
+use rustix::{param, process};
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::net::Shutdown;
@@ -24,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 /// Memory of the query process for its copies, in bytes: the log of a database is replayed there.
@@ -46,7 +49,7 @@ pub fn serve(control: OwnedFd) -> Result<(), SqlError> {
     let failed = |error: io::Error| SqlError::Unavailable(error.to_string());
     let control = UnixStream::from(control);
     // A lower priority is always permitted.
-    let _ = rustix::process::nice(NICENESS);
+    let _ = process::nice(NICENESS);
     // SAFETY: sets no handler. The kernel forgets ended statement processes by itself (wait(2)).
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     let mut helper = Helper::open()?;
@@ -222,7 +225,7 @@ fn limit_process(statement: &Statement) -> io::Result<()> {
         .next()
         .and_then(|pages| pages.parse().ok())
         .unwrap_or(0);
-    let used = pages * rustix::param::page_size() as u64;
+    let used = pages * param::page_size() as u64;
     let address_space = used + statement.memory_bytes + SLACK_BYTES;
     let both = |bytes| Rlimit {
         current: Some(bytes),
@@ -244,12 +247,12 @@ fn end_with_peer(socket: UnixStream) -> io::Result<()> {
         loop {
             match poll(&mut watched, None) {
                 Ok(_) => end(true),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(_) => return,
             }
         }
     };
-    std::thread::Builder::new().spawn(watch).map(drop)
+    thread::Builder::new().spawn(watch).map(drop)
 }
 
 /// Ends this process at once, without destructors: the data belong to the process it was forked

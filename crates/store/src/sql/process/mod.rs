@@ -29,6 +29,7 @@ use arrow_ipc::reader::StreamReader;
 use duckdb::arrow::error::ArrowError;
 use places::Places;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use snapshot::{Copy, FileState};
 use std::collections::HashMap;
 use std::fs;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_model::error_chain;
 use wire::{Follow, Kind, Message, Outcome, Statement};
@@ -284,7 +286,7 @@ impl QueryProcess {
                         tracing::error!(error = %error_chain(&error), "cannot run SQL statements");
                         return Err(error);
                     }
-                    std::thread::sleep(LOOK_INTERVAL * attempt);
+                    thread::sleep(LOOK_INTERVAL * attempt);
                 }
             }
         }
@@ -354,8 +356,7 @@ impl QueryProcess {
             .is_none_or(|copy| copy.state != state)
         {
             self.prepare(&directory, &state)?;
-            let copy = Copy::take(&records, &directory, copies.records.as_ref());
-            let copy = copy.map_err(failed)?;
+            let copy = Copy::take(&records, &directory, copies.records.as_ref()).map_err(failed)?;
             asked
                 .databases
                 .push(("records".to_owned(), copy.path.clone()));
@@ -377,8 +378,8 @@ impl QueryProcess {
         };
         if !is_fresh && !copies.samples.as_ref().is_some_and(is_same) {
             self.prepare(&directory, &state)?;
-            let samples = take_samples(&hot, &directory, database, copies.samples.as_ref());
-            let samples = samples.map_err(failed)?;
+            let samples = take_samples(&hot, &directory, database, copies.samples.as_ref())
+                .map_err(failed)?;
             let known = copies.samples.as_ref().map(|known| &known.layout);
             if known.is_none_or(|known| !Arc::ptr_eq(known, &samples.layout)) {
                 asked.views = Some(samples.layout.views() + &samples.layout.read_footers());
@@ -412,10 +413,11 @@ impl QueryProcess {
             copies.records.as_ref().map(|copy| &copy.path),
             copies.samples.as_ref().map(|samples| &samples.copy.path),
         ];
-        let entries = fs::read_dir(self.data.join(DIRECTORY))
+        for entry in fs::read_dir(self.data.join(DIRECTORY))
             .into_iter()
-            .flatten();
-        for entry in entries.flatten() {
+            .flatten()
+            .flatten()
+        {
             let is_used = used
                 .iter()
                 .flatten()
@@ -531,7 +533,7 @@ impl Read for Watched<'_> {
             }
             let mut watched = [PollFd::new(self.socket, PollFlags::IN)];
             match poll(&mut watched, Some(&interval)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return self.socket.read(buffer),
                 Err(error) => return Err(error.into()),
             }

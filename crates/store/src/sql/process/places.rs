@@ -37,8 +37,11 @@ impl Places {
         }
         count.waiting += 1;
         while count.running >= MAX_RUNNING && Instant::now() < deadline && !cancel.asked() {
-            let waited = self.freed.wait_timeout(count, LOOK_INTERVAL);
-            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+            count = self
+                .freed
+                .wait_timeout(count, LOOK_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         count.waiting -= 1;
         if count.running < MAX_RUNNING {

@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 /// Length of DuckDB's main header and its two database headers, in bytes.
@@ -128,7 +129,7 @@ impl Copy {
             if !state.is_checkpointing() && state.is_same_checkpoint(&FileState::read(file)?) {
                 return Ok(Self { path, state, began });
             }
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         }
         remove(&path)?;
         Err(io::Error::other("the database is being checkpointed"))
@@ -172,12 +173,14 @@ mod tests {
     use super::*;
     use duckdb::{Config, Connection};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use tempfile::tempdir;
 
     /// Both tables get the same number in each transaction, while checkpoints, large transactions
     /// and copies take place.
     #[test]
     fn a_copy_has_every_transaction_that_was_committed_before_it() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let file = root.path().join("hot.duckdb");
         let config = Config::default()
             .with("wal_autocheckpoint", "200KB")
@@ -186,7 +189,7 @@ mod tests {
         db.execute_batch("CREATE TABLE a (n BIGINT, t VARCHAR); CREATE TABLE b (n BIGINT);")
             .unwrap();
         let committed = AtomicU64::new(0);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let written = &committed;
             let writer = scope.spawn(move || {
                 for n in 1..=1500_u64 {
@@ -243,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_unchanged_database_has_the_same_state() {
-        let root = tempfile::tempdir().unwrap();
+        let root = tempdir().unwrap();
         let file = root.path().join("records.duckdb");
         let db = Connection::open(&file).unwrap();
         db.execute_batch("CREATE TABLE a (n BIGINT)").unwrap();

@@ -163,20 +163,23 @@ pub(super) fn read_samples(mut from: impl Read) -> io::Result<Vec<(u32, Sample)>
     }
     let mut bytes = vec![0; count as usize * SAMPLE_BYTES];
     from.read_exact(&mut bytes)?;
-    let rows = bytes.chunks_exact(SAMPLE_BYTES).map(|row| {
-        let (series, rest) = row.split_at(4);
-        let (at, value) = rest.split_at(8);
-        let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let sample = Sample {
-            at: Timestamp(number(at)),
-            value: f64::from_bits(number(value).cast_unsigned()),
-        };
-        (
-            u32::from_le_bytes(series.try_into().expect("4 bytes")),
-            sample,
-        )
-    });
-    Ok(rows.collect())
+    let rows = bytes
+        .chunks_exact(SAMPLE_BYTES)
+        .map(|row| {
+            let (series, rest) = row.split_at(4);
+            let (at, value) = rest.split_at(8);
+            let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            let sample = Sample {
+                at: Timestamp(number(at)),
+                value: f64::from_bits(number(value).cast_unsigned()),
+            };
+            (
+                u32::from_le_bytes(series.try_into().expect("4 bytes")),
+                sample,
+            )
+        })
+        .collect();
+    Ok(rows)
 }
 
 /// Sends a request's kind and socket.
@@ -215,7 +218,10 @@ pub(super) fn receive(control: &UnixStream) -> io::Result<Option<(Kind, UnixStre
 }
 
 /// Writes a message.
-pub(super) fn write<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<()> {
+pub(super) fn write<T>(mut to: impl Write, message: &T) -> io::Result<()>
+where
+    T: Serialize,
+{
     let text = serde_json::to_vec(message)?;
     let length = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     to.write_all(&length.to_le_bytes())?;
@@ -223,7 +229,10 @@ pub(super) fn write<T: Serialize>(mut to: impl Write, message: &T) -> io::Result
 }
 
 /// Reads a message.
-pub(super) fn read<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
+pub(super) fn read<T>(mut from: impl Read) -> io::Result<T>
+where
+    T: DeserializeOwned,
+{
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;

@@ -127,7 +127,8 @@ impl Disk {
             b'R' | b'L' => {
                 let both = text();
                 let (from, to) = both.split_once('\0').unwrap();
-                let (from, to) = (path(from), path(to));
+                let from = path(from);
+                let to = path(to);
                 let change = if change.kind == b'R' {
                     NameChange::Rename(from, to)
                 } else {
@@ -186,32 +187,35 @@ impl Disk {
         };
         let mut torn = self.by_inode.get(&last.inode).copied();
         torn = torn.filter(|_| crash == Crash::Torn && last.kind == b'W');
-        let files = names.into_iter().map(|(path, entry)| {
-            let Entry::File(number) = entry else {
-                return (path, None);
-            };
-            let content = &self.contents[number];
-            let mut bytes = content.durable.clone();
-            let end = content.pending.len();
-            for (n, pending) in content.pending.iter().enumerate() {
-                match crash {
-                    Crash::Power => {}
-                    Crash::Torn if torn == Some(number) && n + 1 == end => {
-                        let Pending::Write(at, written) = pending else {
-                            continue;
-                        };
-                        let half = written[..written.len() / 2].into();
-                        set(&mut bytes, &Pending::Write(*at, half), |_| true);
-                    }
-                    Crash::Process | Crash::Torn => set(&mut bytes, pending, |_| true),
-                    Crash::PowerWithParts(_) => {
-                        set(&mut bytes, pending, |_| random.below(2) == 0);
+        let files = names
+            .into_iter()
+            .map(|(path, entry)| {
+                let Entry::File(number) = entry else {
+                    return (path, None);
+                };
+                let content = &self.contents[number];
+                let mut bytes = content.durable.clone();
+                let end = content.pending.len();
+                for (n, pending) in content.pending.iter().enumerate() {
+                    match crash {
+                        Crash::Power => {}
+                        Crash::Torn if torn == Some(number) && n + 1 == end => {
+                            let Pending::Write(at, written) = pending else {
+                                continue;
+                            };
+                            let half = written[..written.len() / 2].into();
+                            set(&mut bytes, &Pending::Write(*at, half), |_| true);
+                        }
+                        Crash::Process | Crash::Torn => set(&mut bytes, pending, |_| true),
+                        Crash::PowerWithParts(_) => {
+                            set(&mut bytes, pending, |_| random.below(2) == 0);
+                        }
                     }
                 }
-            }
-            (path, Some(bytes))
-        });
-        Remains(files.collect())
+                (path, Some(bytes))
+            })
+            .collect();
+        Remains(files)
     }
 }
 

@@ -15,13 +15,16 @@ use super::bench_store::{BEGIN, Bench, METRICS, SECOND, claim, config, value};
 pub use disk::Crash;
 use disk::Disk;
 use std::collections::HashSet;
+use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 use takt_model::{METRIC_NAME, Timestamp};
 use takt_store::{Database, Sample, Settings};
+use tempfile::{TempDir, tempdir};
 
 pub const ROOT: &str = "TAKT_TEST_POWER";
 
@@ -51,7 +54,7 @@ struct Acknowledgement(fs::File);
 
 impl Acknowledgement {
     fn open(root: &Path) -> Self {
-        let path = std::env::var_os(ACKNOWLEDGED).map_or(root.join("ACK"), PathBuf::from);
+        let path = env::var_os(ACKNOWLEDGED).map_or(root.join("ACK"), PathBuf::from);
         Self(fs::File::create(path).unwrap())
     }
 
@@ -68,11 +71,11 @@ fn crash_after_each_change(child: &str, mut check: impl FnMut(&Path, i64, Crash)
     let Some(layer) = layer("record") else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let root = folder.path().join("data");
     fs::create_dir(&root).unwrap();
     let record = folder.path().join("record");
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", child, "--nocapture"])
         .env(ROOT, &root)
         .env("LD_PRELOAD", layer.path().join("layer.so"))
@@ -82,9 +85,7 @@ fn crash_after_each_change(child: &str, mut check: impl FnMut(&Path, i64, Crash)
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let changes = disk::read(&record);
-    let seeds: Option<u64> = std::env::var("TAKT_TEST_SEEDS")
-        .ok()
-        .map(|n| n.parse().unwrap());
+    let seeds: Option<u64> = env::var("TAKT_TEST_SEEDS").ok().map(|n| n.parse().unwrap());
     let part = if seeds.is_some() { 1 } else { PART };
     let seeds = seeds.unwrap_or(1);
     let mut disk = Disk::new(&root);
@@ -111,7 +112,7 @@ fn crash_after_each_change(child: &str, mut check: impl FnMut(&Path, i64, Crash)
                 "{crash:?} after change {n} ({kind}), {} acknowledged",
                 disk.done
             );
-            let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let checked = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 check(remains_at.path(), disk.done, crash);
             }));
             assert!(checked.is_ok(), "{case}");
@@ -128,13 +129,13 @@ fn memory() -> PathBuf {
     if shared.is_dir() {
         shared
     } else {
-        std::env::temp_dir()
+        env::temp_dir()
     }
 }
 
 /// Compiles a layer of `tests/fault-layer` into `layer.so`. `None` without a compiler.
-pub fn layer(name: &str) -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().unwrap();
+pub fn layer(name: &str) -> Option<TempDir> {
+    let folder = tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fault-layer")
         .join(format!("{name}.c"));
@@ -150,7 +151,7 @@ pub fn layer(name: &str) -> Option<tempfile::TempDir> {
             Some(folder)
         }
         Err(_) => {
-            assert!(std::env::var_os("TAKT_TEST_NO_SKIP").is_none(), "needs cc");
+            assert!(env::var_os("TAKT_TEST_NO_SKIP").is_none(), "needs cc");
             println!("skipped: no C compiler (apt install gcc)");
             None
         }
@@ -177,7 +178,7 @@ fn check_damage(database: &Database, crash: Crash) {
 /// an earlier transaction from one. Each round ends with a checkpoint.
 #[test]
 fn records_child() {
-    let Some(root) = std::env::var_os(ROOT) else {
+    let Some(root) = env::var_os(ROOT) else {
         return;
     };
     let root = Path::new(&root);
@@ -218,14 +219,13 @@ pub fn check_records(root: &Path, done: i64, crash: Crash) {
         let database = open(root);
         check_damage(&database, crash);
         let db = database.connect().unwrap();
-        let mut numbers = db
+        let rows: Vec<(i64, i64, i64, i64)> = db
                 .prepare(
                     "SELECT key::BIGINT, count(*), count(DISTINCT body),
                             (SELECT count(DISTINCT reason) FROM records.rejects WHERE line = key::BIGINT)
                      FROM records.alert_state GROUP BY key ORDER BY 1",
                 )
-                .unwrap();
-        let rows: Vec<(i64, i64, i64, i64)> = numbers
+                .unwrap()
             .query_map([], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
             })
@@ -245,7 +245,7 @@ pub fn check_records(root: &Path, done: i64, crash: Crash) {
 /// Writes samples each second, and seals them at times.
 #[test]
 fn samples_child() {
-    let Some(root) = std::env::var_os(ROOT) else {
+    let Some(root) = env::var_os(ROOT) else {
         return;
     };
     let root = Path::new(&root);
@@ -256,8 +256,9 @@ fn samples_child() {
     for _ in 0..2 {
         let bench = Bench::open(root, &config(), BEGIN + second * SECOND);
         let pushed = bench.store.pushed_group();
-        let column = pushed.column(&[(METRIC_NAME, PUSHED)].into_iter().collect());
-        let column = column.unwrap();
+        let column = pushed
+            .column(&[(METRIC_NAME, PUSHED)].into_iter().collect())
+            .unwrap();
         for n in 0..8 {
             let at = BEGIN + second * SECOND;
             bench.scrape_all(at, at + SECOND, SECOND);
@@ -279,8 +280,8 @@ fn samples_child() {
             if n == 4 {
                 drop(bench.store.seal());
             }
-            if n == 6 && std::env::var_os(KILLED).is_some() {
-                std::process::abort();
+            if n == 6 && env::var_os(KILLED).is_some() {
+                process::abort();
             }
         }
         // A database that failed does not store what waits.

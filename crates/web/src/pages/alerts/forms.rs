@@ -33,20 +33,22 @@ fn wrong(text: String) -> PageError {
 /// Matchers that accept exactly the labels of the form's alert.
 fn of_alert(visit: &Visit, form: &Form) -> Result<Matchers, PageError> {
     let fingerprint = form.required("fingerprint")?.to_owned();
-    let found = visit.alerts(move |engine, now| {
-        let mut alerts = engine.router().alerts().iter();
-        alerts
-            .find(|(known, alert)| known.to_string() == fingerprint && !alert.is_resolved(now))
-            .map(|(_, alert)| alert.labels.clone())
-    })?;
-    let labels = found.ok_or_else(|| wrong("This alert is not active any more.".to_owned()))?;
+    let labels = visit
+        .alerts(move |engine, now| {
+            engine
+                .router()
+                .alerts()
+                .iter()
+                .find(|(known, alert)| known.to_string() == fingerprint && !alert.is_resolved(now))
+                .map(|(_, alert)| alert.labels.clone())
+        })?
+        .ok_or_else(|| wrong("This alert is not active any more.".to_owned()))?;
     let matchers = labels
         .iter()
         .map(|(name, value)| Matcher::new(name, MatchOp::Equal, value))
-        .collect::<Result<_, _>>();
-    Ok(Matchers(
-        matchers.map_err(|error| PageError::failed(&error))?,
-    ))
+        .collect::<Result<_, _>>()
+        .map_err(|error| PageError::failed(&error))?;
+    Ok(Matchers(matchers))
 }
 
 fn silence(visit: &Visit, form: &Form, matchers: Matchers) -> Result<(), PageError> {
@@ -60,23 +62,24 @@ fn silence(visit: &Visit, form: &Form, matchers: Matchers) -> Result<(), PageErr
         })?;
     let by = form.required("by")?.to_owned();
     let comment = form.required("comment")?.to_owned();
-    let set = visit.change_alerts(move |engine: &mut Engine, now: Timestamp| {
-        let wanted = Silence {
-            id: String::new(),
-            matchers: vec![matchers],
-            starts_at: now,
-            ends_at: now.plus(length),
-            updated_at: now,
-            created_by: by,
-            comment,
-            annotations: Default::default(),
-        };
-        match engine.silence(wanted, &new_silence_id(), now) {
-            Ok((_, batch)) => (Ok(()), batch),
-            Err(error) => (Err(error), Batch::default()),
-        }
-    })?;
-    set.map_err(|error| wrong(error.to_string()))
+    visit
+        .change_alerts(move |engine: &mut Engine, now: Timestamp| {
+            let wanted = Silence {
+                id: String::new(),
+                matchers: vec![matchers],
+                starts_at: now,
+                ends_at: now.plus(length),
+                updated_at: now,
+                created_by: by,
+                comment,
+                annotations: Default::default(),
+            };
+            match engine.silence(wanted, &new_silence_id(), now) {
+                Ok((_, batch)) => (Ok(()), batch),
+                Err(error) => (Err(error), Batch::default()),
+            }
+        })?
+        .map_err(|error| wrong(error.to_string()))
 }
 
 fn close(visit: &Visit, form: &Form) -> Result<(), PageError> {
@@ -95,11 +98,12 @@ fn close(visit: &Visit, form: &Form) -> Result<(), PageError> {
 
 fn expire(visit: &Visit, id: &str) -> Result<(), PageError> {
     let id = id.to_owned();
-    let ended = visit.change_alerts(move |engine: &mut Engine, now| {
-        match engine.expire_silence(&id, now) {
-            Ok(batch) => (Ok(()), batch),
-            Err(error) => (Err(error), Batch::default()),
-        }
-    })?;
-    ended.map_err(|error| wrong(error.to_string()))
+    visit
+        .change_alerts(
+            move |engine: &mut Engine, now| match engine.expire_silence(&id, now) {
+                Ok(batch) => (Ok(()), batch),
+                Err(error) => (Err(error), Batch::default()),
+            },
+        )?
+        .map_err(|error| wrong(error.to_string()))
 }

@@ -72,8 +72,16 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     )?;
     let field = |name: &str| {
         let value = visit.get(name).unwrap_or_default();
-        context! { name, label => name, value, size => 16 }
+        context! {
+            name,
+            label => name,
+            value,
+            size => 16,
+        }
     };
-    let values = context! { range, fields => ["name", "node", "severity"].map(field) };
+    let values = context! {
+        range,
+        fields => ["name", "node", "severity"].map(field),
+    };
     Ok(Content::new("Alert history", values).table(table))
 }

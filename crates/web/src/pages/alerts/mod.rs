@@ -30,8 +30,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let viewer = visit.viewer.clone();
     let (alerts, more, silences) = visit.alerts(move |engine, now| {
         let (alerts, more) = active(engine, &viewer, now);
-        let silences = engine.router().silences.list(now);
-        let silences = silences
+        let silences = engine
+            .router()
+            .silences
+            .list(now)
             .into_iter()
             .filter(|one| one.state(now) != SilenceState::Expired);
         (alerts, more, silences.cloned().collect::<Vec<_>>())
@@ -124,8 +126,10 @@ const NO_FAULT: &str = "none";
 /// Returns the alerts that fire at `now`, at most [`MOST`], and the number of the others.
 fn active(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (Vec<AlertView>, usize) {
     let suppressed = engine.router().suppressed(now);
-    let firing = engine.router().alerts().iter();
-    let mut firing: Vec<_> = firing
+    let mut firing: Vec<_> = engine
+        .router()
+        .alerts()
+        .iter()
         .filter(|(_, alert)| !alert.is_resolved(now) && alert.label("severity") != NO_FAULT)
         .collect();
     let rank = |alert: &Alert| {
@@ -135,8 +139,7 @@ fn active(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (Vec<AlertView>, 
     };
     firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
     let more = firing.len().saturating_sub(MOST);
-    let alerts = firing.iter().take(MOST);
-    let alerts = alerts.map(|(fingerprint, alert)| {
+    let alerts = firing.iter().take(MOST).map(|(fingerprint, alert)| {
         let view = AlertView::of(fingerprint, alert, &suppressed(alert));
         let owner = Owner::new(alert.label("user"), alert.label("account"));
         if hides(viewer, owner) {

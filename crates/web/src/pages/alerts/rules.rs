@@ -3,7 +3,7 @@
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit};
 use minijinja::context;
 use takt_alerts::Engine;
-use takt_alerts::group::GroupRun;
+use takt_alerts::group::{GroupRun, RuleView};
 use takt_alerts::rules::Rule;
 use takt_alerts::state::State;
 use takt_server::reports::words;
@@ -36,7 +36,7 @@ struct RuleLine {
 fn lines(engine: &Engine) -> Vec<RuleLine> {
     let of_group = |run: &GroupRun| {
         let group = run.group().name.clone();
-        let line = |view: takt_alerts::group::RuleView<'_>| {
+        let line = |view: RuleView<'_>| {
             let Rule::Alerting(rule) = view.rule else {
                 return None;
             };
@@ -74,37 +74,43 @@ impl RuleLine {
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let rules = visit.alerts(|engine, _| lines(engine))?;
-    let wanted = |rule: &&RuleLine| {
-        let name = visit
-            .get("name")
-            .is_none_or(|name| rule.name.to_lowercase().contains(&name.to_lowercase()));
-        name && visit.get("state").is_none_or(|state| rule.state() == state)
-    };
-    let row = |rule: &RuleLine| {
-        let state = Cell::text(rule.state());
-        vec![
-            Cell::text(&rule.name).link(format!("/alerts/history?name={}", rule.name)),
-            if matches!(rule.state(), "ok" | "pending") {
-                state
-            } else {
-                state.class("bad")
-            },
-            Cell::count(rule.firing),
-            Cell::count(rule.pending),
-            Cell::number(Some(rule.hold_seconds), words::duration),
-            Cell::text(&rule.expr).class("wrap code"),
-            Cell::text(&rule.group),
-            Cell::text(rule.error.as_deref().unwrap_or_default()).class("wrap"),
-        ]
-    };
-    let rows: Vec<_> = rules.iter().filter(wanted).map(row).collect();
+    let rows: Vec<_> = rules
+        .iter()
+        .filter(|rule| {
+            let name = visit
+                .get("name")
+                .is_none_or(|name| rule.name.to_lowercase().contains(&name.to_lowercase()));
+            name && visit.get("state").is_none_or(|state| rule.state() == state)
+        })
+        .map(|rule| {
+            let state = Cell::text(rule.state());
+            vec![
+                Cell::text(&rule.name).link(format!("/alerts/history?name={}", rule.name)),
+                if matches!(rule.state(), "ok" | "pending") {
+                    state
+                } else {
+                    state.class("bad")
+                },
+                Cell::count(rule.firing),
+                Cell::count(rule.pending),
+                Cell::number(Some(rule.hold_seconds), words::duration),
+                Cell::text(&rule.expr).class("wrap code"),
+                Cell::text(&rule.group),
+                Cell::text(rule.error.as_deref().unwrap_or_default()).class("wrap"),
+            ]
+        })
+        .collect();
     let caption = format!("{} of {} alerting rules", rows.len(), rules.len());
     let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
     let value = |name: &str| visit.get(name).unwrap_or_default();
     let states = ["firing", "pending", "ok", "failed"];
     let values = context! {
         fields => [
-            context! { name => "name", label => "name", value => value("name") },
+            context! {
+                name => "name",
+                label => "name",
+                value => value("name"),
+            },
             context! {
                 name => "state",
                 label => "state",

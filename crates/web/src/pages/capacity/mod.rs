@@ -50,16 +50,20 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let uses: Vec<Value> = row.map(uses).unwrap_or_default();
     let values = context! {
         pick => Value::from_serialize(&pick),
-        label => pick.month.clone().unwrap_or_else(|| format!(
-            "{} to {}",
-            pick.from.clone().unwrap_or_default(),
-            pick.to.clone().unwrap_or_default()
-        )),
+        label => pick.month.clone().unwrap_or_else(|| {
+            format!(
+                "{} to {}",
+                pick.from.clone().unwrap_or_default(),
+                pick.to.clone().unwrap_or_default()
+            )
+        }),
         unit,
         is_known => row.is_some_and(|row| row.reported > 0),
         reported => row.map(|row| row.reported as f64 / HOUR),
         uses,
-        stranded => row.and_then(|row| row.stranded).map(|seconds| seconds as f64 / HOUR),
+        stranded => row
+            .and_then(|row| row.stranded)
+            .map(|seconds| seconds as f64 / HOUR),
         overcommitted => row.map(|row| row.overcommitted as f64 / HOUR),
         reservations => answer.reservations,
         by_gpu => visit.address(&[("resource", "gpu")]),

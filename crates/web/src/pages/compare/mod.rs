@@ -93,8 +93,12 @@ fn text(value: &CompareValue) -> String {
 
 /// The mean utilization of a job's GPUs on the common axis; `None` if it was not measured.
 fn curve(job: &JobReport, answer: &CompareAnswer) -> Option<String> {
-    let gpus = job.by_node.iter().flat_map(|node| &node.gpus);
-    let curves: Vec<&Curve> = gpus.map(|gpu| &gpu.utilization).collect();
+    let curves: Vec<&Curve> = job
+        .by_node
+        .iter()
+        .flat_map(|node| &node.gpus)
+        .map(|gpu| &gpu.utilization)
+        .collect();
     let mean = Curve::mean(&curves);
     if !mean.is_measured() {
         return None;

@@ -48,7 +48,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let table = table(visit, by, parts, &answer)?;
     let picture = chart(&answer);
     let tabs = GROUPS.map(|(key, name)| {
-        context! { name, address => visit.address(&[("by", key)]), is_current => key == by }
+        context! {
+            name,
+            address => visit.address(&[("by", key)]),
+            is_current => key == by,
+        }
     });
     let values = context! {
         pick => Value::from_serialize(&pick),
@@ -61,7 +65,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         picture => picture.as_ref().map(|picture| picture.inline("chart low")),
         first_day => energy.days.first().map(|day| day.name.clone()),
         last_day => energy.days.last().map(|day| day.name.clone()),
-        api => format!("/api/takt/v1/energy?month={}", pick.month.clone().unwrap_or_default()),
+        api => format!(
+            "/api/takt/v1/energy?month={}",
+            pick.month.clone().unwrap_or_default()
+        ),
     };
     let content = Content::new(format!("Energy {}", answer.period), values).table(table);
     Ok(match picture {

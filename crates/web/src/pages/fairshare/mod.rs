@@ -3,6 +3,7 @@
 use super::work::{account, address, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::context;
+use std::iter;
 use takt_accounting::fairshare::ShareRow;
 use takt_draw::{Picture, area};
 use takt_server::answers::{FairshareAnswer, FairshareQuestion};
@@ -176,7 +177,7 @@ fn history(answer: &FairshareAnswer, who: &str) -> Option<Picture> {
         .filter(|point| point.user.as_deref() == Some(who));
     let first = points.next()?;
     let same = |account: &str| *account == first.account;
-    let values: Vec<Option<f64>> = std::iter::once(first)
+    let values: Vec<Option<f64>> = iter::once(first)
         .chain(points.filter(|point| same(&point.account)))
         .map(|point| point.fair_share)
         .collect();

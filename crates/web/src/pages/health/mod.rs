@@ -3,11 +3,12 @@
 mod scheduler;
 
 use crate::frame::{
-    Cell, Column, Content, Form, FormReply, Group, Page, PageError, Table, Visit, href,
+    self, Cell, Column, Content, Form, FormReply, Group, Page, PageError, Table, Visit, href,
 };
 use minijinja::{Value, context};
 use scheduler::scheduler;
 use takt_access::{Need, Role};
+use takt_collector::scrape::TargetStatus;
 use takt_model::Timestamp;
 use takt_server::answers::{DoctorQuestion, Question, Severity, StatQuestion};
 use takt_server::reports::words;
@@ -35,13 +36,11 @@ const COLUMNS: &[Column] = &[
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let mut targets = visit.site.scrape.targets();
     targets.sort_by(|a, b| {
-        let node = |target: &takt_collector::scrape::TargetStatus| {
-            target.labels.get("node").unwrap_or_default().to_owned()
-        };
+        let node = |target: &TargetStatus| target.labels.get("node").unwrap_or_default().to_owned();
         b.error
             .is_some()
             .cmp(&a.error.is_some())
-            .then_with(|| crate::frame::natural(&node(a), &node(b)))
+            .then_with(|| frame::natural(&node(a), &node(b)))
     });
     let failing = targets
         .iter()
@@ -97,13 +96,20 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         may_reload => visit.viewer.check(Need::Change(Role::Admin)).is_ok(),
         is_reloaded => visit.get("reloaded").is_some(),
         facts => [
-            context! { name => "series", value => words::count(stat.series) },
+            context! {
+                name => "series",
+                value => words::count(stat.series),
+            },
             context! {
                 name => "samples not sealed yet",
                 value => words::count(stat.hot_samples),
                 note => size(stat.hot_bytes),
             },
-            context! { name => "sealed blocks", value => stat.blocks.len(), note => size(bytes) },
+            context! {
+                name => "sealed blocks",
+                value => stat.blocks.len(),
+                note => size(bytes),
+            },
         ],
     };
     Ok(Content::new("Health", values).table(table))
@@ -132,17 +138,21 @@ fn findings(visit: &Visit) -> Result<Option<Vec<Value>>, PageError> {
         return Ok(None);
     }
     let diagnosis = visit.ask(&DoctorQuestion::default())?;
-    let shown = diagnosis.findings.iter().map(|finding| {
-        context! {
-            id => finding.id,
-            is_failure => finding.severity == Severity::Failure,
-            node => finding.node,
-            evidence => finding.evidence,
-            cost => finding.cost,
-            fix => finding.fix,
-        }
-    });
-    Ok(Some(shown.collect()))
+    let shown = diagnosis
+        .findings
+        .iter()
+        .map(|finding| {
+            context! {
+                id => finding.id,
+                is_failure => finding.severity == Severity::Failure,
+                node => finding.node,
+                evidence => finding.evidence,
+                cost => finding.cost,
+                fix => finding.fix,
+            }
+        })
+        .collect();
+    Ok(Some(shown))
 }
 
 /// A number of bytes in MiB, from one GiB on in GiB.

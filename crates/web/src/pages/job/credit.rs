@@ -13,10 +13,12 @@ pub fn credits_of(visit: &Visit, run: &JobRun) -> Result<Vec<Credit>, PageError>
     let ledger = visit.ask(&CreditsQuestion {
         cluster: Some(run.cluster.clone()),
     })?;
-    let is_of_run = |credit: &&Credit| {
-        credit.job_id.as_ref() == Some(&run.job_id) && credit.submit == Some(run.submit)
-    };
-    Ok(in_force(&ledger).filter(is_of_run).cloned().collect())
+    Ok(in_force(&ledger)
+        .filter(|credit| {
+            credit.job_id.as_ref() == Some(&run.job_id) && credit.submit == Some(run.submit)
+        })
+        .cloned()
+        .collect())
 }
 
 /// Returns whether the viewer may give GPU-hours of a run back.

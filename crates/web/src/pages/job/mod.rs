@@ -9,6 +9,7 @@ use credit::{credits_of, may_credit};
 use minijinja::{Value, context};
 use picture::{GIB, Metric, Scene, gpu_name, life};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use takt_access::Role;
 use takt_model::UnixTime;
@@ -68,8 +69,10 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
     let scene = Scene::of(report, metric, idle_below(visit));
     let table = gpu_table(visit, &gpus, &scene, &times)?;
     let name = run.name.clone().unwrap_or_default();
-    let shown = report.by_node.iter().take(MOST_NODES);
-    let nodes: Vec<Value> = shown
+    let nodes: Vec<Value> = report
+        .by_node
+        .iter()
+        .take(MOST_NODES)
         .map(|node| node_values(node, report, &scene))
         .collect();
     let wants = requested(run);
@@ -91,7 +94,10 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         nodes,
         nodes_more => report.by_node.len().saturating_sub(MOST_NODES),
         times => times.iter().map(|(_, text)| text).collect::<Vec<_>>(),
-        one_node => run.node_list.as_deref().filter(|list| !list.contains(['[', ','])),
+        one_node => run
+            .node_list
+            .as_deref()
+            .filter(|list| !list.contains(['[', ','])),
         wants_gpus => wants.gpus,
         wants_cpus => wants.cpus,
         wants_memory => wants.mem_bytes,
@@ -100,31 +106,48 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         events => events.iter().take(EVENTS).collect::<Vec<_>>(),
         has_gpus => !gpus.is_empty(),
         metric => metric.name(),
-        metrics => Metric::ALL.iter().map(|one| context! {
-            name => one.name(),
-            address => visit.address(&[("metric", one.key())]),
-            is_current => *one == metric,
-        }).collect::<Vec<_>>(),
-        svg => address(&format!("{}.svg", visit.path), &[
-            ("metric", metric.key()),
-            ("from", visit.get("from").unwrap_or_default()),
-            ("to", visit.get("to").unwrap_or_default()),
-        ]),
+        metrics => Metric::ALL
+            .iter()
+            .map(|one| {
+                context! {
+                    name => one.name(),
+                    address => visit.address(&[("metric", one.key())]),
+                    is_current => *one == metric,
+                }
+            })
+            .collect::<Vec<_>>(),
+        svg => address(
+            &format!("{}.svg", visit.path),
+            &[
+                ("metric", metric.key()),
+                ("from", visit.get("from").unwrap_or_default()),
+                ("to", visit.get("to").unwrap_or_default()),
+            ],
+        ),
         is_zoomed => visit.get("from").is_some() || visit.get("to").is_some(),
         whole => visit.address(&[("from", ""), ("to", "")]),
         zooms => zooms(report, visit),
         may_credit => may_credit(visit, run),
-        credits => credits_of(visit, run)?.iter().map(|credit| context! {
-            id => credit.id,
-            gpu_hours => credit.gpu_seconds / 3600.0,
-            reason => credit.reason,
-            by => credit.granted_by,
-            at => credit.granted_at,
-        }).collect::<Vec<_>>(),
+        credits => credits_of(visit, run)?
+            .iter()
+            .map(|credit| {
+                context! {
+                    id => credit.id,
+                    gpu_hours => credit.gpu_seconds / 3600.0,
+                    reason => credit.reason,
+                    by => credit.granted_by,
+                    at => credit.granted_at,
+                }
+            })
+            .collect::<Vec<_>>(),
         submit => run.submit,
         earlier => others("Other runs of this job", &earlier, now),
         same_name => others("Jobs of the same name", &answer.same_name, now),
-        neighbours => others("Jobs on the same node at that time", &answer.neighbours, now),
+        neighbours => others(
+            "Jobs on the same node at that time",
+            &answer.neighbours,
+            now,
+        ),
         compare => compare(run.job_id.as_str(), &answer.same_name),
         array => run.job_id.split_once('_').map(|(array, _)| array),
         api => address("/api/takt/v1/job", &[("job_id", &run.job_id)]),
@@ -150,12 +173,13 @@ fn idle_below(visit: &Visit) -> f64 {
 
 /// Hardware faults of the job's GPUs.
 fn faults(gpus: &[(&NodeReport, &GpuReport)]) -> Vec<Value> {
-    let fault = |(node, gpu): &(&NodeReport, &GpuReport)| {
-        let fault = gpu.fault.as_ref()?;
-        let address = gpu.uuid.as_ref().map(|uuid| href("gpus", uuid));
-        Some(context! { name => gpu_name(node, gpu), fault, address })
-    };
-    gpus.iter().filter_map(fault).collect()
+    gpus.iter()
+        .filter_map(|(node, gpu)| {
+            let fault = gpu.fault.as_ref()?;
+            let address = gpu.uuid.as_ref().map(|uuid| href("gpus", uuid));
+            Some(context! { name => gpu_name(node, gpu), fault, address })
+        })
+        .collect()
 }
 
 /// Events of the job's nodes while it ran, without those of GPUs that it did not hold.
@@ -183,7 +207,7 @@ fn happened(
         })?);
     }
     events.retain(|event| event.uuid.as_deref().is_none_or(|uuid| own.contains(uuid)));
-    events.sort_by_key(|event| std::cmp::Reverse(event.at));
+    events.sort_by_key(|event| Reverse(event.at));
     Ok(events)
 }
 

@@ -25,13 +25,15 @@ impl Metric {
     /// The reading that the address asks for.
     pub fn of(visit: &Visit) -> Result<Self, PageError> {
         let asked = visit.get("metric").unwrap_or("utilization");
-        let found = Self::ALL.into_iter().find(|one| one.key() == asked);
-        found.ok_or_else(|| {
-            PageError::wrong(format!(
-                "GPUs have no reading '{asked}' here. Readings: utilization, memory, power."
-            ))
-            .next(&visit.address(&[("metric", "")]), "Utilization")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|one| one.key() == asked)
+            .ok_or_else(|| {
+                PageError::wrong(format!(
+                    "GPUs have no reading '{asked}' here. Readings: utilization, memory, power."
+                ))
+                .next(&visit.address(&[("metric", "")]), "Utilization")
+            })
     }
 
     pub fn key(self) -> &'static str {
@@ -60,12 +62,13 @@ impl Metric {
 
     /// The value of the full height: 100 %, all memory, or the highest power.
     fn most<'g>(self, gpus: impl Iterator<Item = &'g GpuReport>) -> f64 {
-        let of = |gpu: &GpuReport| match self {
+        gpus.filter_map(|gpu| match self {
             Self::Utilization => Some(1.0),
             Self::Memory => gpu.memory_total_bytes,
             Self::Power => gpu.power.0.iter().copied().flatten().reduce(f64::max),
-        };
-        gpus.filter_map(of).reduce(f64::max).unwrap_or(1.0)
+        })
+        .reduce(f64::max)
+        .unwrap_or(1.0)
     }
 
     /// Factor from a value to the number that people read, and its unit.
@@ -198,10 +201,11 @@ pub(super) fn life(report: &JobReport, now: UnixTime) -> Option<String> {
     let begin = run.submit;
     let start = run.start?;
     let end = run.end.unwrap_or(now);
-    let limit = run
+    let last = run
         .timelimit
-        .and_then(|limit| Some(start + i64::try_from(limit).ok()?));
-    let last = limit.unwrap_or(end).max(end);
+        .and_then(|limit| Some(start + i64::try_from(limit).ok()?))
+        .unwrap_or(end)
+        .max(end);
     let length = (last - begin).max(1) as f64;
     let place = |at: UnixTime| (at - begin) as f64 / length;
     let span = |from: UnixTime, to: UnixTime, class: &'static str, words: &str| Span {

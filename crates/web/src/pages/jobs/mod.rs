@@ -98,8 +98,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .map_err(|error| error.next("/jobs", "All jobs"))?;
     let has_more = found.len() > limit;
     found.truncate(limit);
-    let last = found.last().and_then(|one| one.cursor.clone());
-    let next = last
+    let next = found
+        .last()
+        .and_then(|one| one.cursor.clone())
         .filter(|_| has_more)
         .map(|cursor| visit.address(&[("after", &cursor)]));
     let rows = runs(&found, UnixTime::from(visit.now));

@@ -45,8 +45,11 @@ const FAILURES: [(&str, &str); 8] = [
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let failed = visit.get("failed").map(|reason| {
-        let known = FAILURES.iter().find(|(word, _)| *word == reason);
-        known.or(FAILURES.last()).map_or("", |(_, text)| *text)
+        FAILURES
+            .iter()
+            .find(|(word, _)| *word == reason)
+            .or(FAILURES.last())
+            .map_or("", |(_, text)| *text)
     });
     let next = next_path(visit.get("next").unwrap_or_default());
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -56,7 +59,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         next,
         has_passwords => ways.passwords,
         oidc => ways.oidc,
-        oidc_address => format!("/login/oidc?{}", query.append_pair("next", next).finish()),
+        oidc_address => format!(
+            "/login/oidc?{}",
+            query.append_pair("next", next).finish()
+        ),
         user => visit.viewer.user(),
         role => visit.viewer.role_name(),
     };

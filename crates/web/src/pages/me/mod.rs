@@ -79,8 +79,9 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
 
 fn content(visit: &Visit, created: Option<&TokenAnswer>) -> Result<Content, PageError> {
     let tokens = visit.ask(&TokensQuestion {})?;
-    let result = visit.get("password");
-    let result = result.and_then(|word| RESULTS.iter().find(|(known, _)| *known == word));
+    let result = visit
+        .get("password")
+        .and_then(|word| RESULTS.iter().find(|(known, _)| *known == word));
     let has_session = visit.viewer.way() == Way::Session;
     let values = context! {
         known => visit.ask(&WhoamiQuestion {})?,
@@ -89,9 +90,11 @@ fn content(visit: &Visit, created: Option<&TokenAnswer>) -> Result<Content, Page
         is_set => result.is_some_and(|(word, _)| *word == "set"),
         result => result.map(|(_, text)| text),
         tokens => tokens,
-        created => created.map(|created| context! {
-            name => created.record.name,
-            token => created.token,
+        created => created.map(|created| {
+            context! {
+                name => created.record.name,
+                token => created.token,
+            }
         }),
         may_create => visit.viewer.user().is_some()
             && visit.viewer.check(Need::Change(Role::User)).is_ok(),

@@ -35,10 +35,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         cluster: Some(visit.site.cluster.to_string()),
         ..SheetQuestion::default()
     };
-    let sheets = visit
+    let Some(sheet) = visit
         .ask(&question)
-        .map_err(|error| error.next("/people", "The current month"))?;
-    let Some(sheet) = sheets.into_iter().next() else {
+        .map_err(|error| error.next("/people", "The current month"))?
+        .into_iter()
+        .next()
+    else {
         return Err(PageError::empty_range("No job is recorded in this period.")
             .next("/people", "The current month"));
     };

@@ -4,7 +4,7 @@ use super::{Links, columns, figures_of, query, row};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use crate::pages::work::{PeriodPick, Plain, address, current_jobs, hours, share, state, user};
 use minijinja::{Value, context};
-use takt_accounting::sheet::{Figures, RunRow, Sheet};
+use takt_accounting::sheet::{Day, Figures, RunRow, Sheet};
 use takt_draw::{Bar, bars, scale};
 use takt_server::answers::SheetQuestion;
 use takt_server::reports::words::{amount, duration};
@@ -44,19 +44,23 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         cluster: Some(visit.site.cluster.to_string()),
         ..SheetQuestion::default()
     };
-    let sheets = visit.ask(&question).map_err(|error| {
-        error
-            .next(
-                &address("/search", &[("q", name)]),
-                &format!("Search for {name}"),
-            )
-            .next(
-                &address("/jobs", &[(kind, name)]),
-                &format!("All jobs of {name}"),
-            )
-            .next("/people", "All people")
-    })?;
-    let Some(sheet) = sheets.into_iter().next() else {
+    let Some(sheet) = visit
+        .ask(&question)
+        .map_err(|error| {
+            error
+                .next(
+                    &address("/search", &[("q", name)]),
+                    &format!("Search for {name}"),
+                )
+                .next(
+                    &address("/jobs", &[(kind, name)]),
+                    &format!("All jobs of {name}"),
+                )
+                .next("/people", "All people")
+        })?
+        .into_iter()
+        .next()
+    else {
         return Err(PageError::unknown(kind, name).next("/people", "All people"));
     };
     let links = Links::of(&sheet, &pick);
@@ -97,25 +101,39 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         places => rank.map(|rank| rank.of),
         rank_unit => rank.map(|rank| rank.unit.clone()),
         currency => sheet.currency,
-        budgets => sheet.budgets.iter().map(|budget| context! {
-            unit => budget.unit,
-            used => budget.used,
-            limit => budget.limit,
-            period => format!("{:?}", budget.period).to_lowercase(),
-            is_over => budget.warning.is_some(),
-        }).collect::<Vec<_>>(),
-        fixes => sheet.fixes.iter().map(|fix| context! {
-            line => fix.line,
-            why => fix.why,
-            job => fix.job,
-            runs => fix.runs,
-            gpu_hours => fix.gpu_hours,
-        }).collect::<Vec<_>>(),
+        budgets => sheet
+            .budgets
+            .iter()
+            .map(|budget| {
+                context! {
+                    unit => budget.unit,
+                    used => budget.used,
+                    limit => budget.limit,
+                    period => format!("{:?}", budget.period).to_lowercase(),
+                    is_over => budget.warning.is_some(),
+                }
+            })
+            .collect::<Vec<_>>(),
+        fixes => sheet
+            .fixes
+            .iter()
+            .map(|fix| {
+                context! {
+                    line => fix.line,
+                    why => fix.why,
+                    job => fix.job,
+                    runs => fix.runs,
+                    gpu_hours => fix.gpu_hours,
+                }
+            })
+            .collect::<Vec<_>>(),
         accounts => members(&sheet, is_user, &links),
-        waiting => sheet.waiting.map(|waiting| context! {
-            median => duration(waiting.median_seconds as f64),
-            p90 => duration(waiting.p90_seconds as f64),
-            runs => waiting.runs,
+        waiting => sheet.waiting.map(|waiting| {
+            context! {
+                median => duration(waiting.median_seconds as f64),
+                p90 => duration(waiting.p90_seconds as f64),
+                runs => waiting.runs,
+            }
         }),
         picture => picture.as_ref().map(|picture| picture.inline("chart low")),
         first_day => sheet.days.first().map(|day| day.date.clone()),
@@ -123,7 +141,10 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         lost => lost(&sheet),
         notes => sheet.notes,
         current,
-        jobs => address("/jobs", &[(kind, name), ("from", &links.from), ("to", &links.to)]),
+        jobs => address(
+            "/jobs",
+            &[(kind, name), ("from", &links.from), ("to", &links.to)],
+        ),
         waste => {
             let [month, from, to] = query(&pick);
             address("/waste", &[(kind, name), month, from, to])
@@ -168,21 +189,23 @@ fn run_table(visit: &Visit, runs: &[RunRow]) -> Result<Table, PageError> {
         Column::number("memory", "Memory used").minor(),
         Column::number("coverage", "Measured").minor(),
     ];
-    let row = |run: &RunRow| {
-        vec![
-            Cell::text(&run.job_id).link(href("jobs", &run.job_id)),
-            Cell::text(run.name.clone().unwrap_or_default()),
-            state(&run.state),
-            run.gpus.map_or_else(Cell::unknown, Cell::count),
-            hours(Some(run.hours)),
-            share(run.gpu_utilization),
-            hours(run.split_gpu_hours.known_waste()),
-            Cell::text(&run.cause),
-            share(run.memory_ratio),
-            share(Some(run.coverage)),
-        ]
-    };
-    let rows = runs.iter().map(row).collect();
+    let rows = runs
+        .iter()
+        .map(|run| {
+            vec![
+                Cell::text(&run.job_id).link(href("jobs", &run.job_id)),
+                Cell::text(run.name.clone().unwrap_or_default()),
+                state(&run.state),
+                run.gpus.map_or_else(Cell::unknown, Cell::count),
+                hours(Some(run.hours)),
+                share(run.gpu_utilization),
+                hours(run.split_gpu_hours.known_waste()),
+                Cell::text(&run.cause),
+                share(run.memory_ratio),
+                share(Some(run.coverage)),
+            ]
+        })
+        .collect();
     Table::new(
         visit,
         "runs",
@@ -194,7 +217,7 @@ fn run_table(visit: &Visit, runs: &[RunRow]) -> Result<Table, PageError> {
 
 /// GPU-hours, or CPU-hours without GPUs, of each day.
 fn days(sheet: &Sheet, name: &str) -> Option<takt_draw::Picture> {
-    let of = |day: &takt_accounting::sheet::Day| {
+    let of = |day: &Day| {
         if sheet.has_gpus {
             day.gpu_hours
         } else {

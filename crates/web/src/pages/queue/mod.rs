@@ -38,11 +38,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .ask(&question)
         .map_err(|error| error.next("/queue", "The whole queue"))?;
     if let Some(reason) = visit.get("reason") {
-        let is_asked = |one: &QueuedRun| {
-            let known = one.listed.waiting.as_ref().map(|why| why.reason.as_str());
-            known.unwrap_or("unknown") == reason
-        };
-        answer.pending.retain(is_asked);
+        answer.pending.retain(|one| {
+            one.listed
+                .waiting
+                .as_ref()
+                .map(|why| why.reason.as_str())
+                .unwrap_or("unknown")
+                == reason
+        });
     }
     let table = pending(visit, &answer)?;
     let reasons: Vec<Value> = answer
@@ -69,7 +72,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         },
         running_page => address("/jobs", &[("state", "RUNNING")]),
         reasons,
-        is_filtered => ["user", "partition", "reason"].iter().any(|name| visit.get(name).is_some()),
+        is_filtered => ["user", "partition", "reason"]
+            .iter()
+            .any(|name| visit.get(name).is_some()),
         all => "/queue",
         lanes => day(&answer),
         nodes => nodes(&answer),
@@ -201,13 +206,12 @@ fn nodes(answer: &QueueAnswer) -> Option<Plain> {
         Column::number("cpus", "of"),
         Column::number("memory", "Memory free"),
     ];
-    let is_free = |node: &&takt_accounting::queue::FreeNode| {
-        node.is_usable && node.free_cpus > 0 && (node.free_gpus > 0 || node.gpus == 0)
-    };
     let rows: Vec<Vec<Cell>> = answer
         .nodes
         .iter()
-        .filter(is_free)
+        .filter(|node| {
+            node.is_usable && node.free_cpus > 0 && (node.free_gpus > 0 || node.gpus == 0)
+        })
         .take(MOST_LANES)
         .map(|node| {
             vec![

@@ -10,15 +10,18 @@ pub const PAGE: Page = Page::new("/search", include_str!("search.html"), show).f
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let q = visit.get("q").unwrap_or_default().to_owned();
     let answer = visit.ask(&SearchQuestion { q: q.clone() })?;
-    let hit = |hit: &SearchHit| {
-        context! {
-            kind => hit.kind.word(),
-            name => hit.name,
-            detail => hit.detail,
-            address => page_of(hit),
-        }
-    };
-    let hits: Vec<Value> = answer.hits.iter().map(hit).collect();
+    let hits: Vec<Value> = answer
+        .hits
+        .iter()
+        .map(|hit| {
+            context! {
+                kind => hit.kind.word(),
+                name => hit.name,
+                detail => hit.detail,
+                address => page_of(hit),
+            }
+        })
+        .collect();
     let values = context! { q, hits };
     let content = Content::new(format!("Search {q}").trim_end(), values);
     Ok(match answer.direct {

@@ -81,23 +81,25 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 }
 
 fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, PageError> {
-    let is_number = |at: usize| {
-        let mut cells = answer.rows.iter().map(|row| &row[at]);
-        cells.any(Value::is_number)
-    };
-    let columns = answer.columns.iter().enumerate();
-    let headings = columns.map(|(at, name)| Column {
+    let is_number = |at: usize| answer.rows.iter().map(|row| &row[at]).any(Value::is_number);
+    let headings = answer.columns.iter().enumerate().map(|(at, name)| Column {
         heading: heading(name).into(),
         ..Column::named(name.clone(), is_number(at))
     });
-    let row = |row: &Vec<Value>| {
-        let server = row.first().and_then(Value::as_str).unwrap_or_default();
-        let server = answer.servers.iter().find(|one| one.name == server);
-        let cells = answer.columns.iter().zip(row);
-        let cells = cells.map(|(column, value)| cell(column, value, server));
-        cells.collect::<Vec<_>>()
-    };
-    let rows = answer.rows.iter().map(row).collect();
+    let rows = answer
+        .rows
+        .iter()
+        .map(|row| {
+            let server = row.first().and_then(Value::as_str).unwrap_or_default();
+            let server = answer.servers.iter().find(|one| one.name == server);
+            answer
+                .columns
+                .iter()
+                .zip(row)
+                .map(|(column, value)| cell(column, value, server))
+                .collect::<Vec<_>>()
+        })
+        .collect();
     let answered = answer
         .servers
         .iter()
@@ -109,20 +111,22 @@ fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, Pag
 
 /// The heading of a column: its name in words. The unit of a ratio, of bytes or of a time is in its cells.
 fn heading(name: &str) -> String {
-    let name = ["_ratio", "_bytes", "_seconds"]
+    let text = ["_ratio", "_bytes", "_seconds"]
         .iter()
         .find_map(|unit| name.strip_suffix(unit))
-        .unwrap_or(name);
-    let words = name.split('_').map(|word| match word {
-        "gpu" => "GPU",
-        "gpus" => "GPUs",
-        "cpu" => "CPU",
-        "id" => "ID",
-        "uuid" => "UUID",
-        "qos" => "QOS",
-        word => word,
-    });
-    let text = words.collect::<Vec<_>>().join(" ");
+        .unwrap_or(name)
+        .split('_')
+        .map(|word| match word {
+            "gpu" => "GPU",
+            "gpus" => "GPUs",
+            "cpu" => "CPU",
+            "id" => "ID",
+            "uuid" => "UUID",
+            "qos" => "QOS",
+            word => word,
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().chain(letters).collect()

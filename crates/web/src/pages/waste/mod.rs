@@ -59,7 +59,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     ]
     .iter()
     .map(|(key, name)| {
-        context! { name, address => visit.address(&[("by", key)]), is_current => *key == by }
+        context! {
+            name,
+            address => visit.address(&[("by", key)]),
+            is_current => *key == by,
+        }
     })
     .collect();
     let histogram = histogram(visit, &answer);
@@ -75,7 +79,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         limit_excess => waste.limit_excess_gpu_hours,
         causes,
         tabs,
-        subject => visit.get("user").or(visit.get("account")).or(visit.get("partition")),
+        subject => visit
+            .get("user")
+            .or(visit.get("account"))
+            .or(visit.get("partition")),
         everything => visit.address(&[("user", ""), ("account", ""), ("partition", "")]),
         histogram => histogram.as_ref().map(|picture| picture.inline("chart")),
         scatter => scatter(&answer),

@@ -73,10 +73,10 @@ pub fn state_class(state: &str) -> &'static str {
 
 /// A row with times below the pictures of the column `place`.
 pub fn time_row(times: &[String], place: usize, columns: usize) -> Vec<Cell> {
-    let times = times
+    let times: String = times
         .iter()
-        .map(|time| format!("<span>{}</span>", escaped(time)));
-    let times: String = times.collect();
+        .map(|time| format!("<span>{}</span>", escaped(time)))
+        .collect();
     let mut row = vec![Cell::default(); columns];
     row[place] = Cell::picture(format!("<div class=\"ticks\">{times}</div>"));
     row

@@ -35,8 +35,11 @@ impl PeriodPick {
         let month = text("month").or_else(|| (!days).then(|| current.clone()));
         let beside = |months: i32| {
             let first: Date = format!("{}-01", month.as_deref()?).parse().ok()?;
-            let beside = first.checked_add(months.months()).ok()?;
-            let name = beside.strftime("%Y-%m").to_string();
+            let name = first
+                .checked_add(months.months())
+                .ok()?
+                .strftime("%Y-%m")
+                .to_string();
             let address = visit.address(&[("month", &name), ("from", ""), ("to", "")]);
             (name <= current).then_some((name, address))
         };

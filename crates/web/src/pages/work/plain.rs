@@ -28,9 +28,12 @@ impl Plain {
             .iter()
             .map(|one| keys.contains(&&*one.key))
             .collect();
-        let cells = |row: Vec<Cell>| kept(row, &is_kept);
         Self {
-            rows: self.rows.into_iter().map(cells).collect(),
+            rows: self
+                .rows
+                .into_iter()
+                .map(|row| kept(row, &is_kept))
+                .collect(),
             columns: kept(self.columns, &is_kept),
             caption: self.caption,
         }
@@ -38,8 +41,8 @@ impl Plain {
 }
 
 fn kept<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
-    let pairs = all.into_iter().zip(is_kept);
-    pairs
+    all.into_iter()
+        .zip(is_kept)
         .filter(|(_, kept)| **kept)
         .map(|(one, _)| one)
         .collect()

@@ -23,20 +23,22 @@ impl Strips {
     /// # Errors
     /// If the store fails.
     pub fn of(visit: &Visit, listed: &[ListedRun]) -> Result<Self, PageError> {
-        let started = listed.iter().filter(|one| one.run.start.is_some());
-        let ids: Vec<&str> = started
+        let ids: Vec<&str> = listed
+            .iter()
+            .filter(|one| one.run.start.is_some())
             .map(|one| one.run.job_id.as_str())
             .take(MOST)
             .collect();
-        let found = visit.ask(&RunStripsQuestion {
-            jobs: ids.join(","),
-            cluster: Some(visit.site.cluster.to_string()),
-        })?;
-        let found = found
+        let found = visit
+            .ask(&RunStripsQuestion {
+                jobs: ids.join(","),
+                cluster: Some(visit.site.cluster.to_string()),
+            })?
             .into_iter()
-            .map(|strip| ((strip.job_id.clone(), strip.submit), strip));
+            .map(|strip| ((strip.job_id.clone(), strip.submit), strip))
+            .collect();
         Ok(Self {
-            found: found.collect(),
+            found,
             idle_below: visit.site.config.accounting.efficiency.idle_below_ratio,
         })
     }
@@ -53,8 +55,8 @@ impl Strips {
             if let Some(mean) = strip.and_then(|strip| strip.mean_so_far) {
                 row[place] = share(Some(mean));
             }
-            let cell = strip.map(|strip| self.cell(strip));
-            row.insert(place, cell.unwrap_or_default());
+            let cell = strip.map(|strip| self.cell(strip)).unwrap_or_default();
+            row.insert(place, cell);
         }
     }
 
@@ -71,11 +73,14 @@ impl Strips {
 
 /// A curve as a strip of colours; values below `idle_below` have the colour of idle time.
 pub fn strip_of(curve: &Curve, most: f64, idle_below: Option<f64>, label: String) -> String {
-    let cell = |value: &Option<f64>| match value {
-        None => takt_draw::Cell::Unknown,
-        Some(value) if idle_below.is_some_and(|below| *value < below) => takt_draw::Cell::Idle,
-        Some(value) => takt_draw::Cell::Busy(value / most),
-    };
-    let row = curve.0.iter().map(cell).collect();
+    let row = curve
+        .0
+        .iter()
+        .map(|value| match value {
+            None => takt_draw::Cell::Unknown,
+            Some(value) if idle_below.is_some_and(|below| *value < below) => takt_draw::Cell::Idle,
+            Some(value) => takt_draw::Cell::Busy(value / most),
+        })
+        .collect();
     heat(&[row], 14, 14, label).inline("strip")
 }

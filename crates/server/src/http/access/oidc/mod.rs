@@ -89,11 +89,13 @@ impl OidcConfig {
     /// # Errors
     /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let issuer = Url::parse(&self.issuer).ok().filter(Url::has_host);
-        let is_safe = issuer.is_some_and(|url| {
-            let is_local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
-            url.scheme() == "https" || (url.scheme() == "http" && is_local)
-        });
+        let is_safe = Url::parse(&self.issuer)
+            .ok()
+            .filter(Url::has_host)
+            .is_some_and(|url| {
+                let is_local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+                url.scheme() == "https" || (url.scheme() == "http" && is_local)
+            });
         if !is_safe {
             let expected = "a URL such as https://idp.uni.example; http:// on loopback only";
             return Err(ConfigError::new(
@@ -119,8 +121,10 @@ impl OidcConfig {
 
     /// Returns the name of the provider on the page `/login`.
     pub fn shown_name(&self) -> String {
-        let host = || Url::parse(&self.issuer).ok()?.host_str().map(str::to_owned);
-        self.name.clone().or_else(host).unwrap_or_default()
+        self.name
+            .clone()
+            .or_else(|| Url::parse(&self.issuer).ok()?.host_str().map(str::to_owned))
+            .unwrap_or_default()
     }
 }
 
@@ -224,8 +228,12 @@ impl Oidc {
         };
         let challenge = digest(&SHA256, flow.verifier.as_bytes());
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(challenge);
-        let scopes = self.config.scopes.iter().map(String::as_str);
-        let scopes = scopes.filter(|scope| *scope != "openid");
+        let scopes = self
+            .config
+            .scopes
+            .iter()
+            .map(String::as_str)
+            .filter(|scope| *scope != "openid");
         let scopes: Vec<&str> = ["openid"].into_iter().chain(scopes).collect();
         let url = description.authorization(&[
             ("response_type", "code"),
@@ -286,10 +294,10 @@ impl Oidc {
             bail!("the provider refuses: {error} {text}");
         }
         let code = back.code.context("the answer has no code")?;
-        let exchanged = self
+        let tokens = self
             .provider
-            .exchange(&code, &flow.verifier, &self.redirect_uri);
-        let tokens = exchanged.await?;
+            .exchange(&code, &flow.verifier, &self.redirect_uri)
+            .await?;
         let mut claims = self.provider.verify(&tokens.id_token).await?;
         let expected = Expected {
             issuer: &self.config.issuer,
@@ -303,10 +311,12 @@ impl Oidc {
         {
             add(&mut claims, more)?;
         }
-        let user = claim(&claims, &self.config.user_claim).and_then(Value::as_str);
-        let user = user.with_context(|| format!("no claim {}", self.config.user_claim))?;
+        let user = claim(&claims, &self.config.user_claim)
+            .and_then(Value::as_str)
+            .with_context(|| format!("no claim {}", self.config.user_claim))?
+            .to_owned();
         Ok(SignedIn {
-            user: user.to_owned(),
+            user,
             groups: names(claim(&claims, &self.config.groups_claim)),
             next: flow.next,
         })
@@ -344,8 +354,7 @@ fn add(claims: &mut Value, more: Value) -> anyhow::Result<()> {
 
 /// Returns a claim by its name; a dot leads into an object.
 fn claim<'c>(claims: &'c Value, name: &str) -> Option<&'c Value> {
-    let direct = claims.get(name);
-    direct.or_else(|| {
+    claims.get(name).or_else(|| {
         let (first, rest) = name.split_once('.')?;
         claim(claims.get(first)?, rest)
     })
@@ -354,10 +363,11 @@ fn claim<'c>(claims: &'c Value, name: &str) -> Option<&'c Value> {
 /// Returns the names in a claim: a list, or one name.
 fn names(claim: Option<&Value>) -> Vec<String> {
     match claim {
-        Some(Value::Array(names)) => {
-            let names = names.iter().filter_map(Value::as_str);
-            names.map(str::to_owned).collect()
-        }
+        Some(Value::Array(names)) => names
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
         Some(Value::String(name)) => vec![name.clone()],
         _ => Vec::new(),
     }
@@ -420,8 +430,11 @@ mod tests {
     #[test]
     fn claims_of_both_addresses_count_and_of_one_user_only() {
         let mut claims = json!({ "sub": "1", "preferred_username": "alice" });
-        let more =
-            json!({ "sub": "1", "preferred_username": "root", "realm_access": { "roles": ["a"] } });
+        let more = json!({
+            "sub": "1",
+            "preferred_username": "root",
+            "realm_access": {"roles": ["a"]},
+        });
         add(&mut claims, more).unwrap();
         assert_eq!(claims["preferred_username"], "alice", "the signed one");
         assert_eq!(names(claim(&claims, "realm_access.roles")), ["a"]);

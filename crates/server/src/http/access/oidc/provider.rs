@@ -7,6 +7,7 @@ use reqwest::{Client, RequestBuilder, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::fs;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -64,8 +65,9 @@ impl Provider {
     /// # Errors
     /// If a file cannot be read.
     pub fn new(config: &OidcConfig) -> anyhow::Result<Self> {
-        let secret = config.client_secret_file.as_deref();
-        let secret = secret
+        let secret = config
+            .client_secret_file
+            .as_deref()
             .map(super::super::directory::read_secret)
             .transpose()?;
         let mut http = Client::builder()
@@ -78,7 +80,7 @@ impl Provider {
         }
         if let Some(path) = &config.ca_file {
             let wrong = || format!("ca_file: {} has no certificate in PEM", path.display());
-            let pem = std::fs::read(path).with_context(wrong)?;
+            let pem = fs::read(path).with_context(wrong)?;
             let found = reqwest::Certificate::from_pem_bundle(&pem).with_context(wrong)?;
             if found.is_empty() {
                 bail!(wrong());
@@ -209,7 +211,10 @@ impl Provider {
         self.ask(request).await.map(Some)
     }
 
-    async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
+    async fn ask<T>(&self, request: RequestBuilder) -> anyhow::Result<T>
+    where
+        T: DeserializeOwned,
+    {
         let mut response = request
             .send()
             .await

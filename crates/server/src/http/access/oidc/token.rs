@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use takt_model::UnixTime;
 
@@ -99,13 +100,13 @@ impl KeySet {
     fn signing_keys(&self, kid: Option<&str>) -> impl Iterator<Item = Key> {
         let keys = self.keys.iter();
         // A key of an unknown kind is no reason to refuse the others.
-        let keys = keys.filter_map(|key| Key::deserialize(key).ok());
-        keys.filter(|key| {
-            key.purpose
-                .as_deref()
-                .is_none_or(|purpose| purpose == "sig")
-        })
-        .filter(move |key| kid.is_none_or(|kid| key.kid.as_deref() == Some(kid)))
+        keys.filter_map(|key| Key::deserialize(key).ok())
+            .filter(|key| {
+                key.purpose
+                    .as_deref()
+                    .is_none_or(|purpose| purpose == "sig")
+            })
+            .filter(move |key| kid.is_none_or(|kid| key.kid.as_deref() == Some(kid)))
     }
 }
 
@@ -196,11 +197,15 @@ pub(super) fn check(claims: &Value, expected: Expected<'_>) -> Result<(), TokenE
 }
 
 fn bytes(text: &str) -> Result<Vec<u8>, TokenError> {
-    let decoded = BASE64_URL_SAFE_NO_PAD.decode(text);
-    decoded.map_err(|_| TokenError::Malformed)
+    BASE64_URL_SAFE_NO_PAD
+        .decode(text)
+        .map_err(|_| TokenError::Malformed)
 }
 
-fn json<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, TokenError> {
+fn json<T>(part: &str) -> Result<T, TokenError>
+where
+    T: DeserializeOwned,
+{
     serde_json::from_slice(&bytes(part)?).map_err(|_| TokenError::Malformed)
 }
 
@@ -222,8 +227,13 @@ mod tests {
 
     fn claims() -> Value {
         json!({
-            "iss": "https://idp.example", "aud": "takt", "sub": "17", "nonce": "n-1",
-            "exp": NOW + 300, "iat": NOW, "preferred_username": "alice",
+            "iss": "https://idp.example",
+            "aud": "takt",
+            "sub": "17",
+            "nonce": "n-1",
+            "exp": NOW + 300,
+            "iat": NOW,
+            "preferred_username": "alice",
         })
     }
 
@@ -242,12 +252,27 @@ mod tests {
         let file = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
         let key = EcdsaKeyPair::from_pkcs8(algorithm, file.as_ref(), &random).unwrap();
         let point = key.public_key().as_ref();
-        let keys = json!({ "keys": [
-            { "kty": "oct", "kid": "secret", "k": "c2VjcmV0" },
-            { "kty": "EC", "crv": "P-256", "kid": "1", "use": "enc", "x": "", "y": "" },
-            { "kty": "EC", "crv": "P-256", "kid": "1", "use": "sig",
-              "x": encoded(&point[1..33]), "y": encoded(&point[33..]) },
-        ]});
+        let keys = json!({
+            "keys": [
+                {"kty": "oct", "kid": "secret", "k": "c2VjcmV0"},
+                {
+                    "kty": "EC",
+                    "crv": "P-256",
+                    "kid": "1",
+                    "use": "enc",
+                    "x": "",
+                    "y": "",
+                },
+                {
+                    "kty": "EC",
+                    "crv": "P-256",
+                    "kid": "1",
+                    "use": "sig",
+                    "x": encoded(&point[1..33]),
+                    "y": encoded(&point[33..]),
+                },
+            ],
+        });
         Provider {
             keys: serde_json::from_value(keys).unwrap(),
             key,
@@ -311,7 +336,12 @@ mod tests {
         // A key inside the token is not looked at; a key of a keyed hash is not a key here.
         let header = json!({ "alg": "HS256", "kid": "secret" });
         assert!(idp.keys.verify(&idp.sign(&header, &claims())).is_err());
-        let critical = json!({ "alg": "ES256", "kid": "1", "crit": ["b64"], "b64": false });
+        let critical = json!({
+            "alg": "ES256",
+            "kid": "1",
+            "crit": ["b64"],
+            "b64": false,
+        });
         let token = idp.sign(&critical, &claims());
         assert_eq!(idp.keys.verify(&token), Err(TokenError::Malformed));
         for text in ["", "a", "a.b", "a.b.c", "..", "a.b.c.d"] {
@@ -323,9 +353,14 @@ mod tests {
     fn ed25519_keys_sign_too() {
         let file = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let key = Ed25519KeyPair::from_pkcs8(file.as_ref()).unwrap();
-        let keys = json!({ "keys": [{
-            "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": encoded(key.public_key())
-        }]});
+        let keys = json!({
+            "keys": [{
+                "kty": "OKP",
+                "crv": "Ed25519",
+                "alg": "EdDSA",
+                "x": encoded(key.public_key()),
+            }],
+        });
         let keys: KeySet = serde_json::from_value(keys).unwrap();
         let header = encoded(r#"{"alg":"EdDSA"}"#);
         let signed = format!("{header}.{}", encoded(claims().to_string()));

@@ -22,22 +22,20 @@ pub(crate) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
         "stranded: idle, but the node's CPUs or memory were allocated",
         row.stranded.unwrap_or(0),
     );
-    let part = |(name, seconds): (&str, u64)| {
-        [
-            name.to_owned(),
-            amount(seconds as f64 / 3600.0),
-            percent(seconds as f64 / row.reported as f64),
-        ]
-    };
-    Some((
-        resource,
-        row.parts()
-            .into_iter()
-            .chain([stranded])
-            .filter(|(_, seconds)| *seconds > 0)
-            .map(part)
-            .collect(),
-    ))
+    let parts = row
+        .parts()
+        .into_iter()
+        .chain([stranded])
+        .filter(|(_, seconds)| *seconds > 0)
+        .map(|(name, seconds)| {
+            [
+                name.to_owned(),
+                amount(seconds as f64 / 3600.0),
+                percent(seconds as f64 / row.reported as f64),
+            ]
+        })
+        .collect();
+    Some((resource, parts))
 }
 
 pub(super) fn capacity_table(sheet: &Sheet) -> Option<Block> {

@@ -4,7 +4,7 @@ use super::{Block, table};
 use crate::listing::{Column, Listing};
 use crate::reports::words::{amount, money, percent};
 use takt_accounting::efficiency::Split;
-use takt_accounting::sheet::{Member, Sheet};
+use takt_accounting::sheet::{FixRow, Member, Sheet};
 
 /// Causes of a split with their CSS classes and meanings.
 pub(crate) const CAUSES: &[Cause] = &[
@@ -84,8 +84,11 @@ pub(crate) fn coverage(sheet: &Sheet) -> Option<String> {
 pub(super) fn causes(sheet: &Sheet) -> Vec<Block> {
     let is_judged = sheet.figures.split_gpu_hours.known_waste().is_some();
     let listing = is_judged.then(|| categories(sheet));
-    let coverage = coverage(sheet).map(Block::Line);
-    coverage.into_iter().chain(listing).collect()
+    coverage(sheet)
+        .map(Block::Line)
+        .into_iter()
+        .chain(listing)
+        .collect()
 }
 
 fn categories(sheet: &Sheet) -> Block {
@@ -160,7 +163,7 @@ pub(super) fn fixes(sheet: &Sheet) -> Vec<Block> {
 }
 
 /// Returns a suggestion: `train (3 runs): 1 of its 2 GPUs did nothing; would spare 12.5 GPU-hours`.
-pub(crate) fn fix_words(sheet: &Sheet, fix: &takt_accounting::sheet::FixRow) -> String {
+pub(crate) fn fix_words(sheet: &Sheet, fix: &FixRow) -> String {
     let runs = if fix.runs == 1 {
         "1 run".to_owned()
     } else {
