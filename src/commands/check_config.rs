@@ -32,6 +32,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let mut config = place::load(place).usage()?;
     config.server_tokens().usage()?;
     config.sender_tokens().usage()?;
+    config.check_engines().usage()?;
     access::check_files(&config.auth).context("auth").usage()?;
     for file in config.open_secrets() {
         let mut err = io::stderr();

@@ -49,6 +49,11 @@ impl Senders {
         self.all.iter().find(|sender| sender.name() == name)
     }
 
+    /// Names of the senders.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|sender| sender.name())
+    }
+
     /// Metrics of all senders.
     pub fn metrics(&self) -> &PushMetrics {
         &self.metrics

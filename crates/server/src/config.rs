@@ -206,6 +206,8 @@ impl Config {
     /// If a file has no valid token, or the token of another program. The message names the line.
     pub fn sender_tokens(&self) -> anyhow::Result<Vec<(String, Arc<str>)>> {
         let mut tokens: Vec<(String, Arc<str>)> = Vec::new();
+        let of_server = self.server.token_file.as_deref().map(read_token);
+        let of_server = of_server.and_then(Result::ok);
         for (at, sender) in self.push.senders.iter().enumerate() {
             let name = &sender.name;
             let wrong = |problem: String| {
@@ -219,9 +221,31 @@ impl Config {
                 let problem = format!("expected a token for each sender, found that of {other}");
                 return Err(wrong(problem));
             }
+            if of_server.as_ref() == Some(&token) {
+                let problem = "expected a token of its own, found that of server.token_file";
+                return Err(wrong(problem.to_owned()));
+            }
             tokens.push((token, name.as_str().into()));
         }
         Ok(tokens)
+    }
+
+    /// Reads the files with tokens, passwords and certificates of other engines, as the server does.
+    ///
+    /// # Errors
+    /// If a file cannot be read or used. The message names the line.
+    pub fn check_engines(&self) -> anyhow::Result<()> {
+        for (at, destination) in self.remote_write.iter().enumerate() {
+            destination.http_options().map_err(|error| {
+                let error = ConfigError::with_problem("url", format!("{error:#}"));
+                let place = format!("remote_write, {}: ", destination.name());
+                self.located(&error.in_list(&place, "remote_write", at))
+            })?;
+        }
+        self.query.http_options().map(drop).map_err(|error| {
+            let error = ConfigError::with_problem("remote", format!("{error:#}"));
+            self.located(&error.in_section("query"))
+        })
     }
 
     /// Adds the file, and the line of the key, if the configuration is of a file.
@@ -313,7 +337,10 @@ impl Config {
             .flatten();
         let of_senders = push.senders.iter_mut().map(|sender| &mut sender.token_file);
         for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
-            *relative = base.join(&*relative);
+            // An empty path turns a key off, such as `server.socket_file`.
+            if !relative.as_os_str().is_empty() {
+                *relative = base.join(&*relative);
+            }
         }
         if let Some(url) = &mut query.remote {
             url.truncate(url.trim_end_matches('/').len());
@@ -481,6 +508,10 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the token in {}", path.display()))?;
     match text.trim() {
+        token if token.contains(char::is_whitespace) => bail!(
+            "the token in {} has several lines or words; expected one",
+            path.display()
+        ),
         token if token.len() >= 16 => Ok(token.to_owned()),
         _ => bail!(
             "the token in {} is shorter than 16 characters",

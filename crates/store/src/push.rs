@@ -456,6 +456,9 @@ mod tests {
         assert_eq!(place(1.0, 2.0, at), [New, New, New]);
         assert_eq!(place(1.0, 2.0, at), [Repeated, Repeated, Repeated]);
         assert_eq!(place(3.0, 2.0, at + 1), [Conflicting, Conflicting, New]);
+        // The first sample is the same, another one is not.
+        let differing = place(1.0, 5.0, at);
+        assert_eq!(differing, [Conflicting, Conflicting, Repeated]);
         assert_eq!(stored(&store, "count"), [(at, 1.0)]);
         assert_eq!(stored(&store, "sum"), [(at, 2.0)]);
     }

@@ -35,21 +35,18 @@ impl Lab {
     }
 
     fn sender(&self, name: &str, change: impl FnOnce(&mut SenderConfig)) -> Arc<Sender> {
-        let mut sender = SenderConfig {
-            name: name.to_owned(),
-            token_file: "token".into(),
-            labels: None,
-            max_series: 100,
-            replica_label: None,
-            promote_resource_attributes: Vec::new(),
-        };
+        let mut sender = config_of(name);
         change(&mut sender);
+        let senders = self.senders(vec![sender]);
+        Arc::clone(senders.named(name).unwrap())
+    }
+
+    fn senders(&self, senders: Vec<SenderConfig>) -> Senders {
         let config = PushConfig {
-            senders: vec![sender],
+            senders,
             ..PushConfig::default()
         };
-        let senders = Senders::new(&config, "lab", &self.store, PushMetrics::default());
-        Arc::clone(senders.named(name).unwrap())
+        Senders::new(&config, "lab", &self.store, PushMetrics::default())
     }
 
     /// Stored samples of a metric, by the text of the labels.
@@ -62,6 +59,17 @@ impl Lab {
             (series.labels.to_string(), samples)
         });
         found.collect()
+    }
+}
+
+fn config_of(sender: &str) -> SenderConfig {
+    SenderConfig {
+        name: sender.to_owned(),
+        token_file: "token".into(),
+        labels: None,
+        max_series: 100,
+        replica_label: None,
+        promote_resource_attributes: Vec::new(),
     }
 }
 
@@ -211,6 +219,29 @@ fn a_sender_has_a_limit_of_series_and_may_not_write_those_of_others() {
     );
 }
 
+/// Whoever comes first after a restart: the labels of a sender are its own.
+#[test]
+fn a_sender_without_labels_writes_no_series_of_others() {
+    let lab = Lab::new();
+    let free = SenderConfig {
+        labels: Some(BTreeMap::new()),
+        ..config_of("free")
+    };
+    let senders = lab.senders(vec![free, config_of("rack")]);
+    let store = |sender: &str, labels| {
+        let given = request(&[(labels, &[(base(), 1.0)])]);
+        let report = senders.named(sender).unwrap().store(&given).unwrap();
+        report.rejected
+    };
+    let theirs: &[_] = &[("__name__", "up"), ("sender", "rack")];
+    let refused = BTreeMap::from([(RejectReason::OtherWriter, 1)]);
+    assert_eq!(store("free", theirs), refused);
+    assert_eq!(store("free", &[("__name__", "up")]), BTreeMap::new());
+    // The label is set, whatever the sender says.
+    let forged: &[_] = &[("__name__", "up"), ("sender", "free")];
+    assert_eq!(store("rack", forged), BTreeMap::new());
+}
+
 #[test]
 fn one_replica_is_stored_without_its_label() {
     let lab = Lab::new();
@@ -257,6 +288,9 @@ fn increases_are_summed_once() {
     assert_eq!(report.rejected_points, 1);
     assert!(report.refusal().unwrap().contains("exponential histograms"));
     assert_eq!(store(t + 10, 3).stored, 1);
+    assert_eq!(store(t + 10, 3).repeated, 1);
+    // As after a restart: the stored sum goes on.
+    sender.state().sums = RunningSums::default();
     assert_eq!(store(t + 10, 3).repeated, 1);
     assert_eq!(store(t + 20, 4).stored, 1);
     let samples = lab.samples("steps_total");

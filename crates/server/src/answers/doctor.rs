@@ -295,6 +295,16 @@ pub const CHECKS: &[Check] = &[
         of_server::query_remote,
     ),
     check(
+        "push.senders",
+        "a sender pushes no samples",
+        of_server::push_senders,
+    ),
+    check(
+        "remote_write.lag",
+        "a destination of remote write lacks samples",
+        of_server::remote_write_lag,
+    ),
+    check(
         "targets.complete",
         "a node of Slurm has no exporter",
         of_server::targets_complete,

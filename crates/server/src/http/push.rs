@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use flate2::read::MultiGzDecoder;
 use futures_util::StreamExt;
+use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub(super) fn meant(path: &str) -> Option<&'static str> {
 /// Time that a request waits for others.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time in which the body of a request has to arrive. Prometheus gives up after 30 seconds.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
 /// Time after which a refused sender may try again, in seconds.
 const RETRY_AFTER: &str = "5";
 
@@ -57,6 +61,8 @@ const WRITTEN: [&str; 3] = [
 pub(crate) struct Pushing {
     senders: Arc<Senders>,
     requests: Arc<Semaphore>,
+    /// Requests of each sender at the same time: one with slow bodies leaves half to the others.
+    shares: Arc<HashMap<String, Arc<Semaphore>>>,
     max_body_bytes: usize,
     max_message_bytes: usize,
 }
@@ -64,9 +70,19 @@ pub(crate) struct Pushing {
 impl Pushing {
     /// Returns the state for these senders.
     pub fn new(senders: Arc<Senders>, config: &PushConfig) -> Self {
+        let share = match config.senders.len() {
+            0 | 1 => config.max_requests,
+            _ => config.max_requests.div_ceil(2),
+        };
         Self {
-            senders,
             requests: Arc::new(Semaphore::new(config.max_requests)),
+            shares: Arc::new(
+                senders
+                    .names()
+                    .map(|name| (name.to_owned(), Arc::new(Semaphore::new(share))))
+                    .collect(),
+            ),
+            senders,
             max_body_bytes: config.max_body_bytes(),
             max_message_bytes: config.max_message_bytes(),
         }
@@ -96,6 +112,8 @@ enum PushRefusal {
     MessageTooLong(usize),
     #[error("the body cannot be read: {0}")]
     Body(String),
+    #[error("the body did not arrive within {} seconds", BODY_TIME.as_secs())]
+    Slow,
     #[error("{0}")]
     Damaged(String),
     #[error("{0}")]
@@ -112,6 +130,7 @@ impl PushRefusal {
             Self::ContentType(_) | Self::ContentEncoding(..) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLong(_) | Self::MessageTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(_) | Self::Damaged(_) | Self::Rejected(_) => StatusCode::BAD_REQUEST,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
             // Prometheus drops its samples after 429 and repeats them after 503.
             Self::Busy | Self::Unwritable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -149,7 +168,7 @@ impl From<RequestError> for PushRefusal {
 struct Admitted {
     sender: Arc<Sender>,
     body: Vec<u8>,
-    _permit: OwnedSemaphorePermit,
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Pushing {
@@ -159,17 +178,25 @@ impl Pushing {
             .senders
             .named(name)
             .ok_or_else(|| PushRefusal::Unwritable("unknown sender".to_owned()))?;
-        let permit = Arc::clone(&self.requests).acquire_owned();
-        let permit = time::timeout(PATIENCE, permit)
+        let share = self.shares.get(name).unwrap_or(&self.requests);
+        let permits = async {
+            let own = Arc::clone(share).acquire_owned().await.ok()?;
+            let shared = Arc::clone(&self.requests).acquire_owned().await.ok()?;
+            Some([own, shared])
+        };
+        let permits = time::timeout(PATIENCE, permits)
             .await
             .ok()
-            .and_then(Result::ok)
+            .flatten()
             .ok_or(PushRefusal::Busy)?;
-        let body = read_body(body, self.max_body_bytes).await?;
+        let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes))
+            .await
+            .inspect_err(|_| tracing::warn!(sender = name, "the body of a push arrived too slowly"))
+            .map_err(|_| PushRefusal::Slow)??;
         Ok(Admitted {
             sender: Arc::clone(sender),
             body,
-            _permit: permit,
+            _permits: permits,
         })
     }
 }

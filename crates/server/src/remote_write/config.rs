@@ -168,7 +168,7 @@ impl RemoteWriteConfig {
     }
 
     /// Settings of the HTTP client. Reads the files.
-    pub(super) fn http_options(&self) -> anyhow::Result<HttpOptions> {
+    pub(crate) fn http_options(&self) -> anyhow::Result<HttpOptions> {
         self.access().options()
     }
 

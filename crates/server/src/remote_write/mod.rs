@@ -33,6 +33,9 @@ use window::{Window, WindowLength};
 /// Pause while fewer samples than a window are settled.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Age of the oldest sample of a new store that a new destination gets.
+const NEW_STORE: Duration = Duration::from_secs(60);
+
 /// Pause after an error of the store.
 const STORE_PAUSE: Duration = Duration::from_secs(10);
 
@@ -162,8 +165,10 @@ impl Destination {
         if let Some(found) = found.await? {
             return Ok(found);
         }
+        // A new store has no watermark yet.
+        let latest = Timestamp::from(SystemTime::now()).minus(NEW_STORE);
         let now = RemoteWriteProgress {
-            acknowledged: self.store.watermark(),
+            acknowledged: self.store.watermark().max(latest),
             sending: None,
         };
         self.note(now).await?;

@@ -48,6 +48,8 @@ const METRICS: &[&str] = &[
     "takt_nvme_critical_warning",
     "takt_store_disk_free_bytes",
     "takt_store_disk_size_bytes",
+    "takt_push_newest_timestamp_seconds",
+    "takt_remote_write_lag_seconds",
     "takt_slurm_up",
     "takt_slurm_nodes",
     "takt_slurm_clock_ahead_seconds",

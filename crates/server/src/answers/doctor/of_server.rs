@@ -1,7 +1,7 @@
 //! Checks of the server, its configuration and Slurm.
 
 use super::certificates::CertificateEnd;
-use super::facts::Facts;
+use super::facts::{Facts, Reading};
 use super::{Finding, Severity, finding};
 use crate::reports::words::duration;
 use crate::setup::ExporterFiles;
@@ -29,6 +29,10 @@ const SLURM_CLOCK_SECONDS: f64 = 1.0;
 
 /// Remaining validity at which a certificate ends soon, in seconds.
 const CERTIFICATE_SECONDS: f64 = 14.0 * 86_400.0;
+
+/// Time without pushed samples, and lag of remote write, that is a finding, in seconds. The same as
+/// in the rules of alerts.
+const SILENT_SECONDS: f64 = 900.0;
 
 /// Share of the running GPU jobs whose GPUs must be known.
 const JOINED_RATIO: f64 = 0.9;
@@ -211,12 +215,55 @@ pub(super) fn query_remote(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
+pub(super) fn push_senders(facts: &Facts) -> Vec<Finding> {
+    let age = |reading: &Reading| facts.now - reading.value;
+    facts
+        .select("takt_push_newest_timestamp_seconds", |reading| {
+            age(reading) > SILENT_SECONDS
+        })
+        .map(|reading| {
+            let name = reading.labels.get("sender").unwrap_or_default();
+            let silence = duration(age(reading));
+            finding(
+                Severity::Warning,
+                "",
+                format!("{name} pushed no samples for {silence}"),
+                "Its series end, and rules over them see nothing.",
+                [
+                    "takt query 'takt_push_requests_total'        # codes of the last replies"
+                        .to_owned(),
+                    "takt query 'takt_push_rejected_samples_total > 0'".to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn remote_write_lag(facts: &Facts) -> Vec<Finding> {
+    facts
+        .select("takt_remote_write_lag_seconds", |reading| {
+            reading.value > SILENT_SECONDS
+        })
+        .map(|reading| {
+            let name = reading.labels.get("destination").unwrap_or_default();
+            let lag = duration(reading.value);
+            finding(
+                Severity::Warning,
+                "",
+                format!("{name} has no samples of the last {lag}"),
+                "Takt sends them when the destination takes samples again, those of the last \
+                 remote_write.catch_up_hours at most.",
+                [
+                    "journalctl -u takt | grep 'remote write'        # the destination's answer"
+                        .to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
 pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
-    let scraped: BTreeSet<&str> = facts
-        .values("up")
-        .iter()
-        .map(super::facts::Reading::node)
-        .collect();
+    let scraped: BTreeSet<&str> = facts.values("up").iter().map(Reading::node).collect();
     let missing: Vec<&str> = facts
         .slurm_nodes
         .keys()

@@ -370,6 +370,22 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "push.senders",
+            set(
+                "takt_push_newest_timestamp_seconds",
+                vec![("sender", "rack-a")],
+                1.0,
+            ),
+        ),
+        (
+            "remote_write.lag",
+            set(
+                "takt_remote_write_lag_seconds",
+                vec![("destination", "mimir")],
+                1200.0,
+            ),
+        ),
+        (
             "query.remote",
             Box::new(|facts| {
                 facts.config.remote = Some("http://mimir:9009/prometheus".to_owned());

@@ -274,10 +274,14 @@ fn is_of_this_site(headers: &HeaderMap) -> Option<bool> {
 /// The token in the headers: a bearer token, or the password of basic authentication.
 fn given_token(headers: &HeaderMap) -> Option<String> {
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    if let Some(token) = given.strip_prefix("Bearer ") {
-        return Some(token.to_owned());
+    let (scheme, secret) = given.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(secret.to_owned());
     }
-    let basic = BASE64_STANDARD.decode(given.strip_prefix("Basic ")?).ok()?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let basic = BASE64_STANDARD.decode(secret).ok()?;
     String::from_utf8(basic)
         .ok()?
         .split_once(':')
@@ -428,6 +432,7 @@ mod tests {
             access.token_role(&HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
         };
         assert_eq!(role("Bearer secret-secret-secret"), Some(Role::Admin));
+        assert_eq!(role("bearer secret-secret-secret"), Some(Role::Admin));
         assert_eq!(
             role("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ="),
             Some(Role::Admin)
