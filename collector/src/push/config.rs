@@ -15,8 +15,8 @@ pub struct PushConfig {
     pub max_body_mib: usize,
     /// Largest message of a request after decompression, in MiB.
     pub max_message_mib: usize,
-    /// Requests that are read at the same time. Others wait for five seconds and are then answered
-    /// with 503.
+    /// Requests that are read at the same time; one of several senders has half of them at most.
+    /// Others wait for five seconds and are then answered with 503 (OTLP: 429).
     pub max_requests: usize,
     /// Age up to which late samples are stored, in hours. At most `store.retention_days`.
     pub max_age_hours: u64,

@@ -508,8 +508,8 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the token in {}", path.display()))?;
     match text.trim() {
-        token if token.contains(char::is_whitespace) => bail!(
-            "the token in {} has several lines or words; expected one",
+        token if token.contains(['\n', '\r']) => bail!(
+            "{} has several lines; expected one with the token",
             path.display()
         ),
         token if token.len() >= 16 => Ok(token.to_owned()),

@@ -222,9 +222,9 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
         );
         assert_eq!(page.status, 400);
         assert!(
-            page.body.contains("1 older than push.max_age_hours")
-                && page.body.contains("1 more than 10 minutes in the future")
-                && page.body.contains("1 another value is stored at that time"),
+            page.body.contains("1 too_old")
+                && page.body.contains("1 future")
+                && page.body.contains("1 conflict"),
             "{}",
             page.body
         );
@@ -284,7 +284,7 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
     assert_eq!(page.status, 400);
     assert!(
         page.body
-            .contains("native histograms that cannot be stored")
+            .contains("the native histogram cannot be stored")
     );
     assert!(page.body.contains("custom buckets"), "{}", page.body);
     let symbols = [

@@ -12,8 +12,10 @@ use flate2::read::MultiGzDecoder;
 use futures_util::StreamExt;
 use std::collections::HashMap;
 use std::io::Read;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use takt_access::{Need, RouteNeeds};
 use takt_collector::push::{PushConfig, PushReport, Sender, Senders};
 use takt_model::error_chain;
@@ -36,6 +38,9 @@ pub(super) fn meant(path: &str) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// Pause between two log lines about refused senders, in seconds.
+const REFUSED_PAUSE: u64 = 60;
 
 /// Time that a request waits for others.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -97,6 +102,26 @@ pub(crate) fn router(pushing: Pushing) -> GuardedRouter {
         .route(WRITE_PATH, needs, post(write))
         .route(OTLP_PATH, needs, post(otlp))
         .with_state(pushing)
+}
+
+/// Logs that a sender without a valid token was refused: once a minute, as strangers must not fill
+/// the log.
+pub(super) fn note_refused(client: IpAddr) {
+    static LOGGED: AtomicU64 = AtomicU64::new(0);
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
+    let logged = LOGGED.load(Ordering::Relaxed);
+    if logged.abs_diff(seconds) >= REFUSED_PAUSE
+        && LOGGED
+            .compare_exchange(logged, seconds, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    {
+        tracing::warn!(
+            %client,
+            "refused a push without the token of a sender; more within a minute are not logged"
+        );
+    }
 }
 
 /// Why a request is not stored.

@@ -193,6 +193,9 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
             next.run(request).await
         }
         Err(refusal) => {
+            if guard.need(&request) == Some(Need::Push) {
+                push::note_refused(peer.address.ip());
+            }
             let sign_in = guard.sign_in_page(refusal, &request);
             discard(request).await;
             // Strangers must not fill the log.
