@@ -5,10 +5,10 @@
 //! deleted after its retention stays in the lake; one that it has replaced (late samples, deleted
 //! series) is replaced here, too.
 
-use crate::LakeError;
 use crate::log::Add;
 use crate::round::OpenTable;
 use crate::table::{SAMPLES, SAMPLES_1H, SAMPLES_5M, Table};
+use crate::{LakeConfig, LakeError};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use takt_model::Timestamp;
@@ -48,19 +48,23 @@ pub fn day_of(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d").to_string()
 }
 
-/// Adds the blocks that the table lacks, and removes files past their retention.
-pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), LakeError> {
-    let round = open.round;
-    let config = round.lake.config;
+/// The first UTC day that the lake's retention keeps; empty if it keeps all.
+pub fn kept_from(config: &LakeConfig, resolution: Resolution, now: Timestamp) -> String {
     let days = match resolution {
         Resolution::Raw => config.retention_days,
         Resolution::FiveMinutes => config.retention_5m_days,
         Resolution::Hour => config.retention_1h_days,
     };
-    let kept_from = match days {
+    match days {
         0 => String::new(),
-        days => day_of(round.now.minus(Duration::from_secs(86_400 * days))),
-    };
+        days => day_of(now.minus(Duration::from_secs(86_400 * days))),
+    }
+}
+
+/// Adds the blocks that the table lacks, and removes files past their retention.
+pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), LakeError> {
+    let round = open.round;
+    let kept_from = kept_from(round.lake.config, resolution, round.now);
     let files = open.version.files.values();
     let old: Vec<Add> = files
         .filter(|f| *f.partition() < *kept_from)
