@@ -13,6 +13,13 @@ use takt_store::sql::{Limits, run};
 /// Engines that run in a Python of their own.
 const IN_PROCESS: &[&str] = &["delta-rs", "duckdb", "clickhouse", "polars"];
 
+/// Engines with a Python environment each, by its name.
+pub const OWN_PROCESS: [(&str, &str); 3] = [
+    ("duckdb-delta", "lake-duckdb"),
+    ("spark", "lake-spark"),
+    ("trino", "lake-trino"),
+];
+
 /// The page with the queries of the lake, and the one with the server's.
 const PAGES: [&str; 2] = ["docs/lake-queries.md", "docs/sql.md"];
 
@@ -141,7 +148,7 @@ fn own_queries() -> Vec<(String, String)> {
 
 /// Checks that each query of docs/sql.md has the same answer from the lake as from the server's own SQL, or is
 /// listed as one that cannot be asked, and that the page's GPU-hours are the report's.
-fn check_page(lab: &Lab, page: &Value, step: &str) {
+pub fn check_page(lab: &Lab, page: &Value, step: &str) {
     let text = std::fs::read_to_string(path_of(PAGES[0])).unwrap();
     let mut compared = 0;
     for (title, sql) in own_queries() {
@@ -226,14 +233,10 @@ fn engines_read_the_lake_in_place() {
 fn spark_and_trino_read_the_lake_in_place() {
     let test = "spark_and_trino_read_the_lake_in_place";
     let find = |name| crate::environment(test, name, "scripts/lake-engines.sh exam");
-    let (Some(python), Some(spark), Some(trino)) =
-        (find("lake-venv"), find("lake-spark"), find("lake-trino"))
-    else {
+    let Some(python) = find("lake-venv") else {
         return;
     };
-    read_twice(
-        &mut Lab::new(),
-        &python,
-        &[(spark, "spark"), (trino, "trino")],
-    );
+    let others = OWN_PROCESS.map(|(engine, name)| Some((find(name)?, engine)));
+    let others: Vec<(PathBuf, &str)> = others.into_iter().flatten().collect();
+    read_twice(&mut Lab::new(), &python, &others);
 }
