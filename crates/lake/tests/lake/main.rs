@@ -13,6 +13,8 @@ mod lab;
 #[cfg(feature = "s3")]
 mod s3;
 #[cfg(feature = "s3")]
+mod s3_crash;
+#[cfg(feature = "s3")]
 mod s3_server;
 
 use lab::{DAY, HOUR, Lab, MONTH};

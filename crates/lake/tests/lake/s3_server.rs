@@ -1,9 +1,10 @@
-//! Real S3 servers (moto and VersityGW), and a connection to them that refuses, cuts and loses requests.
+//! Real S3 servers (moto and VersityGW), and a connection to them that refuses, cuts and loses requests, and kills
+//! the process that sends them.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -33,9 +34,26 @@ pub enum Fate {
     Lose,
     /// The server answers as if the request had no condition.
     Unconditional,
+    /// [`S3::run`]'s process is killed after it has sent the request, and the server does it.
+    Kill,
+    /// [`S3::run`]'s process is killed while it sends the body, and the server gets half of it.
+    KillCut,
+}
+
+impl Fate {
+    fn is_cut(self) -> bool {
+        matches!(self, Self::Cut | Self::KillCut)
+    }
+
+    fn is_kill(self) -> bool {
+        matches!(self, Self::Kill | Self::KillCut)
+    }
 }
 
 type Judge = Box<dyn FnMut(&Request) -> Fate + Send>;
+
+/// The process of [`S3::run`].
+type Victim = Arc<Mutex<Option<Child>>>;
 
 /// Keys of the user of all servers.
 pub const KEYS: [&str; 2] = ["access-key", "secret-of-the-key"];
@@ -46,6 +64,7 @@ pub struct S3 {
     own: SocketAddr,
     proxy: SocketAddr,
     judge: Arc<Mutex<Judge>>,
+    victim: Victim,
     /// Folder of a server that keeps its files in one.
     folder: Option<TempDir>,
 }
@@ -91,12 +110,13 @@ impl S3 {
         let judge = Arc::new(Mutex::new(judge));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = listener.local_addr().unwrap();
-        let shared = Arc::clone(&judge);
+        let victim = Victim::default();
+        let shared = (Arc::clone(&judge), Arc::clone(&victim));
         let count = Arc::new(Mutex::new(0));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (judge, count) = (Arc::clone(&shared), Arc::clone(&count));
-                std::thread::spawn(move || serve(client, own, &judge, &count));
+                let ((judge, victim), count) = (shared.clone(), Arc::clone(&count));
+                std::thread::spawn(move || serve(client, own, &judge, &victim, &count));
             }
         });
         Self {
@@ -104,7 +124,20 @@ impl S3 {
             own,
             proxy,
             judge,
+            victim,
             folder,
+        }
+    }
+
+    /// Runs a program whose requests [`Fate::Kill`] may end.
+    pub fn run(&self, command: &mut Command) -> ExitStatus {
+        let lock = || self.victim.lock().unwrap_or_else(PoisonError::into_inner);
+        *lock() = Some(command.spawn().unwrap());
+        loop {
+            if let Some(status) = lock().as_mut().unwrap().try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -137,6 +170,63 @@ impl S3 {
         names.collect()
     }
 
+    /// Copies all files into a new folder, each with its name.
+    pub fn save(&self, folder: &Path) {
+        if let Some(own) = &self.folder {
+            copy(&own.path().join("lake"), folder);
+            return;
+        }
+        std::fs::create_dir_all(folder).unwrap();
+        for name in self.files() {
+            let path = folder.join(&name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let head = format!("GET /lake/{name} HTTP/1.1\r\nHost: s3\r\n");
+            std::fs::write(path, self.exchange(&head, &[])).unwrap();
+        }
+    }
+
+    /// Replaces all files by those that [`S3::save`] has copied.
+    pub fn restore(&self, folder: &Path) {
+        if let Some(own) = &self.folder {
+            let lake = own.path().join("lake");
+            for entry in std::fs::read_dir(&lake).unwrap().flatten() {
+                std::fs::remove_dir_all(entry.path()).unwrap();
+            }
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                copy(&entry.path(), &lake.join(entry.file_name()));
+            }
+            return;
+        }
+        self.exchange("POST /moto-api/reset HTTP/1.1\r\nHost: s3\r\n", &[]);
+        self.exchange("PUT /lake HTTP/1.1\r\nHost: s3\r\n", &[]);
+        let mut names = Vec::new();
+        files_below(folder, "", &mut names);
+        for name in names {
+            let head = format!("PUT /lake/{name} HTTP/1.1\r\nHost: s3\r\n");
+            self.exchange(&head, &std::fs::read(folder.join(&name)).unwrap());
+        }
+    }
+
+    /// Sends a request to moto, which checks no signature but wants one. Returns the body of the reply.
+    fn exchange(&self, head: &str, body: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.own).unwrap();
+        let (key, length) = (KEYS[0], body.len());
+        write!(
+            stream,
+            "{head}Authorization: AWS4-HMAC-SHA256 Credential={key}/20261001/us-east-1/s3/aws4_request, \
+             SignedHeaders=host, Signature=0\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        stream.write_all(body).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        let end = reply.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        let body = reply.split_off(end.unwrap() + 4);
+        let reply = String::from_utf8_lossy(&reply);
+        assert!(reply.contains(" 200 "), "{head}{reply}");
+        body
+    }
+
     /// Sends a request without a body and signature to the server itself. Returns the reply.
     fn send(&self, head: &str) -> String {
         let mut stream = TcpStream::connect(self.own).unwrap();
@@ -152,6 +242,13 @@ impl Drop for S3 {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+/// Copies a folder to a name that does not exist, with the extended attributes of its files.
+fn copy(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    let status = command.arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
 }
 
 fn files_below(folder: &Path, name: &str, found: &mut Vec<String>) {
@@ -175,7 +272,13 @@ fn free_address() -> SocketAddr {
 }
 
 /// Passes one request on, or not.
-fn serve(client: TcpStream, server: SocketAddr, judge: &Mutex<Judge>, count: &Mutex<usize>) {
+fn serve(
+    client: TcpStream,
+    server: SocketAddr,
+    judge: &Mutex<Judge>,
+    victim: &Mutex<Option<Child>>,
+    count: &Mutex<usize>,
+) {
     let done = || -> io::Result<()> {
         let mut input = BufReader::new(client.try_clone()?);
         let mut head = String::new();
@@ -207,13 +310,15 @@ fn serve(client: TcpStream, server: SocketAddr, judge: &Mutex<Judge>, count: &Mu
             }
         };
         let fate = judge.lock().unwrap_or_else(PoisonError::into_inner)(&request);
-        let taken = if fate == Fate::Cut {
-            length / 2
-        } else {
-            length
-        };
+        let taken = if fate.is_cut() { length / 2 } else { length };
         let mut body = vec![0; taken];
         input.read_exact(&mut body)?;
+        if fate.is_kill() {
+            let mut victim = victim.lock().unwrap_or_else(PoisonError::into_inner);
+            let victim = victim.as_mut().expect("a process runs");
+            victim.kill()?;
+            victim.wait()?;
+        }
         let mut client = client.try_clone()?;
         if fate == Fate::Refuse {
             let text = "<Error><Code>SlowDown</Code></Error>";
@@ -237,7 +342,7 @@ fn serve(client: TcpStream, server: SocketAddr, judge: &Mutex<Judge>, count: &Mu
         };
         write!(stream, "{head}\r\nConnection: close\r\n\r\n")?;
         stream.write_all(&body)?;
-        if fate == Fate::Cut {
+        if fate.is_cut() {
             return Ok(());
         }
         let mut reply = Vec::new();
