@@ -2,14 +2,16 @@
 # Installs the engines that the tests of the data lake use, each once, into a cache folder. A test without its engine is
 # skipped by name.
 #
-#   scripts/lake-engines.sh          delta-rs, Polars, DuckDB and ClickHouse (chDB) from PyPI: about 1 GB
-#   scripts/lake-engines.sh exam     also Spark with Delta and S3 (0.5 GB), Trino with a Java of its own (1.3 GB, of which 0.8 GB is a
-#                                    download that Maven keeps), and the S3 servers moto (0.1 GB) and VersityGW (built with
-#                                    Go: some minutes)
+#   scripts/lake-engines.sh          delta-rs, Polars, DuckDB and ClickHouse (chDB) from PyPI: about 1.3 GB
+#   scripts/lake-engines.sh exam     also DuckDB with its extensions for Delta and S3 (0.2 GB), Spark with Delta and S3 (0.8 GB),
+#                                    Trino with a Java of its own (1.3 GB, of which 0.8 GB is a download that Maven keeps), and
+#                                    the S3 servers moto (0.3 GB) and VersityGW (built with Go: some minutes)
 #
 # Spark needs Java 17 (scripts/test-deps.sh exam), Spark and Trino need Maven.
 set -euo pipefail
 
+# DuckDB's extensions belong to one version of it.
+DUCKDB=1.5.5
 # Delta's jars belong to one version of Spark.
 SPARK='pyspark[sql]==4.0.*'
 DELTA='io.delta:delta-spark_2.13:4.0.0 io.delta:delta-storage:4.0.0 org.antlr:antlr4-runtime:4.13.1'
@@ -37,6 +39,11 @@ maven() {
 
 engines() {
 	environment lake-venv 'deltalake>=1.6,<2' 'polars>=2.1,<3' 'duckdb>=1.5' 'chdb>=4.4,<5'
+}
+
+duckdb() {
+	environment lake-duckdb "duckdb==$DUCKDB" "duckdb-extensions==$DUCKDB" "duckdb-extension-delta==$DUCKDB" \
+		"duckdb-extension-httpfs==$DUCKDB"
 }
 
 s3() {
@@ -112,6 +119,7 @@ once() {
 
 once lake-venv engines
 [ "${1:-}" = exam ] || exit 0
+once lake-duckdb duckdb
 once lake-s3 s3
 if command -v go >/dev/null; then once lake-versity versity; fi
 if ! command -v mvn >/dev/null; then

@@ -5,12 +5,11 @@
 //! deleted after its retention stays in the lake; one that it has replaced (late samples, deleted
 //! series) is replaced here, too.
 
-use crate::LakeError;
 use crate::log::Add;
 use crate::round::OpenTable;
 use crate::table::{SAMPLES, SAMPLES_1H, SAMPLES_5M, Table};
+use crate::{LakeConfig, LakeError};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 use takt_model::Timestamp;
 use takt_store::{DayRows, FinishedBlock, Resolution};
@@ -31,11 +30,11 @@ pub fn resolution(table: &Table) -> Option<Resolution> {
 /// # Errors
 /// If the file has no such name.
 pub fn block_of<'a>(table: &'static Table, file: &'a Add) -> Result<&'a str, LakeError> {
-    file.stem()
-        .rsplit_once('-')
-        .filter(|(block, part)| {
-            FinishedBlock::is_name(block) && part.bytes().all(|byte| byte.is_ascii_digit())
-        })
+    let named = file.stem().rsplit_once('-');
+    let named = named.filter(|(block, part)| {
+        FinishedBlock::is_name(block) && part.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    named
         .map(|(block, _)| block)
         .ok_or_else(|| LakeError::UnknownFile {
             table: table.name,
@@ -45,29 +44,29 @@ pub fn block_of<'a>(table: &'static Table, file: &'a Add) -> Result<&'a str, Lak
 
 /// The UTC day of an instant, such as `2026-11-22`.
 pub fn day_of(at: Timestamp) -> String {
-    jiff::Timestamp::try_from(at)
-        .unwrap_or_default()
-        .strftime("%Y-%m-%d")
-        .to_string()
+    let at = jiff::Timestamp::try_from(at).unwrap_or_default();
+    at.strftime("%Y-%m-%d").to_string()
 }
 
-/// Adds the blocks that the table lacks, and removes files past their retention.
-pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), LakeError> {
-    let round = open.round;
-    let config = round.lake.config;
+/// The first UTC day that the lake's retention keeps; empty if it keeps all.
+pub fn kept_from(config: &LakeConfig, resolution: Resolution, now: Timestamp) -> String {
     let days = match resolution {
         Resolution::Raw => config.retention_days,
         Resolution::FiveMinutes => config.retention_5m_days,
         Resolution::Hour => config.retention_1h_days,
     };
-    let kept_from = match days {
+    match days {
         0 => String::new(),
-        days => day_of(round.now.minus(Duration::from_secs(86_400 * days))),
-    };
-    let old: Vec<Add> = open
-        .version
-        .files
-        .values()
+        days => day_of(now.minus(Duration::from_secs(86_400 * days))),
+    }
+}
+
+/// Adds the blocks that the table lacks, and removes files past their retention.
+pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), LakeError> {
+    let round = open.round;
+    let kept_from = kept_from(round.lake.config, resolution, round.now);
+    let files = open.version.files.values();
+    let old: Vec<Add> = files
         .filter(|f| *f.partition() < *kept_from)
         .cloned()
         .collect();
@@ -126,7 +125,7 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
 }
 
 /// Divides the metrics of a day into ranges of about `file_rows` rows. A metric is not divided.
-fn parts(day: &[DayRows], file_rows: u64) -> Vec<RangeInclusive<i32>> {
+fn parts(day: &[DayRows], file_rows: u64) -> Vec<std::ops::RangeInclusive<i32>> {
     let mut parts = Vec::new();
     let mut rows = 0;
     for metric in day {

@@ -2,11 +2,12 @@
 
 use crate::LakeError;
 use crate::checkpoint::{self, LastCheckpoint};
+use crate::claim::{self, LakeState};
 use crate::files::{Files, LocalFile};
 use crate::log::{Add, Version};
 use crate::records::{check_name, months, name_of};
 use crate::round::{Lake, statistics};
-use crate::samples::{block_of, resolution};
+use crate::samples::{block_of, day_of, kept_from, resolution};
 use crate::table::{Column, TABLES, Table, USAGE};
 use duckdb::Connection;
 use jiff::tz::TimeZone;
@@ -58,6 +59,10 @@ impl Lake<'_> {
             now,
             findings: Vec::new(),
         };
+        let state = LakeState::read(self.database.directory());
+        if let Err(error) = claim::check(&*files, &state.id) {
+            verification.findings.push(error_chain(&error));
+        }
         for table in TABLES {
             let names = files.list(table.name)?;
             match Version::replay(&*files, table.name, &names, u64::MAX) {
@@ -229,10 +234,29 @@ impl Verification<'_> {
                 None => unreadable.push(key),
             }
         }
+        let kept_from = kept_from(self.lake.config, resolution, self.now);
         for block in self.lake.database.finished_blocks(resolution, self.now) {
             let name = block.to_string();
-            if !lake.keys().any(|(known, _)| *known == name) {
+            let is_past = day_of(block.to()) < kept_from;
+            let is_known = |(known, _): &(String, String)| *known == name;
+            if !lake.keys().chain(&unreadable).any(is_known) {
+                if !is_past {
+                    let text = format!(
+                        "the block {name} is missing: the next round writes it, or takt lake init"
+                    );
+                    self.find(table, &text);
+                }
                 continue;
+            }
+            let span = day_of(block.from())..=day_of(block.to());
+            for (other, day) in lake.keys() {
+                if span.contains(day) && block.replaces(other) {
+                    let text = format!(
+                        "day {day} has the rows of the block {other} and of {name}, which replaces \
+                         it: {RESTORE}"
+                    );
+                    self.find(table, &text);
+                }
             }
             let sql = format!(
                 "SELECT CAST(CAST(ts AS DATE) AS VARCHAR), count(*), {} FROM ({})
@@ -258,13 +282,15 @@ impl Verification<'_> {
                 }
                 let (_, day) = key;
                 // A day past the lake's retention has no files.
-                if let Some(of_lake) = of_lake {
-                    let text = format!(
-                        "day {day} has {} rows, the store has {} (or others): {RESTORE}",
-                        of_lake.0, of_store.0
-                    );
-                    self.find(table, &text);
+                if of_lake.is_none() && day < kept_from {
+                    continue;
                 }
+                let text = format!(
+                    "day {day} has {} rows, the store has {}, or rows differ: {RESTORE}",
+                    of_lake.unwrap_or_default().0,
+                    of_store.0
+                );
+                self.find(table, &text);
             }
         }
     }

@@ -282,10 +282,7 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
     let message = [&[0x0a, series.len() as u8], &series[..]].concat();
     let page = server.write(Protocol::V1, &snappy(&message));
     assert_eq!(page.status, 400);
-    assert!(
-        page.body
-            .contains("the native histogram cannot be stored")
-    );
+    assert!(page.body.contains("the native histogram cannot be stored"));
     assert!(page.body.contains("custom buckets"), "{}", page.body);
     let symbols = [
         &[0x22, 0x00, 0x22, 0x08],

@@ -1,13 +1,12 @@
 //! `kill -9` at the writes of a round that corrects records, replaces days, deletes what is past its
 //! retention, and writes checkpoints.
 
-use crate::lab::{DAY, HOUR, Lab, MONTH};
+use crate::lab::{DAY, HOUR, Lab, MONTH, TableRows, rows_in};
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use takt_lake::{LakeConfig, TableStatus};
 use takt_model::Matcher;
 use tempfile::TempDir;
@@ -15,11 +14,15 @@ use tempfile::TempDir;
 /// Folder of the lab on which [`a_round_of_another_process`] works.
 const FOLDER: &str = "TAKT_TEST_LAB";
 
+/// URL of the S3 with the lake of the other process; not set for a lake in the lab's folder.
+#[cfg(feature = "s3")]
+pub const ENDPOINT: &str = "TAKT_TEST_ENDPOINT";
+
 /// Whether the other process verifies the lake after the round.
-const VERIFIES: &str = "TAKT_TEST_VERIFIES";
+pub const VERIFIES: &str = "TAKT_TEST_VERIFIES";
 
 /// The configuration of the round under test.
-fn config() -> LakeConfig {
+pub fn config() -> LakeConfig {
     LakeConfig {
         checkpoint_commits: 2,
         replaced_hours: 1,
@@ -32,19 +35,29 @@ fn config() -> LakeConfig {
 /// A round over the store that another process has left; does nothing unless it is asked to.
 #[test]
 fn a_round_of_another_process() {
-    let Some(folder) = env::var_os(FOLDER) else {
+    let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };
-    let lab = Lab::again(Path::new(&folder), config());
+    #[cfg_attr(
+        not(feature = "s3"),
+        expect(unused_mut, reason = "only S3 changes the configuration")
+    )]
+    let mut lab = Lab::again(Path::new(&folder), config());
+    #[cfg(feature = "s3")]
+    if let Ok(endpoint) = std::env::var(ENDPOINT) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        lab.use_s3(endpoint);
+    }
     let done = lab.try_round(&lab.config, false).unwrap();
     assert_eq!(done.error(), "");
-    if env::var_os(VERIFIES).is_some() {
+    if std::env::var_os(VERIFIES).is_some() {
         assert_eq!(lab.verify(), [""; 0]);
     }
 }
 
-fn other_process(folder: &Path, more: &[(&str, &str)]) -> ExitStatus {
-    let mut command = Command::new(env::current_exe().unwrap());
+/// The command of [`a_round_of_another_process`].
+pub fn other_process(folder: &Path, more: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([
             "--exact",
@@ -53,10 +66,83 @@ fn other_process(folder: &Path, more: &[(&str, &str)]) -> ExitStatus {
         ])
         .env(FOLDER, folder)
         .envs(more.iter().copied());
-    let output = command.output().unwrap();
-    let has_ended = output.status.success() || output.status.signal().is_some();
-    assert!(has_ended, "{}", String::from_utf8_lossy(&output.stderr));
-    output.status
+    command
+}
+
+/// Brings a store and its lake to the start of a round that deletes a replaced file, corrects two tables of
+/// records, replaces the days of all samples without one metric, and with [`config`] deletes a day of one table.
+pub fn prepare(lab: &mut Lab) {
+    lab.config = LakeConfig {
+        path: lab.config.path.clone(),
+        s3: lab.config.s3.clone(),
+        retention_1h_days: 0,
+        ..config()
+    };
+    let end = |hour: i64| Some(MONTH + 2 * DAY + hour * HOUR);
+    lab.round();
+    lab.import("1", MONTH + DAY + 9 * HOUR, end(11));
+    lab.round();
+    lab.later(DAY);
+    lab.import("1", MONTH + DAY + 9 * HOUR, end(12));
+    lab.store()
+        .delete(&[Matcher::metric("node_load1")])
+        .unwrap();
+}
+
+/// Each table: its status, and the rows that a reader finds.
+pub type Tables = BTreeMap<String, (TableStatus, TableRows)>;
+
+/// The tables of a lake whose files are in a folder.
+pub fn tables(lab: &Lab, files: &Path) -> Tables {
+    let tables = lab.status().tables.into_iter();
+    let tables = tables.map(|table| {
+        let rows = rows_in(files, &table.table);
+        let counted = (rows.rows.cast_unsigned(), rows.rows);
+        assert_eq!(counted, (table.rows, rows.different), "{table:?}");
+        (table.table.clone(), (table, rows))
+    });
+    tables.collect()
+}
+
+/// Checks that the round between the two states changes what [`prepare`] says.
+pub fn check_round(before: &Tables, after: &Tables) {
+    for table in ["samples", "samples_5m", "samples_1h", "job_runs", "usage"] {
+        assert!(
+            before[table].0.version < after[table].0.version,
+            "{table}: {after:?}"
+        );
+    }
+    assert!(after["samples_1h"].0.first > before["samples_1h"].0.first);
+}
+
+/// Checks a lake whose round was killed: each table is in a version between the two, and whole.
+pub fn check_killed(lab: &Lab, files: &Path, [before, after]: [&Tables; 2], step: &str) {
+    for (name, (table, rows)) in tables(lab, files) {
+        let ends = [&before[&name], &after[&name]];
+        let [old, new] = ends.map(|(end, _)| end.version);
+        assert!((old..=new).contains(&table.version), "{step}: {table:?}");
+        for (end, of_end) in ends {
+            if end.version == table.version {
+                assert_eq!((end.files, end.bytes), (table.files, table.bytes), "{step}");
+                assert_eq!(*of_end, rows, "{step}: {name}");
+            }
+        }
+    }
+    let findings = lab.verify();
+    let late = ["the next round writes", "it has no log: write it"];
+    let is_late = |finding: &String| late.iter().any(|it| finding.contains(it));
+    assert!(findings.iter().all(is_late), "{step}: {findings:?}");
+}
+
+/// Checks that a lake has the same files and rows as after a round that was not killed.
+pub fn check_ended(lab: &Lab, files: &Path, after: &Tables, step: &str) {
+    let ended = tables(lab, files);
+    assert_eq!(ended.len(), after.len());
+    for (name, (table, rows)) in ended {
+        let (end, of_end) = &after[&name];
+        assert_eq!(end.files, table.files, "{step}: {name}");
+        assert_eq!(*of_end, rows, "{step}: {name}");
+    }
 }
 
 /// Compiles the layer that kills at a write. `None` without a compiler.
@@ -69,7 +155,7 @@ fn layer(folder: &Path) -> Option<PathBuf> {
         .arg(&library);
     let status = command.arg(source).arg("-ldl").status();
     if status.is_err() {
-        let is_skip_allowed = env::var_os("TAKT_TEST_NO_SKIP").is_none();
+        let is_skip_allowed = std::env::var_os("TAKT_TEST_NO_SKIP").is_none();
         assert!(
             is_skip_allowed,
             "a test of crashes would be skipped: needs gcc"
@@ -80,20 +166,10 @@ fn layer(folder: &Path) -> Option<PathBuf> {
     Some(library)
 }
 
-fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp")
-        .arg("-a")
-        .arg(from)
-        .arg(to)
-        .status()
-        .unwrap();
+pub fn copy(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    let status = command.arg("-a").arg(from).arg(to).status().unwrap();
     assert!(status.success());
-}
-
-/// Each table with its version, and the versions that readers may see.
-fn tables(lab: &Lab) -> BTreeMap<String, TableStatus> {
-    let tables = lab.status().tables.into_iter();
-    tables.map(|table| (table.table.clone(), table)).collect()
 }
 
 /// Kills the round at each `stride`-th write.
@@ -103,48 +179,26 @@ fn kill(stride: usize) {
         return;
     };
     let mut lab = Lab::new();
-    lab.config = LakeConfig {
-        path: lab.config.path.clone(),
-        ..config()
-    };
-    lab.config.retention_1h_days = 0;
-    lab.round();
-    lab.import(
-        "1",
-        MONTH + DAY + 9 * HOUR,
-        Some(MONTH + 2 * DAY + 11 * HOUR),
-    );
-    lab.round();
-    // What the round under test has to do: delete the file that was replaced, correct two tables of
-    // records, replace the days of all samples without one metric, and delete a day of one table.
-    lab.later(DAY);
-    lab.import(
-        "1",
-        MONTH + DAY + 9 * HOUR,
-        Some(MONTH + 2 * DAY + 12 * HOUR),
-    );
-    lab.store()
-        .delete(&[Matcher::metric("node_load1")])
-        .unwrap();
-    let before = tables(&lab);
+    prepare(&mut lab);
+    let before = tables(&lab, &lab.lake());
     let old_seconds = lab.gpu_seconds();
     let saved = lab.close();
     let work = root.path().join("work");
     let work_of = |more: &[(&str, &str)]| {
         let _ = fs::remove_dir_all(&work);
         copy(saved.path(), &work);
-        other_process(&work, more)
+        let output = other_process(&work, more).output().unwrap();
+        let has_ended = output.status.success() || output.status.signal().is_some();
+        assert!(has_ended, "{}", String::from_utf8_lossy(&output.stderr));
+        output.status
     };
     work_of(&[(VERIFIES, "1")]);
     let whole = Lab::again(&work, config());
-    let after = tables(&whole);
+    let after = tables(&whole, &whole.lake());
     let new_seconds = whole.gpu_seconds();
     // An hour of the corrected run, and a day of the one that has not ended.
     assert_eq!(new_seconds, old_seconds + 2 * 3600 + 2 * 86_400);
-    for table in ["samples", "samples_5m", "samples_1h", "job_runs", "usage"] {
-        assert!(before[table].version < after[table].version, "{table}");
-    }
-    assert!(after["samples_1h"].first > before["samples_1h"].first);
+    check_round(&before, &after);
     drop(whole);
     let lake = work.join("lake").display().to_string();
     let log = root.path().join("calls").display().to_string();
@@ -165,43 +219,13 @@ fn kill(stride: usize) {
             return;
         }
         assert_eq!(status.signal(), Some(9), "{failed}");
-        // Readers: each version between the two, whole.
         let seen = Lab::again(&work, config());
-        let seconds = seen.gpu_seconds();
-        assert!(
-            [old_seconds, new_seconds].contains(&seconds),
-            "{failed}: {seconds}"
-        );
-        for (name, table) in tables(&seen) {
-            let old = &before[&name];
-            let new = &after[&name];
-            assert!(
-                (old.version..=new.version).contains(&table.version),
-                "{failed}: {table:?}"
-            );
-            let is_end = |end: &TableStatus| end.version == table.version;
-            for end in [old, new].into_iter().filter(|end| is_end(end)) {
-                assert_eq!(
-                    (end.rows, end.files, end.bytes),
-                    (table.rows, table.files, table.bytes)
-                );
-            }
-        }
-        let findings = seen.verify();
-        let is_late = |finding: &String| finding.contains("the next round writes");
-        assert!(findings.iter().all(is_late), "{failed}: {findings:?}");
+        check_killed(&seen, &seen.lake(), [&before, &after], &failed);
         drop(seen);
-        assert!(other_process(&work, &[(VERIFIES, "1")]).success());
+        let next = other_process(&work, &[(VERIFIES, "1")]).output().unwrap();
+        assert!(next.status.success(), "{failed}: {next:?}");
         let ended = Lab::again(&work, config());
-        assert_eq!(tables(&ended).len(), after.len());
-        for (name, table) in tables(&ended) {
-            let end = &after[&name];
-            assert_eq!(
-                (end.rows, end.files),
-                (table.rows, table.files),
-                "{failed}: {name}"
-            );
-        }
+        check_ended(&ended, &ended.lake(), &after, &failed);
     }
     panic!("a round makes more than 2000 calls");
 }

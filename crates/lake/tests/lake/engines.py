@@ -78,6 +78,28 @@ def duckdb_alone():
     return lambda sql: [list(row) for row in db.execute(sql).fetchall()]
 
 
+def duckdb_delta():
+    """DuckDB with its extensions for Delta and S3."""
+    import duckdb
+    from duckdb_extensions import import_extension
+
+    db = duckdb.connect()
+    # The extensions come with the environment, not from a server.
+    folder = tempfile.TemporaryDirectory(prefix="takt-duckdb-")
+    atexit.register(folder.cleanup)
+    db.execute(f"SET extension_directory = '{folder.name}'")
+    for name in ("delta", "httpfs"):
+        import_extension(name, con=db)
+        db.execute(f"LOAD {name}")
+    if IS_S3:
+        db.execute(f"""
+            CREATE SECRET (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', REGION 'us-east-1', USE_SSL false,
+                ENDPOINT '{ENDPOINT.removeprefix("http://")}', URL_STYLE 'path')""")
+    for table in TABLES:
+        db.execute(f"""CREATE VIEW "{table}" AS SELECT * FROM delta_scan('{LAKE}/{table}')""")
+    return lambda sql: [list(row) for row in db.execute(sql).fetchall()]
+
+
 def clickhouse():
     import chdb
 
@@ -215,8 +237,8 @@ def trino():
 
 
 KNOWN = {
-    "delta-rs": delta_rs, "duckdb": duckdb_alone, "clickhouse": clickhouse, "polars": polars_sql,
-    "spark": spark, "trino": trino,
+    "delta-rs": delta_rs, "duckdb": duckdb_alone, "duckdb-delta": duckdb_delta, "clickhouse": clickhouse,
+    "polars": polars_sql, "spark": spark, "trino": trino,
 }
 
 
@@ -246,7 +268,7 @@ def queries(engine):
         version = re.fullmatch(r"(.*) \((.*)\)", title)
         if version is None:
             yield title, sql
-        elif engine in version[2].lower().split(", "):
+        elif engine.removesuffix("-delta") in version[2].lower().split(", "):
             yield version[1], sql
 
 

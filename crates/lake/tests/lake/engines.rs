@@ -3,7 +3,6 @@
 
 use crate::lab::{DAY, Lab, MONTH};
 use serde_json::{Value, json};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use takt_accounting::{GroupBy, Period, usage};
@@ -13,6 +12,13 @@ use takt_store::sql::{Limits, run};
 
 /// Engines that run in a Python of their own.
 const IN_PROCESS: &[&str] = &["delta-rs", "duckdb", "clickhouse", "polars"];
+
+/// Engines with a Python environment each, by its name.
+pub const OWN_PROCESS: [(&str, &str); 3] = [
+    ("duckdb-delta", "lake-duckdb"),
+    ("spark", "lake-spark"),
+    ("trino", "lake-trino"),
+];
 
 /// The page with the queries of the lake, and the one with the server's.
 const PAGES: [&str; 2] = ["docs/lake-queries.md", "docs/sql.md"];
@@ -70,20 +76,14 @@ fn reported(lab: &Lab) -> Value {
 /// Compares the answers of engines with the report, the store, and each other.
 pub fn check(lab: &Lab, answers: &Value, engines: &[&str], page: &Value, step: &str) {
     let status = lab.status();
-    let rows = status
-        .tables
-        .iter()
-        .map(|table| (table.table.clone(), table.rows.into()));
+    let rows = status.tables.iter();
+    let rows = rows.map(|table| (table.table.clone(), table.rows.into()));
     let rows = Value::Object(rows.collect());
     let power = json!([
         ["g01", 720, 300.0 + 719.0 / 7.0],
-        ["g02", 720, 300.0 + 719.0 / 7.0],
+        ["g02", 720, 300.0 + 719.0 / 7.0]
     ]);
-    let expected = json!({
-        "rows": rows,
-        "gpu_seconds": reported(lab),
-        "power": power,
-    });
+    let expected = json!({"rows": rows, "gpu_seconds": reported(lab), "power": power});
     assert_eq!(
         expected["gpu_seconds"].as_array().unwrap().len(),
         3,
@@ -137,20 +137,19 @@ fn plain(cell: &Value) -> Value {
 
 /// Titles and texts of the queries of docs/sql.md.
 fn own_queries() -> Vec<(String, String)> {
-    fs::read_to_string(path_of(PAGES[1]))
-        .unwrap()
-        .split("```sql\n-- ")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap())
-        .map(|query| query.split_once('\n').unwrap())
+    let page = std::fs::read_to_string(path_of(PAGES[1])).unwrap();
+    let queries = page.split("```sql\n-- ").skip(1);
+    let queries = queries.map(|rest| rest.split("```").next().unwrap());
+    let queries = queries.map(|query| query.split_once('\n').unwrap());
+    queries
         .map(|(title, sql)| (title.to_owned(), sql.to_owned()))
         .collect()
 }
 
 /// Checks that each query of docs/sql.md has the same answer from the lake as from the server's own SQL, or is
 /// listed as one that cannot be asked, and that the page's GPU-hours are the report's.
-fn check_page(lab: &Lab, page: &Value, step: &str) {
-    let text = fs::read_to_string(path_of(PAGES[0])).unwrap();
+pub fn check_page(lab: &Lab, page: &Value, step: &str) {
+    let text = std::fs::read_to_string(path_of(PAGES[0])).unwrap();
     let mut compared = 0;
     for (title, sql) in own_queries() {
         let is_listed = text.contains(&format!("\n| {title} | "));
@@ -159,17 +158,13 @@ fn check_page(lab: &Lab, page: &Value, step: &str) {
             continue;
         };
         assert!(!is_listed, "{title:?} is a query of {}", PAGES[0]);
-        let own = run(lab.store().database(), &sql, Limits::default())
-            .unwrap_or_else(|error| panic!("{title}: {error}"));
+        let own = run(lab.store().database(), &sql, Limits::default());
+        let own = own.unwrap_or_else(|error| panic!("{title}: {error}"));
         // Only DuckDB has bars.
-        let count = own
-            .columns
-            .iter()
-            .take_while(|name| *name != "many")
-            .count();
+        let count = own.columns.iter().take_while(|name| *name != "many");
+        let count = count.count();
+        let own = own.rows.iter();
         let own: Vec<Value> = own
-            .rows
-            .iter()
             .map(|row| row[..count].iter().map(plain).collect())
             .collect();
         assert_eq!(*rows, Value::Array(own), "{step}: {title}");
@@ -217,11 +212,9 @@ fn read_twice(lab: &mut Lab, python: &Path, others: &[(PathBuf, &str)]) {
             check(lab, &answers, &[engine], page, step);
         }
     }
-    let checkpoints: Vec<String> = fs::read_dir(lab.lake().join("usage/_delta_log"))
-        .unwrap()
-        .map(|file| file.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.contains(".checkpoint."))
-        .collect();
+    let log = std::fs::read_dir(lab.lake().join("usage/_delta_log")).unwrap();
+    let names = log.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let checkpoints: Vec<String> = names.filter(|name| name.contains(".checkpoint.")).collect();
     assert_eq!(checkpoints.len(), 2, "{checkpoints:?}");
     assert_eq!(lab.verify(), [""; 0]);
 }
@@ -240,14 +233,10 @@ fn engines_read_the_lake_in_place() {
 fn spark_and_trino_read_the_lake_in_place() {
     let test = "spark_and_trino_read_the_lake_in_place";
     let find = |name| crate::environment(test, name, "scripts/lake-engines.sh exam");
-    let (Some(python), Some(spark), Some(trino)) =
-        (find("lake-venv"), find("lake-spark"), find("lake-trino"))
-    else {
+    let Some(python) = find("lake-venv") else {
         return;
     };
-    read_twice(
-        &mut Lab::new(),
-        &python,
-        &[(spark, "spark"), (trino, "trino")],
-    );
+    let others = OWN_PROCESS.map(|(engine, name)| Some((find(name)?, engine)));
+    let others: Vec<(PathBuf, &str)> = others.into_iter().flatten().collect();
+    read_twice(&mut Lab::new(), &python, &others);
 }

@@ -2,9 +2,7 @@
 //! queries of the documentation ask about the month of its records.
 
 use prometheus_client::registry::Registry;
-use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -37,11 +35,8 @@ type Held<'a> = (&'a str, &'a str, i64, i64);
 
 /// The last value before or at an hour.
 fn level(levels: &[(i64, f64)], hour: i64) -> f64 {
-    levels
-        .iter()
-        .rev()
-        .find(|(from, _)| *from <= hour)
-        .map_or(0.0, |(_, value)| *value)
+    let known = levels.iter().rev().find(|(from, _)| *from <= hour);
+    known.map_or(0.0, |(_, value)| *value)
 }
 
 pub struct Lab {
@@ -56,17 +51,22 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Self {
+        Self::with_noise(0)
+    }
+
+    /// Also with this number of series whose values cannot be compressed, each with 720 samples on the first day.
+    pub fn with_noise(series: u64) -> Self {
         let root = TempDir::with_prefix("takt-lake-").unwrap();
         let ahead = START - Timestamp::from(SystemTime::now()).0 / 1000;
         let mut lab = Self::at(root.path(), ahead);
         lab.temporary = Some(root);
-        lab.fill();
+        lab.fill(series);
         lab
     }
 
     /// The lab that another process has left in a folder, at the time that it had.
     pub fn again(root: &Path, config: LakeConfig) -> Self {
-        let ahead = fs::read_to_string(root.join("ahead")).unwrap();
+        let ahead = std::fs::read_to_string(root.join("ahead")).unwrap();
         let mut lab = Self::at(root, ahead.parse().unwrap());
         lab.config = LakeConfig {
             path: lab.config.path,
@@ -78,7 +78,7 @@ impl Lab {
     /// Ends the lab, and returns its folder for other processes.
     pub fn close(mut self) -> TempDir {
         let ahead = self.ahead.load(Ordering::Relaxed).to_string();
-        fs::write(self.root.join("ahead"), ahead).unwrap();
+        std::fs::write(self.root.join("ahead"), ahead).unwrap();
         self.temporary.take().unwrap()
     }
 
@@ -141,7 +141,7 @@ impl Lab {
         self.ahead.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    fn fill(&self) {
+    fn fill(&self, noise: u64) {
         let records = Records::of(self.store.database());
         // Summer time begins at the end of March, here for all years.
         let offsets = [
@@ -188,12 +188,12 @@ impl Lab {
             1_000_000 * (SAMPLES - 4 * DAY)
         ))
         .unwrap();
-        self.write_samples();
+        self.write_samples(noise);
         self.store.seal().unwrap();
     }
 
     /// Writes a day and a half of samples.
-    fn write_samples(&self) {
+    fn write_samples(&self, noise: u64) {
         let start = SAMPLES;
         let mut samples = Vec::new();
         // The runs that a GPU had, with their hours since the start, and hours with the GPU's utilization.
@@ -207,11 +207,8 @@ impl Lab {
         let g02: (&[Held], &[(i64, f64)]) = (&of_g02, &[(0, 0.0), (26, 0.5)]);
         for (node, (runs, utilization)) in [("g01", g01), ("g02", g02)] {
             let series = |metric: &str, labels: &[(&str, &str)]| {
-                let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)]
-                    .iter()
-                    .chain(labels)
-                    .copied()
-                    .collect();
+                let own = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)];
+                let labels: Labels = own.iter().chain(labels).copied().collect();
                 self.store.series_number(&labels)
             };
             let uuid = format!("GPU-{node}");
@@ -244,6 +241,22 @@ impl Lab {
                     let at = Timestamp(1000 * (start + step * STEP));
                     samples.push((info, Sample { at, value: 1.0 }));
                 }
+            }
+        }
+        let mut seed: u64 = 1;
+        for number in 0..noise {
+            let number = number.to_string();
+            let labels = [
+                (METRIC_NAME, "noise"),
+                ("cluster", "lab"),
+                ("number", &number),
+            ];
+            let series = self.store.series_number(&labels.into_iter().collect());
+            for step in 0..DAY / STEP {
+                let at = Timestamp(1000 * (start + step * STEP));
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let value = f64::from_bits(seed >> 12 | 1.0_f64.to_bits());
+                samples.push((series, Sample { at, value }));
             }
         }
         self.store.write_past(samples).unwrap();
@@ -338,13 +351,8 @@ impl Lab {
 
     pub fn version(&self, table: &str) -> u64 {
         let status = self.status();
-        status
-            .tables
-            .iter()
-            .find(|status| status.table == table)
-            .unwrap()
-            .version
-            .unwrap()
+        let found = status.tables.iter().find(|status| status.table == table);
+        found.unwrap().version.unwrap()
     }
 
     pub fn verify(&self) -> Vec<String> {
@@ -366,30 +374,8 @@ impl Lab {
 
     /// Sum of the GPU-seconds in the newest version of the table `usage`, by its files.
     pub fn gpu_seconds(&self) -> u64 {
-        let log = self.lake().join("usage/_delta_log");
-        let mut files = BTreeSet::new();
-        let mut commits: Vec<_> = fs::read_dir(log)
-            .unwrap()
-            .map(|file| file.unwrap().path())
-            .collect();
-        commits.retain(|commit| commit.extension().is_some_and(|it| it == "json"));
-        commits.sort();
-        for commit in commits {
-            for line in fs::read_to_string(commit).unwrap().lines() {
-                let action: serde_json::Value = serde_json::from_str(line).unwrap();
-                if let Some(path) = action["remove"]["path"].as_str() {
-                    assert!(files.remove(path), "{path}");
-                }
-                if let Some(path) = action["add"]["path"].as_str() {
-                    assert!(files.insert(path.to_owned()), "{path}");
-                }
-            }
-        }
-        let paths: Vec<PathBuf> = files
-            .iter()
-            .map(|file| self.lake().join("usage").join(file))
-            .collect();
-        let list = takt_store::file_list(paths.iter().map(PathBuf::as_path));
+        let files = files_in(&self.lake(), "usage");
+        let list = takt_store::file_list(files.iter().map(PathBuf::as_path));
         let db = takt_store::in_memory(256, 1).unwrap();
         let sql = format!("SELECT sum(gpu_seconds)::BIGINT FROM read_parquet({list})");
         let sum: i64 = db.query_row(&sql, [], |row| row.get(0)).unwrap();
@@ -399,4 +385,65 @@ impl Lab {
     pub fn folder(&self) -> &Path {
         &self.root
     }
+}
+
+/// Files of the newest version of a table, by the log of a lake in a folder.
+fn files_in(lake: &Path, table: &str) -> Vec<PathBuf> {
+    let log = std::fs::read_dir(lake.join(table).join("_delta_log"));
+    let log = log.into_iter().flatten();
+    let mut commits: Vec<PathBuf> = log.map(|file| file.unwrap().path()).collect();
+    commits.retain(|commit| commit.extension().is_some_and(|it| it == "json"));
+    commits.sort();
+    let mut files = std::collections::BTreeSet::new();
+    for commit in commits {
+        for line in std::fs::read_to_string(commit).unwrap().lines() {
+            let action: serde_json::Value = serde_json::from_str(line).unwrap();
+            if let Some(path) = action["remove"]["path"].as_str() {
+                assert!(files.remove(path), "{path}");
+            }
+            if let Some(path) = action["add"]["path"].as_str() {
+                assert!(files.insert(path.to_owned()), "{path}");
+            }
+        }
+    }
+    let paths = files.iter().map(|file| lake.join(table).join(file));
+    paths.collect()
+}
+
+/// Rows of a table, by its files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TableRows {
+    pub rows: i64,
+    /// Number of different rows, by the columns that name one.
+    pub different: i64,
+    /// Sum of the rows' hashes. It does not depend on their order.
+    pub digest: String,
+}
+
+/// Reads the newest version of a table of a lake in a folder, without Takt's code.
+pub fn rows_in(lake: &Path, table: &str) -> TableRows {
+    let key = match table {
+        "job_runs" | "efficiency" => "cluster, job_id, submit_time",
+        "usage" => "cluster, job_id, submit_time, day",
+        "fairshare" => "cluster, noted_at, account, \"user\", \"partition\"",
+        _ => "ts, metric, labels",
+    };
+    let files = files_in(lake, table);
+    if files.is_empty() {
+        return TableRows::default();
+    }
+    let list = takt_store::file_list(files.iter().map(PathBuf::as_path));
+    let db = takt_store::in_memory(1024, 1).unwrap();
+    let sql = format!(
+        "SELECT count(*), count(DISTINCT ({key})), sum(hash(t))::VARCHAR
+         FROM read_parquet({list}, hive_partitioning = false) AS t"
+    );
+    db.query_row(&sql, [], |row| {
+        Ok(TableRows {
+            rows: row.get(0)?,
+            different: row.get(1)?,
+            digest: row.get(2)?,
+        })
+    })
+    .unwrap()
 }

@@ -13,6 +13,8 @@ mod lab;
 #[cfg(feature = "s3")]
 mod s3;
 #[cfg(feature = "s3")]
+mod s3_crash;
+#[cfg(feature = "s3")]
 mod s3_server;
 
 use lab::{DAY, HOUR, Lab, MONTH};
@@ -295,6 +297,76 @@ fn each_defect_has_a_finding() {
         .lake()
         .join("usage/_delta_log/00000000000000000000.json");
     spoil(&first, None, "the commit is missing");
+}
+
+/// The actions of a kind (`add`, `remove`) in the log of a table, in order.
+fn actions(lab: &Lab, table: &str, kind: &str) -> Vec<serde_json::Value> {
+    let log = lab.lake().join(table).join("_delta_log");
+    let commits = (0..=lab.version(table)).map(|number| log.join(format!("{number:020}.json")));
+    let text: String = commits
+        .map(|commit| fs::read_to_string(commit).unwrap())
+        .collect();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines
+        .filter(|action: &serde_json::Value| !action[kind].is_null())
+        .collect()
+}
+
+/// Commits actions to a table, as a defect of Takt would.
+fn commit(lab: &Lab, table: &str, actions: &[serde_json::Value]) {
+    let number = lab.version(table) + 1;
+    let path = format!("{table}/_delta_log/{number:020}.json");
+    let lines = actions.iter().map(|action| format!("{action}\n"));
+    fs::write(lab.lake().join(path), lines.collect::<String>()).unwrap();
+}
+
+/// A block that no file has, and one that is there twice, also under the name that it had before.
+#[test]
+fn lost_and_doubled_samples_are_findings() {
+    let lab = Lab::new();
+    lab.round();
+    for table in ["samples", "samples_5m", "samples_1h"] {
+        // The block has a file for each of two days.
+        for (number, finding) in [
+            "day 2026-10-08 has 0 rows, the store has ",
+            "the next round writes it",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let added = &actions(&lab, table, "add")[number];
+            let remove = serde_json::json!({
+                "path": added["add"]["path"],
+                "deletionTimestamp": lab.now().0,
+                "dataChange": true,
+            });
+            commit(&lab, table, &[serde_json::json!({"remove": remove})]);
+            let findings = lab.verify();
+            let of_table = findings
+                .iter()
+                .find(|it| it.starts_with(&format!("{table}: ")));
+            assert!(of_table.unwrap().contains(finding), "{findings:?}");
+        }
+        lab.round();
+        assert_eq!(lab.verify(), [""; 0]);
+    }
+    assert_eq!(lab.status().tables[0].rows, lab.samples());
+
+    let before = actions(&lab, "samples", "add");
+    lab.store()
+        .delete(&[Matcher::metric("node_load1")])
+        .unwrap();
+    lab.round();
+    assert_eq!(lab.verify(), [""; 0]);
+    let removed = actions(&lab, "samples", "remove").pop().unwrap();
+    let is_removed = |add: &&serde_json::Value| add["add"]["path"] == removed["remove"]["path"];
+    let again = before.iter().rfind(is_removed).unwrap();
+    commit(&lab, "samples", std::slice::from_ref(again));
+    let findings = lab.verify();
+    assert!(
+        findings.len() == 1 && findings[0].contains("which replaces it"),
+        "{findings:?}"
+    );
 }
 
 #[test]
