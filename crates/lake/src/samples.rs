@@ -10,6 +10,7 @@ use crate::round::OpenTable;
 use crate::table::{SAMPLES, SAMPLES_1H, SAMPLES_5M, Table};
 use crate::{LakeConfig, LakeError};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use takt_model::Timestamp;
 use takt_store::{DayRows, FinishedBlock, Resolution};
@@ -30,11 +31,11 @@ pub fn resolution(table: &Table) -> Option<Resolution> {
 /// # Errors
 /// If the file has no such name.
 pub fn block_of<'a>(table: &'static Table, file: &'a Add) -> Result<&'a str, LakeError> {
-    let named = file.stem().rsplit_once('-');
-    let named = named.filter(|(block, part)| {
-        FinishedBlock::is_name(block) && part.bytes().all(|byte| byte.is_ascii_digit())
-    });
-    named
+    file.stem()
+        .rsplit_once('-')
+        .filter(|(block, part)| {
+            FinishedBlock::is_name(block) && part.bytes().all(|byte| byte.is_ascii_digit())
+        })
         .map(|(block, _)| block)
         .ok_or_else(|| LakeError::UnknownFile {
             table: table.name,
@@ -44,8 +45,10 @@ pub fn block_of<'a>(table: &'static Table, file: &'a Add) -> Result<&'a str, Lak
 
 /// The UTC day of an instant, such as `2026-11-22`.
 pub fn day_of(at: Timestamp) -> String {
-    let at = jiff::Timestamp::try_from(at).unwrap_or_default();
-    at.strftime("%Y-%m-%d").to_string()
+    jiff::Timestamp::try_from(at)
+        .unwrap_or_default()
+        .strftime("%Y-%m-%d")
+        .to_string()
 }
 
 /// The first UTC day that the lake's retention keeps; empty if it keeps all.
@@ -125,7 +128,7 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
 }
 
 /// Divides the metrics of a day into ranges of about `file_rows` rows. A metric is not divided.
-fn parts(day: &[DayRows], file_rows: u64) -> Vec<std::ops::RangeInclusive<i32>> {
+fn parts(day: &[DayRows], file_rows: u64) -> Vec<RangeInclusive<i32>> {
     let mut parts = Vec::new();
     let mut rows = 0;
     for metric in day {

@@ -3,6 +3,7 @@
 
 use crate::lab::{DAY, HOUR, Lab, MONTH, TableRows, rows_in};
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ pub fn config() -> LakeConfig {
 /// A round over the store that another process has left; does nothing unless it is asked to.
 #[test]
 fn a_round_of_another_process() {
-    let Some(folder) = std::env::var_os(FOLDER) else {
+    let Some(folder) = env::var_os(FOLDER) else {
         return;
     };
     #[cfg_attr(
@@ -50,14 +51,14 @@ fn a_round_of_another_process() {
     }
     let done = lab.try_round(&lab.config, false).unwrap();
     assert_eq!(done.error(), "");
-    if std::env::var_os(VERIFIES).is_some() {
+    if env::var_os(VERIFIES).is_some() {
         assert_eq!(lab.verify(), [""; 0]);
     }
 }
 
 /// The command of [`a_round_of_another_process`].
 pub fn other_process(folder: &Path, more: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = Command::new(env::current_exe().unwrap());
     command
         .args([
             "--exact",
@@ -155,7 +156,7 @@ fn layer(folder: &Path) -> Option<PathBuf> {
         .arg(&library);
     let status = command.arg(source).arg("-ldl").status();
     if status.is_err() {
-        let is_skip_allowed = std::env::var_os("TAKT_TEST_NO_SKIP").is_none();
+        let is_skip_allowed = env::var_os("TAKT_TEST_NO_SKIP").is_none();
         assert!(
             is_skip_allowed,
             "a test of crashes would be skipped: needs gcc"

@@ -3,6 +3,7 @@
 
 use crate::lab::{DAY, Lab, MONTH};
 use serde_json::{Value, json};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use takt_accounting::{GroupBy, Period, usage};
@@ -76,14 +77,20 @@ fn reported(lab: &Lab) -> Value {
 /// Compares the answers of engines with the report, the store, and each other.
 pub fn check(lab: &Lab, answers: &Value, engines: &[&str], page: &Value, step: &str) {
     let status = lab.status();
-    let rows = status.tables.iter();
-    let rows = rows.map(|table| (table.table.clone(), table.rows.into()));
+    let rows = status
+        .tables
+        .iter()
+        .map(|table| (table.table.clone(), table.rows.into()));
     let rows = Value::Object(rows.collect());
     let power = json!([
         ["g01", 720, 300.0 + 719.0 / 7.0],
-        ["g02", 720, 300.0 + 719.0 / 7.0]
+        ["g02", 720, 300.0 + 719.0 / 7.0],
     ]);
-    let expected = json!({"rows": rows, "gpu_seconds": reported(lab), "power": power});
+    let expected = json!({
+        "rows": rows,
+        "gpu_seconds": reported(lab),
+        "power": power,
+    });
     assert_eq!(
         expected["gpu_seconds"].as_array().unwrap().len(),
         3,
@@ -137,11 +144,12 @@ fn plain(cell: &Value) -> Value {
 
 /// Titles and texts of the queries of docs/sql.md.
 fn own_queries() -> Vec<(String, String)> {
-    let page = std::fs::read_to_string(path_of(PAGES[1])).unwrap();
-    let queries = page.split("```sql\n-- ").skip(1);
-    let queries = queries.map(|rest| rest.split("```").next().unwrap());
-    let queries = queries.map(|query| query.split_once('\n').unwrap());
-    queries
+    fs::read_to_string(path_of(PAGES[1]))
+        .unwrap()
+        .split("```sql\n-- ")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .map(|query| query.split_once('\n').unwrap())
         .map(|(title, sql)| (title.to_owned(), sql.to_owned()))
         .collect()
 }
@@ -149,7 +157,7 @@ fn own_queries() -> Vec<(String, String)> {
 /// Checks that each query of docs/sql.md has the same answer from the lake as from the server's own SQL, or is
 /// listed as one that cannot be asked, and that the page's GPU-hours are the report's.
 pub fn check_page(lab: &Lab, page: &Value, step: &str) {
-    let text = std::fs::read_to_string(path_of(PAGES[0])).unwrap();
+    let text = fs::read_to_string(path_of(PAGES[0])).unwrap();
     let mut compared = 0;
     for (title, sql) in own_queries() {
         let is_listed = text.contains(&format!("\n| {title} | "));
@@ -158,13 +166,17 @@ pub fn check_page(lab: &Lab, page: &Value, step: &str) {
             continue;
         };
         assert!(!is_listed, "{title:?} is a query of {}", PAGES[0]);
-        let own = run(lab.store().database(), &sql, Limits::default());
-        let own = own.unwrap_or_else(|error| panic!("{title}: {error}"));
+        let own = run(lab.store().database(), &sql, Limits::default())
+            .unwrap_or_else(|error| panic!("{title}: {error}"));
         // Only DuckDB has bars.
-        let count = own.columns.iter().take_while(|name| *name != "many");
-        let count = count.count();
-        let own = own.rows.iter();
+        let count = own
+            .columns
+            .iter()
+            .take_while(|name| *name != "many")
+            .count();
         let own: Vec<Value> = own
+            .rows
+            .iter()
             .map(|row| row[..count].iter().map(plain).collect())
             .collect();
         assert_eq!(*rows, Value::Array(own), "{step}: {title}");
@@ -212,9 +224,11 @@ fn read_twice(lab: &mut Lab, python: &Path, others: &[(PathBuf, &str)]) {
             check(lab, &answers, &[engine], page, step);
         }
     }
-    let log = std::fs::read_dir(lab.lake().join("usage/_delta_log")).unwrap();
-    let names = log.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let checkpoints: Vec<String> = names.filter(|name| name.contains(".checkpoint.")).collect();
+    let checkpoints: Vec<String> = fs::read_dir(lab.lake().join("usage/_delta_log"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains(".checkpoint."))
+        .collect();
     assert_eq!(checkpoints.len(), 2, "{checkpoints:?}");
     assert_eq!(lab.verify(), [""; 0]);
 }

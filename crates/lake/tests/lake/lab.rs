@@ -3,6 +3,7 @@
 
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,8 +36,11 @@ type Held<'a> = (&'a str, &'a str, i64, i64);
 
 /// The last value before or at an hour.
 fn level(levels: &[(i64, f64)], hour: i64) -> f64 {
-    let known = levels.iter().rev().find(|(from, _)| *from <= hour);
-    known.map_or(0.0, |(_, value)| *value)
+    levels
+        .iter()
+        .rev()
+        .find(|(from, _)| *from <= hour)
+        .map_or(0.0, |(_, value)| *value)
 }
 
 pub struct Lab {
@@ -66,7 +70,7 @@ impl Lab {
 
     /// The lab that another process has left in a folder, at the time that it had.
     pub fn again(root: &Path, config: LakeConfig) -> Self {
-        let ahead = std::fs::read_to_string(root.join("ahead")).unwrap();
+        let ahead = fs::read_to_string(root.join("ahead")).unwrap();
         let mut lab = Self::at(root, ahead.parse().unwrap());
         lab.config = LakeConfig {
             path: lab.config.path,
@@ -78,7 +82,7 @@ impl Lab {
     /// Ends the lab, and returns its folder for other processes.
     pub fn close(mut self) -> TempDir {
         let ahead = self.ahead.load(Ordering::Relaxed).to_string();
-        std::fs::write(self.root.join("ahead"), ahead).unwrap();
+        fs::write(self.root.join("ahead"), ahead).unwrap();
         self.temporary.take().unwrap()
     }
 
@@ -207,8 +211,11 @@ impl Lab {
         let g02: (&[Held], &[(i64, f64)]) = (&of_g02, &[(0, 0.0), (26, 0.5)]);
         for (node, (runs, utilization)) in [("g01", g01), ("g02", g02)] {
             let series = |metric: &str, labels: &[(&str, &str)]| {
-                let own = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)];
-                let labels: Labels = own.iter().chain(labels).copied().collect();
+                let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)]
+                    .iter()
+                    .chain(labels)
+                    .copied()
+                    .collect();
                 self.store.series_number(&labels)
             };
             let uuid = format!("GPU-{node}");
@@ -351,8 +358,13 @@ impl Lab {
 
     pub fn version(&self, table: &str) -> u64 {
         let status = self.status();
-        let found = status.tables.iter().find(|status| status.table == table);
-        found.unwrap().version.unwrap()
+        status
+            .tables
+            .iter()
+            .find(|status| status.table == table)
+            .unwrap()
+            .version
+            .unwrap()
     }
 
     pub fn verify(&self) -> Vec<String> {
@@ -389,14 +401,14 @@ impl Lab {
 
 /// Files of the newest version of a table, by the log of a lake in a folder.
 fn files_in(lake: &Path, table: &str) -> Vec<PathBuf> {
-    let log = std::fs::read_dir(lake.join(table).join("_delta_log"));
+    let log = fs::read_dir(lake.join(table).join("_delta_log"));
     let log = log.into_iter().flatten();
     let mut commits: Vec<PathBuf> = log.map(|file| file.unwrap().path()).collect();
     commits.retain(|commit| commit.extension().is_some_and(|it| it == "json"));
     commits.sort();
     let mut files = std::collections::BTreeSet::new();
     for commit in commits {
-        for line in std::fs::read_to_string(commit).unwrap().lines() {
+        for line in fs::read_to_string(commit).unwrap().lines() {
             let action: serde_json::Value = serde_json::from_str(line).unwrap();
             if let Some(path) = action["remove"]["path"].as_str() {
                 assert!(files.remove(path), "{path}");

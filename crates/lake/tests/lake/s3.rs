@@ -11,7 +11,7 @@ use takt_lake::{LakeConfig, LakeError, S3Config};
 
 /// Starts a server. `None` if it is not installed.
 fn start(test: &str) -> Option<S3> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = ring::default_provider().install_default();
     let python = crate::environment(test, "lake-s3", "scripts/lake-engines.sh exam")?;
     Some(S3::moto(&python))
 }
@@ -91,10 +91,10 @@ fn written_corrected_and_verified(s3: &S3) {
     // The replaced file goes after the grace, the lake's own retention works.
     let parquet = |table: &str| {
         let of_table = format!("of/lab/{table}/");
-        let files = s3.files().into_iter();
-        let files =
-            files.filter(|name| name.starts_with(&of_table) && !name.contains("_delta_log"));
-        files.count()
+        s3.files()
+            .into_iter()
+            .filter(|name| name.starts_with(&of_table) && !name.contains("_delta_log"))
+            .count()
     };
     assert_eq!(parquet("job_runs"), 2);
     lab.later(25 * HOUR);
@@ -106,8 +106,9 @@ fn written_corrected_and_verified(s3: &S3) {
     lab.round();
     assert_eq!(parquet("samples"), 0);
     assert_eq!(lab.verify(), [""; 0]);
-    let left = fs::read_dir(lab.data()).unwrap().flatten();
-    let left: Vec<_> = left
+    let left: Vec<_> = fs::read_dir(lab.data())
+        .unwrap()
+        .flatten()
         .map(|file| file.file_name().into_string().unwrap())
         .collect();
     assert!(
@@ -219,7 +220,7 @@ fn cut_off(s3: &S3) {
     let cut = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&cut);
     // Each file once.
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     s3.judge(move |request| {
         if request.method == "PUT" && seen.insert(request.target.clone()) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -392,7 +393,8 @@ fn two_writers_lose_no_commit() {
     let Some(s3) = start("two_writers_lose_no_commit") else {
         return;
     };
-    let (lab, mut other) = (Lab::on_s3(&s3), Lab::on_s3(&s3));
+    let lab = Lab::on_s3(&s3);
+    let mut other = Lab::on_s3(&s3);
     lab.round();
     let error = other.try_round(&other.config, false).unwrap_err();
     assert!(matches!(error, LakeError::Foreign { .. }), "{error}");

@@ -1,11 +1,13 @@
 //! Real S3 servers (moto and VersityGW), and a connection to them that refuses, cuts and loses requests, and kills
 //! the process that sends them.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -84,7 +86,7 @@ impl S3 {
     /// Starts VersityGW, which checks signatures.
     pub fn versity(program: &Path) -> Self {
         let folder = TempDir::with_prefix("takt-s3-").unwrap();
-        std::fs::create_dir(folder.path().join("lake")).unwrap();
+        fs::create_dir(folder.path().join("lake")).unwrap();
         let own = free_address();
         let mut command = Command::new(program);
         command
@@ -104,7 +106,7 @@ impl S3 {
         let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(own).is_err() {
             assert!(Instant::now() < end, "the S3 server does not answer");
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
         let judge: Judge = Box::new(|_| Fate::Pass);
         let judge = Arc::new(Mutex::new(judge));
@@ -113,7 +115,7 @@ impl S3 {
         let victim = Victim::default();
         let shared = (Arc::clone(&judge), Arc::clone(&victim));
         let count = Arc::new(Mutex::new(0));
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let ((judge, victim), count) = (shared.clone(), Arc::clone(&count));
                 std::thread::spawn(move || serve(client, own, &judge, &victim, &count));
@@ -164,10 +166,11 @@ impl S3 {
             found.sort();
             return found;
         }
-        let reply = self.send("GET /lake?list-type=2&max-keys=1000 HTTP/1.1\r\nHost: s3\r\n");
-        let names = reply.split("<Key>").skip(1);
-        let names = names.map(|rest| rest.split("</Key>").next().unwrap().to_owned());
-        names.collect()
+        self.send("GET /lake?list-type=2&max-keys=1000 HTTP/1.1\r\nHost: s3\r\n")
+            .split("<Key>")
+            .skip(1)
+            .map(|rest| rest.split("</Key>").next().unwrap().to_owned())
+            .collect()
     }
 
     /// Copies all files into a new folder, each with its name.
@@ -252,7 +255,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn files_below(folder: &Path, name: &str, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
         let last = entry.file_name().into_string().unwrap();
         // Of the server itself.
         if last.starts_with(".sgwtmp") {
@@ -267,8 +270,10 @@ fn files_below(folder: &Path, name: &str, found: &mut Vec<String>) {
 }
 
 fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 /// Passes one request on, or not.
@@ -288,10 +293,10 @@ fn serve(
             }
         }
         let mut words = head.split(' ');
-        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let method = words.next().unwrap_or("");
+        let target = words.next().unwrap_or("");
         let header = |name: &str| {
-            let mut lines = head.lines();
-            lines.find_map(|line| {
+            head.lines().find_map(|line| {
                 let (found, value) = line.split_once(':')?;
                 found
                     .eq_ignore_ascii_case(name)
@@ -332,12 +337,11 @@ fn serve(
         let mut stream = TcpStream::connect(server)?;
         let head = head.trim_end();
         let head = match fate {
-            Fate::Unconditional => {
-                let kept = head
-                    .lines()
-                    .filter(|line| !line.starts_with("if-none-match"));
-                kept.collect::<Vec<&str>>().join("\r\n")
-            }
+            Fate::Unconditional => head
+                .lines()
+                .filter(|line| !line.starts_with("if-none-match"))
+                .collect::<Vec<&str>>()
+                .join("\r\n"),
             _ => head.to_owned(),
         };
         write!(stream, "{head}\r\nConnection: close\r\n\r\n")?;
