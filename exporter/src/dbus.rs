@@ -125,8 +125,10 @@ impl Connection {
             name: "Get",
             ..method
         };
-        let values = self.call(get, &[method.interface, method.name])?;
-        values.into_iter().next().ok_or(DbusError::Malformed)
+        self.call(get, &[method.interface, method.name])?
+            .into_iter()
+            .next()
+            .ok_or(DbusError::Malformed)
     }
 
     fn receive(&mut self) -> Result<Message, DbusError> {

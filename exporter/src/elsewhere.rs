@@ -156,11 +156,12 @@ struct Node {
 /// # Errors
 /// When the exporter cannot listen on the address.
 pub async fn run(options: Options) -> Result<(), Error> {
-    let listener = TcpListener::bind(&options.listen_address).await;
-    let listener = listener.map_err(|source| Error::Listen {
-        address: options.listen_address.clone(),
-        source,
-    })?;
+    let listener = TcpListener::bind(&options.listen_address)
+        .await
+        .map_err(|source| Error::Listen {
+            address: options.listen_address.clone(),
+            source,
+        })?;
     tracing::info!(address = options.listen_address, "serving");
     let node = Node {
         system: System::new(),

@@ -154,8 +154,11 @@ impl Exporter {
     }
 
     pub(crate) fn with(options: &Options, entries: &[Entry]) -> Result<Self, Error> {
-        let web_config = options.web.config_file.as_deref().map(LiveConfig::load);
-        let web_config = web_config
+        let web_config = options
+            .web
+            .config_file
+            .as_deref()
+            .map(LiveConfig::load)
             .transpose()
             .map_err(Error::WebConfig)?
             .map(Arc::new);
@@ -243,8 +246,8 @@ impl Exporter {
         let mut page = String::with_capacity(inner.page_bytes.load(Ordering::Relaxed) + 1024);
         let read_now = collectors
             .iter()
-            .filter(|(metered, _)| wanted.includes(metered.name()));
-        let read_now = read_now.map(|(_, samples)| samples);
+            .filter(|(metered, _)| wanted.includes(metered.name()))
+            .map(|(_, samples)| samples);
         let read_before = answers
             .iter()
             .filter_map(|answer| Some(&answer.snapshot.as_ref()?.samples));

@@ -73,11 +73,12 @@ impl File {
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Result<T, CollectError> {
         let mut bytes = SCRATCH.take();
-        let filled = self.fill(&mut bytes, line_bytes);
-        let parsed = filled.map(|()| match std::str::from_utf8(&bytes) {
-            Ok(text) => parse(text),
-            Err(_) => parse(&lossy(&bytes)),
-        });
+        let parsed =
+            self.fill(&mut bytes, line_bytes)
+                .map(|()| match std::str::from_utf8(&bytes) {
+                    Ok(text) => parse(text),
+                    Err(_) => parse(&lossy(&bytes)),
+                });
         SCRATCH.set(bytes);
         parsed?.map_err(|error| error.in_file(&self.path))
     }

@@ -92,11 +92,9 @@ impl SharedGpus {
     /// The last reading. Waits up to `patience` for the first; empty if that does not come.
     pub fn table(&self, patience: Duration) -> Arc<GpuTable> {
         let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .0
+        self.0
             .published
-            .wait_timeout_while(table, patience, |table| table.is_none());
-        waited
+            .wait_timeout_while(table, patience, |table| table.is_none())
             .unwrap_or_else(PoisonError::into_inner)
             .0
             .clone()
@@ -107,11 +105,10 @@ impl SharedGpus {
 impl KnownGpu {
     /// UUID of the GPU or MIG device that the process uses.
     pub fn used_by(&self, process: &GpuProcess) -> &str {
-        let part = self
-            .parts
+        self.parts
             .iter()
-            .find(|(_, instance)| process.gpu_instance == Some(*instance));
-        part.map_or(&self.uuid, |(uuid, _)| uuid)
+            .find(|(_, instance)| process.gpu_instance == Some(*instance))
+            .map_or(&self.uuid, |(uuid, _)| uuid)
     }
 }
 

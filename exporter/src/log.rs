@@ -75,14 +75,17 @@ impl Line {
     }
 
     fn render(&self, format: LogFormat) -> String {
-        let words = self.0.iter().map(|(name, value)| match (format, value) {
-            (LogFormat::Json, value) => format!("\"{name}\":{value}"),
-            (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => {
-                format!("{name}={text}")
-            }
-            (LogFormat::Logfmt, value) => format!("{name}={value}"),
-        });
-        let words: Vec<_> = words.collect();
+        let words: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, value)| match (format, value) {
+                (LogFormat::Json, value) => format!("\"{name}\":{value}"),
+                (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => {
+                    format!("{name}={text}")
+                }
+                (LogFormat::Logfmt, value) => format!("{name}={value}"),
+            })
+            .collect();
         match format {
             LogFormat::Json => format!("{{{}}}", words.join(",")),
             LogFormat::Logfmt => words.join(" "),

@@ -114,11 +114,12 @@ fn within_bound(samples: &mut Samples, max: usize) -> Result<(), CollectError> {
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
+    panic
         .downcast_ref::<&str>()
         .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").to_owned()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+        .to_owned()
 }
 
 /// The error and its causes in one line.

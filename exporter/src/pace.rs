@@ -115,12 +115,11 @@ impl Rhythm {
 
     /// The shortest time between two scrapes.
     fn interval(&self) -> Duration {
-        let gaps = self
-            .scrapes
+        self.scrapes
             .iter()
             .zip(self.scrapes.iter().skip(1))
-            .map(|(later, earlier)| *later - *earlier);
-        gaps.min()
+            .map(|(later, earlier)| *later - *earlier)
+            .min()
             .unwrap_or(UNKNOWN_INTERVAL)
             .clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }

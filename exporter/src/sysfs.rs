@@ -39,8 +39,8 @@ pub(crate) fn number<T: FromStr>(path: &Path) -> Option<T> {
 
 /// The names in a directory that begin with `prefix`, sorted.
 pub(crate) fn names(directory: &Path, prefix: &str) -> io::Result<Vec<String>> {
-    let entries = std::fs::read_dir(directory)?.flatten();
-    let mut names: Vec<_> = entries
+    let mut names: Vec<_> = std::fs::read_dir(directory)?
+        .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with(prefix))
         .collect();

@@ -61,14 +61,18 @@ impl RejectReason {
 
     /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(reason, ..)| *reason == self);
-        found.map_or("", |(_, name, _)| name)
+        Self::ALL
+            .iter()
+            .find(|(reason, ..)| *reason == self)
+            .map_or("", |(_, name, _)| name)
     }
 
     /// Returns the words in replies.
     pub fn words(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(reason, ..)| *reason == self);
-        found.map_or("", |(.., words)| words)
+        Self::ALL
+            .iter()
+            .find(|(reason, ..)| *reason == self)
+            .map_or("", |(.., words)| words)
     }
 }
 

@@ -85,8 +85,11 @@ mod tests {
             writer.add(&labels, std::iter::empty());
         }
         let message = decompress(&writer.body(), 1 << 20).unwrap();
-        let request = read_request(Protocol::V1, message).unwrap();
-        request.iter().map(|series| series.key).collect()
+        read_request(Protocol::V1, message)
+            .unwrap()
+            .iter()
+            .map(|series| series.key)
+            .collect()
     }
 
     #[test]

@@ -142,9 +142,12 @@ impl Sender {
     ) -> Self {
         let promoted = sender.promote_resource_attributes.iter();
         let fixed = sender.fixed_labels();
-        let others = config.senders.iter().map(SenderConfig::fixed_labels);
-        let foreign = others.filter(|other| !other.is_empty() && !has_all(&fixed, other));
-        let foreign = foreign.collect();
+        let foreign = config
+            .senders
+            .iter()
+            .map(SenderConfig::fixed_labels)
+            .filter(|other| !other.is_empty() && !has_all(&fixed, other))
+            .collect();
         let metrics = metrics.of(&sender.name);
         // Without a sample since the start, the sender has been silent since then.
         metrics.newest.set(now().as_seconds());
@@ -232,8 +235,8 @@ impl Sender {
         let checked = self.check(&mut state, request, now, &mut report, &mut points);
         let placed = self
             .store
-            .place_sets(&self.group, &checked.samples, &checked.sets);
-        let placed = placed.inspect_err(|_| take_back(&mut state, &checked))?;
+            .place_sets(&self.group, &checked.samples, &checked.sets)
+            .inspect_err(|_| take_back(&mut state, &checked))?;
         drop(state);
         self.store
             .confirm(&self.group, &placed)
@@ -457,11 +460,14 @@ impl Sender {
 
     /// Labels with which a series is stored, and its replica.
     fn labels_of(&self, given: &OneSeries<'_>) -> Result<SeriesLabels, (RejectReason, String)> {
-        let labels = given.labels();
-        let mut labels = labels.map_err(|error| (RejectReason::Labels, error.to_string()))?;
+        let mut labels = given
+            .labels()
+            .map_err(|error| (RejectReason::Labels, error.to_string()))?;
         check_limits(&labels)?;
-        let replica = self.replica_label.as_ref();
-        let replica = replica.and_then(|name| labels.remove(name));
+        let replica = self
+            .replica_label
+            .as_ref()
+            .and_then(|name| labels.remove(name));
         for (name, value) in self.fixed.iter() {
             labels.set(name, value);
         }

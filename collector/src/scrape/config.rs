@@ -173,8 +173,10 @@ impl ScrapeConfig {
             .cloned()
             .enumerate()
             .map(|(index, job)| (format!("configs[{index}]"), job));
-        let imported = imported.into_iter().flatten().enumerate();
         let imported = imported
+            .into_iter()
+            .flatten()
+            .enumerate()
             .map(|(index, job)| (format!("prometheus_config: scrape_configs[{index}]"), job));
         let mut names = HashSet::new();
         own.chain(imported)
@@ -195,8 +197,10 @@ impl ScrapeConfig {
     /// Returns the names of the scrape configurations with https. A file that cannot be read has
     /// none.
     pub fn encrypted_jobs(&self) -> Vec<String> {
-        let jobs = self.jobs().unwrap_or_default().into_iter();
-        jobs.filter(|job| job.config.scheme == "https")
+        self.jobs()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|job| job.config.scheme == "https")
             .map(|job| job.config.job_name.clone())
             .collect()
     }

@@ -186,11 +186,10 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         Err(error) => return Err(wrong(format!("the answer is not HTTP: {error}"))),
     };
     let all = |name: &str| {
-        let named = response
+        response
             .headers
             .iter()
-            .filter(move |header| header.name.eq_ignore_ascii_case(name));
-        named
+            .filter(move |header| header.name.eq_ignore_ascii_case(name))
             .map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
             .collect::<Vec<_>>()
     };

@@ -124,8 +124,12 @@ impl Fetcher {
 
     async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
         let limit = self.job.limits.body_bytes;
-        let authorization = self.job.http.authorization().await;
-        let authorization = authorization.map_err(|source| ScrapeError::Credentials { source })?;
+        let authorization = self
+            .job
+            .http
+            .authorization()
+            .await
+            .map_err(|source| ScrapeError::Credentials { source })?;
         let answer = match &mut self.transport {
             Transport::Plain {
                 connection,
@@ -136,8 +140,10 @@ impl Fetcher {
                     request.extend([b"authorization: ", value.as_bytes(), b"\r\n"].concat());
                 }
                 request.extend(b"\r\n");
-                let got = connection.get(&request, limit, expected_bytes).await;
-                let answer = got.map_err(|error| error.into_error(limit))?;
+                let answer = connection
+                    .get(&request, limit, expected_bytes)
+                    .await
+                    .map_err(|error| error.into_error(limit))?;
                 if (300..400).contains(&answer.status) && self.job.config.follow_redirects {
                     // The client follows the redirect. The next scrapes use it from the start.
                     self.transport = Transport::Client;
@@ -199,15 +205,15 @@ impl Fetcher {
     ) -> Result<TargetResponse, ScrapeError> {
         let mut headers = self.headers.clone();
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
-        let answer = self
+        let mut answer = self
             .client
             .get(self.url.clone())
             .headers(headers)
             .send()
-            .await;
-        let mut answer = answer.map_err(|source| ScrapeError::Unreachable {
-            source: Box::new(source.without_url()),
-        })?;
+            .await
+            .map_err(|source| ScrapeError::Unreachable {
+                source: Box::new(source.without_url()),
+            })?;
         let text = |name| {
             let value: Option<&HeaderValue> = answer.headers().get(name);
             value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -304,10 +310,10 @@ impl ConnectionError {
 /// Decompresses gzip. The limit applies to the decompressed page.
 fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, ScrapeError> {
     let mut inflated = Vec::with_capacity(expected_bytes);
-    let read = MultiGzDecoder::new(body)
+    MultiGzDecoder::new(body)
         .take(limit.saturating_add(1))
-        .read_to_end(&mut inflated);
-    read.map_err(|source| ScrapeError::Inflate { source })?;
+        .read_to_end(&mut inflated)
+        .map_err(|source| ScrapeError::Inflate { source })?;
     if inflated.len() as u64 > limit {
         Err(ScrapeError::TooLarge { limit })
     } else {
@@ -316,8 +322,10 @@ fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, Sc
 }
 
 fn is_protobuf(content_type: &str) -> bool {
-    let media_type = content_type.split(';').next().unwrap_or_default();
-    media_type
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
         .trim()
         .eq_ignore_ascii_case(exposition::CONTENT_TYPE)
 }

@@ -226,8 +226,10 @@ impl Http {
             return self.client();
         };
         let server_name = server_name.to_owned();
-        let host = url.host_str().unwrap_or_default().to_owned();
-        let host = host
+        let host = url
+            .host_str()
+            .unwrap_or_default()
+            .to_owned()
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();

@@ -153,10 +153,10 @@ impl ScrapeManager {
     /// Returns the number of dropped targets of each job.
     pub fn dropped_counts(&self) -> BTreeMap<String, usize> {
         let pools = self.pools();
-        let counts = pools
+        pools
             .iter()
-            .map(|pool| (pool.name().to_owned(), pool.dropped().len()));
-        counts.collect()
+            .map(|pool| (pool.name().to_owned(), pool.dropped().len()))
+            .collect()
     }
 
     /// Applies the relabelling of a job's targets to labels; `None` if the job does not exist.
@@ -211,8 +211,7 @@ fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<ReadyJob>, StartErr
     std::iter::once((job, listed))
         .chain(jobs)
         .map(|(job, listed)| {
-            let client = job.http.client();
-            let client = client.map_err(|source| StartError::Client {
+            let client = job.http.client().map_err(|source| StartError::Client {
                 job: job.config.job_name.clone(),
                 source,
             })?;

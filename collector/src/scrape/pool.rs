@@ -450,12 +450,16 @@ impl JobTask {
         }
         // Keep the targets of providers that have not sent a list since the configuration changed.
         let shown = targets.len();
-        let kept = self.running.values().filter(|running| {
-            !targets[..shown]
-                .iter()
-                .any(|one| Arc::ptr_eq(one, &running.status))
-        });
-        let kept: Vec<_> = kept.map(|running| Arc::clone(&running.status)).collect();
+        let kept: Vec<_> = self
+            .running
+            .values()
+            .filter(|running| {
+                !targets[..shown]
+                    .iter()
+                    .any(|one| Arc::ptr_eq(one, &running.status))
+            })
+            .map(|running| Arc::clone(&running.status))
+            .collect();
         targets.extend(kept);
         self.show(JobView {
             targets,

@@ -63,8 +63,9 @@ fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
         ));
     }
     let jobs = root.get("scrape_configs").ok_or("no scrape_configs")?;
-    let jobs = jobs.list().map_err(|error| error.to_string())?;
-    jobs.iter()
+    jobs.list()
+        .map_err(|error| error.to_string())?
+        .iter()
         .map(|job| one(job.clone(), root.get("global")))
         .collect()
 }

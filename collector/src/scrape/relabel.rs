@@ -277,10 +277,9 @@ impl Rule {
 
     /// Returns the labels whose names match the expression, or do not match it.
     fn named(&self, labels: &Labels, matches: bool) -> Vec<(String, String)> {
-        let chosen = labels
+        labels
             .iter()
-            .filter(|(name, _)| self.regex.is_match(name) == matches);
-        chosen
+            .filter(|(name, _)| self.regex.is_match(name) == matches)
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect()
     }

@@ -214,11 +214,11 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
         (METRICS_PATH, &config.metrics_path),
         (SCHEME, &config.scheme),
     ];
-    let params = config
+    let params: Vec<(String, &String)> = config
         .params
         .iter()
-        .filter_map(|(name, values)| Some((format!("{PARAM}{name}"), values.first()?)));
-    let params: Vec<(String, &String)> = params.collect();
+        .filter_map(|(name, values)| Some((format!("{PARAM}{name}"), values.first()?)))
+        .collect();
     for (name, value) in of_job.into_iter().chain(
         params
             .iter()
@@ -336,9 +336,9 @@ mod tests {
         labels: &[(&str, &str)],
     ) -> Result<Option<(String, String)>, String> {
         let target = Target::discovered(&labels.iter().copied().collect(), &job(config), "lab");
-        let shown = target
-            .map(|target| target.map(|target| (target.url.to_string(), target.labels.to_string())));
-        shown.map_err(|error| error.to_string())
+        target
+            .map(|target| target.map(|target| (target.url.to_string(), target.labels.to_string())))
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -175,34 +175,40 @@ mod tests {
 
     fn read_v1(message: &[u8]) -> Pushed {
         let request = v1::WriteRequest::decode(message).unwrap();
-        let series = request.timeseries.into_iter().map(|series| {
-            let labels = series.labels.into_iter();
-            let samples = series.samples.into_iter();
-            (
-                labels.map(|label| (label.name, label.value)).collect(),
-                samples
-                    .map(|sample| (sample.timestamp, sample.value.to_bits()))
-                    .collect(),
-            )
-        });
-        series.collect()
+        request
+            .timeseries
+            .into_iter()
+            .map(|series| {
+                let labels = series.labels.into_iter();
+                let samples = series.samples.into_iter();
+                (
+                    labels.map(|label| (label.name, label.value)).collect(),
+                    samples
+                        .map(|sample| (sample.timestamp, sample.value.to_bits()))
+                        .collect(),
+                )
+            })
+            .collect()
     }
 
     fn read_v2(message: &[u8]) -> Pushed {
         let request = v2::Request::decode(message).unwrap();
         assert_eq!(request.symbols[0], "");
         let text = |&position: &u32| request.symbols[position as usize].clone();
-        let series = request.timeseries.iter().map(|series| {
-            let pairs = series.labels_refs.chunks(2);
-            let samples = series.samples.iter();
-            (
-                pairs.map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
-                samples
-                    .map(|sample| (sample.timestamp, sample.value.to_bits()))
-                    .collect(),
-            )
-        });
-        series.collect()
+        request
+            .timeseries
+            .iter()
+            .map(|series| {
+                let pairs = series.labels_refs.chunks(2);
+                let samples = series.samples.iter();
+                (
+                    pairs.map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
+                    samples
+                        .map(|sample| (sample.timestamp, sample.value.to_bits()))
+                        .collect(),
+                )
+            })
+            .collect()
     }
 
     proptest! {

@@ -87,8 +87,7 @@ impl Collector for Arp {
 fn parse(text: &str) -> Result<BTreeMap<&str, u32>, ParseError> {
     let mut entries = BTreeMap::new();
     for (number, line) in text.lines().enumerate().skip(1) {
-        let device = line.split_ascii_whitespace().nth(5);
-        let device = device.ok_or(ParseError {
+        let device = line.split_ascii_whitespace().nth(5).ok_or(ParseError {
             line: number + 1,
             expected: "a device in the sixth column",
         })?;

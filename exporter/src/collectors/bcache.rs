@@ -197,17 +197,17 @@ fn push_lines(file: &Path, rows: &[Row], labels: &[&String], out: &mut Samples) 
         return;
     };
     for row in rows {
-        let line = text
+        let value = text
             .lines()
-            .find_map(|line| line.strip_prefix(row.source)?.strip_prefix(':'));
-        let value = line.map_or(Some(0.0), |value| {
-            number(
-                value
-                    .trim_ascii()
-                    .trim_end_matches("/sec")
-                    .trim_end_matches('%'),
-            )
-        });
+            .find_map(|line| line.strip_prefix(row.source)?.strip_prefix(':'))
+            .map_or(Some(0.0), |value| {
+                number(
+                    value
+                        .trim_ascii()
+                        .trim_end_matches("/sec")
+                        .trim_end_matches('%'),
+                )
+            });
         value
             .into_iter()
             .for_each(|value| row.push(labels, value, out));

@@ -213,10 +213,9 @@ fn push_counters(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), 
     for name in sysfs::names(&counters, "").unwrap_or_default() {
         let path = counters.join(&name);
         let text = sysfs::text(&path).unwrap_or_default();
-        let since_creation = text
+        let count = text
             .lines()
-            .find_map(|line| line.strip_prefix("since filesystem creation:"));
-        let count = since_creation
+            .find_map(|line| line.strip_prefix("since filesystem creation:"))
             .and_then(size)
             .ok_or_else(|| not_a_size(1).in_file(&path))?;
         let plain = |letter: char| {

@@ -43,8 +43,8 @@ impl Collector for Bonding {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let masters = sysfs::text(&self.class_net.join("bonding_masters"));
-        let masters = masters.ok_or(CollectError::Absent("no bonded links"))?;
+        let masters = sysfs::text(&self.class_net.join("bonding_masters"))
+            .ok_or(CollectError::Absent("no bonded links"))?;
         for master in masters.split_ascii_whitespace() {
             let directory = self.class_net.join(master);
             // A bond that vanishes meanwhile is left out.

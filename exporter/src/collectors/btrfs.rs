@@ -236,8 +236,10 @@ fn push_disk(disk: &Disk, uuid: &str, out: &mut Samples) {
 
 /// The number behind a name.
 fn field_of(text: &str, name: &str) -> Option<f64> {
-    let mut fields = text.lines().filter_map(|line| line.split_once(' '));
-    let (_, value) = fields.find(|(field, _)| *field == name)?;
+    let (_, value) = text
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(field, _)| *field == name)?;
     value
         .trim_ascii()
         .parse::<u64>()

@@ -231,11 +231,12 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, Ticks), ParseError>> 
 
 /// `0-2,5` is 0, 1, 2 and 5.
 fn parse_list(text: &str) -> Vec<usize> {
-    let ranges = text.trim_ascii().split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    });
-    ranges
+    text.trim_ascii()
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        })
         .flat_map(|range: std::ops::RangeInclusive<usize>| range.take(MAX_DEVICES))
         .take(MAX_DEVICES)
         .collect()

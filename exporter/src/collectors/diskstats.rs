@@ -353,8 +353,8 @@ impl Udev {
             .entry((disk.major.to_owned(), disk.minor.to_owned()))
             .or_insert_with(|| {
                 let rotational =
-                    sysfs::text(&self.block.join(disk.device).join("queue/rotational"));
-                let rotational = rotational.unwrap_or_else(|| "0".to_owned());
+                    sysfs::text(&self.block.join(disk.device).join("queue/rotational"))
+                        .unwrap_or_else(|| "0".to_owned());
                 KnownDisk {
                     written: None,
                     properties: Properties {
@@ -374,10 +374,8 @@ impl Udev {
 
 /// `E:KEY=VALUE`, among lines of other kinds.
 fn parse_udev(text: &str) -> HashMap<String, String> {
-    let pairs = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("E:")?.split_once('='));
-    pairs
+    text.lines()
+        .filter_map(|line| line.strip_prefix("E:")?.split_once('='))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
 }

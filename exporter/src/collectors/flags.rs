@@ -219,8 +219,10 @@ mod tests {
             };
             for flag in flags {
                 count += 1;
-                let parsed = command.try_get_matches_from_mut([&flag]);
-                let kind = parsed.err().map(|error| error.kind());
+                let kind = command
+                    .try_get_matches_from_mut([&flag])
+                    .err()
+                    .map(|error| error.kind());
                 assert_ne!(
                     kind,
                     Some(clap::error::ErrorKind::UnknownArgument),

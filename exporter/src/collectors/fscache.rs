@@ -178,11 +178,10 @@ mod tests {
     fn read(text: &str) -> Vec<(&'static str, f64)> {
         let mut found = [None; KNOWN.len()];
         parse(text, &mut found);
-        let found = KNOWN
+        KNOWN
             .iter()
             .zip(found)
-            .filter_map(|((.., metric, label), value)| Some((metric, label, value?)));
-        found
+            .filter_map(|((.., metric, label), value)| Some((metric, label, value?)))
             .map(|(metric, label, value)| (label.first().copied().unwrap_or(metric.name), value))
             .collect()
     }

@@ -126,15 +126,17 @@ fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
         .unwrap_or_default()
         .split_ascii_whitespace()
         .count();
-    let lines = text.lines().enumerate().skip(1);
-    let found = lines.filter_map(|(number, line)| {
-        let error = ParseError {
-            line: number + 1,
-            expected: "a count for each CPU",
-        };
-        parse_line(line, cpus).map(|interrupt| interrupt.ok_or(error))
-    });
-    found.collect()
+    text.lines()
+        .enumerate()
+        .skip(1)
+        .filter_map(|(number, line)| {
+            let error = ParseError {
+                line: number + 1,
+                expected: "a count for each CPU",
+            };
+            parse_line(line, cpus).map(|interrupt| interrupt.ok_or(error))
+        })
+        .collect()
 }
 
 /// ERR and MIS, which have one number for all CPUs, give nothing; a count that is no number gives

@@ -79,12 +79,12 @@ fn parse(text: &str) -> impl Iterator<Item = (&str, usize, f64)> {
             let counts = line
                 .split_ascii_whitespace()
                 .map(|count| u64::from_str_radix(count, 16).ok());
-            let found = names
+            names
                 .clone()
                 .into_iter()
                 .zip(counts)
-                .filter(move |(name, _)| is_name(name));
-            found.filter_map(move |(name, count)| Some((name, cpu, count? as f64)))
+                .filter(move |(name, _)| is_name(name))
+                .filter_map(move |(name, count)| Some((name, cpu, count? as f64)))
         })
 }
 

@@ -88,36 +88,38 @@ fn ask() -> Result<(Vec<String>, Vec<Session>), DbusError> {
         .iter()
         .filter_map(|seat| seat.list().first()?.text().map(str::to_owned))
         .chain([String::new()]);
-    let sessions = sessions.iter().filter_map(|session| {
-        // Number, user's number and name, seat, path.
-        let [_, _, _, seat, path] = session.list() else {
-            return None;
-        };
-        let mut property = |name| {
-            let interface = "org.freedesktop.login1.Session";
-            connection
-                .property(Method {
-                    path: path.text()?,
-                    interface,
-                    name,
-                    ..MANAGER
-                })
-                .ok()
-        };
-        let remote = if property("Remote")?.number()? == 1 {
-            "true"
-        } else {
-            "false"
-        };
-        let kind = known(property("Type")?.text()?, &TYPES);
-        Some((
-            seat.text()?.to_owned(),
-            remote,
-            kind,
-            known(property("Class")?.text()?, &CLASSES),
-        ))
-    });
-    let sessions = sessions.collect();
+    let sessions = sessions
+        .iter()
+        .filter_map(|session| {
+            // Number, user's number and name, seat, path.
+            let [_, _, _, seat, path] = session.list() else {
+                return None;
+            };
+            let mut property = |name| {
+                let interface = "org.freedesktop.login1.Session";
+                connection
+                    .property(Method {
+                        path: path.text()?,
+                        interface,
+                        name,
+                        ..MANAGER
+                    })
+                    .ok()
+            };
+            let remote = if property("Remote")?.number()? == 1 {
+                "true"
+            } else {
+                "false"
+            };
+            let kind = known(property("Type")?.text()?, &TYPES);
+            Some((
+                seat.text()?.to_owned(),
+                remote,
+                kind,
+                known(property("Class")?.text()?, &CLASSES),
+            ))
+        })
+        .collect();
     Ok((seats.collect(), sessions))
 }
 

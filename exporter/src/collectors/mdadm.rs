@@ -219,10 +219,10 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
     if let Some((line, state)) = progress {
         array.state = state;
         // `(done/all)`; a repair that has not begun has done nothing.
-        let done = line
+        array.synced = line
             .split(['(', ')'])
-            .find_map(|part| part.split_once('/')?.0.parse().ok());
-        array.synced = done.unwrap_or(0);
+            .find_map(|part| part.split_once('/')?.0.parse().ok())
+            .unwrap_or(0);
     }
     Some(array)
 }

@@ -424,12 +424,12 @@ mod tests {
         };
         let without = COLLECTORS
             .iter()
-            .filter(|entry| !WITHOUT_FILES.contains(&entry.name));
-        let without = without.filter(|entry| {
-            !["odd-node", "much-hardware"]
-                .iter()
-                .any(|tree| finds(entry, tree))
-        });
+            .filter(|entry| !WITHOUT_FILES.contains(&entry.name))
+            .filter(|entry| {
+                !["odd-node", "much-hardware"]
+                    .iter()
+                    .any(|tree| finds(entry, tree))
+            });
         assert_eq!(
             without.map(|entry| entry.name).collect::<Vec<_>>(),
             Vec::<&str>::new()
@@ -458,10 +458,11 @@ mod tests {
         }
         // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel
         // has no such field.
-        let families = COLLECTORS
+        let prefixes: Vec<_> = COLLECTORS
             .iter()
-            .flat_map(|entry| (entry.new)(&options).families());
-        let prefixes: Vec<_> = families.map(|family| family.prefix).collect();
+            .flat_map(|entry| (entry.new)(&options).families())
+            .map(|family| family.prefix)
+            .collect();
         for prefix in &prefixes {
             let is_others = |(name, owner): &(&&str, &&str)| {
                 name.starts_with(prefix) && **owner != owners[prefix] && !prefixes.contains(name)

@@ -153,12 +153,12 @@ impl Collector for Netclass {
 impl Netclass {
     fn devices(&mut self) -> Result<Vec<String>, CollectError> {
         let error = |source| CollectError::read(&self.class_net, source);
-        let entries = std::fs::read_dir(&self.class_net);
-        let entries = entries.map_err(|source| error(source).or_absent("no network devices"))?;
-        let names = entries
+        let mut devices: Vec<_> = std::fs::read_dir(&self.class_net)
+            .map_err(|source| error(source).or_absent("no network devices"))?
             .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok());
-        let mut devices: Vec<_> = names.filter(|device| self.filter.passes(device)).collect();
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|device| self.filter.passes(device))
+            .collect();
         devices.sort();
         Ok(devices)
     }

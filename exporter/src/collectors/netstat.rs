@@ -132,14 +132,13 @@ fn parse_pairs(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(),
             line: number + 1,
             expected,
         };
-        let names = names
+        let (protocol, names) = names
             .split_once(':')
-            .filter(|(protocol, _)| is_name(protocol));
-        let (protocol, names) = names.ok_or(error("a protocol and the names of its values"))?;
-        let values = lines
+            .filter(|(protocol, _)| is_name(protocol))
+            .ok_or(error("a protocol and the names of its values"))?;
+        let mut values = lines
             .next()
-            .and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'));
-        let mut values = values
+            .and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'))
             .ok_or(error("a line of values of the same protocol below"))?
             .split_ascii_whitespace();
         for name in names.split_ascii_whitespace() {

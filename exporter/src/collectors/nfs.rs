@@ -95,32 +95,34 @@ impl Collector for Nfs {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let pushed = self.nfs.parse(|text| {
-            parse(text).try_for_each(|line| {
-                let line = line?;
-                match line.key {
-                    "net" => {
-                        let [_, udp, tcp, connections] = line.first()?;
-                        out.push(&PACKETS, &["udp"], udp);
-                        out.push(&PACKETS, &["tcp"], tcp);
-                        out.push::<&str>(&CONNECTIONS, &[], connections);
-                    }
-                    "rpc" => {
-                        let values: [f64; 3] = line.first()?;
-                        for (metric, value) in [RPCS, RETRANSMISSIONS, REFRESHES].iter().zip(values)
-                        {
-                            out.push::<&str>(metric, &[], value);
+        self.nfs
+            .parse(|text| {
+                parse(text).try_for_each(|line| {
+                    let line = line?;
+                    match line.key {
+                        "net" => {
+                            let [_, udp, tcp, connections] = line.first()?;
+                            out.push(&PACKETS, &["udp"], udp);
+                            out.push(&PACKETS, &["tcp"], tcp);
+                            out.push::<&str>(&CONNECTIONS, &[], connections);
                         }
+                        "rpc" => {
+                            let values: [f64; 3] = line.first()?;
+                            for (metric, value) in
+                                [RPCS, RETRANSMISSIONS, REFRESHES].iter().zip(values)
+                            {
+                                out.push::<&str>(metric, &[], value);
+                            }
+                        }
+                        "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
+                        "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
+                        "proc4" => push_requests(&REQUESTS, "4", V4, line.counted()?, out),
+                        _ => {}
                     }
-                    "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
-                    "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
-                    "proc4" => push_requests(&REQUESTS, "4", V4, line.counted()?, out),
-                    _ => {}
-                }
-                Ok(())
+                    Ok(())
+                })
             })
-        });
-        pushed.map_err(|error| error.or_absent("no NFS client"))
+            .map_err(|error| error.or_absent("no NFS client"))
     }
 }
 
@@ -147,8 +149,7 @@ pub(super) struct Line<'a> {
 impl Line<'_> {
     /// The first values; a kernel may have appended others.
     pub fn first<const N: usize>(&self) -> Result<[f64; N], ParseError> {
-        let first = self.values.first_chunk().copied();
-        first.ok_or(ParseError {
+        self.values.first_chunk().copied().ok_or(ParseError {
             line: self.number,
             expected: "more numbers",
         })
@@ -156,14 +157,14 @@ impl Line<'_> {
 
     /// The values behind the first, which says how many they are.
     pub fn counted(&self) -> Result<&[f64], ParseError> {
-        let counted = self
-            .values
+        self.values
             .split_first()
-            .filter(|(count, values)| **count == values.len() as f64);
-        counted.map(|(_, values)| values).ok_or(ParseError {
-            line: self.number,
-            expected: "as many numbers as the first says",
-        })
+            .filter(|(count, values)| **count == values.len() as f64)
+            .map(|(_, values)| values)
+            .ok_or(ParseError {
+                line: self.number,
+                expected: "as many numbers as the first says",
+            })
     }
 }
 

@@ -121,63 +121,66 @@ impl Collector for Nfsd {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let pushed = self.nfsd.parse(|text| {
-            parse(text).try_for_each(|line| {
-                let line = line?;
-                let mut push = |metrics: &[Metric], values: &[f64]| {
-                    for (metric, &value) in metrics.iter().zip(values) {
-                        out.push::<&str>(metric, &[], value);
-                    }
-                };
-                match line.key {
-                    "rc" => push(&[HITS, MISSES, NOCACHE], &line.first::<3>()?),
-                    "fh" => push(&[STALE], &line.first::<1>()?),
-                    "io" => push(&[READ, WRITTEN], &line.first::<2>()?),
-                    "th" => push(&[THREADS], &line.first::<1>()?),
-                    // Gone since Linux 5.5. Between the two, hits by how deep they were found.
-                    "ra" => {
-                        let values: [f64; 12] = line.first()?;
-                        push(
-                            &[READ_AHEAD_SIZE, READ_AHEAD_NOT_FOUND],
-                            &[values[0], values[11]],
-                        );
-                    }
-                    "net" => {
-                        let [_, udp, tcp, connections] = line.first()?;
-                        push(&[CONNECTIONS], &[connections]);
-                        out.push(&PACKETS, &["udp"], udp);
-                        out.push(&PACKETS, &["tcp"], tcp);
-                    }
-                    "rpc" => {
-                        // The second is the sum of the three behind it.
-                        let [count, _, format, auth, client] = line.first()?;
-                        push(&[RPCS], &[count]);
-                        for (error, value) in [("fmt", format), ("auth", auth), ("cInt", client)] {
-                            out.push(&RPC_ERRORS, &[error], value);
+        self.nfsd
+            .parse(|text| {
+                parse(text).try_for_each(|line| {
+                    let line = line?;
+                    let mut push = |metrics: &[Metric], values: &[f64]| {
+                        for (metric, &value) in metrics.iter().zip(values) {
+                            out.push::<&str>(metric, &[], value);
                         }
-                    }
-                    "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
-                    "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
-                    "proc4ops" => {
-                        let counts = line.counted()?;
-                        for (operation, method) in V4 {
-                            if let Some(&count) = counts.get(*operation) {
-                                out.push(&REQUESTS, &["4", method], count);
+                    };
+                    match line.key {
+                        "rc" => push(&[HITS, MISSES, NOCACHE], &line.first::<3>()?),
+                        "fh" => push(&[STALE], &line.first::<1>()?),
+                        "io" => push(&[READ, WRITTEN], &line.first::<2>()?),
+                        "th" => push(&[THREADS], &line.first::<1>()?),
+                        // Gone since Linux 5.5. Between the two, hits by how deep they were found.
+                        "ra" => {
+                            let values: [f64; 12] = line.first()?;
+                            push(
+                                &[READ_AHEAD_SIZE, READ_AHEAD_NOT_FOUND],
+                                &[values[0], values[11]],
+                            );
+                        }
+                        "net" => {
+                            let [_, udp, tcp, connections] = line.first()?;
+                            push(&[CONNECTIONS], &[connections]);
+                            out.push(&PACKETS, &["udp"], udp);
+                            out.push(&PACKETS, &["tcp"], tcp);
+                        }
+                        "rpc" => {
+                            // The second is the sum of the three behind it.
+                            let [count, _, format, auth, client] = line.first()?;
+                            push(&[RPCS], &[count]);
+                            for (error, value) in
+                                [("fmt", format), ("auth", auth), ("cInt", client)]
+                            {
+                                out.push(&RPC_ERRORS, &[error], value);
                             }
                         }
+                        "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
+                        "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
+                        "proc4ops" => {
+                            let counts = line.counted()?;
+                            for (operation, method) in V4 {
+                                if let Some(&count) = counts.get(*operation) {
+                                    out.push(&REQUESTS, &["4", method], count);
+                                }
+                            }
+                        }
+                        // Since Linux 6.7: how often an attribute had to be asked of a client that may
+                        // write.
+                        "wdeleg_getattr" => {
+                            let [count] = line.first()?;
+                            out.push(&REQUESTS, &["4", "WdelegGetattr"], count);
+                        }
+                        _ => {}
                     }
-                    // Since Linux 6.7: how often an attribute had to be asked of a client that may
-                    // write.
-                    "wdeleg_getattr" => {
-                        let [count] = line.first()?;
-                        out.push(&REQUESTS, &["4", "WdelegGetattr"], count);
-                    }
-                    _ => {}
-                }
-                Ok(())
+                    Ok(())
+                })
             })
-        });
-        pushed.map_err(|error| error.or_absent("no NFS server"))
+            .map_err(|error| error.or_absent("no NFS server"))
     }
 }
 

@@ -105,8 +105,10 @@ impl Args for NodeExporterFlags {
                 .args(own.into_iter().chain(switches).map(switch))
                 .args(options)
         });
-        let refused = REFUSED_FLAGS.iter().map(|flag| flag.name);
-        let switches = refused.chain(IGNORED_SWITCHES.iter().copied());
+        let switches = REFUSED_FLAGS
+            .iter()
+            .map(|flag| flag.name)
+            .chain(IGNORED_SWITCHES.iter().copied());
         let command = command.args(switches.map(|name| switch(name.to_owned())));
         let negations: Vec<_> = command
             .get_arguments()
@@ -139,8 +141,10 @@ fn option(name: &str) -> Arg {
 fn negation(command: &Command) -> impl Fn(&Arg) -> Option<Arg> {
     let names = |argument: &Arg| {
         let aliases = argument.get_all_aliases().unwrap_or_default();
-        let long = argument.get_long().map(ToOwned::to_owned);
-        long.into_iter()
+        argument
+            .get_long()
+            .map(ToOwned::to_owned)
+            .into_iter()
             .chain(aliases.into_iter().map(ToOwned::to_owned))
             .collect::<Vec<_>>()
     };

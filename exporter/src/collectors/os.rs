@@ -99,8 +99,8 @@ impl Collector for Os {
 fn parse(text: &str) -> HashMap<&str, String> {
     let assignments = text
         .lines()
-        .filter_map(|line| line.trim_ascii().split_once('='));
-    let assignments = assignments.filter(|(name, _)| !name.starts_with('#'));
+        .filter_map(|line| line.trim_ascii().split_once('='))
+        .filter(|(name, _)| !name.starts_with('#'));
     assignments
         .map(|(name, value)| (name, unquote(value)))
         .collect()

@@ -165,8 +165,9 @@ impl Collector for Powersupplyclass {
                     out.push(metric, &[supply], value as f64 / divisor);
                 }
             }
-            let texts = TEXTS.iter().filter(|file| is_present(file));
-            let texts: Vec<_> = texts
+            let texts: Vec<_> = TEXTS
+                .iter()
+                .filter(|file| is_present(file))
                 .filter_map(|file| Some((*file, sysfs::text(&directory.join(file))?)))
                 .collect();
             let told = texts

@@ -47,39 +47,39 @@ impl Collector for Schedstat {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let parsed = self.schedstat.parse(|text| {
-            parse(text).try_for_each(|cpu| {
-                let (cpu, [running, waiting, timeslices]) = cpu?;
-                out.push(&RUNNING, &[cpu], running as f64 / 1e9);
-                out.push(&WAITING, &[cpu], waiting as f64 / 1e9);
-                out.push(&TIMESLICES, &[cpu], timeslices as f64);
-                Ok(())
+        self.schedstat
+            .parse(|text| {
+                parse(text).try_for_each(|cpu| {
+                    let (cpu, [running, waiting, timeslices]) = cpu?;
+                    out.push(&RUNNING, &[cpu], running as f64 / 1e9);
+                    out.push(&WAITING, &[cpu], waiting as f64 / 1e9);
+                    out.push(&TIMESLICES, &[cpu], timeslices as f64);
+                    Ok(())
+                })
             })
-        });
-        parsed.map_err(|error| error.or_absent("the kernel keeps no statistics of its scheduler"))
+            .map_err(|error| error.or_absent("the kernel keeps no statistics of its scheduler"))
     }
 }
 
 /// `cpu0` and nine numbers; the last three are published. Lines of scheduling domains come between.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [u64; 3]), ParseError>> {
-    let cpus = text
-        .lines()
+    text.lines()
         .enumerate()
-        .filter_map(|(number, line)| Some((number, line.strip_prefix("cpu")?)));
-    cpus.map(|(number, line)| {
-        let error = ParseError {
-            line: number + 1,
-            expected: "cpuN and nine numbers",
-        };
-        let mut words = line.split_ascii_whitespace();
-        let cpu = words
-            .next()
-            .filter(|cpu| cpu.bytes().all(|byte| byte.is_ascii_digit()))
-            .ok_or(error)?;
-        let mut times = words.skip(6).map(str::parse::<u64>);
-        let mut next = || times.next().and_then(Result::ok).ok_or(error);
-        Ok((cpu, [next()?, next()?, next()?]))
-    })
+        .filter_map(|(number, line)| Some((number, line.strip_prefix("cpu")?)))
+        .map(|(number, line)| {
+            let error = ParseError {
+                line: number + 1,
+                expected: "cpuN and nine numbers",
+            };
+            let mut words = line.split_ascii_whitespace();
+            let cpu = words
+                .next()
+                .filter(|cpu| cpu.bytes().all(|byte| byte.is_ascii_digit()))
+                .ok_or(error)?;
+            let mut times = words.skip(6).map(str::parse::<u64>);
+            let mut next = || times.next().and_then(Result::ok).ok_or(error);
+            Ok((cpu, [next()?, next()?, next()?]))
+        })
 }
 
 #[cfg(test)]

@@ -66,10 +66,11 @@ impl Args for Selection {
 impl FromArgMatches for Selection {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |prefix: &str| {
-            let given = COLLECTORS
+            COLLECTORS
                 .iter()
-                .filter(|entry| matches.get_flag(&format!("{prefix}{}", entry.name)));
-            given.map(|entry| entry.name).collect()
+                .filter(|entry| matches.get_flag(&format!("{prefix}{}", entry.name)))
+                .map(|entry| entry.name)
+                .collect()
         };
         Ok(Self {
             disable_defaults: matches.get_flag(DISABLE_DEFAULTS),

@@ -116,10 +116,10 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
             line: number + 1,
             expected,
         };
-        let protocol = line
+        let (protocol, pairs) = line
             .split_once(':')
-            .filter(|(name, _)| name.bytes().all(|c| c.is_ascii_alphanumeric()));
-        let (protocol, pairs) = protocol.unwrap_or_default();
+            .filter(|(name, _)| name.bytes().all(|c| c.is_ascii_alphanumeric()))
+            .unwrap_or_default();
         let mut words = pairs.split_ascii_whitespace();
         let unnamed = protocol
             .is_empty()

@@ -106,11 +106,12 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
                 .map(|word| u32::from_str_radix(word, 16).ok())
         };
         let parsed: Option<Vec<_>> = numbers().collect();
-        let columns = parsed.filter(|columns| columns.len() >= FEWEST_COLUMNS);
-        let columns = columns.ok_or(ParseError {
-            line: number + 1,
-            expected: "nine or more hexadecimal numbers",
-        })?;
+        let columns = parsed
+            .filter(|columns| columns.len() >= FEWEST_COLUMNS)
+            .ok_or(ParseError {
+                line: number + 1,
+                expected: "nine or more hexadecimal numbers",
+            })?;
         let cpu = columns.get(CPU_COLUMN).copied().unwrap_or(number as u32);
         // The backlog came in the same kernel as the CPU.
         Ok(Line {

@@ -156,11 +156,9 @@ impl Stuck {
     fn longest(&self, now: Instant, of: impl Fn(&Sleep) -> bool) -> f64 {
         // One that was seen once only has most likely just begun to wait.
         let looked = self.looked.unwrap_or(now);
-        let stuck = self
-            .sleeping
+        self.sleeping
             .values()
-            .filter(|sleep| of(sleep) && sleep.since < looked);
-        stuck
+            .filter(|sleep| of(sleep) && sleep.since < looked)
             .map(|sleep| now - sleep.since)
             .max()
             .unwrap_or_default()
@@ -197,15 +195,16 @@ impl<'t> Process<'t> {
 
 /// How often the process was switched away from, of its own accord or not.
 fn switches(directory: &Path) -> Option<u64> {
-    let text = sysfs::text(&directory.join("status"))?;
-    let counts = text.lines().filter_map(|line| {
-        line.split_once("voluntary_ctxt_switches:")?
-            .1
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
-    counts.reduce(|one, other| one + other)
+    sysfs::text(&directory.join("status"))?
+        .lines()
+        .filter_map(|line| {
+            line.split_once("voluntary_ctxt_switches:")?
+                .1
+                .trim()
+                .parse::<u64>()
+                .ok()
+        })
+        .reduce(|one, other| one + other)
 }
 
 #[cfg(test)]

@@ -124,8 +124,7 @@ impl Setting {
     fn push_numbers(&self, words: &[String], out: &mut Samples) -> Result<(), &'static str> {
         let numbers = words
             .iter()
-            .map(|word| word.parse::<i64>().map(|number| number as f64));
-        let numbers = numbers
+            .map(|word| word.parse::<i64>().map(|number| number as f64))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| "whole numbers")?;
         if numbers.is_empty() || (!self.fields.is_empty() && numbers.len() != self.fields.len()) {

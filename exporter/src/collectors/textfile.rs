@@ -153,10 +153,9 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
             continue;
         };
         let names = |directory: &PathBuf| {
-            let names = crate::sysfs::names(directory, "")
+            let paths: Vec<_> = crate::sysfs::names(directory, "")
                 .unwrap_or_default()
-                .into_iter();
-            let paths: Vec<_> = names
+                .into_iter()
                 .filter(|name| is_match(wild, name))
                 .map(|name| directory.join(name))
                 .collect();
@@ -388,8 +387,8 @@ mod tests {
             std::fs::create_dir_all(root.path().join(name)).unwrap();
         }
         let found = |pattern: &str| {
-            let found = expand(&root.path().join(pattern)).into_iter();
-            found
+            expand(&root.path().join(pattern))
+                .into_iter()
                 .map(|path| {
                     path.strip_prefix(root.path())
                         .unwrap()

@@ -96,20 +96,22 @@ fn clocksources(sysfs: &Path) -> Vec<Clocksource> {
     let Ok(entries) = std::fs::read_dir(sysfs.join("devices/system/clocksource")) else {
         return Vec::new();
     };
-    let found = entries.flatten().filter_map(|entry| {
-        let device = entry
-            .file_name()
-            .to_str()?
-            .strip_prefix("clocksource")?
-            .to_owned();
-        let file = |name: &str| File::new(entry.path().join(name));
-        Some(Clocksource {
-            device,
-            available: file("available_clocksource"),
-            current: file("current_clocksource"),
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let device = entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("clocksource")?
+                .to_owned();
+            let file = |name: &str| File::new(entry.path().join(name));
+            Some(Clocksource {
+                device,
+                available: file("available_clocksource"),
+                current: file("current_clocksource"),
+            })
         })
-    });
-    let mut found: Vec<_> = found.collect();
+        .collect();
     found.sort_by(|a, b| a.device.cmp(&b.device));
     found
 }

@@ -269,15 +269,18 @@ const JOINED: u32 = 2;
 
 fn recorded(directory: &Path) -> Result<Vec<Link>, CollectError> {
     let interfaces: Vec<Interface> = read_json(&directory.join("interfaces.json"))?;
-    let links = interfaces.into_iter().map(|interface| {
-        let of_link = directory.join(&interface.name);
-        Ok(Link {
-            network: optional(read_json(&of_link.join("bss.json")))?,
-            stations: optional(read_json(&of_link.join("stationinfo.json")))?.unwrap_or_default(),
-            interface,
+    interfaces
+        .into_iter()
+        .map(|interface| {
+            let of_link = directory.join(&interface.name);
+            Ok(Link {
+                network: optional(read_json(&of_link.join("bss.json")))?,
+                stations: optional(read_json(&of_link.join("stationinfo.json")))?
+                    .unwrap_or_default(),
+                interface,
+            })
         })
-    });
-    links.collect()
+        .collect()
 }
 
 fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, CollectError> {
@@ -326,8 +329,10 @@ fn asked() -> Result<Option<Vec<Link>>, Errno> {
     let mut family = None;
     dump(CONTROL, GET_FAMILY, &[], |message| {
         let find = |wanted| {
-            let mut all = netlink::attributes(message).filter(move |(kind, _)| *kind == wanted);
-            all.next().map(|(_, value)| value)
+            netlink::attributes(message)
+                .filter(move |(kind, _)| *kind == wanted)
+                .next()
+                .map(|(_, value)| value)
         };
         if find(FAMILY_NAME) == Some(b"nl80211\0") {
             family = find(FAMILY_ID).and_then(|id| Some(u16::from_ne_bytes(*id.first_chunk()?)));
@@ -485,8 +490,10 @@ fn bits_per_second(value: &[u8]) -> Option<u64> {
         _ => Some(u64::from(u16::from_ne_bytes(*value.first_chunk()?))),
     };
     let find = |wanted| {
-        let mut all = netlink::attributes(value).filter(move |(kind, _)| *kind == wanted);
-        all.next().and_then(|(kind, value)| rate(kind, value))
+        netlink::attributes(value)
+            .filter(move |(kind, _)| *kind == wanted)
+            .next()
+            .and_then(|(kind, value)| rate(kind, value))
     };
     find(LONG)
         .or_else(|| find(SHORT))

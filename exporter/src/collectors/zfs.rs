@@ -135,20 +135,20 @@ fn text(path: &Path) -> Option<String> {
 /// The lines of name, type and value, below their headline; only those of the types (`3` signed,
 /// `4` unsigned).
 fn fields<'a>(text: &'a str, types: &'a [&str]) -> impl Iterator<Item = (String, f64)> + 'a {
-    let lines = text
-        .lines()
+    text.lines()
         .map(str::split_ascii_whitespace)
-        .skip_while(|line| !line.clone().eq(["name", "type", "data"]));
-    lines.skip(1).filter_map(move |mut line| {
-        let name = line.next()?;
-        let kind = line.next()?;
-        let value = line.next()?;
-        let value = types
-            .contains(&kind)
-            .then(|| value.parse().ok())
-            .flatten()?;
-        Some((metric_name(name)?, value))
-    })
+        .skip_while(|line| !line.clone().eq(["name", "type", "data"]))
+        .skip(1)
+        .filter_map(move |mut line| {
+            let name = line.next()?;
+            let kind = line.next()?;
+            let value = line.next()?;
+            let value = types
+                .contains(&kind)
+                .then(|| value.parse().ok())
+                .flatten()?;
+            Some((metric_name(name)?, value))
+        })
 }
 
 /// The name of the data set, in which there may be blanks.

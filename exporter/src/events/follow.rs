@@ -32,8 +32,10 @@ impl Events {
     }
 
     fn open_log(&self, path: &Path, is_first: bool) -> Option<KernelLog> {
-        let log = KernelLog::open(path).and_then(|log| self.begin(log, is_first));
-        log.map_err(|error| self.cannot_follow(path, &error)).ok()
+        KernelLog::open(path)
+            .and_then(|log| self.begin(log, is_first))
+            .map_err(|error| self.cannot_follow(path, &error))
+            .ok()
     }
 
     /// Prepares an opened log. With a history the log is read from its beginning, and records that

@@ -93,21 +93,21 @@ fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
 
 /// Bus ids and UUIDs from the driver's files.
 fn read(directory: &Path) -> Vec<(String, String)> {
-    let entries = std::fs::read_dir(directory)
+    std::fs::read_dir(directory)
         .into_iter()
         .flatten()
         .flatten()
-        .take(MAX_GPUS);
-    let gpus = entries.filter_map(|entry| {
-        let text = std::fs::read_to_string(entry.path().join("information")).ok()?;
-        let uuid = text
-            .lines()
-            .find_map(|line| line.strip_prefix("GPU UUID:"))?
-            .trim()
-            .to_owned();
-        Some((entry.file_name().into_string().ok()?, uuid))
-    });
-    gpus.collect()
+        .take(MAX_GPUS)
+        .filter_map(|entry| {
+            let text = std::fs::read_to_string(entry.path().join("information")).ok()?;
+            let uuid = text
+                .lines()
+                .find_map(|line| line.strip_prefix("GPU UUID:"))?
+                .trim()
+                .to_owned();
+            Some((entry.file_name().into_string().ok()?, uuid))
+        })
+        .collect()
 }
 
 fn lock(uuids: &Mutex<BTreeMap<String, String>>) -> MutexGuard<'_, BTreeMap<String, String>> {

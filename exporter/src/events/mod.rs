@@ -276,11 +276,10 @@ impl Events {
     /// The last XID of a GPU since the start; 0 without one.
     pub(crate) fn last_xid(&self, uuid: &str) -> u32 {
         let shown = self.shown();
-        let of_gpu = shown
+        shown
             .xids
             .iter()
-            .filter(|((gpu, _), count)| gpu == uuid && count.total > 0);
-        of_gpu
+            .filter(|((gpu, _), count)| gpu == uuid && count.total > 0)
             .max_by_key(|(_, count)| count.last)
             .map_or(0, |((_, xid), _)| *xid)
     }

@@ -150,11 +150,12 @@ impl Recogniser {
                     return None;
                 }
                 let found = regex.captures(line)?;
-                let named = regex
+                let mut labels: Labels = regex
                     .capture_names()
                     .flatten()
-                    .filter_map(|name| Some((name, found.name(name)?.as_str())));
-                let mut labels: Labels = named.chain(pattern.labels.iter().copied()).collect();
+                    .filter_map(|name| Some((name, found.name(name)?.as_str())))
+                    .chain(pattern.labels.iter().copied())
+                    .collect();
                 tidy(pattern.kind, line, &mut labels);
                 Some(Recognised {
                     kind: pattern.kind,
@@ -185,16 +186,14 @@ impl Recogniser {
             .split_once("Killed process ")
             .or_else(|| line.split_once("Kill process "))?;
         let (pid, rest) = killed.split_once(' ')?;
-        let whole = pid
-            .parse::<u32>()
+        pid.parse::<u32>()
             .ok()
-            .and(before.contains("ut of memory").then_some(()));
-        whole?;
-        let known = self
+            .and(before.contains("ut of memory").then_some(()))?;
+        let mut labels = self
             .oom
             .take()
-            .filter(|known| known.get("pid") == Some(pid));
-        let mut labels = known.unwrap_or_default();
+            .filter(|known| known.get("pid") == Some(pid))
+            .unwrap_or_default();
         labels.set("pid", pid);
         let process = rest
             .strip_prefix('(')

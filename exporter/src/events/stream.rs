@@ -95,12 +95,19 @@ impl Start {
             "Last-Event-ID, or ?after=: expected the id of an event, or 0 for all that are kept\n";
         const TIME: &str = "?since=: expected milliseconds since 1970\n";
         if let Some(id) = headers.get(LAST_EVENT_ID) {
-            let id = id.to_str().ok().and_then(|id| id.parse().ok());
-            return id.map(Self::AfterId).ok_or(ID);
+            return id
+                .to_str()
+                .ok()
+                .and_then(|id| id.parse().ok())
+                .map(Self::AfterId)
+                .ok_or(ID);
         }
         let parameter = |name: &str| {
-            let mut named = query.iter().filter(|(key, _)| key == name);
-            named.next().map(|(_, value)| value.parse())
+            query
+                .iter()
+                .filter(|(key, _)| key == name)
+                .next()
+                .map(|(_, value)| value.parse())
         };
         if let Some(id) = parameter("after") {
             return id.map(Self::AfterId).map_err(|_| ID);

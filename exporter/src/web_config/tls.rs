@@ -101,8 +101,8 @@ impl TlsFile {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let config = builder.with_single_cert(chain, key);
-        let mut config = config
+        let mut config = builder
+            .with_single_cert(chain, key)
             .map_err(|error| problem("key_file", format!("does not fit cert_file: {error}")))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)

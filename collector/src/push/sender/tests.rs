@@ -52,13 +52,19 @@ impl Lab {
     /// Stored samples of a metric, by the text of the labels.
     fn samples(&self, metric: &str) -> BTreeMap<String, Vec<(i64, u64)>> {
         let all = (Timestamp(0), Timestamp(i64::MAX));
-        let found = self.store.range(&[Matcher::metric(metric)], all.0, all.1);
-        let found = found.unwrap().into_iter().map(|series| {
-            let samples = series.samples.iter();
-            let samples = samples.map(|one| (one.at.0, one.value.to_bits())).collect();
-            (series.labels.to_string(), samples)
-        });
-        found.collect()
+        self.store
+            .range(&[Matcher::metric(metric)], all.0, all.1)
+            .unwrap()
+            .into_iter()
+            .map(|series| {
+                let samples = series
+                    .samples
+                    .iter()
+                    .map(|one| (one.at.0, one.value.to_bits()))
+                    .collect();
+                (series.labels.to_string(), samples)
+            })
+            .collect()
     }
 }
 
@@ -91,8 +97,10 @@ fn request(series: &[Given<'_>]) -> PushedSeries {
 }
 
 fn bits(samples: &[(i64, f64)]) -> Vec<(i64, u64)> {
-    let samples = samples.iter();
-    samples.map(|&(at, value)| (at, value.to_bits())).collect()
+    samples
+        .iter()
+        .map(|&(at, value)| (at, value.to_bits()))
+        .collect()
 }
 
 #[test]
@@ -337,8 +345,11 @@ fn a_rejected_time_is_readable_and_has_its_limit() {
     let lab = Lab::new();
     let sender = lab.sender("rack", |_| {});
     let said = |ms: i64| {
-        let report = sender.store(&request(&[(&[("__name__", "up")], &[(ms, 1.0)])]));
-        report.unwrap().refusal().unwrap()
+        sender
+            .store(&request(&[(&[("__name__", "up")], &[(ms, 1.0)])]))
+            .unwrap()
+            .refusal()
+            .unwrap()
     };
     let old = said(1_700_000_000_000);
     assert!(

@@ -191,8 +191,10 @@ impl Pattern {
             Self::Many { folder, names } => {
                 let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
                 let fits = |name: &str| is_match(names, name);
-                let fitting = entries.filter(|entry| entry.file_name().to_str().is_some_and(fits));
-                fitting.map(|entry| entry.path()).collect()
+                entries
+                    .filter(|entry| entry.file_name().to_str().is_some_and(fits))
+                    .map(|entry| entry.path())
+                    .collect()
             }
         }
     }
@@ -214,8 +216,11 @@ fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
             Ok(content)
         }
     };
-    let paths = patterns.iter().flat_map(Pattern::paths);
-    paths.map(|path| (path.clone(), read(&path))).collect()
+    patterns
+        .iter()
+        .flat_map(Pattern::paths)
+        .map(|path| (path.clone(), read(&path)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -266,8 +271,11 @@ mod tests {
             br#"[{"targets": ["g01:1", "g02:1"], "labels": {"rack": "a"}}, {"targets": []}]"#;
         let yaml = b"- targets: ['g01:1', g02:1]\n  labels: {rack: a}\n- targets: []\n";
         let found = |path: &str, text: &[u8]| {
-            let targets = parse(Path::new(path), text).unwrap();
-            targets.iter().map(ToString::to_string).collect::<Vec<_>>()
+            parse(Path::new(path), text)
+                .unwrap()
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         let expected = ["g01:1", "g02:1"].map(|address| {
             format!(r#"{{__address__="{address}", __meta_filepath="t.json", rack="a"}}"#)

@@ -109,14 +109,14 @@ impl HttpSd {
     pub fn new(config: &HttpSdConfig, key: &str) -> Result<Self, ConfigError> {
         let url = Url::parse(&config.url)
             .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let url = url.ok_or_else(|| {
-            ConfigError::new(
-                format!("{key}.url"),
-                "an http or https address",
-                format!("{:?}", config.url),
-            )
-        })?;
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| {
+                ConfigError::new(
+                    format!("{key}.url"),
+                    "an http or https address",
+                    format!("{:?}", config.url),
+                )
+            })?;
         let keys = HttpKeys {
             basic_auth: &config.basic_auth,
             authorization: &config.authorization,
@@ -181,8 +181,8 @@ impl HttpSd {
         let kind = answer
             .headers()
             .get(header::CONTENT_TYPE)
-            .map(|kind| String::from_utf8_lossy(kind.as_bytes()));
-        let kind = kind.unwrap_or_else(|| "no content type".into());
+            .map(|kind| String::from_utf8_lossy(kind.as_bytes()))
+            .unwrap_or_else(|| "no content type".into());
         if !kind
             .split(';')
             .next()

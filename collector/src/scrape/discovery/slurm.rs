@@ -82,8 +82,8 @@ const FIELDS: [(&str, &str); 6] = [
 /// but not those of the fields read here.
 fn nodes(text: &str, port: u16) -> Vec<Labels> {
     let field = |line: &str, key: &str| {
-        let mut words = line.split(' ');
-        words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+        line.split(' ')
+            .find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
     };
     let node = |line: &str| {
         let name = field(line, "NodeName")?;

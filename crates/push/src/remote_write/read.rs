@@ -218,8 +218,10 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
 
 /// Returns the position of a symbol, if the request has so many.
 fn checked_reference(reference: u64, end: u64) -> Result<u32, RequestError> {
-    let position = u32::try_from(reference).ok().filter(|_| reference < end);
-    position.ok_or(RequestError::UnknownSymbol(reference))
+    u32::try_from(reference)
+        .ok()
+        .filter(|_| reference < end)
+        .ok_or(RequestError::UnknownSymbol(reference))
 }
 
 fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {

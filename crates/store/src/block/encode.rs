@@ -52,8 +52,9 @@ impl Encoder {
     /// Returns the two columns of a value: the mantissa or the float. Both are `None` at the end of
     /// a series.
     pub fn split(&self, value: f64) -> (Option<i64>, Option<f64>) {
-        let scale = self.mixed.unwrap_or(Scale::Decimal(POWERS[self.digits]));
-        scale.split(value)
+        self.mixed
+            .unwrap_or(Scale::Decimal(POWERS[self.digits]))
+            .split(value)
     }
 
     /// Computes the mantissas. Returns `false` if a value has none.

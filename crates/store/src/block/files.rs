@@ -161,8 +161,9 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
     );
     let read = || {
         let mut statement = db.prepare(&footers)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let rows = rows.collect::<Result<HashMap<String, i64>, _>>()?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<HashMap<String, i64>, _>>()?;
         let mut found: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
         for batch in db.prepare(&series)?.query_arrow([])? {
             let files = batch.column(0).as_primitive::<UInt64Type>().values();

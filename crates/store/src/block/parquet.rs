@@ -662,14 +662,17 @@ mod tests {
             let value = bits(value.unwrap_or(STALE));
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, value))
         };
-        let rows = statement.query_map([], row).unwrap();
-        rows.collect::<Result<_, _>>().unwrap()
+        statement
+            .query_map([], row)
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap()
     }
 
     fn rows(given: &[Given]) -> Vec<Row> {
         let row = |&(series, hash, ref at, ref values): &Given| {
-            let pairs = at.iter().zip(values);
-            pairs
+            at.iter()
+                .zip(values)
                 .map(|(at, &value)| (hash, series, at * 1000, bits(value)))
                 .collect::<Vec<_>>()
         };
@@ -718,8 +721,11 @@ mod tests {
         let text = |sql: &str| -> Vec<String> {
             let sql = sql.replace("FILE", &format!("'{}'", file.path().display()));
             let mut statement = db.prepare(&sql).unwrap();
-            let rows = statement.query_map([], |row| row.get(0)).unwrap();
-            rows.collect::<Result<_, _>>().unwrap()
+            statement
+                .query_map([], |row| row.get(0))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap()
         };
         assert_eq!(
             text(

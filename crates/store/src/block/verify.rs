@@ -67,8 +67,8 @@ fn add_samples(batch: &RecordBatch, digest: &mut SampleDigest) {
 /// Adds down-sampled rows: the columns series, time and all values.
 fn add_rollups(batch: &RecordBatch, digest: &mut SampleDigest) {
     let (series, times) = keys(batch);
-    let values = batch.columns()[2..].iter();
-    let values: Vec<_> = values
+    let values: Vec<_> = batch.columns()[2..]
+        .iter()
         .map(|column| column.as_primitive::<Float64Type>().values())
         .collect();
     for (row, (&series, &at)) in series.iter().zip(times).enumerate() {

@@ -64,8 +64,8 @@ pub(crate) fn write(
     let drafts = output
         .resolutions
         .iter()
-        .map(|&resolution| BlockDraft::begin(database.path(), resolution));
-    let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
+        .map(|&resolution| BlockDraft::begin(database.path(), resolution))
+        .collect::<Result<Vec<_>, _>>()?;
     let layout = database.layout();
     let summaries = std::thread::scope(|scope| {
         let mut outputs = Vec::new();
@@ -145,8 +145,9 @@ fn last_values(
             before.samples()
         );
         let mut statement = db.prepare(&sql)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        rows.collect()
+        statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
     };
     read().unwrap_or_else(|error| {
         tracing::warn!(

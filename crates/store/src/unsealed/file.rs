@@ -168,13 +168,18 @@ impl SegmentFile {
     /// Times of the first and last sample. `None` if there are no samples.
     pub fn times(&self) -> Option<(Timestamp, Timestamp)> {
         let state = self.state();
-        let chunks = state.groups.iter().flat_map(|group| &group.chunks);
-        let chunks = chunks.filter(|chunk| chunk.rows > 0);
-        let chunks = chunks.map(|chunk| (chunk.oldest, chunk.newest));
-        let loose = state.loose.iter().filter(|record| record.samples > 0);
-        let loose = loose.map(|record| (record.oldest, record.newest));
-        let waiting = state.loose_waiting.iter();
-        let waiting = waiting.filter_map(|batch| batch.times());
+        let chunks = state
+            .groups
+            .iter()
+            .flat_map(|group| &group.chunks)
+            .filter(|chunk| chunk.rows > 0)
+            .map(|chunk| (chunk.oldest, chunk.newest));
+        let loose = state
+            .loose
+            .iter()
+            .filter(|record| record.samples > 0)
+            .map(|record| (record.oldest, record.newest));
+        let waiting = state.loose_waiting.iter().filter_map(|batch| batch.times());
         chunks
             .chain(loose)
             .chain(waiting)
@@ -289,11 +294,15 @@ impl SegmentFile {
             // Only this thread adds loose samples.
             let batches = self.state().loose_waiting.clone();
             let mut samples = 0;
-            let fitting = batches.iter().take_while(|batch| {
-                samples += batch.len();
-                samples <= MAX_LOOSE
-            });
-            let count = fitting.count().max(1).min(batches.len());
+            let count = batches
+                .iter()
+                .take_while(|batch| {
+                    samples += batch.len();
+                    samples <= MAX_LOOSE
+                })
+                .count()
+                .max(1)
+                .min(batches.len());
             if count == 0 {
                 return Ok(());
             }
@@ -308,8 +317,9 @@ impl SegmentFile {
     fn append_loose(&self, log: u32, batches: &[LooseBatch]) -> io::Result<()> {
         let (kind, content) = encode(log, batches);
         let record = self.append(&mut self.end(), kind, &content)?;
-        let added = self.state_mut().add_loose_record(record, &content);
-        added.ok_or_else(|| io::Error::other("loose samples were encoded wrongly"))
+        self.state_mut()
+            .add_loose_record(record, &content)
+            .ok_or_else(|| io::Error::other("loose samples were encoded wrongly"))
     }
 
     /// Cuts off what follows the readable part, and syncs the file.
@@ -346,8 +356,7 @@ impl SegmentFile {
     fn write_again(&self, from: u64, to: u64) -> io::Result<()> {
         let mut at = from;
         while at < to {
-            let record = Record::at(&self.file, at, to)?;
-            let record = record.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let record = Record::at(&self.file, at, to)?.ok_or(io::ErrorKind::UnexpectedEof)?;
             let content = record.read(&self.file)?;
             if !record.is_intact(&content) {
                 let path = self.path.display();
@@ -431,8 +440,10 @@ impl SegmentFile {
     pub fn shed(&self, limit: usize) {
         let mut state = self.state_mut();
         let bytes = |full: &FullChunk| full.chunk.bytes() + 8 * full.next.len();
-        let chunks = state.groups.iter().flat_map(|group| &group.chunks);
-        let mut held: usize = chunks
+        let mut held: usize = state
+            .groups
+            .iter()
+            .flat_map(|group| &group.chunks)
             .filter_map(|chunk| match &chunk.place {
                 ChunkPlace::Memory(full) => Some(bytes(full)),
                 ChunkPlace::File { .. } => None,

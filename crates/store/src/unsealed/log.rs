@@ -109,8 +109,8 @@ impl LogWriter {
         rows: impl Iterator<Item = (u32, Timestamp, &'b [u32], &'b [f64])>,
         loose: &[LooseBatch],
     ) -> io::Result<()> {
-        let written = self.try_append(segment, rows, loose);
-        written.inspect_err(|_| self.end())
+        self.try_append(segment, rows, loose)
+            .inspect_err(|_| self.end())
     }
 
     fn try_append<'b>(
@@ -269,8 +269,10 @@ fn encode_loose(out: &mut Vec<u8>, loose: &[LooseSample]) {
     out.push(LOOSE);
     out.extend_from_slice(&(loose.len() as u32).to_le_bytes());
     out.reserve(loose.len() * SINGLE_BYTES);
-    let single = loose.iter().map(single_bytes);
-    single.for_each(|bytes| out.extend_from_slice(&bytes));
+    loose
+        .iter()
+        .map(single_bytes)
+        .for_each(|bytes| out.extend_from_slice(&bytes));
 }
 
 /// Content of a log.

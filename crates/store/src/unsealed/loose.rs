@@ -71,8 +71,7 @@ impl Default for LooseSamples {
 
 impl From<Vec<LooseSample>> for LooseSamples {
     fn from(samples: Vec<LooseSample>) -> Self {
-        let times = samples.iter().map(|(_, sample)| sample.at);
-        let (oldest, newest) = times.fold(
+        let (oldest, newest) = samples.iter().map(|(_, sample)| sample.at).fold(
             (Timestamp(i64::MAX), Timestamp(i64::MIN)),
             |(oldest, newest), at| (oldest.min(at), newest.max(at)),
         );
@@ -160,13 +159,17 @@ pub(super) fn encode(log: u32, batches: &[LooseBatch]) -> (u32, Vec<u8>) {
     let mut out = log.to_le_bytes().to_vec();
     // A run costs more than a sample.
     if 2 * runs().count() > samples.len() {
-        let single = samples.iter().map(single_bytes);
-        single.for_each(|bytes| out.extend_from_slice(&bytes));
+        samples
+            .iter()
+            .map(single_bytes)
+            .for_each(|bytes| out.extend_from_slice(&bytes));
         return (SINGLE, out);
     }
-    let times = batches.iter().filter_map(|batch| batch.times());
-    let times = times.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
-    let (oldest, newest) = times.unwrap_or_default();
+    let (oldest, newest) = batches
+        .iter()
+        .filter_map(|batch| batch.times())
+        .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+        .unwrap_or_default();
     out.extend_from_slice(&oldest.0.to_le_bytes());
     out.extend_from_slice(&newest.0.to_le_bytes());
     let mut packer = Packer::default();
@@ -320,13 +323,19 @@ impl LooseRecord {
 
     /// Returns the parts of the content that may have samples of the wanted series, or of all.
     pub fn parts(&self, wanted: Option<&RoaringBitmap>) -> impl Iterator<Item = Range<u32>> {
-        let steps = self.steps.iter().enumerate();
-        steps.filter_map(move |(at, &(first, begin))| {
-            let next = self.steps.get(at + 1);
-            let (last, end) = next.copied().unwrap_or((u32::MAX, self.record.length));
-            let is_wanted = wanted.is_none_or(|wanted| wanted.range_cardinality(first..=last) > 0);
-            is_wanted.then_some(begin..end)
-        })
+        self.steps
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, &(first, begin))| {
+                let (last, end) = self
+                    .steps
+                    .get(at + 1)
+                    .copied()
+                    .unwrap_or((u32::MAX, self.record.length));
+                let is_wanted =
+                    wanted.is_none_or(|wanted| wanted.range_cardinality(first..=last) > 0);
+                is_wanted.then_some(begin..end)
+            })
     }
 
     /// Calls `each` with the samples of a part that are in `[from, to]`, for every series that

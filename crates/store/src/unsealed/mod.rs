@@ -201,8 +201,9 @@ impl Unsealed {
     /// Number of samples in the open chunks of all groups.
     pub fn open_samples(&self) -> u64 {
         let shared = self.live.get().and_then(Weak::upgrade);
-        let groups = shared.iter().flat_map(|shared| shared.head.groups());
-        groups
+        shared
+            .iter()
+            .flat_map(|shared| shared.head.groups())
             .map(|(_, rows)| {
                 let rows = rows.read().unwrap_or_else(PoisonError::into_inner);
                 rows.open_samples()

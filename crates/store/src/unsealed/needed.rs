@@ -63,8 +63,10 @@ impl fmt::Display for Needed {
         let (from, to) = self.range;
         let metrics = self.metrics.as_ref();
         write!(f, "{} {} {}", from.0, to.0, metrics.map_or("all", |_| "of"))?;
-        let mut metrics = metrics.into_iter().flatten();
-        metrics.try_for_each(|metric| write!(f, " {metric}"))
+        metrics
+            .into_iter()
+            .flatten()
+            .try_for_each(|metric| write!(f, " {metric}"))
     }
 }
 

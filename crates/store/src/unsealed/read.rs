@@ -67,8 +67,9 @@ impl SegmentFile {
         let wanted = remaining.as_ref().or(wanted);
         let mut parts = Vec::new();
         for group in &state.groups {
-            let chunks = group.chunks.iter();
-            let mut chunks = chunks
+            let mut chunks = group
+                .chunks
+                .iter()
                 .filter(|chunk| chunk.rows > 0 && chunk.newest >= from && chunk.oldest <= to)
                 .peekable();
             if chunks.peek().is_none() {
@@ -76,12 +77,13 @@ impl SegmentFile {
             }
             let columns: Arc<[(u32, u32)]> = match wanted {
                 Some(wanted) => group.shape.columns_of(wanted).into(),
-                None => {
-                    let pairs = group.shape.pairs().iter().copied();
-                    pairs
-                        .filter(|(series, _)| !state.deleted.contains(*series))
-                        .collect()
-                }
+                None => group
+                    .shape
+                    .pairs()
+                    .iter()
+                    .copied()
+                    .filter(|(series, _)| !state.deleted.contains(*series))
+                    .collect(),
             };
             if !columns.is_empty() {
                 parts.extend(chunks.map(|chunk| PartContent::Chunk {
@@ -90,8 +92,10 @@ impl SegmentFile {
                 }));
             }
         }
-        let loose = state.loose.iter();
-        let loose = loose.filter(|record| record.newest >= from && record.oldest <= to);
+        let loose = state
+            .loose
+            .iter()
+            .filter(|record| record.newest >= from && record.oldest <= to);
         parts.extend(loose.cloned().map(PartContent::Loose));
         let is_wanted = |(series, sample): &&LooseSample| {
             from <= sample.at
@@ -209,14 +213,18 @@ impl SegmentFile {
         };
         let bytes = read(&self.file, begin, length)?;
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a chunk is damaged");
-        let index = bytes.get(..index_length).and_then(ChunkIndex::decode);
-        let index = index.ok_or_else(damaged)?;
+        let index = bytes
+            .get(..index_length)
+            .and_then(ChunkIndex::decode)
+            .ok_or_else(damaged)?;
         let rows = index.rows();
         let unchanged = index_length + index.packed_bytes();
         let take = |at: usize, length: usize| -> io::Result<Cow<'_, [u8]>> {
             if whole {
-                let part = bytes.get(at..at + length);
-                part.map(Cow::Borrowed).ok_or_else(damaged)
+                bytes
+                    .get(at..at + length)
+                    .map(Cow::Borrowed)
+                    .ok_or_else(damaged)
             } else {
                 read(&self.file, begin + at as u64, length).map(Cow::Owned)
             }

@@ -100,8 +100,13 @@ impl Unsealed {
             files.push(Arc::new(file));
         }
         if files.is_empty() {
-            let next = found.logs.iter().map(|&(segment, _)| segment);
-            let next = next.max().unwrap_or(0).max(least);
+            let next = found
+                .logs
+                .iter()
+                .map(|&(segment, _)| segment)
+                .max()
+                .unwrap_or(0)
+                .max(least);
             let file = SegmentFile::create(&folder, Segment(next)).map_err(failed)?;
             files.push(Arc::new(file));
         }
@@ -196,11 +201,11 @@ fn replay(
     }
     file.add_loose(&[Arc::new(std::mem::take(&mut replay.loose).into())]);
     let newest = logs.last().map_or(0, |&(_, number)| number);
-    let written = file
+    let synced = file
         .persist(&super::Repeated::default())
         .and_then(|()| file.persist_loose(newest))
-        .and_then(|()| file.sync());
-    let synced = written.map_err(failed)?;
+        .and_then(|()| file.sync())
+        .map_err(failed)?;
     CommitPosition::open(folder)
         .and_then(|mut position| position.sync_chunks(file.segment, synced.length))
         .map_err(failed)?;

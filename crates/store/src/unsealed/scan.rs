@@ -223,8 +223,7 @@ impl Bound {
         let shared = unsealed.live.get().and_then(Weak::upgrade);
         let wanted = shared.zip(hashes).map(|(shared, hashes)| {
             let table = shared.series.read().unwrap_or_else(PoisonError::into_inner);
-            let hashes = hashes.into_iter();
-            hashes.fold(RoaringBitmap::new(), |all, hash| {
+            hashes.into_iter().fold(RoaringBitmap::new(), |all, hash| {
                 all | table.with_metric_hash(hash)
             })
         });
@@ -273,9 +272,9 @@ impl ScanState {
             let is_memory = part.is_memory();
             let wanted = bound.wanted.as_ref();
             let mut each = |series, samples: &[Sample]| {
-                let samples = samples.iter();
-                let samples =
-                    samples.filter(|sample| !is_memory || !repeated.has(sample.at, series));
+                let samples = samples
+                    .iter()
+                    .filter(|sample| !is_memory || !repeated.has(sample.at, series));
                 rows.extend(samples.map(|&sample| (series, sample)));
                 true
             };
@@ -287,8 +286,10 @@ impl ScanState {
         let Some((group, group_rows, until)) = self.groups.pop_front() else {
             return Ok(false);
         };
-        let covered = self.covered.get((bound.unsealed.run(), group));
-        let covered = covered.unwrap_or(Timestamp(i64::MIN));
+        let covered = self
+            .covered
+            .get((bound.unsealed.run(), group))
+            .unwrap_or(Timestamp(i64::MIN));
         let (from, to) = bound.range;
         let from = from.max(Timestamp(covered.0.saturating_add(1)));
         let wanted = bound.wanted.as_ref();

@@ -38,14 +38,17 @@ impl Shape {
         };
         let is_few = wanted.range_cardinality(first..=last) < self.pairs.len() as u64 / 8;
         if is_few {
-            let found = wanted.range(first..=last).filter_map(|series| {
-                let at = self.pairs.binary_search_by_key(&series, |pair| pair.0);
-                Some(self.pairs[at.ok()?])
-            });
-            found.collect()
+            wanted
+                .range(first..=last)
+                .filter_map(|series| {
+                    let at = self.pairs.binary_search_by_key(&series, |pair| pair.0);
+                    Some(self.pairs[at.ok()?])
+                })
+                .collect()
         } else {
-            let pairs = self.pairs.iter().copied();
-            pairs
+            self.pairs
+                .iter()
+                .copied()
                 .filter(|(series, _)| wanted.contains(*series))
                 .collect()
         }

@@ -117,8 +117,8 @@ fn cpus(text: &str) -> impl Iterator<Item = &str> {
 
 /// `model name : AMD EPYC`
 fn field<'a>(cpu: &'a str, name: &str) -> Option<&'a str> {
-    let mut fields = cpu.lines().filter_map(|line| line.split_once(':'));
-    fields
+    cpu.lines()
+        .filter_map(|line| line.split_once(':'))
         .find(|(field, _)| field.trim_ascii() == name)
         .map(|(_, value)| value.trim_ascii())
 }

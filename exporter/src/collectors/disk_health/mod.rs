@@ -191,8 +191,9 @@ impl Collector for DiskHealth {
         }
         for (device, disk) in &self.disks {
             out.push(&METRICS[0], &[device], f64::from(u8::from(disk.is_asleep)));
-            let values = METRICS[1..].iter().zip(disk.health.values());
-            values
+            METRICS[1..]
+                .iter()
+                .zip(disk.health.values())
                 .filter_map(|(metric, value)| Some((metric, value?)))
                 .for_each(|(metric, value)| {
                     out.push(metric, &[device], value);

@@ -104,11 +104,13 @@ fn spelt_out(name: &str) -> String {
 /// then.
 fn replace_word(name: &str, word: &str, by: &str) -> String {
     let mut was_replaced = false;
-    let words = name.split('_').map(|found| {
-        was_replaced = found == word && !was_replaced;
-        if was_replaced { by } else { found }
-    });
-    words.collect::<Vec<_>>().join("_")
+    name.split('_')
+        .map(|found| {
+            was_replaced = found == word && !was_replaced;
+            if was_replaced { by } else { found }
+        })
+        .collect::<Vec<_>>()
+        .join("_")
 }
 
 #[cfg(test)]

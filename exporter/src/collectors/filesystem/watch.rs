@@ -32,8 +32,9 @@ impl From<io::Result<Space>> for Answer {
 
 /// The system's word for the error as Go writes it: without its number, and in small letters.
 fn why(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error")
+    error
+        .to_string()
+        .split(" (os error")
         .next()
         .unwrap_or_default()
         .to_lowercase()

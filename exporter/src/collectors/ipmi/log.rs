@@ -136,9 +136,13 @@ pub(super) fn mark_of(record: &Raw) -> Mark {
 
 /// The record at the mark, where there was one.
 fn place(mark: &Mark) -> Option<Raw> {
-    let digits = mark.log.as_bytes().chunks_exact(2);
-    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
+    mark.log
+        .as_bytes()
+        .chunks_exact(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect::<Option<Vec<_>>>()?
+        .try_into()
+        .ok()
 }
 
 /// The id of the next, and the record.

@@ -101,8 +101,10 @@ impl Collector for Ipmi {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         if self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
-            let result = self.ask();
-            self.problem = result.err().map(|error| (error.kind(), error.to_string()));
+            self.problem = self
+                .ask()
+                .err()
+                .map(|error| (error.kind(), error.to_string()));
             self.asked = Some(Instant::now());
         }
         if let Some((_, said)) = self.said.filter(|(at, _)| at.elapsed() < KEPT) {

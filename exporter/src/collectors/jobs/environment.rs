@@ -49,8 +49,9 @@ impl Environment {
         let listed = |text: &str| named(text).or_else(|| numbered(text).map(GrantedGpus::Indices));
         // UUIDs need no interpretation. Numbers in CUDA_VISIBLE_DEVICES do not help: within a
         // cgroup they begin at 0.
-        let gpus = uuids.or(runtime_uuids).map(GrantedGpus::Uuids);
-        let gpus = gpus
+        let gpus = uuids
+            .or(runtime_uuids)
+            .map(GrantedGpus::Uuids)
             .or_else(|| indices.and_then(listed))
             .or_else(|| step_indices.and_then(listed));
         Self {

@@ -43,12 +43,12 @@ const NVIDIA_MAJOR: &str = "195";
 pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) -> Grant {
     let by_minor = |minors: &BTreeSet<u32>| {
         let is_one = |minor: Option<u32>| minor.is_some_and(|minor| minors.contains(&minor));
-        let found = table
+        table
             .gpus
             .iter()
             .filter(|gpu| is_one(gpu.minor))
-            .map(|gpu| gpu.uuid.clone());
-        found.collect::<BTreeSet<_>>()
+            .map(|gpu| gpu.uuid.clone())
+            .collect::<BTreeSet<_>>()
     };
     let lists = evidence
         .device_lists

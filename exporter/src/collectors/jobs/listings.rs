@@ -105,9 +105,12 @@ fn metadata_unless_empty(path: &Path) -> Option<Metadata> {
 }
 
 fn list(path: &Path) -> impl Iterator<Item = String> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    entries.filter_map(|entry| entry.file_name().into_string().ok())
+    std::fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 fn is_of_cgroups(path: &Path) -> bool {

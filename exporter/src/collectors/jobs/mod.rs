@@ -326,11 +326,14 @@ impl Jobs {
     /// The jobs that have processes: cgroups may be left behind empty.
     fn find(&mut self) -> BTreeMap<JobKey, Job> {
         let groups = tree::find(&self.cgroups, &mut self.listings);
-        let jobs = groups.into_iter().map(|(key, group)| {
-            let steps = tree::processes(&group);
-            (key, Job { group, steps })
-        });
-        let mut jobs: BTreeMap<_, _> = jobs.filter(|(_, job)| !job.steps.is_empty()).collect();
+        let mut jobs: BTreeMap<_, _> = groups
+            .into_iter()
+            .map(|(key, group)| {
+                let steps = tree::processes(&group);
+                (key, Job { group, steps })
+            })
+            .filter(|(_, job)| !job.steps.is_empty())
+            .collect();
         for (key, steps) in self.stepds.jobs(&self.processes) {
             jobs.entry(key).or_insert_with(|| Job {
                 group: JobCgroups::default(),
@@ -388,10 +391,10 @@ impl Jobs {
                 match name {
                     Some(name) if is_allowed => {
                         // The job's user, even if a process has switched to another one.
-                        let known = job
+                        let user = job
                             .and_then(|job| self.known.get(job))
-                            .map(|known| known.user.clone());
-                        let user = known.map_or(owner.user, Option::unwrap_or_default);
+                            .map(|known| known.user.clone())
+                            .map_or(owner.user, Option::unwrap_or_default);
                         holdings.given.insert((uuid.to_owned(), name, user));
                     }
                     None if owner.is_desktop => {}
@@ -501,13 +504,14 @@ impl KnownJob {
         }
         // The last source, since it is expensive.
         if self.environments.is_empty() && self.open.is_empty() {
-            let some = job
+            self.open = job
                 .steps
                 .iter()
                 .filter(|(step, _)| !is_stepd(step))
                 .flat_map(|(_, pids)| pids)
-                .take(8);
-            self.open = some.flat_map(|pid| processes.open_gpus(*pid)).collect();
+                .take(8)
+                .flat_map(|pid| processes.open_gpus(*pid))
+                .collect();
         }
     }
 

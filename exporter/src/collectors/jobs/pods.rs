@@ -13,8 +13,8 @@ pub(super) struct Pod {
 }
 
 pub(super) fn find(logs: &Path, uid: &str) -> Option<Pod> {
-    let directories = sysfs::names(logs, "").unwrap_or_default();
-    directories
+    sysfs::names(logs, "")
+        .unwrap_or_default()
         .iter()
         .find_map(|directory| parse(directory, uid))
 }

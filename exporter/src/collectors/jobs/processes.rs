@@ -183,21 +183,22 @@ impl Processes {
 
     /// Returns the ids of all processes.
     pub fn all(&self) -> impl Iterator<Item = u32> {
-        let entries = std::fs::read_dir(&self.procfs)
+        std::fs::read_dir(&self.procfs)
             .into_iter()
             .flatten()
-            .flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
     /// A process's children; none on kernels without CONFIG_PROC_CHILDREN.
     pub fn children(&self, pid: u32) -> Vec<u32> {
-        let tasks = std::fs::read_dir(self.procfs.join(format!("{pid}/task")))
+        std::fs::read_dir(self.procfs.join(format!("{pid}/task")))
             .into_iter()
             .flatten()
-            .flatten();
-        let lists = tasks.filter_map(|task| read_to_string(task.path().join("children")).ok());
-        lists.flat_map(|list| parse_children(&list)).collect()
+            .flatten()
+            .filter_map(|task| read_to_string(task.path().join("children")).ok())
+            .flat_map(|list| parse_children(&list))
+            .collect()
     }
 
     /// The job and the step that a `slurmstepd` runs. Any user can start a program of this name,
@@ -274,8 +275,13 @@ fn parse_title(title: &str) -> Option<(JobKey, String)> {
         .next()?
         .split_once('.')?;
     // `7+1` is a part of a heterogeneous job.
-    let number = job.split('+').next()?.parse().ok().map(JobKey::Slurm);
-    let job = number.or_else(|| place::is_sluid(job).then(|| JobKey::Sluid(job.to_owned())))?;
+    let job = job
+        .split('+')
+        .next()?
+        .parse()
+        .ok()
+        .map(JobKey::Slurm)
+        .or_else(|| place::is_sluid(job).then(|| JobKey::Sluid(job.to_owned())))?;
     Some((job, format!("step_{step}")))
 }
 

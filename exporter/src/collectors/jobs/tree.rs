@@ -160,11 +160,11 @@ fn add_processes(
 ) {
     let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     // 0 is a process that our own namespace does not see.
-    let pids = text
+    let pids: Vec<u32> = text
         .lines()
         .filter_map(|line| line.parse().ok())
-        .filter(|pid| *pid != 0);
-    let pids: Vec<u32> = pids.collect();
+        .filter(|pid| *pid != 0)
+        .collect();
     if !pids.is_empty() {
         by_step.entry(below.to_owned()).or_default().extend(pids);
     }
@@ -193,8 +193,9 @@ pub(super) fn device_lists(group: &JobCgroups) -> Vec<String> {
             .collect::<Vec<_>>();
         std::iter::once(job.path.clone()).chain(containers)
     };
-    let lists = of_devices
+    of_devices
         .flat_map(and_below)
-        .map(|path| std::fs::read_to_string(path.join("devices.list")));
-    lists.flatten().collect()
+        .map(|path| std::fs::read_to_string(path.join("devices.list")))
+        .flatten()
+        .collect()
 }

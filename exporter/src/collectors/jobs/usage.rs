@@ -153,9 +153,12 @@ fn oom_kills_v1(directory: &Path, depth: usize) -> Option<f64> {
     if depth == 0 {
         return own;
     }
-    let children = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let below = children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let below = below.filter_map(|entry| oom_kills_v1(&entry.path(), depth - 1));
+    let below = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| oom_kills_v1(&entry.path(), depth - 1));
     own.into_iter().chain(below).reduce(|a, b| a + b)
 }
 

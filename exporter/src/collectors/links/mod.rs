@@ -234,8 +234,8 @@ fn nfs_servers(mounts: &str) -> impl Iterator<Item = std::net::IpAddr> + '_ {
     mounts.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(2);
         let kind = words.next()?;
-        let options = words.next()?;
-        let address = options
+        let address = words
+            .next()?
             .split(',')
             .find_map(|option| option.strip_prefix("addr="))?;
         matches!(kind, "nfs" | "nfs4").then(|| address.parse().ok())?

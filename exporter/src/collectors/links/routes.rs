@@ -32,11 +32,9 @@ impl<'a> Routes<'a> {
     /// The link for everything that no other route names; IPv4's before IPv6's.
     pub fn defaults(&self) -> impl Iterator<Item = &'a str> + '_ {
         let best = |prefix: u32| {
-            let routes = self
-                .0
+            self.0
                 .iter()
-                .filter(move |route| route.prefix == prefix && route.is_v4() == (prefix == V4));
-            routes
+                .filter(move |route| route.prefix == prefix && route.is_v4() == (prefix == V4))
                 .min_by_key(|route| route.metric)
                 .map(|route| route.device)
         };
@@ -52,12 +50,11 @@ impl<'a> Routes<'a> {
         let leads = |route: &&Route<'_>| {
             route.is_v4() == is_v4 && (address ^ route.network) & mask(route.prefix) == 0
         };
-        let best = self
-            .0
+        self.0
             .iter()
             .filter(leads)
-            .min_by_key(|route| (u32::MAX - route.prefix, route.metric));
-        best.map(|route| route.device)
+            .min_by_key(|route| (u32::MAX - route.prefix, route.metric))
+            .map(|route| route.device)
     }
 }
 
@@ -81,8 +78,7 @@ fn parse_v4(line: &str) -> Option<Route<'_>> {
     };
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let address = |text: &str| hex(text).map(|bits| Ipv4Addr::from(bits.to_ne_bytes()));
-    let flags = hex(flags).filter(|flags| flags & UP != 0 && flags & REJECT == 0);
-    flags?;
+    hex(flags).filter(|flags| flags & UP != 0 && flags & REJECT == 0)?;
     Some(Route {
         device,
         network: address(destination)?.to_ipv6_mapped().to_bits(),
@@ -99,8 +95,7 @@ fn parse_v6(line: &str) -> Option<Route<'_>> {
         return None;
     };
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
-    let flags = hex(flags).filter(|flags| flags & UP != 0 && flags & REJECT == 0);
-    flags?;
+    hex(flags).filter(|flags| flags & UP != 0 && flags & REJECT == 0)?;
     let network = u128::from_str_radix(destination, 16)
         .ok()
         .map(Ipv6Addr::from_bits)?;

@@ -263,22 +263,27 @@ impl Nvml {
 
     /// Lost GPUs are published too: jobs still hold them.
     fn publish(&self, gpus: &[Gpu]) {
-        let known = self.history.identities().map(|identity| {
-            let here = gpus.iter().find(|gpu| gpu.identity.uuid == identity.uuid);
-            let reading = here.and_then(|gpu| gpu.reading.as_ref().ok());
-            KnownGpu {
-                uuid: identity.uuid.clone(),
-                index: identity.index,
-                minor: identity.minor,
-                parts: reading
-                    .map(|reading| reading.parts.clone())
-                    .unwrap_or_default(),
-                processes: reading
-                    .and_then(|reading| reading.processes.clone())
-                    .unwrap_or_default(),
-            }
-        });
-        let mut known: Vec<_> = known.collect();
+        let mut known: Vec<_> = self
+            .history
+            .identities()
+            .map(|identity| {
+                let reading = gpus
+                    .iter()
+                    .find(|gpu| gpu.identity.uuid == identity.uuid)
+                    .and_then(|gpu| gpu.reading.as_ref().ok());
+                KnownGpu {
+                    uuid: identity.uuid.clone(),
+                    index: identity.index,
+                    minor: identity.minor,
+                    parts: reading
+                        .map(|reading| reading.parts.clone())
+                        .unwrap_or_default(),
+                    processes: reading
+                        .and_then(|reading| reading.processes.clone())
+                        .unwrap_or_default(),
+                }
+            })
+            .collect();
         known.sort_by_key(|gpu| gpu.index);
         self.shared.publish(known);
     }

@@ -118,8 +118,8 @@ impl Nvlinks {
             device,
             &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)],
             ask,
-        )?;
-        let count = count.and_then(|values| values.first().copied().flatten());
+        )?
+        .and_then(|values| values.first().copied().flatten());
         let count = count.map_or(0, |count| (count.value as u32).min(MAX_NVLINKS));
         let mut asked: Vec<_> = (0..count)
             .flat_map(|link| LINK_FIELDS.iter().filter_map(move |field| field.of(link)))

@@ -41,11 +41,10 @@ impl Slots {
             self.looked = Some(Instant::now());
             self.cards = self.look();
         }
-        let told = gpus
+        let told: Vec<_> = gpus
             .iter()
             .map(|gpu| &gpu.identity)
-            .chain(history.identities());
-        let told: Vec<_> = told
+            .chain(history.identities())
             .filter_map(|identity| pci::bus_id(&identity.pci_bus_id))
             .collect();
         // One that cannot say where it is may be any.
@@ -76,8 +75,8 @@ impl Slots {
                 && is("class", &CLASSES)
                 && driver.is_none_or(|driver| !OTHERS.contains(&driver))
         };
-        let cards = devices.filter(|device| is_card(&device.path()));
-        let mut cards: Vec<_> = cards
+        let mut cards: Vec<_> = devices
+            .filter(|device| is_card(&device.path()))
             .filter_map(|device| device.file_name().into_string().ok())
             .collect();
         cards.sort();

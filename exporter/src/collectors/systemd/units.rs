@@ -85,11 +85,12 @@ impl Manager<'_> {
 /// The number in a version such as `252.22-1~deb12u1` or `v256`.
 pub(super) fn version(text: &str) -> f64 {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let starts = text
+    let Some(text) = text
         .char_indices()
         .map(|(at, _)| at)
-        .find(|at| digits(&text[*at..]) >= 3);
-    let Some(text) = starts.map(|at| &text[at..]) else {
+        .find(|at| digits(&text[*at..]) >= 3)
+        .map(|at| &text[at..])
+    else {
         return 0.0;
     };
     let whole = digits(text);
