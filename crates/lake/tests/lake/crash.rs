@@ -217,6 +217,7 @@ fn kill(stride: usize) {
         let failed = fs::read_to_string(&log).unwrap_or_default();
         if status.success() {
             assert!(call > 100, "only {call} calls: {failed}");
+            eprintln!("the round makes less than {call} calls");
             return;
         }
         assert_eq!(status.signal(), Some(9), "{failed}");
@@ -238,6 +239,6 @@ fn a_round_with_changes_may_be_killed() {
 
 #[test]
 #[ignore = "takes minutes"]
-fn a_round_with_changes_may_be_killed_at_many_writes() {
-    kill(5);
+fn a_round_with_changes_may_be_killed_at_each_write() {
+    kill(1);
 }
