@@ -150,7 +150,8 @@ impl Sender {
             .collect();
         let metrics = metrics.of(&sender.name);
         // Without a sample since the start, the sender has been silent since then.
-        metrics.newest.set(now().as_seconds());
+        let start = now();
+        metrics.newest.set(start.as_seconds());
         Self {
             name: sender.name.clone(),
             fixed,

@@ -308,7 +308,6 @@ impl Config {
         let files = [
             data_dir,
             &mut server.token_file,
-            &mut server.socket_file,
             &mut server.read_token_file,
             &mut email.password_file,
             &mut email.ca_file,
@@ -337,10 +336,13 @@ impl Config {
             .flatten();
         let of_senders = push.senders.iter_mut().map(|sender| &mut sender.token_file);
         for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
-            // An empty path turns a key off, such as `server.socket_file`.
-            if !relative.as_os_str().is_empty() {
-                *relative = base.join(&*relative);
-            }
+            *relative = base.join(&*relative);
+        }
+        // An empty path means that there is no socket.
+        if let Some(socket) = &mut server.socket_file
+            && !socket.as_os_str().is_empty()
+        {
+            *socket = base.join(&*socket);
         }
         if let Some(url) = &mut query.remote {
             url.truncate(url.trim_end_matches('/').len());
@@ -599,6 +601,30 @@ mod tests {
     }
 
     #[test]
+    fn files_of_engines_are_read_and_an_empty_socket_file_stays_empty() {
+        let path = Path::new("/etc/takt/takt.toml");
+        let said = |text: &str| {
+            let config = Config::parse(text, path).unwrap();
+            format!("{:#}", config.check_engines().unwrap_err())
+        };
+        let destination = "[[remote_write]]\nurl = 'http://mimir/push'\nca_file = '/nope'\n";
+        let wrong = said(destination);
+        assert!(
+            wrong.contains("remote_write, mimir:80: ") && wrong.contains("/nope"),
+            "{wrong}"
+        );
+        let engine = "[query]\nremote = 'http://mimir'\nremote_bearer_token_file = '/nope'\n";
+        let wrong = said(engine);
+        assert!(
+            wrong.contains("query: remote: ") && wrong.contains("/nope"),
+            "{wrong}"
+        );
+        let config = Config::parse("server.socket_file = ''", path).unwrap();
+        assert_eq!(config.server.socket_file.as_deref(), Some(Path::new("")));
+        config.check_engines().unwrap();
+    }
+
+    #[test]
     fn a_token_that_cannot_be_read_has_file_line_and_sender() {
         let folder = tempdir().unwrap();
         let file = folder.path().join("takt.toml");
@@ -627,6 +653,22 @@ mod tests {
             said(&(sender("gateway", "token") + &sender("otel", "same"))),
             "takt.toml, line 6: push: senders, otel: token_file: expected a token for each sender, \
              found that of gateway"
+        );
+        let of_server = "[server]\ntoken_file = 'token'\n".to_owned() + &sender("gateway", "same");
+        assert_eq!(
+            said(&of_server),
+            "takt.toml, line 5: push: senders, gateway: token_file: expected a token of its own, \
+             found that of server.token_file"
+        );
+        fs::write(
+            folder.path().join("lines"),
+            "0123456789abcdef\nfedcba9876543210\n",
+        )
+        .unwrap();
+        let lines = said(&sender("gateway", "lines"));
+        assert!(
+            lines.ends_with("lines has several lines; expected one with the token"),
+            "{lines}"
         );
         for key in ["token_file", "read_token_file"] {
             assert_eq!(

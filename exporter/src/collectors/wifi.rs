@@ -330,8 +330,7 @@ fn asked() -> Result<Option<Vec<Link>>, Errno> {
     dump(CONTROL, GET_FAMILY, &[], |message| {
         let find = |wanted| {
             netlink::attributes(message)
-                .filter(move |(kind, _)| *kind == wanted)
-                .next()
+                .find(move |(kind, _)| *kind == wanted)
                 .map(|(_, value)| value)
         };
         if find(FAMILY_NAME) == Some(b"nl80211\0") {
@@ -491,8 +490,7 @@ fn bits_per_second(value: &[u8]) -> Option<u64> {
     };
     let find = |wanted| {
         netlink::attributes(value)
-            .filter(move |(kind, _)| *kind == wanted)
-            .next()
+            .find(move |(kind, _)| *kind == wanted)
             .and_then(|(kind, value)| rate(kind, value))
     };
     find(LONG)

@@ -105,8 +105,7 @@ impl Start {
         let parameter = |name: &str| {
             query
                 .iter()
-                .filter(|(key, _)| key == name)
-                .next()
+                .find(|(key, _)| key == name)
                 .map(|(_, value)| value.parse())
         };
         if let Some(id) = parameter("after") {

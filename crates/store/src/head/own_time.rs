@@ -127,8 +127,9 @@ impl OwnTime {
             .take_while(|run| run.last < begin && (has_open || run.last < self.last));
         let end = old.last().map_or(0, |run| run.place.end);
         self.packed.drain(..end);
-        self.packed
-            .shrink_to(self.packed.len() + self.packed.len() / 8);
+        if self.packed.capacity() > 2 * self.packed.len() {
+            self.packed.shrink_to_fit();
+        }
     }
 
     /// Returns the newest sample.

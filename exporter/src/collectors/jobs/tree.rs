@@ -195,7 +195,6 @@ pub(super) fn device_lists(group: &JobCgroups) -> Vec<String> {
     };
     of_devices
         .flat_map(and_below)
-        .map(|path| std::fs::read_to_string(path.join("devices.list")))
-        .flatten()
+        .flat_map(|path| std::fs::read_to_string(path.join("devices.list")))
         .collect()
 }
