@@ -7,7 +7,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::net::TcpStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::{Labels, Timestamp};
 use takt_push::remote_write::{Protocol, RequestWriter};
 
@@ -420,4 +421,43 @@ fn a_full_disk_is_answered_with_503_and_the_sample_is_stored_later() {
     let stored = raw_samples(&server.url, "good", at - 1000, at + 1000);
     let samples = stored.values().next().unwrap();
     assert_eq!(samples.iter().next().unwrap(), (&at, &"1.5".to_owned()));
+}
+
+/// Requests whose bodies never come take half of the places only.
+#[test]
+fn a_sender_with_slow_bodies_leaves_requests_to_others() {
+    let server = Receiver::start("[push]\nmax_requests = 4\n");
+    let address = server.url.trim_start_matches("http://");
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut connection = TcpStream::connect(address).unwrap();
+            let request = format!(
+                "POST /api/v1/write HTTP/1.1\r\nHost: takt\r\nAuthorization: Bearer {}\r\n\
+                 Content-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\nabc",
+                token("one")
+            );
+            connection.write_all(request.as_bytes()).unwrap();
+            connection
+        })
+        .collect();
+    let write = |sender: &str| {
+        let authorization = format!("Bearer {}", token(sender));
+        let headers = [
+            ("Content-Type", "application/x-protobuf"),
+            ("Authorization", &*authorization),
+        ];
+        let message = body(Protocol::V1, &[]);
+        http_post(&server.write_url(), &headers, &message).unwrap()
+    };
+    // Once the server reads their requests, the sender gets no place.
+    let is_refused = (0..100).any(|_| write("one").status == 503);
+    assert!(is_refused);
+    let begun = Instant::now();
+    assert_eq!(write("two").status, 204);
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(slow);
 }
