@@ -22,7 +22,7 @@ impl RunningSums {
     }
 
     /// Continues a sum that was stored.
-    pub fn go_on(&mut self, column: Column, at: Timestamp, value: f64) {
+    pub fn resume(&mut self, column: Column, at: Timestamp, value: f64) {
         self.0.insert(column, Sum { at, value });
     }
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(sums.add(column, Timestamp(20), 3.0), Some(5.0));
         sums.forget(column);
         assert_eq!(sums.add(column, Timestamp(30), 1.0), Some(1.0));
-        sums.go_on(column, Timestamp(40), 7.0);
+        sums.resume(column, Timestamp(40), 7.0);
         assert_eq!(sums.add(column, Timestamp(40), 2.0), None);
         assert_eq!(sums.add(column, Timestamp(50), 2.0), Some(9.0));
     }

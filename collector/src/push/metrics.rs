@@ -148,7 +148,7 @@ impl PushMetrics {
         );
         registry.register(
             "takt_push_newest_timestamp_seconds",
-            "Timestamp of the newest pushed sample, or of the server's start if there is none",
+            "Timestamp of the newest pushed sample, or time of the server's start before the first one",
             metrics.newest.clone(),
         );
         metrics

@@ -204,6 +204,8 @@ impl Sender {
             report.reject(reason, *count, || error.to_string());
             report.rejected_points += count;
         }
+        // Only OTLP has series of increases.
+        self.continue_sums(&request.series)?;
         self.store_after(&request.series, report)
     }
 
@@ -232,7 +234,6 @@ impl Sender {
         let mut points = BTreeSet::new();
         let mut state = self.state();
         let now = now();
-        self.continue_sums(&mut state, request, now)?;
         let checked = self.check(&mut state, request, now, &mut report, &mut points);
         let placed = self
             .store
@@ -295,12 +296,9 @@ impl Sender {
     }
 
     /// Continues the stored sums of series that are pushed as increases, after a restart.
-    fn continue_sums(
-        &self,
-        state: &mut SenderState,
-        request: &PushedSeries,
-        now: Timestamp,
-    ) -> Result<(), PushError> {
+    fn continue_sums(&self, request: &PushedSeries) -> Result<(), PushError> {
+        let now = now();
+        let state = &mut *self.state();
         let mut unknown = Vec::new();
         for series in request.iter().filter(|series| series.is_delta) {
             if let Ok(Some(column)) = self.place_of(state, &series, now)
@@ -316,7 +314,7 @@ impl Sender {
         let stored = self.store.newest(&self.group, &unknown, since)?;
         for (column, sample) in stored {
             if sample.value.is_finite() {
-                state.sums.go_on(column, sample.at, sample.value);
+                state.sums.resume(column, sample.at, sample.value);
             }
         }
         Ok(())

@@ -338,7 +338,7 @@ impl Config {
         for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
             *relative = base.join(&*relative);
         }
-        // An empty path means that there is no socket.
+        // An empty path turns the socket off.
         if let Some(socket) = &mut server.socket_file
             && !socket.as_os_str().is_empty()
         {

@@ -297,7 +297,7 @@ fn increases_are_summed_once() {
     assert!(report.refusal().unwrap().contains("exponential histograms"));
     assert_eq!(store(t + 10, 3).stored, 1);
     assert_eq!(store(t + 10, 3).repeated, 1);
-    // As after a restart: the stored sum goes on.
+    // As after a restart: the stored sum continues.
     sender.state().sums = RunningSums::default();
     assert_eq!(store(t + 10, 3).repeated, 1);
     assert_eq!(store(t + 20, 4).stored, 1);

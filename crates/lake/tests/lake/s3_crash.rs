@@ -158,7 +158,7 @@ fn a_round_on_s3_may_be_killed_at_each_request() {
     kill_each("a_round_on_s3_may_be_killed_at_each_request", 1);
 }
 
-/// A file of more than 8 MiB is sent in parts. Before the last request nobody sees the file.
+/// A file of more than 8 MiB is sent in parts. The file is visible after the last request.
 #[test]
 #[ignore = "takes minutes"]
 fn a_round_may_be_killed_at_each_part_of_a_file() {

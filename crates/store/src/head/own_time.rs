@@ -6,8 +6,8 @@
 //! samples u8 | bytes of times u16 | bytes of values u16 | first time i64 | last time i64 | times | values
 //! ```
 //!
-//! Times are milliseconds since the first one, packed as values are. There are none if the steps
-//! between them are equal, as those of most senders.
+//! Times are milliseconds since the first one, packed as values are. Runs with equal steps, as
+//! most senders have, leave them out.
 
 use crate::Sample;
 use crate::packed::{Packer, unpack};

@@ -41,7 +41,7 @@ impl Slots {
             self.looked = Some(Instant::now());
             self.cards = self.look();
         }
-        let told: Vec<_> = gpus
+        let published: Vec<_> = gpus
             .iter()
             .map(|gpu| &gpu.identity)
             .chain(history.identities())
@@ -51,7 +51,7 @@ impl Slots {
         if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
             return Vec::new();
         }
-        let unseen = self.cards.iter().filter(|card| !told.contains(card));
+        let unseen = self.cards.iter().filter(|card| !published.contains(card));
         let identity = |card: &String| Identity {
             pci_bus_id: card.clone(),
             ..Identity::unknown(card.clone(), 0, "")
