@@ -34,6 +34,8 @@ mod filter;
 mod gpus;
 #[cfg(target_os = "linux")]
 mod ioctl;
+#[cfg(target_os = "linux")]
+mod job_path;
 mod log;
 #[cfg(target_os = "linux")]
 mod metered;

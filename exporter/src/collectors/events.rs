@@ -12,6 +12,7 @@ use takt_model::{EventKind, Metric, Samples, Timestamp};
 
 struct EventCounts {
     kmsg: PathBuf,
+    sysfs: PathBuf,
     events: Events,
 }
 
@@ -83,6 +84,7 @@ const FOREKNOWN: [u32; 22] = [
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(EventCounts {
         kmsg: paths.kmsg.clone(),
+        sysfs: paths.sysfs.clone(),
         events: Events::default(),
     })
 }
@@ -102,7 +104,7 @@ impl Collector for EventCounts {
 
     fn attach(&mut self, events: &Events) -> io::Result<()> {
         self.events = events.clone();
-        self.events.follow(&self.kmsg)
+        self.events.follow(&self.kmsg, &self.sysfs)
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {

@@ -17,18 +17,22 @@ const LOOK_UP: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Events {
-    /// Starts the thread that follows the kernel log. It ends when the last handle is dropped.
+    /// Starts the thread that follows the kernel log of the node with this sysfs. It ends when the
+    /// last handle is dropped.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn follow(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn follow(&self, path: &Path, sysfs: &Path) -> io::Result<()> {
         let log = self.open_log(path, true);
         let events = Arc::downgrade(&self.0);
         let path = path.to_owned();
+        let sysfs = sysfs.to_owned();
         let thread = std::thread::Builder::new()
             .name("kernel log".to_owned())
             .stack_size(256 << 10);
-        thread.spawn(move || follow(&events, &path, log)).map(drop)
+        thread
+            .spawn(move || follow(&events, &path, &sysfs, log))
+            .map(drop)
     }
 
     fn open_log(&self, path: &Path, is_first: bool) -> Option<KernelLog> {
@@ -69,14 +73,23 @@ impl Events {
 
     fn cannot_follow(&self, path: &Path, error: &io::Error) {
         let log = &mut self.shown().log;
+        let is_known = |(_, kind, _): &(_, io::ErrorKind, _)| *kind == error.kind();
+        if !log.problem.as_ref().is_some_and(is_known) {
+            tracing::warn!(
+                path = %path.display(),
+                %error,
+                "cannot read the kernel log: XIDs, OOM kills and other events are not seen; the \
+                 device needs CAP_SYSLOG where kernel.dmesg_restrict is 1"
+            );
+        }
         log.is_followed = false;
         log.problem = Some((path.to_owned(), error.kind(), error.to_string()));
     }
 }
 
 /// Reads until the log fails, and returns the error; `None` when the last handle was dropped.
-fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
-    let mut recogniser = Recogniser::new();
+fn read_on(events: &Weak<Inner>, sysfs: &Path, mut log: KernelLog) -> Option<io::Error> {
+    let mut recogniser = Recogniser::new(sysfs);
     let mut identity = log.identity();
     loop {
         let next = log.next(LOOK_UP);
@@ -85,9 +98,10 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
             Ok(Next::Record(Record {
                 position,
                 at,
+                level,
                 message,
             })) => {
-                if let Some(found) = recogniser.read(&message) {
+                if let Some(found) = recogniser.read(&message, level) {
                     let mark = Mark {
                         source: Source::Kernel,
                         log: identity.clone(),
@@ -117,10 +131,10 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
 }
 
 /// The thread: reads the log, and opens it again where that fails.
-fn follow(events: &Weak<Inner>, path: &Path, mut log: Option<KernelLog>) {
+fn follow(events: &Weak<Inner>, path: &Path, sysfs: &Path, mut log: Option<KernelLog>) {
     loop {
         if let Some(log) = log.take() {
-            let Some(error) = read_on(events, log) else {
+            let Some(error) = read_on(events, sysfs, log) else {
                 return;
             };
             let Some(inner) = events.upgrade() else {

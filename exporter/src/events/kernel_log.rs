@@ -4,7 +4,12 @@
 //! (as far as the kernel's buffer reaches); or a file with one record on each line, for tests and
 //! for containers that may not open the device. A line of such a file is a record in the format of
 //! `/dev/kmsg`, or a message with or without a prefix.
+//!
+//! The device alone tells the kernel's messages from others: each has a facility, and only the
+//! kernel can use its own. It also keeps a message of several lines together, with `\x0a` for the
+//! line feed; most programs that write such a file split it.
 
+use regex_lite::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, SeekFrom, inotify, open, seek};
 use rustix::io::{Errno, read};
@@ -23,7 +28,18 @@ pub(crate) struct Record {
     /// Position in the log; rises with each record.
     pub position: u64,
     pub at: Timestamp,
+    /// `None` in a file whose lines do not have it.
+    pub level: Option<LogLevel>,
     pub message: String,
+}
+
+/// Urgency of a message, from 0 (emergency) to 7 (debug).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogLevel(u8);
+
+impl LogLevel {
+    /// Level of messages that are no reason to worry.
+    pub const INFORMATION: Self = Self(6);
 }
 
 /// Result of waiting for the next record.
@@ -168,13 +184,13 @@ fn wait(handle: &OwnedFd, timeout: Duration) -> io::Result<bool> {
 }
 
 /// Converts the kernel's time since boot to the time of the clock.
-struct Clock {
+pub(super) struct Clock {
     wall: SystemTime,
     since_start: Duration,
 }
 
 impl Clock {
-    fn now() -> Self {
+    pub fn now() -> Self {
         let now = clock_gettime(ClockId::Monotonic);
         Self {
             wall: SystemTime::now(),
@@ -190,28 +206,30 @@ impl Clock {
     }
 }
 
-/// Facility of lines that are written to the device by hand (`echo … >/dev/kmsg`), as for a test.
-/// Services have others.
-const FACILITY_USER: u32 = 1;
-
-/// Parses `priority,sequence,microseconds,flags;message`. Continuation lines, which begin with a
-/// blank, are left out.
-fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
+/// Parses `priority,sequence,microseconds,flags;message` of the kernel. Other programs may write to
+/// the device, root's and those that forward what users log; their messages are no records.
+/// Continuation lines, which begin with a blank, are left out.
+pub(super) fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
     let (head, message) = text.split_once(';')?;
     let mut fields = head.split(',');
     let mut number = || fields.next()?.parse::<u64>().ok();
-    let priority = number()?;
+    let level = kernel_level(number()?)?;
     let position = number()?;
     let micros = number()?;
-    if priority >> 3 > FACILITY_USER.into() {
-        return None;
-    }
     let message = unescape(message.lines().next().unwrap_or_default());
     Some(Record {
         position,
         at: clock.at(micros),
+        level: Some(level),
         message,
     })
+}
+
+/// The level of a message of the kernel from its priority, which is 8 times the facility more; the
+/// kernel's facility is 0.
+fn kernel_level(priority: u64) -> Option<LogLevel> {
+    let is_kernel = priority >> 3 == 0;
+    is_kernel.then_some(LogLevel((priority & 7) as u8))
 }
 
 /// Replaces the kernel's escapes, such as `\x0a` for a line feed.
@@ -244,11 +262,17 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// What other programs write before the message: priority, time, host and `kernel:`, and the time
+/// since boot, with the thread or CPU (`[T123]`). Nothing else is left out: a process may have a
+/// name that looks like the end of a prefix.
+const PREFIX: &str = r"^(?:<(?P<priority>\d{1,3})>)?(?:(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]+) [\w.:-]+ kernel: )?(?:\[(?: *\d+\.\d{6}|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\](?:\[ *[TC]\d+\])? )?";
+
 /// A growing file.
 pub(crate) struct Follow {
     path: PathBuf,
     file: File,
     changes: OwnedFd,
+    prefix: Regex,
     /// Bytes that were read and not yet returned.
     pending: Vec<u8>,
     /// Offset of the first byte of `pending` in the file.
@@ -276,6 +300,7 @@ impl Follow {
             path: path.to_owned(),
             file,
             changes,
+            prefix: Regex::new(PREFIX).expect("a test compiles it"),
             pending: Vec::new(),
             offset: 0,
         })
@@ -329,16 +354,32 @@ impl Follow {
         self.offset += end as u64;
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches(['\n', '\r']);
-        let position = self.offset;
         let clock = Clock::now();
-        Some(match parse_record(line, &clock) {
-            Some(record) => Record { position, ..record },
-            None => Record {
-                position,
-                at: clock.wall.into(),
-                message: line.to_owned(),
-            },
+        let record = parse_record(line, &clock).unwrap_or_else(|| self.prefixed(line, &clock));
+        Some(Record {
+            position: self.offset,
+            ..record
         })
+    }
+
+    /// The record of a line with or without a prefix. A prefix that names another facility than the
+    /// kernel's leaves no message.
+    fn prefixed(&self, line: &str, clock: &Clock) -> Record {
+        let prefix = self.prefix.captures(line);
+        let priority = prefix
+            .as_ref()
+            .and_then(|found| found.name("priority")?.as_str().parse().ok());
+        let level = priority.map(kernel_level);
+        let message = match level {
+            Some(None) => "",
+            _ => &line[prefix.map_or(0, |found| found[0].len())..],
+        };
+        Record {
+            position: 0,
+            at: clock.wall.into(),
+            level: level.flatten(),
+            message: message.to_owned(),
+        }
     }
 
     /// Whether the file was truncated or replaced; the new one is then read from its beginning.
@@ -418,11 +459,12 @@ mod tests {
             Record {
                 position: 1234,
                 at: Timestamp(99_000),
+                level: Some(LogLevel(4)),
                 message
             }
         );
         assert_eq!(
-            parse("12,1,40000000,-,caller=T1;by hand").unwrap().at,
+            parse("6,1,40000000,-,caller=T1;text").unwrap().at,
             Timestamp(100_000),
             "never in the future"
         );
@@ -432,6 +474,8 @@ mod tests {
             "4,1;x",
             "4,a,3,-;x",
             "30,1,1,-;systemd[1]: Link is Down",
+            "8,1,1,-;NVRM: Xid (PCI:0000:06:00): 79, written to the device",
+            "12,1,1,-,caller=T1;kernel BUG at mm/slub.c:306!",
             "no record",
             "a;b",
         ] {
@@ -472,7 +516,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_record_ends_the_reader(text in "\\PC{0,80}|[0-9,;\\\\x-]{0,60}") {
+        fn any_text_is_a_record_or_none(text in "\\PC{0,80}|[0-9,;\\\\x-]{0,60}") {
             let clock = Clock { wall: SystemTime::now(), since_start: Duration::from_secs(30) };
             let _ = parse_record(&text, &clock);
         }
@@ -505,7 +549,7 @@ mod tests {
         std::fs::write(&path, "one\n[   12.345678] two\nhal").unwrap();
         let mut log = KernelLog::open(&path).unwrap();
         assert_eq!(message(&mut log).as_deref(), Some("one"));
-        assert_eq!(message(&mut log).as_deref(), Some("[   12.345678] two"));
+        assert_eq!(message(&mut log).as_deref(), Some("two"));
         assert_eq!(message(&mut log), None, "the line has not ended");
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"f\n4,7,0,-;record\n").unwrap();
@@ -537,6 +581,41 @@ mod tests {
         log.skip_to_end().unwrap();
         assert_eq!(log.next(SOON).unwrap(), Next::Nothing);
         assert!(KernelLog::open(directory.path()).is_err(), "a directory");
+    }
+
+    #[test]
+    fn prefixes_of_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kern.log");
+        std::fs::write(&path, "").unwrap();
+        let log = Follow::open(&path).unwrap();
+        let clock = Clock::now();
+        let read = |line: &str| log.prefixed(line, &clock);
+        for prefix in [
+            "",
+            "[    1.234567] ",
+            "[12345.678901][ T1234] ",
+            "<3>[    1.234567][    C0] ",
+            "Nov 21 13:28:31 g01 kernel: [ 1234.567890] ",
+            "Nov  1 13:28:31 g01.example.org kernel: ",
+            "2026-11-21T13:28:31.123456+01:00 g01 kernel: ",
+            "[Sat Jan 18 05:24:36 2025] ",
+        ] {
+            let record = read(&format!("{prefix}nfs: server nas01 OK"));
+            assert_eq!(record.message, "nfs: server nas01 OK", "{prefix}");
+        }
+        assert_eq!(read("<4>text").level, Some(LogLevel(4)));
+        assert_eq!(read("<12>NVRM: Xid").message, "", "not the kernel's");
+        // What a program logs under another name, and a name that looks like a prefix.
+        for line in [
+            "Nov 21 13:28:31 g01 kernel[12]: Link is Down",
+            "Nov 21 13:28:31 g01 ann: kernel: [ 1.234567] Link is Down",
+            "[1.0] kernel BUG",
+        ] {
+            assert_eq!(read(line).message, line);
+        }
+        let twice = "[    1.234567] [    1.234567] Link is Down";
+        assert_eq!(read(twice).message, "[    1.234567] Link is Down");
     }
 
     #[test]

@@ -32,6 +32,7 @@ use self::listeners::Listeners;
 use self::recognise::Recognised;
 use self::shown::Shown;
 use self::writer::{First, Writer};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -48,7 +49,7 @@ const KERNEL_FIRST: Duration = Duration::from_millis(250);
 /// Returns the kind and the labels of the event that one line of the kernel log reports; `None` for
 /// other lines, and for events that take several lines.
 pub fn recognise(line: &str) -> Option<(EventKind, Labels)> {
-    let found = recognise::Recogniser::new().read(line)?;
+    let found = recognise::Recogniser::new(Path::new("/sys")).read(line, None)?;
     Some((found.kind, found.labels))
 }
 
@@ -61,6 +62,8 @@ struct Inner {
     writer: Mutex<Writer>,
     shown: Mutex<Shown>,
     gpus: Gpus,
+    /// Numbers of the node's jobs by SLUID, where the cgroups are named by that.
+    jobs_by_sluid: Mutex<BTreeMap<String, String>>,
     /// Id of the machine's boot; `None` where the kernel has none.
     boot_id: Option<String>,
     newest: watch::Sender<u64>,
@@ -106,6 +109,7 @@ impl Events {
             }),
             shown: Mutex::new(shown),
             gpus: Gpus::new(procfs),
+            jobs_by_sluid: Mutex::default(),
             boot_id: crate::sysfs::text(&procfs.join("sys/kernel/random/boot_id")),
             newest: watch::Sender::new(first.map_or(newest, First::id)),
             listeners: Listeners::default(),
@@ -148,6 +152,18 @@ impl Events {
         for (bus_id, uuid) in uuids_by_bus_id {
             self.0.gpus.learn(&bus_id, uuid);
         }
+    }
+
+    /// Takes over the numbers of the jobs that are on the node, by SLUID.
+    pub(crate) fn jobs_by_sluid(&self, jobs: BTreeMap<String, String>) {
+        *self.known_jobs() = jobs;
+    }
+
+    fn known_jobs(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0
+            .jobs_by_sluid
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn by_nvml(&self, kind: EventKind, labels: &[(&str, &str)], message: String) {

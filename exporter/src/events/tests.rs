@@ -45,7 +45,7 @@ impl Node {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        events.follow(&self.log()).unwrap();
+        events.follow(&self.log(), self.directory.path()).unwrap();
         events
     }
 }
@@ -282,4 +282,32 @@ fn a_disk_that_is_full_costs_no_event() {
     }
     wait_for(&events, 5);
     events.sync();
+}
+
+#[test]
+fn a_cgroup_named_by_the_sluid_has_the_job_that_the_node_knows() {
+    let kill = "\
+oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/system.slice/slurmstepd.scope/s5K1KKYAYG5D00,task_memcg=/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0,task=R,pid=9,uid=1000
+Memory cgroup out of memory: Killed process 9 (R) total-vm:100kB
+";
+    let node = Node::new("");
+    let events = node.start(true);
+    wait_until_followed(&events);
+    node.write(kill);
+    wait_for(&events, 1);
+    let known = ("s5K1KKYAYG5D00".to_owned(), "4711".to_owned());
+    events.jobs_by_sluid([known].into());
+    node.write(kill);
+    wait_for(&events, 2);
+    let jobs: Vec<_> = events
+        .shown()
+        .kept
+        .iter()
+        .map(|event| event.labels.get("jobid").map(str::to_owned))
+        .collect();
+    assert_eq!(jobs, [None, Some("4711".to_owned())]);
+    assert_eq!(
+        events.shown().kept[0].labels.get("sluid"),
+        Some("s5K1KKYAYG5D00")
+    );
 }

@@ -112,14 +112,21 @@ impl Events {
         }
     }
 
-    /// The labels with the GPU's UUID, where it is known, and the boot of an XID: a fault that
-    /// comes back after each restart of the machine is another matter than one that comes often.
+    /// The labels with the GPU's UUID and the number of a job that only its SLUID names, where they
+    /// are known; and the boot of an XID: a fault that comes back after each restart of the machine
+    /// is another matter than one that comes often.
     fn completed(&self, kind: EventKind, mut labels: Labels) -> Labels {
         let uuid = labels
             .get("pci_bus_id")
             .and_then(|bus_id| self.0.gpus.uuid(bus_id));
         if let Some(uuid) = uuid {
             labels.set("uuid", &uuid);
+        }
+        let job = labels
+            .get("sluid")
+            .and_then(|sluid| self.known_jobs().get(sluid).cloned());
+        if let Some(job) = job {
+            labels.set("jobid", &job);
         }
         if let Some(boot_id) = &self.0.boot_id
             && kind == EventKind::Xid

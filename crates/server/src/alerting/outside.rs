@@ -265,6 +265,22 @@ pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) ->
     )
 }
 
+/// Returns the expression of the jobs that hold a GPU; of a divided one, those that hold the part.
+fn holders_of_gpu(node: &str, uuid: &str, gpu_instance: Option<&str>) -> String {
+    let node = quoted(node);
+    let uuid = quoted(uuid);
+    let of_gpu = format!("takt_gpu_job_info{{node={node},uuid={uuid}}}");
+    let Some(instance) = gpu_instance.map(quoted) else {
+        return of_gpu;
+    };
+    // Jobs hold a part by the part's UUID.
+    let parts = format!("takt_gpu_mig_info{{node={node},uuid={uuid},gpu_instance={instance}}}");
+    format!(
+        "{of_gpu} or takt_gpu_job_info{{node={node}}} and on (uuid) label_replace({parts}, \
+         \"uuid\", \"$1\", \"mig_uuid\", \"(.+)\")"
+    )
+}
+
 impl Outside for OverStore {
     fn exporters_down(&self, at: Timestamp) -> IsDown {
         exporters_down(&*self.store, at)
@@ -291,20 +307,25 @@ impl Outside for OverStore {
         Some(work)
     }
 
-    /// Returns the job that the event names, or the jobs that held the GPU at that time. Slurm's
-    /// records supply names, and users that the exporter did not know.
+    /// Returns the job that the event names, by number or by SLUID, or the jobs that held the GPU or
+    /// the part of it (MIG) at that time. Slurm's records supply names, and users that the exporter
+    /// did not know.
     fn jobs_at(&self, event: &Event) -> Vec<Labels> {
         let label = |name: &str| event.labels.get(name);
         let expr = match (label("node"), label("uuid"), label("jobid")) {
-            (Some(node), Some(uuid), _) => {
-                let node = quoted(node);
-                let uuid = quoted(uuid);
-                format!("takt_gpu_job_info{{node={node},uuid={uuid}}}")
-            }
+            (Some(node), Some(uuid), _) => holders_of_gpu(node, uuid, label("gpu_instance")),
             (Some(node), None, Some(job)) => {
                 let node = quoted(node);
                 let job = quoted(job);
                 format!("takt_job_info{{node={node},jobid={job}}}")
+            }
+            (Some(node), None, None) => {
+                let Some(sluid) = label("sluid") else {
+                    return Vec::new();
+                };
+                let node = quoted(node);
+                let sluid = quoted(sluid);
+                format!("takt_job_info{{node={node},sluid={sluid},jobid!={sluid}}}")
             }
             _ => return Vec::new(),
         };
@@ -373,6 +394,37 @@ mod tests {
         };
         held("7", "ada");
         held("8", "");
+        for labels in [
+            [("jobid", "9"), ("uuid", "MIG-1"), ("user", "eve")].as_slice(),
+            &[("jobid", "10"), ("uuid", "MIG-2"), ("user", "eve")],
+        ] {
+            let named = [(METRIC_NAME, "takt_gpu_job_info"), ("node", "g01")];
+            let labels = named.iter().chain(labels).copied().collect();
+            group.column(&labels).unwrap();
+        }
+        for (part, instance) in [("MIG-1", "5"), ("MIG-2", "6")] {
+            let labels = [
+                (METRIC_NAME, "takt_gpu_mig_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-2"),
+                ("mig_uuid", part),
+                ("gpu_instance", instance),
+            ];
+            group.column(&labels.into_iter().collect()).unwrap();
+        }
+        for (job, sluid) in [
+            ("11", "s5K1KKYAYG5D00"),
+            ("s5K1KKYAYG5D01", "s5K1KKYAYG5D01"),
+        ] {
+            let labels = [
+                (METRIC_NAME, "takt_job_info"),
+                ("node", "g01"),
+                ("jobid", job),
+                ("user", "eve"),
+                ("sluid", sluid),
+            ];
+            group.column(&labels.into_iter().collect()).unwrap();
+        }
         let row = vec![1.0; group.width()];
         let ticket = group.ticket(now).unwrap();
         group.commit(ticket, &row, &[]).unwrap();
@@ -407,5 +459,17 @@ mod tests {
         assert_eq!(over.jobs_at(&event(0, &[])), [ada.clone(), bob.clone()]);
         assert_eq!(over.jobs_at(&event(600, &[])), [ada, bob.clone()]);
         assert_eq!(over.jobs_at(&event(0, &[("jobid", "8")])), [bob]);
+        // Of a divided GPU, the jobs on the part.
+        let part = [("uuid", "GPU-2"), ("gpu_instance", "5")];
+        let eve = |job_id| job(&[("jobid", job_id), ("user", "eve")]);
+        assert_eq!(over.jobs_at(&event(0, &part)), [eve("9")]);
+        // A job whose cgroup has the SLUID alone; a number that nobody knows is none.
+        let killed = |sluid| Event {
+            kind: EventKind::OomKill,
+            labels: job(&[("node", "g01"), ("sluid", sluid)]),
+            ..event(0, &[])
+        };
+        assert_eq!(over.jobs_at(&killed("s5K1KKYAYG5D00")), [eve("11")]);
+        assert_eq!(over.jobs_at(&killed("s5K1KKYAYG5D01")), []);
     }
 }

@@ -11,7 +11,6 @@
 mod environment;
 mod grant;
 mod listings;
-mod place;
 mod pods;
 mod processes;
 mod stepd;
@@ -21,16 +20,18 @@ mod usage;
 use self::environment::{Environment, GrantedGpus};
 use self::grant::{Evidence, GpuOrder, Grant};
 use self::listings::CgroupListings;
-use self::place::JobKey;
 use self::pods::Pod;
 use self::processes::{ProcessOwner, Processes};
 use self::stepd::Stepds;
 use self::tree::JobCgroups;
 use self::usage::{Disks, JobUsage};
 use crate::collector::{CollectError, Collector};
+use crate::events::Events;
 use crate::gpus::{GpuTable, SharedGpus};
+use crate::job_path::JobKey;
 use crate::paths::Paths;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::{Metric, Samples};
@@ -57,6 +58,7 @@ struct Jobs {
     stepds: Stepds,
     disks: Disks,
     gpus: SharedGpus,
+    events: Events,
     /// How long the first reading waits for that of the GPUs, so that the first page is whole.
     patience: Duration,
     order: GpuOrder,
@@ -263,6 +265,7 @@ pub(crate) fn new(paths: &Paths, options: &JobsOptions, gpus: &SharedGpus) -> Bo
         stepds: Stepds::default(),
         disks: Disks::new(paths.sysfs.clone()),
         gpus: gpus.clone(),
+        events: Events::default(),
         patience: FIRST_PATIENCE,
         order: options.gpu_order,
         known: HashMap::new(),
@@ -280,6 +283,11 @@ impl Collector for Jobs {
 
     fn max_series(&self) -> usize {
         MAX_JOBS * SERIES_OF_JOB + 4 * MAX_HOLDINGS + 2
+    }
+
+    fn attach(&mut self, events: &Events) -> io::Result<()> {
+        self.events = events.clone();
+        Ok(())
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -301,6 +309,7 @@ impl Collector for Jobs {
             push_job(key, &name, job, known, &mut self.disks, out);
             names.insert(key.clone(), name);
         }
+        self.events.jobs_by_sluid(numbers_by_sluid(&names));
         let unreadable = jobs
             .keys()
             .filter(|key| self.known.get(key).is_some_and(|known| known.is_unreadable));
@@ -497,9 +506,7 @@ impl KnownJob {
                         );
                     }
                 }
-                Err(error) => {
-                    self.is_unreadable |= error.kind() == std::io::ErrorKind::PermissionDenied
-                }
+                Err(error) => self.is_unreadable |= error.kind() == io::ErrorKind::PermissionDenied,
             }
         }
         // The last source, since it is expensive.
@@ -536,6 +543,17 @@ impl KnownJob {
         };
         grant::grant(&evidence, table, order)
     }
+}
+
+/// The numbers of jobs whose cgroups have the SLUID alone, where the environment told them.
+fn numbers_by_sluid(names: &BTreeMap<JobKey, String>) -> BTreeMap<String, String> {
+    names
+        .iter()
+        .filter_map(|(key, name)| match key {
+            JobKey::Sluid(sluid) if sluid != name => Some((sluid.clone(), name.clone())),
+            _ => None,
+        })
+        .collect()
 }
 
 impl MonotonicSum {

@@ -4,7 +4,7 @@
 //! without cgroups, the `slurmstepd` among a process's ancestors names the job.
 
 use super::environment::Environment;
-use super::place::{self, JobKey};
+use crate::job_path::{self, JobKey};
 use nix::unistd::{Uid, User};
 use std::collections::HashMap;
 use std::fs::read_to_string;
@@ -107,7 +107,7 @@ impl Processes {
         }
         let user = self.uid(pid).map(|uid| self.user(uid))?;
         let cgroup = read_to_string(self.procfs.join(format!("{pid}/cgroup"))).unwrap_or_default();
-        let job = place::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
+        let job = job_path::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
         let owner = ProcessOwner {
             user,
             job,
@@ -281,7 +281,7 @@ fn parse_title(title: &str) -> Option<(JobKey, String)> {
         .parse()
         .ok()
         .map(JobKey::Slurm)
-        .or_else(|| place::is_sluid(job).then(|| JobKey::Sluid(job.to_owned())))?;
+        .or_else(|| job_path::is_sluid(job).then(|| JobKey::Sluid(job.to_owned())))?;
     Some((job, format!("step_{step}")))
 }
 

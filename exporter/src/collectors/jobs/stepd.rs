@@ -1,8 +1,8 @@
 //! Jobs of a Slurm that uses no cgroups (`proctrack/linuxproc`, `proctrack/pgid`): each step has a
 //! `slurmstepd`, whose title names job and step and whose descendants are the job's processes.
 
-use super::place::JobKey;
 use super::processes::{Processes, SLURMD, STEPD};
+use crate::job_path::JobKey;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 

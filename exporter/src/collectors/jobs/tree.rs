@@ -4,7 +4,7 @@
 //! kubelet's.
 
 use super::listings::{CgroupListings, directories};
-use super::place::{self, JobKey};
+use crate::job_path::{self, JobKey};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -73,7 +73,7 @@ impl FoundJobs<'_> {
     /// A hierarchy of version 1: Slurm's own directories, and pods in slices.
     fn hierarchy(&mut self, controller: &'static str, root: &Path) {
         for name in self.listings.directories(root).iter() {
-            if place::is_slurm_v1(name) {
+            if job_path::is_slurm_v1(name) {
                 self.slurm_v1(controller, &root.join(name));
             } else {
                 self.slice(controller, root, name, DEEPEST);
@@ -88,7 +88,7 @@ impl FoundJobs<'_> {
             };
             let of_user = directory.join(user);
             for name in self.listings.directories(&of_user).iter() {
-                if let Some(number) = place::job_number(name) {
+                if let Some(number) = job_path::job_number(name) {
                     self.add(JobKey::Slurm(number), controller, of_user.join(name))
                         .uid = Some(uid);
                 }
@@ -105,15 +105,15 @@ impl FoundJobs<'_> {
 
     fn slice(&mut self, controller: &'static str, directory: &Path, name: &str, depth: usize) {
         let path = directory.join(name);
-        if controller == V2 && place::is_slurm_v2(name) {
+        if controller == V2 && job_path::is_slurm_v2(name) {
             for name in self.listings.directories(&path).iter() {
-                if let Some(key) = place::job_v2(name) {
+                if let Some(key) = job_path::job_v2(name) {
                     self.add(key, controller, path.join(name));
                 }
             }
-        } else if place::is_kubepods(name) {
+        } else if job_path::is_kubepods(name) {
             self.pods(controller, &path, depth);
-        } else if depth > 0 && (place::is_slice(name) || place::is_kubelet(name)) {
+        } else if depth > 0 && (job_path::is_slice(name) || job_path::is_kubelet(name)) {
             self.slices(controller, &path, depth - 1);
         }
     }
@@ -121,10 +121,10 @@ impl FoundJobs<'_> {
     fn pods(&mut self, controller: &'static str, directory: &Path, depth: usize) {
         for name in self.listings.directories(directory).iter() {
             let path = directory.join(name);
-            if let Some(key) = place::pod(name) {
+            if let Some(key) = job_path::pod(name) {
                 self.add(key, controller, path);
             } else if depth > 0
-                && (place::is_kubepods(name)
+                && (job_path::is_kubepods(name)
                     || ["burstable", "besteffort"].contains(&name.as_str()))
             {
                 self.pods(controller, &path, depth - 1);

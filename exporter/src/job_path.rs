@@ -7,11 +7,12 @@
 //! | Slurm ≥ 26.05 | the same with the job's SLUID, `sEKNKTV3WPV500`, in place of `job_7` |
 //! | Kubernetes | `/kubepods.slice/…/kubepods-burstable-podUID.slice/…`, `/kubepods/burstable/podUID/…` |
 //!
-//! Users may make directories of any name below their own `user.slice`; those are no jobs.
+//! Users may make directories of any name below their own `user.slice`; those are no jobs. The
+//! collector `jobs` walks these paths, and events of the kernel log name them.
 
 /// A job as its cgroup names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum JobKey {
+pub(crate) enum JobKey {
     /// Slurm's job number.
     Slurm(u32),
     /// Slurm's unique job id.
@@ -38,7 +39,7 @@ impl JobKey {
 }
 
 /// The job of a cgroup, from its path below the root of its hierarchy.
-pub(super) fn job_of(path: &str) -> Option<JobKey> {
+pub(crate) fn job_of(path: &str) -> Option<JobKey> {
     let mut names = path
         .split('/')
         .filter(|name| !name.is_empty() && *name != "..")
@@ -67,7 +68,7 @@ pub(super) fn job_of(path: &str) -> Option<JobKey> {
 }
 
 /// The job in `/proc/PID/cgroup`, from the first hierarchy that has one.
-pub(super) fn job_of_process(cgroup: &str) -> Option<JobKey> {
+pub(crate) fn job_of_process(cgroup: &str) -> Option<JobKey> {
     cgroup
         .lines()
         .find_map(|line| job_of(line.splitn(3, ':').nth(2)?))
@@ -75,7 +76,7 @@ pub(super) fn job_of_process(cgroup: &str) -> Option<JobKey> {
 
 /// Slurm's own directory in a hierarchy of version 1; builds for several slurmds on a host add the
 /// node.
-pub(super) fn is_slurm_v1(name: &str) -> bool {
+pub(crate) fn is_slurm_v1(name: &str) -> bool {
     name == "slurm"
         || name
             .strip_prefix("slurm_")
@@ -83,27 +84,27 @@ pub(super) fn is_slurm_v1(name: &str) -> bool {
 }
 
 /// Slurm's own directory in the hierarchy of version 2.
-pub(super) fn is_slurm_v2(name: &str) -> bool {
+pub(crate) fn is_slurm_v2(name: &str) -> bool {
     name == "slurmstepd.scope" || name.ends_with("_slurmstepd.scope")
 }
 
 /// A slice below which jobs may be.
-pub(super) fn is_slice(name: &str) -> bool {
+pub(crate) fn is_slice(name: &str) -> bool {
     name.ends_with(".slice") && name != "user.slice"
 }
 
-pub(super) fn is_kubepods(name: &str) -> bool {
+pub(crate) fn is_kubepods(name: &str) -> bool {
     name == "kubepods" || (name.contains("kubepods") && name.ends_with(".slice"))
 }
 
 /// kind and its like run a kubelet in a cgroup of its own: `/kubelet/kubepods/…`,
 /// `/kubelet.slice/kubelet-kubepods.slice/…`.
-pub(super) fn is_kubelet(name: &str) -> bool {
+pub(crate) fn is_kubelet(name: &str) -> bool {
     name == "kubelet"
 }
 
 /// `job_7`.
-pub(super) fn job_number(name: &str) -> Option<u32> {
+pub(crate) fn job_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("job_")?;
     number
         .bytes()
@@ -112,14 +113,14 @@ pub(super) fn job_number(name: &str) -> Option<u32> {
 }
 
 /// A job's directory in version 2.
-pub(super) fn job_v2(name: &str) -> Option<JobKey> {
+pub(crate) fn job_v2(name: &str) -> Option<JobKey> {
     job_number(name)
         .map(JobKey::Slurm)
         .or_else(|| is_sluid(name).then(|| JobKey::Sluid(name.to_owned())))
 }
 
 /// `podUID`, or `kubepods-burstable-podUID.slice` in which systemd wants `_` for `-`.
-pub(super) fn pod(name: &str) -> Option<JobKey> {
+pub(crate) fn pod(name: &str) -> Option<JobKey> {
     let uid = match name.strip_suffix(".slice") {
         Some(name) => name.rsplit_once("-pod")?.1,
         None => name.strip_prefix("pod")?,
@@ -132,7 +133,7 @@ pub(super) fn pod(name: &str) -> Option<JobKey> {
 }
 
 /// `s` and 13 characters of Crockford's base 32, which knows no I, L, O and U.
-pub(super) fn is_sluid(name: &str) -> bool {
+pub(crate) fn is_sluid(name: &str) -> bool {
     let is_digit =
         |byte: u8| byte.is_ascii_alphanumeric() && !b"ILOU".contains(&byte.to_ascii_uppercase());
     name.len() == 14 && name.starts_with('s') && name.bytes().skip(1).all(is_digit)
