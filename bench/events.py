@@ -15,7 +15,7 @@ with open(log, "a", buffering=1) as file:
         time.sleep(0.05)
         began = time.monotonic()
         # One event of each kind a second: the exporter only counts further ones.
-        line = ["nfs: server nas%d not responding", "INFO: task t:%d blocked for more than 120 seconds.",
+        line = ["nfs: server nas%d not responding, still trying", "INFO: task t:%d blocked for more than 120 seconds.",
                 "NVRM: Xid (PCI:0000:06:00): %d, test"][number % 3] % (number + 1)
         file.write(line + "\n")
         while True:

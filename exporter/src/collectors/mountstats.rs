@@ -163,7 +163,7 @@ impl Collector for Mountstats {
             .mountstats
             .read()
             .map_err(|error| error.or_absent("no mount statistics"))?;
-        let mounts = parse(text);
+        let mounts = visible(parse(text));
         if mounts.is_empty() {
             self.progress.clear();
             return Err(CollectError::Absent("no NFS mounts"));
@@ -449,6 +449,15 @@ fn parse(text: &str) -> Vec<Mount<'_>> {
     mounts
 }
 
+/// Leaves out mounts that a later one at the same place hides.
+fn visible(mut mounts: Vec<Mount<'_>>) -> Vec<Mount<'_>> {
+    let mut points = HashSet::new();
+    mounts.reverse();
+    mounts.retain(|mount| points.insert(mount.point));
+    mounts.reverse();
+    mounts
+}
+
 /// The servers' addresses by mount point: `addr=` of the options behind ` - `.
 fn parse_addresses(text: &str) -> HashMap<&str, &str> {
     let address = |line| {
@@ -485,6 +494,25 @@ mod tests {
             mounts[0].transport,
             [
                 8.0, 16.0, 1.0, 45_006.0, 44_950.0, 35.0, 42.0, 192.0, 182.0, 40_082.0
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mount_over_another_hides_it() {
+        let text = mount("\txprt:\ttcp 832 1 2 3 4 6428 6420 5 12154 6 24 26 5726\n");
+        let other = MOUNT.replace("192.0.2.1", "192.0.2.2");
+        let text = text + &MOUNT.replace("/home with", "/data with") + MOUNT + &other;
+        let mounts = visible(parse(&text));
+        let seen: Vec<_> = mounts
+            .iter()
+            .map(|mount| (mount.point, mount.export))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("/data", "192.0.2.1:/srv/home"),
+                ("/home", "192.0.2.2:/srv/home")
             ]
         );
     }

@@ -216,6 +216,10 @@ pub(super) fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
     let level = kernel_level(number()?)?;
     let position = number()?;
     let micros = number()?;
+    // Before 4.10, the rest of a message that was cut: it may begin with any text.
+    if fields.next() == Some("+") {
+        return None;
+    }
     let message = unescape(message.lines().next().unwrap_or_default());
     Some(Record {
         position,
@@ -262,7 +266,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What other programs write before the message: priority, time, host and `kernel:`, and the time
+/// Texts that other programs write before the message: priority, time, host and `kernel:`, and the time
 /// since boot, with the thread or CPU (`[T123]`). Nothing else is left out: a process may have a
 /// name that looks like the end of a prefix.
 const PREFIX: &str = r"^(?:<(?P<priority>\d{1,3})>)?(?:(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]+) [\w.:-]+ kernel: )?(?:\[(?: *\d+\.\d{6}|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\](?:\[ *[TC]\d+\])? )?";
@@ -476,6 +480,7 @@ mod tests {
             "30,1,1,-;systemd[1]: Link is Down",
             "8,1,1,-;NVRM: Xid (PCI:0000:06:00): 79, written to the device",
             "12,1,1,-,caller=T1;kernel BUG at mm/slub.c:306!",
+            "4,1,1,+;kernel BUG at mm/slub.c:306!",
             "no record",
             "a;b",
         ] {
@@ -606,7 +611,7 @@ mod tests {
         }
         assert_eq!(read("<4>text").level, Some(LogLevel(4)));
         assert_eq!(read("<12>NVRM: Xid").message, "", "not the kernel's");
-        // What a program logs under another name, and a name that looks like a prefix.
+        // Lines of a program under another name, and a name that looks like a prefix.
         for line in [
             "Nov 21 13:28:31 g01 kernel[12]: Link is Down",
             "Nov 21 13:28:31 g01 ann: kernel: [ 1.234567] Link is Down",

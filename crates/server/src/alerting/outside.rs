@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(over.jobs_at(&event(0, &[])), [ada.clone(), bob.clone()]);
         assert_eq!(over.jobs_at(&event(600, &[])), [ada, bob.clone()]);
         assert_eq!(over.jobs_at(&event(0, &[("jobid", "8")])), [bob]);
-        // Of a divided GPU, the jobs on the part.
+        // A divided GPU: the jobs on the part.
         let part = [("uuid", "GPU-2"), ("gpu_instance", "5")];
         let eve = |job_id| job(&[("jobid", job_id), ("user", "eve")]);
         assert_eq!(over.jobs_at(&event(0, &part)), [eve("9")]);

@@ -77,8 +77,9 @@ const SHOWN_ELSEWHERE: [&str; 11] = [
 ];
 
 /// Labels that name a job or its owner.
-const OF_JOB: [&str; 9] = [
-    "user", "account", "jobid", "job_id", "job_name", "command", "process", "pid", "cgroup",
+const OF_JOB: [&str; 10] = [
+    "user", "account", "jobid", "job_id", "sluid", "job_name", "command", "process", "pid",
+    "cgroup",
 ];
 
 impl Question for EventsQuestion {

@@ -23,7 +23,7 @@ metrics! {
         reset_required, hung (a call does not come back), not_enumerated (was there before, or is \
         on the PCI bus), \
         driver_not_loaded, driver_mismatch, let_go (so that the driver can be unloaded), \
-        error." ["reason"];
+        error. 1 with the reason asleep: a laptop's GPU that sleeps is not woken." ["reason"];
     gauge VBIOS "takt_gpu_vbios_info" "The firmware of the board (VBIOS); always 1." ["version"];
     gauge INFO "takt_gpu_info"
         "Identity of the GPU; always 1. index is NVML's, in the order of the PCI bus; minor is \

@@ -15,6 +15,7 @@ mod mig;
 mod nvlink;
 mod pci;
 mod reading;
+mod rest;
 mod values;
 mod virtualization;
 mod worker;
@@ -22,8 +23,9 @@ mod xid;
 
 use self::gpu_history::GpuHistory;
 use self::library::Library;
-use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP};
+use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP, UTILIZATION};
 use self::pci::Slots;
+use self::rest::Rest;
 use self::values::{Errors, Values};
 use crate::collector::{CollectError, Collector, Shared};
 use crate::events::Events;
@@ -33,6 +35,7 @@ use nvml_wrapper::error::NvmlError;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use takt_model::{Metric, Samples};
 
 /// Flags of the collector `nvml`.
@@ -56,6 +59,7 @@ struct Nvml {
     shared: SharedGpus,
     letting_go: LettingGo,
     slots: Slots,
+    rest: Rest,
     history: GpuHistory,
     events: Events,
     /// The node's name, where dcgm-exporter's names are wanted.
@@ -125,6 +129,8 @@ enum UnavailableReason {
     DriverNotLoaded,
     DriverMismatch,
     LetGo,
+    /// It sleeps, or is left alone to fall asleep; it would answer.
+    Asleep,
     Error,
 }
 
@@ -144,6 +150,7 @@ pub(crate) fn new(
         shared: shared.gpus.clone(),
         letting_go: shared.letting_go.clone(),
         slots: Slots::new(&paths.sysfs),
+        rest: Rest::default(),
         history: GpuHistory::load(state_directory),
         events: Events::default(),
         hostname: options.dcgm_names.then(|| {
@@ -177,18 +184,22 @@ impl Collector for Nvml {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         if self.letting_go.is_now() {
-            self.gpus.let_go();
-            self.history
-                .identities()
-                .for_each(|identity| identity.push(Some(UnavailableReason::LetGo), out));
-            self.publish(&[]);
+            self.leave_alone(UnavailableReason::LetGo, out);
             return Ok(());
         }
+        let power = self.slots.power();
+        let now = Instant::now();
+        if !self.rest.may_ask(power, now) {
+            self.leave_alone(UnavailableReason::Asleep, out);
+            return Ok(());
+        }
+
         let mut read = self.gpus.read();
         if let Ok(gpus) = &mut read {
             self.history.recognise(gpus);
             self.history.update(gpus);
             self.tell(gpus);
+            self.rest.saw(gpus.iter().all(Gpu::is_idle), power, now);
         }
         let gpus = read.as_deref().unwrap_or_default();
         for gpu in gpus {
@@ -243,6 +254,15 @@ impl Collector for Nvml {
 }
 
 impl Nvml {
+    /// Closes NVML, and publishes the GPUs that are known without asking them.
+    fn leave_alone(&mut self, reason: UnavailableReason, out: &mut Samples) {
+        self.gpus.let_go();
+        self.history
+            .identities()
+            .for_each(|identity| identity.push(Some(reason), out));
+        self.publish(&[]);
+    }
+
     /// Reports where the GPUs are, and once that a GPU is lost.
     fn tell(&mut self, gpus: &[Gpu]) {
         let places = gpus
@@ -318,6 +338,7 @@ impl UnavailableReason {
             Self::DriverNotLoaded => "driver_not_loaded",
             Self::DriverMismatch => "driver_mismatch",
             Self::LetGo => "let_go",
+            Self::Asleep => "asleep",
             Self::Error => "error",
         }
     }
@@ -351,7 +372,8 @@ impl Identity {
             driver,
             serial,
         } = self;
-        let up = f64::from(u8::from(silence.is_none()));
+        let is_well = silence.is_none_or(|reason| reason == UnavailableReason::Asleep);
+        let up = f64::from(u8::from(is_well));
         out.push(
             &UP,
             &[uuid.as_str(), silence.map_or("", UnavailableReason::word)],
@@ -372,6 +394,11 @@ impl Identity {
 const UNKNOWN: &str = "unknown-";
 
 impl Gpu {
+    fn is_idle(&self) -> bool {
+        let reading = self.reading.as_ref();
+        reading.is_ok_and(|reading| reading.values.get(&UTILIZATION) == Some(0.0))
+    }
+
     fn push(&self, out: &mut Samples) {
         let uuid = &self.identity.uuid;
         self.identity

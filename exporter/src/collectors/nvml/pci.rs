@@ -18,6 +18,16 @@ const CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 /// Drivers that hold a card for something else: a virtual machine, the free desktop.
 const OTHERS: [&str; 3] = ["vfio-pci", "nouveau", "pciback"];
 
+/// Power of all cards together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Power {
+    /// A card that never sleeps is among them, or there is none.
+    AlwaysOn,
+    /// They may sleep, and one is awake.
+    Awake,
+    Asleep,
+}
+
 pub(super) struct Slots {
     devices: PathBuf,
     /// Addresses as the kernel writes them: `0000:41:00.0`.
@@ -37,10 +47,7 @@ impl Slots {
     /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say
     /// who they are.
     pub fn without(&mut self, gpus: &[Gpu], history: &GpuHistory) -> Vec<Identity> {
-        if self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
-            self.looked = Some(Instant::now());
-            self.cards = self.look();
-        }
+        self.look_again();
         let published: Vec<_> = gpus
             .iter()
             .map(|gpu| &gpu.identity)
@@ -57,6 +64,31 @@ impl Slots {
             ..Identity::unknown(card.clone(), 0, "")
         };
         unseen.map(identity).collect()
+    }
+
+    /// The cards' power. To read it wakes none.
+    pub fn power(&mut self) -> Power {
+        self.look_again();
+        let all_are = |file: &str, word: &str| {
+            let read = |card| crate::sysfs::text(&self.devices.join(card).join("power").join(file));
+            self.cards
+                .iter()
+                .all(|card| read(card).as_deref() == Some(word))
+        };
+        if self.cards.is_empty() || !all_are("control", "auto") {
+            Power::AlwaysOn
+        } else if all_are("runtime_status", "suspended") {
+            Power::Asleep
+        } else {
+            Power::Awake
+        }
+    }
+
+    fn look_again(&mut self) {
+        if self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
+            self.looked = Some(Instant::now());
+            self.cards = self.look();
+        }
     }
 
     fn look(&self) -> Vec<String> {
@@ -112,6 +144,24 @@ mod tests {
             }
         }
         let mut slots = Slots::new(sysfs.path());
+        assert_eq!(
+            slots.power(),
+            Power::AlwaysOn,
+            "without files of power management"
+        );
+        for (control, status, power) in [
+            ("auto", "active", Power::Awake),
+            ("auto", "suspended", Power::Asleep),
+            ("on", "active", Power::AlwaysOn),
+        ] {
+            for card in ["0000:01:00.0", "0000:21:00.0"] {
+                let directory = devices.join(card).join("power");
+                std::fs::create_dir_all(&directory).unwrap();
+                std::fs::write(directory.join("control"), control).unwrap();
+                std::fs::write(directory.join("runtime_status"), status).unwrap();
+            }
+            assert_eq!(slots.power(), power, "{control}, {status}");
+        }
         let unseen = slots.without(&[], &GpuHistory::load(None));
         let unseen: Vec<_> = unseen
             .iter()

@@ -19,6 +19,7 @@ fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, NvmlFailure>>) 
         shared: SharedGpus::default(),
         letting_go: LettingGo::default(),
         slots: Slots::new("/nonexistent".as_ref()),
+        rest: Rest::default(),
         history: GpuHistory::load(None),
         events: Events::default(),
         hostname: None,
@@ -191,4 +192,29 @@ fn who_uses_the_gpus_is_told_to_the_jobs() {
         (1, 0),
         "who is on a GPU that is silent?"
     );
+}
+
+#[test]
+fn a_sleeping_gpu_is_up_and_not_asked() {
+    let sysfs = tempfile::tempdir().unwrap();
+    let card = sysfs.path().join("bus/pci/devices/0000:0a:00.0");
+    std::fs::create_dir_all(card.join("power")).unwrap();
+    for (file, text) in [
+        ("vendor", "0x10de"),
+        ("class", "0x030000"),
+        ("power/control", "auto"),
+        ("power/runtime_status", "active"),
+    ] {
+        std::fs::write(card.join(file), text).unwrap();
+    }
+    let mut nvml = collector([Ok(vec![gpu("GPU-a", well())])]);
+    nvml.slots = Slots::new(sysfs.path());
+    assert_eq!(
+        read(&mut nvml, "_up").0,
+        [r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#]
+    );
+    std::fs::write(card.join("power/runtime_status"), "suspended").unwrap();
+    let (lines, result) = read(&mut nvml, "_up");
+    assert_eq!(lines, [r#"takt_gpu_up{uuid="GPU-a",reason="asleep"} 1"#]);
+    assert_eq!(result, Ok(()), "there is no second recording");
 }

@@ -25,7 +25,7 @@ pub(super) struct Form {
     pub proof: Proof,
 }
 
-/// What a message needs besides its form.
+/// Evidence that a message needs besides its form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proof {
     /// Only the kernel's own code prints the form.
@@ -98,7 +98,7 @@ macro_rules! link {
     };
 }
 
-/// What begins a line about a network link: driver, device (on PCI, USB, the platform's bus, MDIO,
+/// Begin of a line about a network link: driver, device (on PCI, USB, the platform's bus, MDIO,
 /// Hyper-V's or virtio), link.
 macro_rules! netdev {
     () => {
@@ -249,7 +249,7 @@ pub(super) const FORMS: &[Form] = &[
 /// Devices behind which is no disk of the node: images that users mount (a container runtime does it
 /// for them), empty drives.
 pub(super) fn is_no_disk(device: &str) -> bool {
-    ["loop", "sr", "fd"].iter().any(|name| {
+    ["loop", "ublkb", "sr", "fd"].iter().any(|name| {
         device
             .strip_prefix(name)
             .is_some_and(|number| number.starts_with(|digit: char| digit.is_ascii_digit()))
