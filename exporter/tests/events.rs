@@ -141,6 +141,28 @@ impl Listener {
     }
 }
 
+/// Names of programs that crash, as `/dev/kmsg` shows them, and a line that a program wrote to it.
+#[test]
+fn names_of_programs_reach_no_listener() {
+    let node = Node::new();
+    let exporter = node.start();
+    let (mut listener, _) = Listener::fresh(&exporter);
+    for name in [
+        "kernel BUG at x",
+        "EDAC MC0: 1 UE ",
+        "ib0: Link Down",
+        "a\\x0akernel BUG a",
+    ] {
+        node.write(&format!(
+            "6,1,1,-;{name}[77]: segfault at 0 ip 000055d0c0de1139 sp 00007ffd6a1 error 4 in \
+             c[55d0c0de1000+1000]"
+        ));
+    }
+    node.write("12,2,2,-;kernel BUG at mm/slub.c:306!");
+    node.write(&format!("3,3,3,-;{XID}"));
+    assert_eq!(listener.event().message, XID, "the first event");
+}
+
 #[test]
 fn a_kernel_line_reaches_listeners_and_counters() {
     let node = Node::new();
