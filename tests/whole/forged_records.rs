@@ -195,7 +195,8 @@ fn a_name_in_a_real_slurm_makes_and_changes_no_record() {
         let forger = lab.submit("alice", &["-J", &name, "-t", "5"], "sleep 1");
         wait_for_end(&takt, forger);
         assert_untouched(&takt, &before);
-        let whole = format!("SELECT job_name = '{name}' FROM jobs WHERE job_id = '{forger}'");
+        let whole =
+            format!("SELECT job_name = '{name}' AS whole FROM jobs WHERE job_id = '{forger}'");
         assert_eq!(asked(&takt, &whole), "true", "{name}");
     }
     assert_eq!(asked(&takt, "SELECT count(*) FROM rejects"), "0");

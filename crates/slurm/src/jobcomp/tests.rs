@@ -290,7 +290,7 @@ proptest! {
     /// Names and directories without keys, of any number of lines, are read as they were written.
     #[test]
     fn a_text_without_keys_is_read_as_written(
-        texts in prop::collection::vec("([a-z|, =\"'\\\\]|\n|JobId|é){0,20}", 1..6),
+        texts in prop::collection::vec("([a-z|, =\"'\\\\]|\n|JobIds|é){0,20}", 1..6),
     ) {
         let records: String = texts
             .iter()

@@ -117,6 +117,10 @@ pub(super) fn delimiter_of(header: &str) -> Option<&str> {
     ends.take_while(|end| *end <= MAX_DELIMITER_BYTES)
         .map(|end| &rest[..end])
         .find(|delimiter| {
+            // Without `-P` sacct fills the columns with blanks.
+            if delimiter.starts_with(' ') {
+                return false;
+            }
             let names = header.strip_suffix(delimiter).unwrap_or(header);
             names.split(delimiter).all(is_name)
         })
