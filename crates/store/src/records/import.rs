@@ -47,8 +47,8 @@ pub struct Origin<'a> {
     pub corrections: Corrections,
 }
 
-/// Handling of runs that contradict recorded ones: another user or another start, or, once the
-/// recorded run has ended, another account, end or amount.
+/// Handling of runs that contradict recorded ones: another user or start, fewer GPUs or CPUs, or, once
+/// the recorded run has ended, another account, end or amount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Corrections {
