@@ -236,7 +236,9 @@ mod tests {
     use takt_model::{Labels, METRIC_NAME, UnixTime};
     use takt_server::answers::{AnswerConfig, Question};
     use takt_slurm::{Entry, JobRun};
-    use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};
+    use takt_store::{
+        Corrections, DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig,
+    };
     use tempfile::tempdir;
 
     /// Labels of a series, and its values in two scrapes.
@@ -358,6 +360,7 @@ mod tests {
             timezone: None,
             complete_until: None,
             shifted: Shifted::Refuse,
+            corrections: Corrections::Accept,
         };
         let entries = ["7", "9"].map(|id| Ok::<_, Infallible>(Entry::Run(run(id))));
         records.import(&origin, entries).unwrap();

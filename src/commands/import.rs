@@ -14,7 +14,11 @@ use std::time::Duration;
 use takt_server::Failure;
 use takt_server::answers::{ImportFormat, ImportQuestion};
 use takt_server::listing::{Column, Listing};
+use takt_slurm::bounded;
 use takt_store::{ImportSummary, Shifted};
+
+/// Maximum length of a rejected row on the terminal, in bytes.
+const SHOWN_BYTES: usize = 400;
 
 #[derive(Debug, Subcommand)]
 pub enum Import {
@@ -41,12 +45,15 @@ pub struct ImportFrom {
     /// the cluster's]
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
-    /// Cluster name for records that have none
+    /// Cluster name for records that have none [default: the configured one]
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
     /// Action if the runs are already stored, but with times of another time zone
     #[arg(long, value_enum, default_value_t)]
     pub shifted: OnShift,
+    /// Let the file correct finished jobs, even where a job's name could look like a record
+    #[arg(long)]
+    pub accept_corrections: bool,
     /// Output format of the summary
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
@@ -85,7 +92,7 @@ fn import(
     let question = ImportQuestion {
         format,
         name: asked.file.display().to_string(),
-        cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
+        cluster: asked.cluster.clone(),
         timezone: asked.timezone.clone(),
         columns,
         shifted: match asked.shifted {
@@ -93,6 +100,7 @@ fn import(
             OnShift::Replace => Shifted::Replace,
             OnShift::Keep => Shifted::Keep,
         },
+        accept_corrections: asked.accept_corrections,
     };
     let bar = progress_bar(&asked.file);
     let source = Source::open(at, &config, Missing::Create)?;
@@ -109,7 +117,7 @@ fn import(
             .line
             .map_or_else(String::new, |line| format!(", line {line}"));
         tracing::warn!(
-            row = reject.text,
+            row = bounded(&reject.text, SHOWN_BYTES).as_ref(),
             "{}{line}: set aside: {}",
             question.name,
             reject.reason

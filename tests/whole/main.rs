@@ -21,6 +21,7 @@ mod doctor;
 mod elsewhere;
 mod exporter_jobs;
 mod fairshare;
+mod forged_records;
 mod hostile_clients;
 mod hostile_queries;
 mod installed;

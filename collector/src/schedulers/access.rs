@@ -28,15 +28,18 @@ pub async fn slurm_access(config: &JobsConfig) -> Result<SlurmAccess, PollError>
 }
 
 async fn roles(config: &JobsConfig) -> Result<SlurmRoles, PollError> {
-    let users = ["user", "format=user,adminlevel"];
+    // slurmdbd selects by level: a name that a coordinator gave to a user can not add a level.
+    let administrators = ["user", "adminlevel=administrator", "format=user"];
+    let operators = ["user", "adminlevel=operator", "format=user"];
     let accounts = ["account", "withcoord", "format=account,coordinators"];
-    let users = match list(config, &users).await {
+    let administrators = match list(config, &administrators).await {
         // Without slurmdbd, Slurm has no administrators and no coordinators.
         Err(PollError::NoAccounting(_) | PollError::NoSlurm(_)) => return Ok(SlurmRoles::default()),
-        users => users?,
+        administrators => administrators?,
     };
+    let operators = list(config, &operators).await?;
     let accounts = list(config, &accounts).await?;
-    Ok(SlurmRoles::parse(&users, &accounts))
+    Ok(SlurmRoles::parse(&administrators, &operators, &accounts))
 }
 
 async fn list(config: &JobsConfig, what: &[&str]) -> Result<String, PollError> {

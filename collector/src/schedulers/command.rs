@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time;
 
-/// Maximum size of an answer, in bytes: a week of two million jobs.
+/// Maximum size of an answer, in bytes: a week of a million jobs.
 const MAX_ANSWER_BYTES: u64 = 512 << 20;
 
 /// Maximum length of a kept error message, in bytes.

@@ -13,6 +13,7 @@ use takt_slurm::jobcomp;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::{Entry, Node, NodeEvent, Reservation, ShareSettings};
+use takt_store::Corrections;
 
 /// All schedulers. The first configured one in this order is polled.
 pub(super) const SCHEDULERS: &[SchedulerFactory] =
@@ -101,8 +102,13 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
 
 /// Job records as received. A blocking thread parses them, because that takes time.
 pub(super) enum SchedulerAnswer {
-    /// Rows of `sacct -P`.
-    Sacct(Vec<u8>),
+    /// Rows of `sacct --parsable`, and their delimiter.
+    Sacct {
+        /// The rows.
+        text: Vec<u8>,
+        /// The delimiter.
+        delimiter: String,
+    },
     /// Answers of `/slurmdb/vX/jobs` and `/slurmdb/vX/job/ID`.
     Database(Vec<Value>),
     /// Lines of a jobcomp file.
@@ -115,13 +121,22 @@ pub(super) enum SchedulerAnswer {
 pub(super) type AnswerEntries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
 
 impl SchedulerAnswer {
+    /// Returns whether the records may correct recorded ones: users' texts cannot look like records.
+    pub fn corrections(&self) -> Corrections {
+        match self {
+            Self::Jobcomp(..) => Corrections::Refuse,
+            Self::Sacct { .. } | Self::Database(_) | Self::Live(_) => Corrections::Accept,
+        }
+    }
+
     /// Parses the answer. Errors contain `name`.
     pub fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
         let options = options(cluster);
         Ok(match self {
-            Self::Sacct(text) => {
-                Box::new(Reader::open(Cursor::new(text), name, options)?.map(|entry| Ok(entry?)))
-            }
+            Self::Sacct { text, delimiter } => Box::new(
+                Reader::with_delimiter(Cursor::new(text), name, options, &delimiter)?
+                    .map(|entry| Ok(entry?)),
+            ),
             Self::Database(answers) => Box::new(
                 answers
                     .into_iter()

@@ -18,7 +18,7 @@ use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_server::assess;
 use takt_slurm::{Entry, JobRun};
 use takt_store::{
-    Column, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig,
+    Column, Corrections, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig,
 };
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -121,6 +121,7 @@ fn main() -> Result<(), Failure> {
         timezone: Some("Europe/Oslo"),
         complete_until: None,
         shifted: Shifted::Keep,
+        corrections: Corrections::Accept,
     };
     Records::of(store.database()).import(
         &origin,

@@ -460,6 +460,7 @@ impl Config {
             budgets: self.budgets.clone(),
             policy_windows: self.policy_windows.clone(),
             cluster: self.cluster.clone(),
+            home: self.cluster.clone(),
             timezone: self.timezone.clone(),
             pseudonyms: if self.reports.pseudonyms {
                 Some(true)

@@ -9,7 +9,7 @@ use takt_model::{Matcher, Timestamp};
 use takt_slurm::Entry;
 use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_store::{
-    GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError, spawn_blocking,
+    Corrections, GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError, spawn_blocking,
 };
 use tokio::sync::watch;
 use tokio::time;
@@ -173,6 +173,7 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
         timezone: None,
         complete_until: None,
         shifted: Shifted::Keep,
+        corrections: Corrections::Accept,
     };
     let entries = changed
         .into_iter()

@@ -4,7 +4,9 @@ use prometheus_client::registry::Registry;
 use std::convert::Infallible;
 use std::path::Path;
 use takt_slurm::{Entry, JobRun};
-use takt_store::{DataDir, Database, Origin, Records, Settings, Shifted, Store, StoreConfig};
+use takt_store::{
+    Corrections, DataDir, Database, Origin, Records, Settings, Shifted, Store, StoreConfig,
+};
 use tempfile::{TempDir, tempdir};
 
 /// Opens a store in an empty folder. It writes even if the disk is nearly full.
@@ -37,6 +39,7 @@ pub(crate) fn import(
         timezone,
         complete_until: None,
         shifted: Shifted::Refuse,
+        corrections: Corrections::Accept,
     };
     let entries = runs
         .into_iter()

@@ -27,7 +27,9 @@ use takt_accounting::{Figures, GroupBy, Period, Usage, UsageReport};
 use takt_model::UnixTime;
 use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::time_zone;
-use takt_store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted};
+use takt_store::{
+    Corrections, DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted,
+};
 use tempfile::{TempDir, tempdir};
 
 /// A database in its own directory.
@@ -66,6 +68,7 @@ impl Store {
             timezone: Some(zone),
             complete_until: None,
             shifted: Shifted::Refuse,
+            corrections: Corrections::Accept,
         };
         self.records().import(&origin, reader).unwrap()
     }

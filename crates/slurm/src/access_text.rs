@@ -1,5 +1,7 @@
 //! Parsers of Slurm's access settings: `scontrol show config` and `sacctmgr show user|account`.
 
+use std::collections::BTreeMap;
+
 /// Administrators, operators and coordinators of a Slurm.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlurmRoles {
@@ -43,25 +45,36 @@ fn setting<'t>(config: &'t str, name: &str) -> Option<&'t str> {
 }
 
 impl SlurmRoles {
-    /// Parses `sacctmgr --noheader --parsable2 show user format=user,adminlevel` and
-    /// `sacctmgr --noheader --parsable2 show account withcoord format=account,coordinators`.
-    pub fn parse(users: &str, accounts: &str) -> Self {
-        let mut roles = Self::default();
-        for (user, level) in users.lines().filter_map(|line| line.split_once('|')) {
-            if level.starts_with("Admin") {
-                roles.administrators.push(user.to_owned());
-            } else if level == "Operator" {
-                roles.operators.push(user.to_owned());
-            }
-        }
+    /// Parses lists of users, one per line (`sacctmgr --noheader --parsable2 show user
+    /// adminlevel=… format=user`), and `… show account withcoord format=account,coordinators`.
+    ///
+    /// Coordinators name accounts, and a name may contain a line feed: `x⏎physics|eve` looks like an
+    /// account of its own. slurmdbd lists each account once, so the coordinators of an account that
+    /// is listed twice are unknown. They name users, too, but give them no level.
+    pub fn parse(administrators: &str, operators: &str, accounts: &str) -> Self {
+        let names = |text: &str| text.lines().map(str::to_owned).collect();
+        let mut listed: BTreeMap<&str, Option<&str>> = BTreeMap::new();
         for (account, users) in accounts.lines().filter_map(|line| line.split_once('|')) {
-            let of_account = users
-                .split(',')
-                .filter(|user| !user.is_empty())
-                .map(|user| (user.to_owned(), account.to_owned()));
-            roles.coordinators.extend(of_account);
+            listed
+                .entry(account)
+                .and_modify(|users| *users = None)
+                .or_insert(Some(users));
         }
-        roles
+        let coordinators = listed
+            .iter()
+            .filter_map(|(account, users)| Some((account, users.as_ref()?)))
+            .flat_map(|(account, users)| {
+                users
+                    .split(',')
+                    .filter(|user| !user.is_empty())
+                    .map(|user| (user.to_owned(), (*account).to_owned()))
+            })
+            .collect();
+        Self {
+            administrators: names(administrators),
+            operators: names(operators),
+            coordinators,
+        }
     }
 }
 
@@ -96,13 +109,24 @@ mod tests {
 
     #[test]
     fn roles_come_from_users_and_accounts() {
-        let roles = SlurmRoles::parse(
-            "root|Administrator\nalice|None\nolga|Operator\n",
-            "physics|bob,carol\nroot|\n",
-        );
+        let roles = SlurmRoles::parse("root\n", "olga\n", "physics|bob,carol\nroot|\n");
         assert_eq!(roles.administrators, ["root"]);
         assert_eq!(roles.operators, ["olga"]);
         let pair = |user: &str| (user.to_owned(), "physics".to_owned());
         assert_eq!(roles.coordinators, [pair("bob"), pair("carol")]);
+    }
+
+    /// A coordinator of chemistry names an account below it.
+    #[test]
+    fn a_name_of_an_account_makes_nobody_a_coordinator() {
+        let roles = SlurmRoles::parse(
+            "root\n",
+            "",
+            "chemistry|eve\nx\nphysics|eve|eve\nphysics|bob\nroot|\n",
+        );
+        assert_eq!(
+            roles.coordinators,
+            [("eve".to_owned(), "chemistry".to_owned())]
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! One job run, and the result of parsing one record.
 
+use crate::bounded;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use takt_model::UnixTime;
@@ -148,6 +149,20 @@ pub struct Reject {
     pub reason: String,
     /// Text of the record.
     pub text: String,
+}
+
+/// Maximum length of the stored text of a rejected record, in bytes.
+const MAX_REJECT_BYTES: usize = 4096;
+
+impl Reject {
+    /// Returns a rejected record; a long text is cut.
+    pub(super) fn new(line: Option<u64>, reason: String, text: &str) -> Self {
+        Self {
+            line,
+            reason,
+            text: bounded(text, MAX_REJECT_BYTES).into_owned(),
+        }
+    }
 }
 
 /// The IANA time zone database lacks this name.

@@ -2,11 +2,15 @@
 //! for each finished run.
 //!
 //! A line is a list of `KEY=VALUE` separated by blanks. Job names and directories may contain
-//! blanks, so a value ends where the next key begins. Times are local. Without slurmdbd Slurm does
+//! blanks and line feeds, so a value ends where the next key begins, and a record ends with its last
+//! key. A record in which a key occurs twice can be read in two ways and is rejected. Slurm does not
+//! escape: a name that contains the end of one record and the beginning of another makes two complete
+//! records, which no reader can tell from true ones. So the file may add records, and may not change
+//! those of finished runs. Times are local. Without slurmdbd Slurm does
 //! not write GPUs into `Tres`: a line without GPUs means that their number is unknown. Users and
 //! times are exact. A requeued run has `JobState=PENDING`.
 
-use crate::lines::{Lines, LinesError, beginning};
+use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES, beginning};
 use crate::sacct::{Cluster, OVER};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::TresCounts;
@@ -73,6 +77,40 @@ impl<'i> Reader<'i> {
     }
 }
 
+impl Reader<'_> {
+    /// Reads the further lines of a record that has begun. Returns why the record is unusable, if it
+    /// is.
+    fn finish(&mut self, record: &mut String) -> Result<Option<String>, LinesError> {
+        let mut last_line = 0;
+        let mut more = 0;
+        while position(&record[last_line..], LAST_KEY).is_none() && !self.lines.is_cut() {
+            match self.lines.next() {
+                None => break,
+                Some(line) => line?,
+            };
+            last_line = record.len();
+            record.push('\n');
+            record.push_str(&self.lines.text());
+            more += 1;
+            if more == MAX_RECORD_LINES || record.len() as u64 > MAX_LINE_BYTES {
+                return Ok(Some(lines::too_long()));
+            }
+        }
+        Ok(self.lines.is_cut().then(lines::too_long))
+    }
+
+    fn entry(&self, line: u64, record: &str, unusable: Option<String>) -> Entry {
+        let parsed = match unusable {
+            Some(reason) => Err(reason),
+            None => run(record, &self.options),
+        };
+        match parsed {
+            Ok(run) => Entry::Run(since_resize(run, &self.options.resized)),
+            Err(reason) => Entry::Rejected(Reject::new(Some(line), reason, record)),
+        }
+    }
+}
+
 impl Iterator for Reader<'_> {
     type Item = Result<Entry, JobcompError>;
 
@@ -83,26 +121,36 @@ impl Iterator for Reader<'_> {
                 Ok(_) => {}
                 Err(error) => return Some(Err(error.into())),
             }
-            let text = self.lines.text();
-            if !self.any && !text.starts_with("JobId=") {
-                let found = beginning(&text);
-                return Some(Err(JobcompError::Format {
-                    name: self.name.clone(),
-                    found,
-                }));
+            let line = self.lines.line();
+            let mut record = self.lines.text().into_owned();
+            if !record.starts_with(FIRST_KEY) {
+                if !self.any {
+                    let found = beginning(&record);
+                    return Some(Err(JobcompError::Format {
+                        name: self.name.clone(),
+                        found,
+                    }));
+                }
+                let reason = "the rest of a record whose end is unclear".to_owned();
+                return Some(Ok(self.entry(line, &record, Some(reason))));
             }
             self.any = true;
-            return Some(Ok(match run(&text, &self.options) {
-                Ok(run) => Entry::Run(since_resize(run, &self.options.resized)),
-                Err(reason) => Entry::Rejected(Reject {
-                    line: Some(self.lines.line()),
-                    reason,
-                    text: text.into_owned(),
-                }),
-            }));
+            return Some(match self.finish(&mut record) {
+                Ok(unusable) => Ok(self.entry(line, &record, unusable)),
+                Err(error) => Err(error.into()),
+            });
         }
     }
 }
+
+/// Begin of each record.
+const FIRST_KEY: &str = "JobId=";
+
+/// Last key of each record.
+const LAST_KEY: &str = "ExitCode";
+
+/// Maximum number of lines of one record: job names have at most 1024 bytes, directories 4096.
+const MAX_RECORD_LINES: u32 = 8192;
 
 /// Keys in the order in which Slurm writes them. Missing keys are skipped.
 const KEYS: &[&str] = &[
@@ -137,15 +185,20 @@ const KEYS: &[&str] = &[
     "ExitCode",
 ];
 
-/// Keys with values that users choose.
+/// Keys whose values may contain blanks.
 const FREE: &[&str] = &["Name", "WorkDir"];
 
-/// Returns the values of a line by key. Fails if a job name or directory contains another key,
-/// because the end of the value is then ambiguous.
-fn fields(line: &str) -> Result<HashMap<&'static str, &str>, String> {
+/// Returns the values of a record by key. Fails if a key occurs twice: then a text of a user contains
+/// it, and its end is ambiguous.
+fn fields(record: &str) -> Result<HashMap<&'static str, &str>, String> {
     let mut fields = HashMap::new();
-    let mut rest = line.trim_end();
-    let mut keys = KEYS.iter().copied().peekable();
+    let mut rest = record.trim_end();
+    if let Some(key) = KEYS.iter().find(|key| occurs_twice(rest, key)) {
+        return Err(format!(
+            "{key}= occurs twice, so it is unclear where a text ends"
+        ));
+    }
+    let mut keys = KEYS.iter().copied();
     while let Some(key) = keys.next() {
         let Some(value) = rest
             .strip_prefix(key)
@@ -153,20 +206,11 @@ fn fields(line: &str) -> Result<HashMap<&'static str, &str>, String> {
         else {
             continue;
         };
-        // The value ends where the next key of the line begins.
+        // The value ends where the next key of the record begins.
         let end = keys.clone().filter_map(|next| position(value, next)).min();
         let mut taken = &value[..end.unwrap_or(value.len())];
         rest = value[taken.len()..].trim_start();
-        if FREE.contains(&key) {
-            let again = keys
-                .peek()
-                .and_then(|next| position(&value[end.map_or(0, |at| at + 1)..], next));
-            if again.is_some() {
-                return Err(format!(
-                    "{key} holds another key, so it is unclear where it ends"
-                ));
-            }
-        } else {
+        if !FREE.contains(&key) {
             // Newer versions of Slurm may add keys here.
             taken = taken.split(' ').next().unwrap_or_default();
         }
@@ -181,11 +225,25 @@ fn fields(line: &str) -> Result<HashMap<&'static str, &str>, String> {
     }
 }
 
-/// Returns the position of ` KEY=` in a text.
+/// Returns the positions at which `KEY=` begins in a text, after white space.
+fn positions<'t>(text: &'t str, key: &'t str) -> impl Iterator<Item = usize> {
+    text.match_indices(key).map(|(at, _)| at).filter(move |at| {
+        let is_word = text[..*at].ends_with(|letter: char| letter.is_ascii_whitespace());
+        is_word && text[at + key.len()..].starts_with('=')
+    })
+}
+
+/// Returns the position of the white space before `KEY=` in a text.
 fn position(text: &str, key: &str) -> Option<usize> {
-    text.match_indices(key)
-        .find(|(at, _)| text[..*at].ends_with(' ') && text[at + key.len()..].starts_with('='))
-        .map(|(at, _)| at - 1)
+    positions(text, key).next().map(|at| at - 1)
+}
+
+/// Returns whether a text has `KEY=` twice; the first may begin the text.
+fn occurs_twice(text: &str, key: &str) -> bool {
+    let begins = text
+        .strip_prefix(key)
+        .is_some_and(|rest| rest.starts_with('='));
+    positions(text, key).nth(usize::from(!begins)).is_some()
 }
 
 fn run(line: &str, options: &Options) -> Result<JobRun, String> {

@@ -1,4 +1,7 @@
 //! Reads a text line by line, plain or gzip-compressed, with a limit on the length of a line.
+//!
+//! The rest of a longer line is passed over: users choose some of the texts, and none of them may
+//! end an import.
 
 use flate2::bufread::MultiGzDecoder;
 use std::borrow::Cow;
@@ -26,6 +29,7 @@ pub(super) struct Lines<'i> {
     input: Box<dyn BufRead + 'i>,
     line: u64,
     row: Vec<u8>,
+    is_cut: bool,
     done: bool,
 }
 
@@ -42,6 +46,7 @@ impl<'i> Lines<'i> {
             input,
             line: 0,
             row: Vec::new(),
+            is_cut: false,
             done: false,
         })
     }
@@ -78,8 +83,14 @@ impl<'i> Lines<'i> {
         String::from_utf8_lossy(&self.row)
     }
 
+    /// Returns whether the current line was longer than [`MAX_LINE_BYTES`].
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     fn read(&mut self) -> io::Result<bool> {
         self.row.clear();
+        self.is_cut = false;
         if (&mut self.input)
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut self.row)?
@@ -91,14 +102,19 @@ impl<'i> Lines<'i> {
         if self.row.last() == Some(&b'\n') {
             self.row.pop();
         } else if self.row.len() as u64 == MAX_LINE_BYTES {
-            let problem = format!("line {} is longer than {MAX_LINE_BYTES} bytes", self.line);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+            self.is_cut = true;
+            self.input.skip_until(b'\n')?;
         }
         if self.row.last() == Some(&b'\r') {
             self.row.pop();
         }
         Ok(true)
     }
+}
+
+/// Returns the reason why a record with too many bytes or lines is rejected.
+pub(super) fn too_long() -> String {
+    format!("longer than {MAX_LINE_BYTES} bytes, or too many lines")
 }
 
 /// Quotes the beginning of a line for an error message.

@@ -102,28 +102,45 @@ fn amounts(tres: &str) -> Amounts {
     }
 }
 
-/// Parses the rows of `sacctmgr -P show event`. A reason may contain separators, so the fields
-/// after it are counted from the end.
+/// Fields of a row of [`events`].
+const EVENT_FIELDS: usize = 7;
+
+/// Parses the rows of `sacctmgr -P show event
+/// format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,TRES`. Operators write the reason, which
+/// may contain delimiters and line feeds: a row goes on until it has all its fields, and the fields
+/// after the reason are counted from the end.
 pub fn events(text: &str, cluster: &str) -> Vec<NodeEvent> {
-    text.lines()
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split('|').collect();
-            let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else {
-                return None;
-            };
-            let reason = reason.join("|");
-            (*of == cluster).then(|| {
-                Some(NodeEvent {
-                    node: (*node).to_owned(),
-                    state: (*state).to_owned(),
-                    reason: Some(reason).filter(|reason| !reason.is_empty()),
-                    has: amounts(tres),
-                    from: from.parse().ok()?,
-                    to: to.parse().ok(),
-                })
-            })?
-        })
-        .collect()
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let mut row = line.to_owned();
+        while row.matches('|').count() + 1 < EVENT_FIELDS {
+            let Some(more) = lines.next() else { break };
+            row.push('\n');
+            row.push_str(more);
+        }
+        found.extend(event(&row, cluster));
+    }
+    found
+}
+
+fn event(row: &str, cluster: &str) -> Option<NodeEvent> {
+    let fields: Vec<&str> = row.split('|').collect();
+    let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else {
+        return None;
+    };
+    if *of != cluster || reason.is_empty() {
+        return None;
+    }
+    let reason = reason.join("|");
+    Some(NodeEvent {
+        node: (*node).to_owned(),
+        state: (*state).to_owned(),
+        reason: Some(reason).filter(|reason| !reason.is_empty()),
+        has: amounts(tres),
+        from: from.parse().ok()?,
+        to: to.parse().ok(),
+    })
 }
 
 #[cfg(test)]
@@ -145,6 +162,20 @@ mod tests {
         assert_eq!(found[1].from, UnixTime(1_795_270_568));
         assert_eq!(found[1].to, Some(UnixTime(1_795_270_600)));
         assert_eq!(found[1].has.mem_bytes, 32_000 << 20);
+    }
+
+    #[test]
+    fn a_reason_of_several_lines_is_one_event() {
+        let text = "lab|node2|1795270568|1795270600|DOWN|fan\n\nlab|node9|1|2|DOWN|x|cpu=8,gres/gpu=2\n\
+            lab|node3|1795270568|Unknown|DOWN|bad|cpu=4\n";
+        let found = events(text, "lab");
+        let nodes: Vec<_> = found.iter().map(|event| event.node.as_str()).collect();
+        assert_eq!(nodes, ["node2", "node3"]);
+        assert_eq!(
+            found[0].reason.as_deref(),
+            Some("fan\n\nlab|node9|1|2|DOWN|x")
+        );
+        assert_eq!(found[0].has.gpus, 2);
     }
 
     #[test]

@@ -503,13 +503,8 @@ fn entry(words: &[(Field, String)], job: &Value, options: &Options) -> Entry {
         .iter()
         .map(|(field, word)| (*field, word.as_str()))
         .collect();
-    entry_of(&Fields::of(&words), options).unwrap_or_else(|reason| {
-        Entry::Rejected(Reject {
-            line: None,
-            reason,
-            text: job.to_string().chars().take(4096).collect(),
-        })
-    })
+    entry_of(&Fields::of(&words), options)
+        .unwrap_or_else(|reason| Entry::Rejected(Reject::new(None, reason, &job.to_string())))
 }
 
 struct ArrayIds<'v> {

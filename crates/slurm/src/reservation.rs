@@ -85,23 +85,31 @@ impl Reservation {
 }
 
 /// Parses account and user by association id from `sacctmgr --parsable2 show associations
-/// format=ID,Account,User`.
+/// format=ID,Account,User`. Coordinators name accounts and users, and a name may contain a line feed:
+/// the owner of an id that is listed twice is unknown.
 pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
-    text.lines()
-        .filter_map(|line| {
-            let (id, rest) = line.split_once('|')?;
-            let (account, user) = rest.split_once('|')?;
-            let user = Some(user)
+    let mut owners: HashMap<String, Option<Owner>> = HashMap::new();
+    for line in text.lines() {
+        let Some((id, rest)) = line.split_once('|') else {
+            continue;
+        };
+        let Some((account, user)) = rest.split_once('|') else {
+            continue;
+        };
+        let owner = Owner {
+            account: account.to_owned(),
+            user: Some(user)
                 .filter(|user| !user.is_empty())
-                .map(str::to_owned);
-            Some((
-                id.to_owned(),
-                Owner {
-                    account: account.to_owned(),
-                    user,
-                },
-            ))
-        })
+                .map(str::to_owned),
+        };
+        owners
+            .entry(id.to_owned())
+            .and_modify(|owner| *owner = None)
+            .or_insert(Some(owner));
+    }
+    owners
+        .into_iter()
+        .filter_map(|(id, owner)| Some((id, owner?)))
         .collect()
 }
 
@@ -132,12 +140,19 @@ pub fn of_sacctmgr(text: &str, owners: &HashMap<String, Owner>) -> Vec<Reservati
     text.lines().filter_map(reservation).collect()
 }
 
-/// Parses one line of `scontrol --oneliner show reservations`.
+/// Parses one line of `scontrol --oneliner show reservations`. The comment, which operators write,
+/// comes last: the first value of a key counts.
 pub fn of_scontrol(line: &str) -> Option<Reservation> {
-    let fields: HashMap<&str, &str> = line
+    let mut fields: HashMap<&str, &str> = HashMap::new();
+    if !line.starts_with("ReservationName=") {
+        return None;
+    }
+    for (key, value) in line
         .split_ascii_whitespace()
         .filter_map(|word| word.split_once('='))
-        .collect();
+    {
+        fields.entry(key).or_insert(value);
+    }
     let text = |key: &str| {
         fields
             .get(key)
@@ -198,7 +213,7 @@ mod tests {
              mine|1795279775|1795286975||node[0-1]|,5,77,|cpu=16,gres/gpu=4\nbroken\n",
             &known,
         );
-        assert_eq!(kept[0], now);
+        assert_eq!(kept[0], now.clone());
         assert_eq!(now.cpus, 8);
         assert_eq!(now.gpus, None);
         assert_eq!(now.owners[0].account.as_str(), "lab-a");
@@ -211,7 +226,11 @@ mod tests {
                 user: Some("alice".into())
             }]
         );
+        let forged = owners_by_id("3|lab-a|\n9|x\n3|lab-b|eve|\n5|lab-a|alice\n");
+        assert_eq!(forged.keys().collect::<Vec<_>>(), ["5"]);
         assert_eq!(of_scontrol("No reservations in the system"), None);
+        let remarked = format!("{line} Comment=see Users=eve Flags=MAINT");
+        assert_eq!(of_scontrol(&remarked), Some(now));
         assert_eq!(
             owners(None, Some("-eve,ann"))[0].user.as_deref(),
             Some("ann")

@@ -1,13 +1,28 @@
 //! Parser of `sacct -P`: a header and one row per line, with `|` between the fields.
 //!
 //! Columns may come in any order; unknown columns are ignored. Times are local without an offset,
-//! seconds since 1970 (`SLURM_TIME_FORMAT=%s`), or have an offset. sacct does not quote, so a job
-//! name with a `|` makes a row with too many fields, unless the name is the last column.
+//! seconds since 1970 (`SLURM_TIME_FORMAT=%s`), or have an offset.
+//!
+//! sacct neither quotes nor escapes: a job's name may contain delimiters and line feeds, and a name
+//! such as `x⏎5|mallory|…` looks like a row of its own. No parser can tell it from one. Two things
+//! can:
+//!
+//! - A delimiter that the writer of the name could not know (`--delimiter`). The poller draws one
+//!   for each request and asks for one at the end of each row, too (`--parsable`), so that a row
+//!   ends where its columns are complete, however many lines its texts have. The header shows the
+//!   delimiter of a file.
+//! - The columns. Without a column that users write, every row is Slurm's own.
+//!
+//! Rows of other files [may be forged](Reader::may_be_forged): they may add records, and may not
+//! change those of finished runs.
 
-use crate::lines::{self, Lines, LinesError};
+mod layout;
+
+use self::layout::{DEFAULT_DELIMITER, RowLayout, delimiter_of};
+use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::{TresCounts, scaled};
-use crate::{Entry, JobRun, Reject, nodelist};
+use crate::{Entry, JobRun, Reject, bounded, nodelist};
 use jiff::tz::TimeZone;
 use std::io::Read;
 
@@ -127,17 +142,23 @@ pub(super) enum Field {
 
 const FIELDS: usize = Field::Reservation as usize + 1;
 
+/// Minimum length of a delimiter that users cannot know, in bytes.
+const MIN_SECRET_BYTES: usize = 8;
+
+/// Maximum number of lines of one row: job names have at most 1024 bytes.
+const MAX_ROW_LINES: u32 = 2048;
+
 /// Iterator over the rows of one text, in order. An `Err` is the last item.
 pub struct Reader<'i> {
     lines: Lines<'i>,
     options: Options,
-    columns: Vec<Option<Field>>,
     header: String,
+    layout: RowLayout,
 }
 
 impl<'i> Reader<'i> {
     /// Reads the header of a text, which may be gzip-compressed. `name` is the file's name in
-    /// errors.
+    /// errors. The header shows the delimiter.
     ///
     /// # Errors
     /// [`SacctError::Header`] if this is not output of sacct, [`SacctError::Read`] if it cannot be
@@ -145,18 +166,41 @@ impl<'i> Reader<'i> {
     pub fn open(input: impl Read + 'i, name: &str, options: Options) -> Result<Self, SacctError> {
         let mut lines = Lines::open(input, name)?;
         let header = match &options.columns {
-            Some(columns) => columns.join("|"),
-            None => {
-                let header = lines.next().transpose()?.unwrap_or_default();
-                String::from_utf8_lossy(header)
-                    .trim_start_matches('\u{feff}')
-                    .to_owned()
-            }
+            Some(columns) => columns.join(DEFAULT_DELIMITER),
+            None => read_header(&mut lines)?,
         };
-        let columns: Vec<_> = header.split('|').map(column).collect();
+        let delimiter = delimiter_of(&header)
+            .unwrap_or(DEFAULT_DELIMITER)
+            .to_owned();
+        Self::of(lines, name, options, header, &delimiter)
+    }
+
+    /// Reads the header of a text with this delimiter, as [`Reader::open`] does.
+    ///
+    /// # Errors
+    /// As [`Reader::open`]; also if the text has another delimiter.
+    pub fn with_delimiter(
+        input: impl Read + 'i,
+        name: &str,
+        options: Options,
+        delimiter: &str,
+    ) -> Result<Self, SacctError> {
+        let mut lines = Lines::open(input, name)?;
+        let header = read_header(&mut lines)?;
+        Self::of(lines, name, options, header, delimiter)
+    }
+
+    fn of(
+        lines: Lines<'i>,
+        name: &str,
+        options: Options,
+        header: String,
+        delimiter: &str,
+    ) -> Result<Self, SacctError> {
+        let layout = RowLayout::of(&header, delimiter);
         let missing: Vec<&str> = REQUIRED
             .iter()
-            .filter(|(_, field)| !columns.contains(&Some(*field)))
+            .filter(|(_, field)| !layout.columns.contains(&Some(*field)))
             .map(|(name, _)| *name)
             .collect();
         if !missing.is_empty() {
@@ -170,55 +214,60 @@ impl<'i> Reader<'i> {
         Ok(Self {
             lines,
             options,
-            columns,
             header,
+            layout,
         })
     }
 
-    fn entry(&self, row: &str) -> Entry {
-        match self.parse(row) {
-            Ok(entry) => entry,
-            Err(reason) => Entry::Rejected(Reject {
-                line: Some(self.lines.line()),
-                reason,
-                text: row.to_owned(),
-            }),
-        }
+    /// Returns whether a user's text can look like a row: users write a column, and could know the
+    /// delimiter.
+    pub fn may_be_forged(&self) -> bool {
+        self.layout.has_user_texts && self.layout.delimiter.len() < MIN_SECRET_BYTES
     }
 
-    fn parse(&self, row: &str) -> Result<Entry, String> {
-        entry_of(&self.split(row)?, &self.options)
-    }
-
-    /// Returns the known fields of a row. Extra separators belong to the last column if it is the
-    /// job name.
-    fn split<'r>(&self, row: &'r str) -> Result<Fields<'r>, String> {
-        let mut fields = Fields([""; FIELDS]);
-        let name_is_last = self.columns.last() == Some(&Some(Field::JobName));
-        let most = if name_is_last {
-            self.columns.len()
-        } else {
-            usize::MAX
-        };
-        let mut found = 0;
-        for value in row.splitn(most, '|') {
-            let value = value.trim_ascii();
-            // If two columns mean the same (`NCPUS`, `AllocCPUS`), an empty one does not overwrite
-            // the other.
-            if let Some(Some(field)) = self.columns.get(found).filter(|_| !value.is_empty()) {
-                fields.0[*field as usize] = value;
+    /// Reads the further lines of a row that has begun. Returns why the row is unusable, if it is.
+    fn finish(&mut self, row: &mut String) -> Result<Option<String>, LinesError> {
+        let needed = self.layout.delimiters();
+        let mut found = row.matches(&self.layout.delimiter).count();
+        let mut more = 0;
+        while self.layout.spans_lines && found < needed && !self.lines.is_cut() {
+            match self.lines.next() {
+                None => break,
+                Some(line) => line?,
+            };
+            let line = self.lines.text();
+            found += line.matches(&self.layout.delimiter).count();
+            row.push('\n');
+            row.push_str(&line);
+            more += 1;
+            if more == MAX_ROW_LINES || row.len() as u64 > MAX_LINE_BYTES {
+                return Ok(Some(lines::too_long()));
             }
-            found += 1;
         }
-        if found == self.columns.len() {
-            Ok(fields)
-        } else {
-            Err(format!(
-                "expected {} fields, found {found}",
-                self.columns.len()
-            ))
-        }
+        Ok(self.lines.is_cut().then(lines::too_long))
     }
+
+    fn entry(&self, line: u64, row: &str, unusable: Option<String>) -> Entry {
+        let parsed = match unusable {
+            Some(reason) => Err(reason),
+            None => self
+                .layout
+                .split(row)
+                .and_then(|fields| entry_of(&fields, &self.options)),
+        };
+        parsed.unwrap_or_else(|reason| {
+            // A delimiter drawn for one request would make the same row another one in each answer.
+            let text = row.replace(&self.layout.delimiter, DEFAULT_DELIMITER);
+            Entry::Rejected(Reject::new(Some(line), reason, &text))
+        })
+    }
+}
+
+fn read_header(lines: &mut Lines<'_>) -> Result<String, LinesError> {
+    let header = lines.next().transpose()?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(header)
+        .trim_start_matches('\u{feff}')
+        .to_owned())
 }
 
 impl Iterator for Reader<'_> {
@@ -234,8 +283,16 @@ impl Iterator for Reader<'_> {
             if row.is_empty() || row.eq_ignore_ascii_case(self.header.as_bytes()) {
                 continue;
             }
-            let row = self.lines.text();
-            return Some(Ok(self.entry(&row)));
+            let line = self.lines.line();
+            if !self.layout.spans_lines && !self.lines.is_cut() {
+                let row = self.lines.text();
+                return Some(Ok(self.entry(line, &row, None)));
+            }
+            let mut row = self.lines.text().into_owned();
+            return Some(match self.finish(&mut row) {
+                Ok(unusable) => Ok(self.entry(line, &row, unusable)),
+                Err(error) => Err(error.into()),
+            });
         }
     }
 }
@@ -257,8 +314,11 @@ pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, 
     if array.map_or(job_id, |(array, _)| array).contains('.') {
         return Ok(Entry::Step);
     }
-    if !job_id.starts_with(|letter: char| letter.is_ascii_digit()) {
-        return Err(format!("JobID '{job_id}' is not a number"));
+    let number = array.map_or(job_id, |(array, _)| array);
+    let is_number = |letter: u8| letter.is_ascii_digit() || matches!(letter, b'_' | b'+');
+    if !number.starts_with(|letter: char| letter.is_ascii_digit()) || !number.bytes().all(is_number)
+    {
+        return Err(format!("JobID '{}' is not a number", bounded(job_id, 64)));
     }
     let run = run(fields, options)?;
     let Some((array, tasks)) = array else {

@@ -8,7 +8,7 @@ use crate::UsageResetPeriod;
 use crate::billing::{BillingWeights, TresAmounts, TresError};
 use crate::share_settings::{PriorityFlags, PrioritySettings, Qos};
 use crate::{Association, Shares};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 use std::sync::Arc;
 use takt_model::UnixTime;
@@ -41,6 +41,14 @@ pub enum SlurmTextError {
         /// Expected format.
         expected: &'static str,
     },
+    /// An association is listed twice.
+    #[error("line {line}: an association of account '{account}' is listed twice")]
+    Twice {
+        /// Line number, from 1.
+        line: usize,
+        /// Name of the account.
+        account: String,
+    },
     /// A TRES string is invalid.
     #[error("line {line}")]
     Tres {
@@ -58,13 +66,14 @@ pub enum SlurmTextError {
 /// text.
 ///
 /// # Errors
-/// A column is missing, or shares are neither a number nor `parent`.
+/// A column is missing, shares are neither a number nor `parent`, or an association is listed twice.
 pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, SlurmTextError> {
     let table = TextTable::read(text)?;
     for column in ["Account", "ParentName", "User", "Share"] {
         table.require(column)?;
     }
     let mut found = Vec::new();
+    let mut listed = HashSet::new();
     for row in table.rows() {
         if row.get("Cluster").is_some_and(|of| of != cluster) {
             continue;
@@ -90,6 +99,18 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
             shares,
             grp_tres_mins: filled("GrpTRESMins"),
         };
+        let key = (
+            association.account.clone(),
+            association.user.clone(),
+            association.partition.clone(),
+        );
+        // Coordinators name accounts and users, and a name may contain a line feed.
+        if !listed.insert(key) {
+            return Err(SlurmTextError::Twice {
+                line: row.line,
+                account: association.account,
+            });
+        }
         found.push((left, association));
     }
     found.sort_by_key(|(left, _)| *left);

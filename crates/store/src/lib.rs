@@ -76,9 +76,9 @@ pub use listing::Listed;
 pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{
-    AlertTransition, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun, DeleteRuns, Due,
-    FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun,
-    ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
+    AlertTransition, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun, Corrections,
+    DeleteRuns, Due, FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu,
+    HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
     KnownCluster, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, OpenRun, Origin, PastGpu,
     PricedTime, QueueCounts, RecordHits, Records, RemoteWriteProgress, RunCurves, RunStrip,
     RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,

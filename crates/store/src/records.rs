@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod calendar;
+mod contradictions;
 mod credits;
 mod curves;
 mod deliveries;
@@ -27,7 +28,7 @@ pub use curves::{RunCurves, RunStrip};
 pub use deliveries::FailingChannel;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu, PastGpu};
-pub use import::{ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
+pub use import::{Corrections, ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
 pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};

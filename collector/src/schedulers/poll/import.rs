@@ -24,6 +24,7 @@ impl Poller {
         self.blocking(move |records| {
             let name = format!("{source} of {cluster}");
             let mut open = Vec::new();
+            let corrections = answer.corrections();
             let entries = answer.entries(&cluster, &name)?.map(|entry| {
                 let mut entry = entry?;
                 if !gpus_are_counted {
@@ -57,13 +58,16 @@ impl Poller {
                 complete_until: complete_until.map(|instant| (cluster.as_str(), instant)),
                 // Slurm's own answers are never in a wrong time zone.
                 shifted: Shifted::Keep,
+                corrections,
             };
             let summary = records
                 .import(&origin, entries)
                 .map_err(|error| match error {
                     ImportError::Source(error) => error,
                     ImportError::Store(error) => PollError::Store(error),
-                    ImportError::Shifted { .. } => unreachable!("this origin keeps shifted runs"),
+                    ImportError::Shifted { .. } | ImportError::TwoRecords { .. } => {
+                        unreachable!("a poll keeps shifted runs, and goes on with the first record")
+                    }
                 })?;
             Ok((summary, open))
         })

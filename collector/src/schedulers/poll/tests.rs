@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 use takt_model::UnixTime;
-use takt_slurm::openapi;
 use takt_slurm::sacct::Cluster;
+use takt_slurm::{JobRun, openapi};
 use takt_store::{DataDir, JobFilter, Records, Settings};
 use tempfile::{TempDir, tempdir};
 
@@ -68,11 +68,18 @@ impl TestSlurm {
             format!("{HEADER}\n{}\n", runs.join("\n")),
         )
         .unwrap();
+        self.script("sacct", &self.sacct("print < $folder/answer"));
+    }
+
+    /// Returns a script of sacct that logs the request. Its function `print` replaces `|` by the
+    /// delimiter of the request, and `!` in names by `|`.
+    fn sacct(&self, body: &str) -> String {
         let folder = self.folder.path().display();
-        self.script(
-            "sacct",
-            &format!("shift 6; echo \"$@\" >> {folder}/asked; cat {folder}/answer"),
-        );
+        format!(
+            "folder={folder}; delimiter=${{3#--delimiter=}}; shift 7; echo \"$@\" >> $folder/asked\n\
+             print() {{ sed \"/^$/d; s/|/$delimiter/g; s/\\$/$delimiter/; s/!/|/g\" | tr '~' '\\n'; }}\n\
+             {body}"
+        )
     }
 
     /// Returns the requests since the last call, without their common part.
@@ -83,10 +90,14 @@ impl TestSlurm {
         asked.lines().map(str::to_owned).collect()
     }
 
-    fn states(&self) -> Vec<String> {
+    fn jobs(&self) -> Vec<JobRun> {
         Records::of(&self.poller.database)
             .jobs(&JobFilter::default())
             .unwrap()
+    }
+
+    fn states(&self) -> Vec<String> {
+        self.jobs()
             .iter()
             .map(|run| format!("{} {}", run.job_id, run.state))
             .collect()
@@ -101,7 +112,7 @@ fn row(job_id: &str, submit: UnixTime, end: Option<UnixTime>, state: &str) -> St
     };
     let end = end.map_or_else(|| "Unknown".to_owned(), |end| end.to_string());
     format!(
-        "{job_id}|{submit}|{submit}|{start}|{end}|{state}|ann|lab|gpu|normal|cpu=1,node=1||1|1|g1|5|00:00:00|60|0:0|a|b"
+        "{job_id}|{submit}|{submit}|{start}|{end}|{state}|ann|lab|gpu|normal|cpu=1,node=1||1|1|g1|5|00:00:00|60|0:0|a!b"
     )
 }
 
@@ -216,14 +227,15 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
     stage.poller.poll(NOW).await.unwrap();
     stage.asked();
     // The window is empty. By id, sacct knows the end of 7 and 8, but not 9.
-    let folder = stage.folder.path().display().to_string();
     stage.answer(&[
         &row("7", NOW - 50, Some(NOW), "FAILED"),
         &row("8_[1-3%1]", NOW - 50, Some(NOW), "CANCELLED by 0"),
     ]);
     stage.script(
         "sacct",
-        &format!("shift 6; echo \"$@\" >> {folder}/asked; case $1 in -j) cat {folder}/answer;; *) head -1 {folder}/answer;; esac"),
+        &stage.sacct(
+            "case $1 in -j) print < $folder/answer;; *) head -1 $folder/answer | print;; esac",
+        ),
     );
     let summary = stage.poller.poll(NOW + 3600).await.unwrap();
     assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00", "-j 7,8,9"]);
@@ -249,7 +261,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
 async fn a_bad_row_is_set_aside_once() {
     let mut stage = TestSlurm::new();
     stage.answer(&[
-        "the rest of a job's name",
+        &row("the rest of a job's name", NOW - 50, None, "RUNNING"),
         &row("7", NOW - 50, Some(NOW), "COMPLETED"),
     ]);
     for inserted in [1, 0] {
@@ -267,6 +279,27 @@ async fn a_bad_row_is_set_aside_once() {
         )
         .unwrap();
     assert_eq!(rejects, (1, "sacct of lab".into()));
+}
+
+/// Issue 28: a line feed in a job's name began the record of another job.
+#[tokio::test]
+async fn the_name_of_a_job_makes_and_changes_no_other_job() {
+    let mut stage = TestSlurm::new();
+    let victim = row("5", NOW - 500, Some(NOW - 100), "COMPLETED");
+    stage.answer(&[&victim]);
+    stage.poller.poll(NOW).await.unwrap();
+    let before = stage.jobs();
+    // `~` is a line feed in the answer, and `!` a `|`.
+    let forged = row("5", NOW - 500, Some(NOW - 499), "COMPLETED").replace('|', "!");
+    let forger = row("6", NOW - 50, Some(NOW), "COMPLETED").replace("a!b", &format!("a~{forged}~"));
+    stage.answer(&[&victim, &forger]);
+    let summary = stage.poller.poll(NOW + 60).await.unwrap();
+    assert_eq!(summary.runs_inserted, 1);
+    assert_eq!(summary.runs_updated, 0);
+    assert_eq!(summary.rejected, 0);
+    let after = stage.jobs();
+    assert_eq!(after.len(), 2);
+    assert!(after.contains(&before[0]), "{after:?}");
 }
 
 #[tokio::test]
@@ -373,7 +406,8 @@ async fn the_status_says_how_it_goes() {
         failed.detail.as_deref(),
         Some("sacct failed: exit status: 1")
     );
-    fs::write(folder.join("sacct.body"), format!("echo '{HEADER}'")).unwrap();
+    let header = format!("echo '{HEADER}' | sed \"s/|/${{3#--delimiter=}}/g\"");
+    fs::write(folder.join("sacct.body"), header).unwrap();
     let well = status
         .wait_for(|status| status.state == PollState::Ok)
         .await

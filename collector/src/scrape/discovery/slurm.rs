@@ -79,14 +79,14 @@ const FIELDS: [(&str, &str); 6] = [
 ];
 
 /// Reads one node per line, `NodeName=… Key=Value …`. Values may contain spaces (`OS`, `Reason`),
-/// but not those of the fields read here.
+/// but not those of the fields read here, which come before the texts that operators write.
 fn nodes(text: &str, port: u16) -> Vec<Labels> {
     let field = |line: &str, key: &str| {
         line.split(' ')
             .find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
     };
     let node = |line: &str| {
-        let name = field(line, "NodeName")?;
+        let name = field(line, "NodeName").filter(|_| line.starts_with("NodeName="))?;
         let address = field(line, "NodeAddr").unwrap_or_else(|| name.clone());
         let mut labels = Labels::new();
         for (key, label) in FIELDS {
@@ -118,6 +118,7 @@ mod tests {
         let text = "NodeName=g01 Arch=x86_64 CoresPerSocket=8 CPUAlloc=0 AvailableFeatures=a100,nvlink \
                     ActiveFeatures=a100 Gres=gpu:a100:4(S:0-1) NodeAddr=10.0.0.1 NodeHostName=gpu01 Version=22.05.8 \
                     OS=Linux 6.1.0 #1 SMP State=IDLE+DRAIN Partitions=gpu,debug Reason=bad NIC State=x [root@t]\n\
+                    its NodeName=g66 NodeAddr=10.6.6.6\n\
                     NodeName=g02 NodeAddr=fd00::2 AvailableFeatures=(null) State=DOWN\n\nNo nodes in the system\n";
         let found: Vec<String> = nodes(text, 9855).iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `sacct --parsable2`: records of jobs.
+//! `sacct --parsable`: records of jobs.
 
 use super::{node_list, parsed_time, state, tres};
 use crate::page::Demo;
@@ -25,14 +25,19 @@ pub(super) fn records(demo: &Demo, now: UnixTime, args: &[&str]) -> Result<Strin
         let is_recent = from.is_none_or(|from| !job.is_over(now) || from <= job.end);
         job.submit <= now && is_named && (ids.is_some() || (has_begun && is_recent))
     };
-    let mut out = columns.join("|");
+    let delimiter = args
+        .iter()
+        .find_map(|arg| arg.strip_prefix("--delimiter="))
+        .unwrap_or("|");
+    let mut out = String::new();
+    for column in &columns {
+        let _ = write!(out, "{column}{delimiter}");
+    }
     out.push('\n');
     for job in demo.schedule.jobs.iter().filter(is_asked) {
-        for (index, column) in columns.iter().enumerate() {
-            if index > 0 {
-                out.push('|');
-            }
+        for column in &columns {
             write_column(&mut out, demo, job, now, column);
+            out.push_str(delimiter);
         }
         out.push('\n');
     }

@@ -12,7 +12,8 @@ use takt_lake::{Lake, LakeConfig, LakeError, LakeStatus, RoundSummary};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_slurm::{Entry, JobRun};
 use takt_store::{
-    Clock, DataDir, Origin, Records, STALE, Sample, Shifted, Store, StoreConfig, TimeOffset,
+    Clock, Corrections, DataDir, Origin, Records, STALE, Sample, Shifted, Store, StoreConfig,
+    TimeOffset,
 };
 use tempfile::TempDir;
 
@@ -311,6 +312,7 @@ impl Lab {
             timezone: Some("Europe/Oslo"),
             complete_until: None,
             shifted: Shifted::Keep,
+            corrections: Corrections::Accept,
         };
         let entries = [Ok::<_, Infallible>(Entry::Run(run))];
         Records::of(self.store.database())

@@ -51,12 +51,7 @@ impl Question for AboutQuestion {
 pub fn about(database: &Database, config: &AnswerConfig) -> Result<AboutAnswer, AnswerError> {
     let accounting = &config.accounting;
     let records = Records::of(database);
-    let of_configured = |name: &String| the_cluster(&records, Some(name)).ok();
-    // A configured cluster may have no records yet.
-    let known = match accounting.cluster.as_ref().and_then(of_configured) {
-        Some(known) => Ok(known),
-        None => the_cluster(&records, None),
-    };
+    let known = the_cluster(&records, None, accounting.home.as_deref());
     let (recorded, zone) = match known {
         Ok(known) => (Some(known.cluster.clone()), the_zone(&known, accounting)?),
         // Records of several clusters.

@@ -38,7 +38,11 @@ impl Question for AssessQuestion {
         config: &AnswerConfig,
     ) -> Result<Assessed, AnswerError> {
         let records = Records::of(store.database());
-        let cluster = the_cluster(&records, self.cluster.as_deref())?;
+        let cluster = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?;
         let zone = the_zone(&cluster, &config.accounting)?;
         let period = the_period(&self.month, &self.from, &self.to, &zone, Timestamp::now())?;
         let due = if self.again { Due::All } else { Due::New };

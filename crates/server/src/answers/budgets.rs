@@ -24,7 +24,7 @@ pub fn budgets_now(
         return Ok(Vec::new());
     }
     let records = Records::of(database);
-    let known = the_cluster(&records, Some(cluster))?;
+    let known = the_cluster(&records, Some(cluster), config.home.as_deref())?;
     let zone = the_zone(&known, config)?;
     let now = Timestamp::now();
     let month = [the_period(&None, &None, &None, &zone, now)?];

@@ -84,7 +84,11 @@ impl Question for CapacityQuestion {
         config: &AnswerConfig,
     ) -> Result<CapacityAnswer, AnswerError> {
         let records = Records::of(database);
-        let cluster = the_cluster(&records, self.cluster.as_deref())?;
+        let cluster = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?;
         let zone = the_zone(&cluster, &config.accounting)?;
         let cluster = cluster.cluster;
         let now = Timestamp::now();

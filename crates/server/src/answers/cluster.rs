@@ -180,6 +180,7 @@ impl Question for ClusterQuestion {
             self.cluster
                 .as_deref()
                 .or(config.accounting.cluster.as_deref()),
+            config.accounting.home.as_deref(),
         )?;
         let now = Timestamp::from(SystemTime::now());
         let running = records.running_jobs(&cluster.cluster)?;

@@ -67,6 +67,9 @@ pub struct AccountingConfig {
     pub policy_windows: Vec<PolicyWindow>,
     /// Cluster that the configuration is about. `None`: every cluster.
     pub cluster: Option<String>,
+    /// Cluster of questions and imports that name none: the configured one, or the one that the server
+    /// found. `None`: the only cluster with records.
+    pub home: Option<String>,
     /// Time zone of that cluster's months and days. `None`: the recorded one.
     pub timezone: Option<String>,
     /// Whether rankings replace the names of other users. `None`: Slurm's recorded `PrivateData`

@@ -41,13 +41,18 @@ impl Question for CreditOrder {
         &self,
         _viewer: &Viewer,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<Credit, AnswerError> {
         if self.reason.trim().is_empty() {
             return Err(refused("a credit needs a reason"));
         }
         let records = Records::of(database);
-        let cluster = the_cluster(&records, self.cluster.as_deref())?.cluster;
+        let cluster = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?
+        .cluster;
         let credit = match (&self.job_id, self.revokes) {
             (Some(job), None) => self.of_run(&records, &cluster, job)?,
             (None, Some(id)) => revocation(&records.credits(&cluster)?, id)?,

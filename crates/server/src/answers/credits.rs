@@ -28,10 +28,14 @@ impl Question for CreditsQuestion {
         &self,
         viewer: &Viewer,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<Vec<Credit>, AnswerError> {
         let records = Records::of(database);
-        let cluster = the_cluster(&records, self.cluster.as_deref())?;
+        let cluster = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?;
         let mut credits = records.credits(&cluster.cluster)?;
         credits.retain(|credit| viewer.sees_usage(Owner::new(&credit.user, &credit.account)));
         Ok(credits)

@@ -99,7 +99,7 @@ impl Question for EventsQuestion {
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
-        let cluster = the_cluster(&records, asked)?;
+        let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?;
         let mut events: Vec<ClusterEvent> = records
             .node_events(&cluster.cluster, self.from)?
             .into_iter()

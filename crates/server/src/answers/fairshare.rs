@@ -91,7 +91,10 @@ impl Question for FairshareQuestion {
     }
 
     fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
-        configure_shares(database, self.cluster.as_deref(), &config.shares)
+        let records = Records::of(database);
+        let home = config.accounting.home.as_deref();
+        let cluster = the_cluster(&records, self.cluster.as_deref(), home)?.cluster;
+        configure_shares(&records, &cluster, &config.shares)
     }
 }
 
@@ -102,7 +105,11 @@ fn fairshare(
     config: &AccountingConfig,
 ) -> Result<FairshareAnswer, AnswerError> {
     let records = Records::of(database);
-    let known = the_cluster(&records, question.cluster.as_deref())?;
+    let known = the_cluster(
+        &records,
+        question.cluster.as_deref(),
+        config.home.as_deref(),
+    )?;
     let zone = the_zone(&known, config)?;
     let cluster = known.cluster;
     let now = Timestamp::now();
@@ -369,17 +376,15 @@ fn restrict(rows: &mut Vec<ShareRow>, tree: &AssociationTree, question: &Fairsha
 /// Stores the configured shares of a cluster, or that none are configured.
 ///
 /// # Errors
-/// When the cluster is unknown or the store fails.
+/// When the store fails.
 pub(super) fn configure_shares(
-    database: &Database,
-    cluster: Option<&str>,
+    records: &Records<'_>,
+    cluster: &str,
     config: &SharesConfig,
 ) -> Result<(), AnswerError> {
-    let records = Records::of(database);
-    let cluster = the_cluster(&records, cluster)?.cluster;
     let now = UnixTime::from(Timestamp::now());
     let settings = config.settings().unwrap_or_default();
-    Ok(records.note_share_settings(&cluster, CONFIGURED, &settings, now)?)
+    Ok(records.note_share_settings(cluster, CONFIGURED, &settings, now)?)
 }
 
 /// Records the fair share of a cluster for its history, at most once in `every_seconds`.

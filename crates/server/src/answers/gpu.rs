@@ -88,7 +88,7 @@ impl Question for GpuQuestion {
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
-        let cluster = the_cluster(&records, asked)?;
+        let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?;
         let now = Timestamp::from(SystemTime::now());
         let of_gpu = [Matcher::equal("uuid", &self.uuid)];
         let mut answer = GpuAnswer::default();

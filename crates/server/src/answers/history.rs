@@ -178,7 +178,7 @@ impl Question for HistoryQuestion {
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
-        let cluster = the_cluster(&records, asked)?.cluster;
+        let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?.cluster;
         let (selector, readings, holds) = match (&self.node, &self.uuid) {
             (Some(node), None) => {
                 let holds = records.holds_of_node(&cluster, node, self.from, MOST_HOLDS)?;

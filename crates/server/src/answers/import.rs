@@ -1,15 +1,19 @@
 //! Import of job records.
+//!
+//! Names of jobs in a file can look like records. Where that is possible, the file may add runs and end
+//! runs, and may not change finished ones, unless the administrator says that the file is Slurm's own
+//! (`--accept-corrections`).
 
 use super::calendar::note_calendar;
 use super::fairshare::configure_shares;
-use super::period::configured_zone;
+use super::period::{LOCAL_CLUSTER, configured_zone, the_cluster};
 use super::{AnswerConfig, AnswerError};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use takt_slurm::sacct::{self, Cluster};
 use takt_slurm::{Entry, jobcomp, time_zone};
-use takt_store::{Database, ImportError, ImportSummary, Origin, Records, Shifted};
+use takt_store::{Corrections, Database, ImportError, ImportSummary, Origin, Records, Shifted};
 
 /// Path of the HTTP API. The body is the file; the [`ImportQuestion`] is the query string.
 pub const IMPORT_PATH: &str = "/api/takt/v1/import";
@@ -33,7 +37,8 @@ pub struct ImportQuestion {
     pub format: ImportFormat,
     /// Name of the file, for messages.
     pub name: String,
-    /// Cluster of rows that name none.
+    /// Cluster of rows that name none, and a new cluster that rows may name. Default: the server's
+    /// cluster; rows of unknown clusters are refused.
     pub cluster: Option<String>,
     /// Time zone (IANA name) of times without an offset. Default: the configured, the cluster's, or this machine's.
     pub timezone: Option<String>,
@@ -41,6 +46,9 @@ pub struct ImportQuestion {
     pub columns: Option<String>,
     /// Treatment of runs that are stored with other times, as another time zone gives them.
     pub shifted: Shifted,
+    /// Whether the file corrects finished runs, although a job's name could look like a record.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub accept_corrections: bool,
 }
 
 /// Imports the text, or nothing if an error occurs. A command calls [`prepare_import`] first.
@@ -54,13 +62,8 @@ pub fn import(
     config: &AnswerConfig,
 ) -> Result<ImportSummary, AnswerError> {
     let records = Records::of(database);
-    let cluster = match &question.cluster {
-        Some(name) => name.clone(),
-        None => match records.clusters()?.as_slice() {
-            [only] => only.cluster.clone(),
-            _ => super::LOCAL_CLUSTER.to_owned(),
-        },
-    };
+    let home = config.accounting.home.as_deref();
+    let cluster = import_cluster(&records, question, home)?;
     let remembered = records.timezone(&cluster)?;
     let configured = configured_zone(&cluster, &config.accounting);
     let zone = match question
@@ -84,6 +87,11 @@ pub fn import(
         timezone: configured.or(first_zone),
         complete_until: None,
         shifted: question.shifted,
+        corrections: Corrections::Refuse,
+    };
+    let expected = match &question.cluster {
+        Some(_) => None,
+        None => expected_clusters(&records, &cluster, home)?,
     };
     let summary = match question.format {
         ImportFormat::Sacct => {
@@ -93,13 +101,14 @@ pub fn import(
                 zone,
                 columns: columns.map(|columns| columns.split('|').map(str::to_owned).collect()),
             };
-            let entries = sacct::Reader::open(text, &question.name, options);
-            imported(
-                &records,
-                &origin,
-                zone_name.as_deref(),
-                entries.map_err(AnswerError::input)?,
-            )
+            let entries =
+                sacct::Reader::open(text, &question.name, options).map_err(AnswerError::input)?;
+            let believed = question.accept_corrections || !entries.may_be_forged();
+            let origin = Origin {
+                corrections: corrections(believed),
+                ..origin
+            };
+            imported(&records, &origin, zone_name.as_deref(), expected, entries)
         }
         ImportFormat::Jobcomp => {
             let options = jobcomp::Options {
@@ -108,13 +117,13 @@ pub fn import(
                 zone,
                 resized: jobcomp::Resized::default(),
             };
-            let entries = jobcomp::Reader::open(text, &question.name, options);
-            imported(
-                &records,
-                &origin,
-                zone_name.as_deref(),
-                entries.map_err(AnswerError::input)?,
-            )
+            let entries =
+                jobcomp::Reader::open(text, &question.name, options).map_err(AnswerError::input)?;
+            let origin = Origin {
+                corrections: corrections(question.accept_corrections),
+                ..origin
+            };
+            imported(&records, &origin, zone_name.as_deref(), expected, entries)
         }
     }?;
     note_calendar(database, None, &config.accounting)?;
@@ -130,25 +139,90 @@ pub fn prepare_import(
     question: &ImportQuestion,
     config: &AnswerConfig,
 ) -> Result<(), AnswerError> {
-    configure_shares(database, question.cluster.as_deref(), &config.shares)
+    let records = Records::of(database);
+    let cluster = import_cluster(&records, question, config.accounting.home.as_deref())?;
+    configure_shares(&records, &cluster, &config.shares)
+}
+
+/// The cluster of rows that name none: the one of the question, the server's, or the only one.
+/// [`LOCAL_CLUSTER`] is no server's name, but the lack of one.
+fn import_cluster(
+    records: &Records<'_>,
+    question: &ImportQuestion,
+    home: Option<&str>,
+) -> Result<String, AnswerError> {
+    match (
+        &question.cluster,
+        home.filter(|home| *home != LOCAL_CLUSTER),
+    ) {
+        (Some(name), _) => Ok(name.clone()),
+        (None, Some(home)) => Ok(home.to_owned()),
+        (None, None) => Ok(the_cluster(records, None, None)?.cluster),
+    }
+}
+
+/// The clusters that rows may name; `None` if any, because the store has no records yet and no cluster
+/// is configured.
+fn expected_clusters(
+    records: &Records<'_>,
+    cluster: &str,
+    home: Option<&str>,
+) -> Result<Option<Vec<String>>, AnswerError> {
+    let known = records.clusters()?;
+    if known.is_empty() && home.is_none_or(|home| home == LOCAL_CLUSTER) {
+        return Ok(None);
+    }
+    let known = known.into_iter().map(|one| one.cluster);
+    let mut expected = vec![cluster.to_owned()];
+    expected.extend(known.filter(|name| name != cluster));
+    Ok(Some(expected))
+}
+
+fn corrections(believed: bool) -> Corrections {
+    if believed {
+        Corrections::Accept
+    } else {
+        Corrections::Refuse
+    }
 }
 
 fn imported<E>(
     records: &Records<'_>,
     origin: &Origin<'_>,
     zone: Option<&str>,
+    expected: Option<Vec<String>>,
     entries: impl Iterator<Item = Result<Entry, E>>,
 ) -> Result<ImportSummary, AnswerError>
 where
     E: std::error::Error,
 {
+    let entries = entries.map(|entry| {
+        let entry = entry.map_err(AnswerError::input)?;
+        match (&expected, &entry) {
+            (Some(expected), Entry::Run(run) | Entry::Tasks { run, .. })
+                if !expected.contains(&run.cluster) =>
+            {
+                Err(unknown_cluster(origin.name, &run.cluster, expected))
+            }
+            _ => Ok(entry),
+        }
+    });
     records
         .import_file(origin, zone, entries)
         .map_err(|error| match error {
-            ImportError::Source(error) => AnswerError::input(error),
-            ImportError::Shifted { .. } => AnswerError::input(error),
+            ImportError::Source(error) => error,
+            ImportError::Shifted { .. } | ImportError::TwoRecords { .. } => {
+                AnswerError::input(error)
+            }
             ImportError::Store(error) => error.into(),
         })
+}
+
+fn unknown_cluster(name: &str, found: &str, expected: &[String]) -> AnswerError {
+    let expected = expected.join(", ");
+    AnswerError::Usage(format!(
+        "{name} has jobs of cluster '{found}'; known: {expected}; to add a cluster, name it with --cluster {found}"
+    ))
 }
 
 /// A reader that reports its progress.

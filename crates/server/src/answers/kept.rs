@@ -155,7 +155,7 @@ mod tests {
     use std::thread;
     use takt_access::{Privacy, Role, Way};
     use takt_slurm::{Entry, JobRun};
-    use takt_store::{DeleteRuns, Origin, Records, Shifted, Store};
+    use takt_store::{Corrections, DeleteRuns, Origin, Records, Shifted, Store};
     use tempfile::tempdir;
 
     const START: i64 = 1_790_850_000; // 2026-10-01T10:20:00Z
@@ -284,6 +284,7 @@ mod tests {
                     timezone: None,
                     complete_until: None,
                     shifted: Shifted::Refuse,
+                    corrections: Corrections::Accept,
                 };
                 Records::of(store.database())
                     .import(&origin, entries)

@@ -129,31 +129,91 @@ pub(super) fn the_common_zone(
     }
 }
 
-/// The cluster named `asked`; without a name, the only cluster with records.
+/// The cluster named `asked`. Without a name, the cluster `home` if it has records, or the only
+/// cluster with records. The cluster `home` may have none.
 pub(super) fn the_cluster(
     records: &Records<'_>,
     asked: Option<&str>,
+    home: Option<&str>,
 ) -> Result<KnownCluster, AnswerError> {
     let mut known = records.clusters()?;
-    let names: Vec<&str> = known.iter().map(|one| one.cluster.as_str()).collect();
-    let names = names.join(", ");
-    if asked.is_none() && known.len() > 1 {
-        return Err(AnswerError::Usage(format!(
-            "there are records of several clusters ({names}); choose one with --cluster"
-        )));
-    }
-    let found = match asked {
-        Some(name) => known.iter().position(|cluster| cluster.cluster == name),
-        None => (!known.is_empty()).then_some(0),
+    let position = |name: &str| known.iter().position(|one| one.cluster == name);
+    let only = (known.len() == 1).then_some(0);
+    // A server without a name shows the only cluster.
+    let is_any = asked.is_none() || asked == Some(LOCAL_CLUSTER) && asked == home;
+    let found = match asked.and_then(position) {
+        Some(at) => Some(at),
+        None if is_any => home.and_then(position).or(only),
+        None => None,
     };
-    match (found, asked) {
-        (Some(at), _) => Ok(known.swap_remove(at)),
-        (None, Some(name)) if !known.is_empty() => Err(AnswerError::Usage(format!(
-            "there are no records of a cluster {name}; known: {names}"
+    if let Some(at) = found {
+        return Ok(known.swap_remove(at));
+    }
+
+    let unrecorded = |name: &str| KnownCluster {
+        cluster: name.to_owned(),
+        timezone: None,
+    };
+    match asked.or(home) {
+        Some(name) if known.is_empty() || home == Some(name) => Ok(unrecorded(name)),
+        Some(name) => Err(AnswerError::Usage(format!(
+            "there are no records of a cluster {name}; known: {}",
+            names_of(&known)
         ))),
-        (None, _) => Ok(KnownCluster {
-            cluster: asked.unwrap_or(LOCAL_CLUSTER).to_owned(),
-            timezone: None,
-        }),
+        None if known.is_empty() => Ok(unrecorded(LOCAL_CLUSTER)),
+        None => Err(AnswerError::Usage(format!(
+            "there are records of several clusters ({}); choose one with --cluster",
+            names_of(&known)
+        ))),
+    }
+}
+
+/// The names of clusters, separated by commas.
+pub(super) fn names_of(clusters: &[KnownCluster]) -> String {
+    let names: Vec<&str> = clusters.iter().map(|one| one.cluster.as_str()).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{database, import};
+    use takt_slurm::JobRun;
+
+    /// Issue 28: an import stored into another cluster than the server's, and each page failed.
+    #[test]
+    fn the_servers_cluster_answers_beside_others() {
+        let cluster = |known: &[&str], asked, home| {
+            let (_folder, database) = database();
+            let runs = known.iter().map(|cluster| JobRun {
+                cluster: (*cluster).to_owned(),
+                ..JobRun::default()
+            });
+            import(&database, None, runs);
+            let found = the_cluster(&Records::of(&database), asked, home);
+            found
+                .map(|found| found.cluster)
+                .map_err(|error| error.to_string())
+        };
+        let ok = |name: &str| Ok(name.to_owned());
+        assert_eq!(cluster(&[], None, None), ok("local"));
+        assert_eq!(cluster(&[], None, Some("lab")), ok("lab"));
+        assert_eq!(cluster(&["local"], None, Some("lab")), ok("local"));
+        assert_eq!(cluster(&["local"], Some("lab"), Some("lab")), ok("lab"));
+        assert_eq!(cluster(&["a"], Some("local"), Some("local")), ok("a"));
+        assert_eq!(
+            cluster(&["a", "b"], Some("local"), Some("local")),
+            ok("local")
+        );
+        assert_eq!(cluster(&["lab", "local"], None, Some("lab")), ok("lab"));
+        assert_eq!(cluster(&["a", "b"], None, Some("lab")), ok("lab"));
+        assert_eq!(cluster(&["a", "b"], Some("b"), Some("lab")), ok("b"));
+        let several = cluster(&["a", "b"], None, None).unwrap_err();
+        assert!(several.contains("several clusters (a, b)"), "{several}");
+        let unknown = cluster(&["a", "b"], Some("c"), Some("a")).unwrap_err();
+        assert!(
+            unknown.contains("no records of a cluster c; known: a, b"),
+            "{unknown}"
+        );
     }
 }

@@ -128,7 +128,11 @@ impl Question for QueueQuestion {
         config: &AnswerConfig,
     ) -> Result<QueueAnswer, AnswerError> {
         let records = Records::of(database);
-        let known = the_cluster(&records, self.cluster.as_deref())?;
+        let known = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?;
         let zone = the_zone(&known, &config.accounting)?;
         let cluster = known.cluster;
         let now = UnixTime::from(Timestamp::now());

@@ -63,7 +63,7 @@ impl Question for RunStripsQuestion {
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
-        let cluster = the_cluster(&records, asked)?.cluster;
+        let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?.cluster;
         let now = UnixTime::from(SystemTime::now());
         let mut strips = Vec::new();
         for run in records.strips_of(&cluster, &ids)? {

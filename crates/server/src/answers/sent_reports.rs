@@ -29,9 +29,9 @@ impl Question for SentQuestion {
         &self,
         viewer: &Viewer,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<Vec<SentReport>, AnswerError> {
-        let mut sent = sent_reports(database, self)?;
+        let mut sent = sent_reports(database, self, config.accounting.home.as_deref())?;
         sent.retain(|report| {
             let owner = match report.kind.as_str() {
                 "user" => Owner::new(&report.subject, ""),
@@ -51,8 +51,9 @@ impl Question for SentQuestion {
 pub fn sent_reports(
     database: &Database,
     question: &SentQuestion,
+    home: Option<&str>,
 ) -> Result<Vec<SentReport>, AnswerError> {
     let records = Records::of(database);
-    let cluster = the_cluster(&records, question.cluster.as_deref())?;
+    let cluster = the_cluster(&records, question.cluster.as_deref(), home)?;
     Ok(records.sent_reports(&cluster.cluster, &question.month)?)
 }

@@ -101,7 +101,11 @@ fn visible_sheets(
     config: &AccountingConfig,
 ) -> Result<Vec<Sheet>, AnswerError> {
     let records = Records::of(database);
-    let known = the_cluster(&records, question.cluster.as_deref())?;
+    let known = the_cluster(
+        &records,
+        question.cluster.as_deref(),
+        config.home.as_deref(),
+    )?;
     let cluster = known.cluster.as_str();
     let zone = match &question.timezone {
         Some(name) => time_zone(name).map_err(AnswerError::usage)?,

@@ -45,7 +45,11 @@ impl Question for UsageQuestion {
     ) -> Result<UsageReport, AnswerError> {
         let records = Records::of(database);
         let by = self.group_by()?;
-        let cluster = the_cluster(&records, self.cluster.as_deref())?;
+        let cluster = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?;
         let zone = match &self.timezone {
             Some(name) => time_zone(name).map_err(AnswerError::usage)?,
             None => the_zone(&cluster, &config.accounting)?,

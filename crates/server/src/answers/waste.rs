@@ -93,7 +93,11 @@ impl WasteQuestion {
         config: &AnswerConfig,
     ) -> Result<WasteAnswer, AnswerError> {
         let records = Records::of(database);
-        let known = the_cluster(&records, self.cluster.as_deref())?;
+        let known = the_cluster(
+            &records,
+            self.cluster.as_deref(),
+            config.accounting.home.as_deref(),
+        )?;
         let zone = the_zone(&known, &config.accounting)?;
         let cluster = known.cluster;
         let period = the_period(&self.month, &self.from, &self.to, &zone, Timestamp::now())?;

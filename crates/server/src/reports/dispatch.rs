@@ -317,6 +317,7 @@ async fn gather(
                 month,
                 cluster: question.cluster,
             },
+            accounting.home.as_deref(),
         )?;
         anyhow::Ok((sheets, sent))
     })

@@ -375,7 +375,9 @@ impl Serving<'_> {
         }
         self.lake(&mut tasks, &store);
         let pushing = self.pushing(&mut tasks, &store)?;
-        let answers = Arc::new(AnswerConfig::of(reload.current.clone()));
+        let mut answers = AnswerConfig::of(reload.current.clone());
+        answers.accounting.home = Some(self.cluster.to_owned());
+        let answers = Arc::new(answers);
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),

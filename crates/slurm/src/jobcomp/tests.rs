@@ -195,7 +195,54 @@ fn names_and_directories_hold_anything() {
     };
     assert_eq!(
         reject.reason,
-        "Name holds another key, so it is unclear where it ends"
+        "JobState= occurs twice, so it is unclear where a text ends"
+    );
+    // Without slurmdbd, accounts and WCKeys are free texts.
+    for (key, text) in [
+        (
+            "Account=",
+            "Account=x Cluster=other SubmitTime=2020-01-01T00:00:00",
+        ),
+        (
+            "WcKey=",
+            "WcKey=x SubmitTime=2020-01-01T00:00:00 ArrayJobId=7 ArrayTaskId=1",
+        ),
+        ("WcKey=", "WcKey=x ArrayJobId=7 ArrayTaskId=1"),
+        ("Name=multi", "Name=x\nWorkDir=/tmp ReservationName="),
+    ] {
+        let forged = LINE.replace(key, text);
+        let entries = read(&forged);
+        assert!(
+            matches!(&entries[..], [Ok(Entry::Rejected(_))]),
+            "{forged}: {entries:?}"
+        );
+    }
+}
+
+/// Issue 28: a line feed in a job's name began the record of another job.
+#[test]
+fn a_name_of_several_lines_makes_no_record() {
+    let text = include_str!("../../fixtures/made-up/jobcomp_newline_in_name.txt");
+    let entries: Vec<Entry> = read(text).into_iter().map(Result::unwrap).collect();
+    let found: Vec<_> = entries
+        .iter()
+        .map(|entry| match entry {
+            Entry::Run(run) => Ok((run.job_id.as_str(), run.user.as_str(), run.name.as_deref())),
+            Entry::Rejected(reject) => Err((reject.line, reject.reason.as_str())),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            Ok(("410", "carl", Some("before"))),
+            Err((
+                Some(2),
+                "JobId= occurs twice, so it is unclear where a text ends"
+            )),
+            Err((Some(4), "the rest of a record whose end is unclear")),
+            Ok(("412", "carl", Some("two\nlines"))),
+        ]
     );
 }
 
@@ -240,6 +287,30 @@ fn bad_lines_are_set_aside_and_other_files_refused() {
 }
 
 proptest! {
+    /// Names and directories without keys, of any number of lines, are read as they were written.
+    #[test]
+    fn a_text_without_keys_is_read_as_written(
+        texts in prop::collection::vec("([a-z|, =\"'\\\\]|\n|JobIds|é){0,20}", 1..6),
+    ) {
+        let records: String = texts
+            .iter()
+            .enumerate()
+            .map(|(id, text)| {
+                let line = LINE.replace("JobId=5 ", &format!("JobId={} ", id + 1));
+                line.replace("Name=multi", &format!("Name=a{text}z")) + "\n"
+            })
+            .collect();
+        let names: Vec<Option<String>> = read(&records)
+            .into_iter()
+            .map(|entry| match entry {
+                Ok(Entry::Run(run)) => run.name,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let written: Vec<_> = texts.iter().map(|text| Some(format!("a{text}z"))).collect();
+        prop_assert_eq!(names, written);
+    }
+
     #[test]
     fn no_text_makes_the_reader_panic(text in "(JobId=|EndTime=| Name=|[ -~]|é|\n){0,80}") {
         read(&format!("JobId={text}"));

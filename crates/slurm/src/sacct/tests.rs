@@ -4,6 +4,7 @@ use crate::time_zone;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use proptest::prelude::*;
 use std::error::Error;
 use std::io::{Cursor, Write};
 use takt_model::UnixTime;
@@ -448,22 +449,145 @@ fn a_truncated_gzip_ends_in_an_error_that_names_the_file() {
     assert!(open(broken).unwrap().last().unwrap().is_err());
 }
 
+/// Issue 28: a name of a megabyte ended the import.
 #[test]
-fn a_row_without_end_is_refused() {
-    let mut text = format!("{HEADER}\n").into_bytes();
-    text.resize(
-        text.len() + usize::try_from(MAX_LINE_BYTES).unwrap() + 1,
-        b'x',
+fn a_row_that_is_too_long_is_set_aside() {
+    let long = "x".repeat(usize::try_from(MAX_LINE_BYTES).unwrap() + 1);
+    for header in [HEADER.to_owned(), format!("JobName|{HEADER}|Comment")] {
+        let row = if header == HEADER {
+            ROW.to_owned()
+        } else {
+            format!("a|{ROW}|b")
+        };
+        let entries = entries(format!("{header}\n{long}\n{row}\n"));
+        let [Entry::Rejected(reject), Entry::Run(_)] = &entries[..] else {
+            panic!("{}", entries.len())
+        };
+        assert!(
+            reject.reason.starts_with("longer than"),
+            "{}",
+            reject.reason
+        );
+        assert!(reject.text.len() <= 4096);
+    }
+}
+
+const SECRET: &str = "|170141183460469231731687303715884105727|";
+
+/// Writes rows as `sacct --parsable` does.
+fn printed(delimiter: &str, rows: &[Vec<&str>]) -> String {
+    rows.iter()
+        .map(|row| {
+            let fields: String = row.iter().flat_map(|field| [*field, delimiter]).collect();
+            fields + "\n"
+        })
+        .collect()
+}
+
+/// The columns of the poller, shortened: the user's text is not last.
+const POLLED: [&str; 8] = [
+    "JobID", "User", "Submit", "Start", "End", "State", "NCPUS", "JobName",
+];
+
+fn polled<'a>(id: &'a str, name: &'a str) -> Vec<&'a str> {
+    vec![
+        id,
+        "ann",
+        "1788249000",
+        "1788249600",
+        "1788250200",
+        "COMPLETED",
+        "12",
+        name,
+    ]
+}
+
+/// Issue 28: a line feed in a job's name began the record of another job.
+#[test]
+fn a_name_of_several_lines_makes_no_record() {
+    let forged = "harmless\n5|mallory|1788249000|1788249600|1788250200|COMPLETED|0|big";
+    let rows = [POLLED.to_vec(), polled("6", forged), polled("7", "next")];
+    let text = printed(SECRET, &rows);
+    let names = |entries: Vec<Entry>| -> Vec<String> {
+        let name = |entry| match entry {
+            Entry::Run(run) => format!("{} {}", run.job_id, run.name.unwrap_or_default()),
+            Entry::Rejected(reject) => reject.reason,
+            other => panic!("{other:?}"),
+        };
+        entries.into_iter().map(name).collect()
+    };
+    let expected = [format!("6 {forged}"), "7 next".to_owned()];
+    assert_eq!(
+        names(entries(&text)),
+        expected,
+        "the header shows the delimiter"
     );
-    let error = open(text).unwrap().next().unwrap().unwrap_err();
-    assert!(
-        error
-            .source()
-            .unwrap()
-            .to_string()
-            .starts_with("line 2 is longer than"),
-        "{error:?}"
+    assert!(!open(&text).unwrap().may_be_forged());
+    let with = |delimiter| {
+        Reader::with_delimiter(text.as_bytes(), "sacct", options("UTC"), delimiter)
+            .map(|reader| names(reader.map(Result::unwrap).collect()))
+    };
+    assert_eq!(with(SECRET).unwrap(), expected);
+    assert!(with("|170|").is_err(), "another delimiter");
+
+    // A file whose delimiter everybody knows: the row is read as far as it is unambiguous.
+    let known = printed("|", &rows);
+    assert!(open(&known).unwrap().may_be_forged());
+    assert_eq!(
+        names(entries(&known)),
+        ["expected 8 fields, found 15", "7 next"]
     );
+    let harmless = printed("|", &[POLLED.to_vec(), polled("6", "two\nlines")]);
+    assert_eq!(names(entries(&harmless)), ["6 two\nlines"]);
+
+    let case = include_str!("../../fixtures/made-up/sacct_newline_in_name.txt");
+    assert!(open(case).unwrap().may_be_forged());
+    let without_names = case.replace("|JobName", "|Layout");
+    assert!(!open(without_names).unwrap().may_be_forged());
+}
+
+#[test]
+fn the_header_shows_the_delimiter() {
+    for (header, delimiter) in [
+        ("JobID|User|State", Some("|")),
+        ("JobID|User|", Some("|")),
+        ("JobID,User", Some(",")),
+        ("JobID|42|User|42|State", Some("|42|")),
+        ("JobID|42|User|42|State|42|", Some("|42|")),
+        ("JobID\u{1f}7\u{1f}User", Some("\u{1f}7\u{1f}")),
+        ("JobID    User   Submit", None),
+        ("JobID", None),
+        ("", None),
+    ] {
+        assert_eq!(delimiter_of(header), delimiter, "{header}");
+    }
+}
+
+proptest! {
+    /// Whatever users write into their texts, the records are those that Slurm has.
+    #[test]
+    fn no_text_of_a_user_makes_or_changes_a_record(
+        names in prop::collection::vec(
+            "([ -~]|\n|\r|\0|\\||é|5\\|bob\\||1788249000\\||COMPLETED\\|12\\|){0,60}",
+            1..8,
+        ),
+    ) {
+        let ids: Vec<String> = (1..=names.len()).map(|id| id.to_string()).collect();
+        let mut rows = vec![POLLED.to_vec()];
+        rows.extend(ids.iter().zip(&names).map(|(id, name)| polled(id, name)));
+        let found: Vec<_> = entries(printed(SECRET, &rows))
+            .into_iter()
+            .map(|entry| match entry {
+                Entry::Run(run) => (run.job_id, run.user, run.cpus, run.submit),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let written: Vec<_> = ids
+            .into_iter()
+            .map(|id| (id, "ann".to_owned(), Some(12), UnixTime(1_788_249_000)))
+            .collect();
+        prop_assert_eq!(found, written);
+    }
 }
 
 #[test]

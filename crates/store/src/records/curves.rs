@@ -147,7 +147,7 @@ let end = micros(one.end);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataDir, Database, Origin, Settings, Shifted};
+    use crate::{Corrections, DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
     use takt_slurm::Entry;
     use tempfile::tempdir;
@@ -173,6 +173,7 @@ mod tests {
             timezone: None,
             complete_until: None,
             shifted: Shifted::Refuse,
+            corrections: Corrections::Accept,
         };
         let runs = [run("7", 900), run("8", 900)];
         records

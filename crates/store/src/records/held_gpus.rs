@@ -263,7 +263,7 @@ impl Records<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataDir, Database, Origin, Settings, Shifted};
+    use crate::{Corrections, DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
     use takt_slurm::{Entry, JobRun};
     use tempfile::tempdir;
@@ -322,6 +322,7 @@ mod tests {
                 timezone: None,
                 complete_until: None,
                 shifted: Shifted::Refuse,
+                corrections: Corrections::Accept,
             };
             records
                 .import(

@@ -4,8 +4,13 @@
 //! compared instead of rows, so no index is needed. A value missing in the source (NULL, an empty
 //! account) keeps the recorded one. An older state than the recorded one (the run still waits or
 //! runs, though it has ended) changes nothing.
+//!
+//! A file in which a job's name can look like a record ([`Corrections::Refuse`]) may end a recorded
+//! run and fill the gaps of an ended one, and changes nothing else of it. What contradicts the record
+//! is set aside with the rejected rows.
 
 use super::Records;
+use super::contradictions::{IDENTITY, find_contradictions, is_record, set_aside_contradictions};
 use crate::StoreError;
 use crate::database::microseconds_now;
 use duckdb::arrow::array::{
@@ -18,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use takt_model::UnixTime;
-use takt_slurm::{Entry, JobRun, Reject};
+use takt_slurm::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded};
 
 /// Source of runs that slurmctld's live queue reported. Its values of an ended run can be those of
 /// a moment, so they never replace those of a record: they fill its gaps.
@@ -38,6 +43,21 @@ pub struct Origin<'a> {
     pub complete_until: Option<(&'a str, UnixTime)>,
     /// Handling of runs that are recorded earlier or later by the difference of two time zones.
     pub shifted: Shifted,
+    /// Handling of runs that contradict recorded ones.
+    pub corrections: Corrections,
+}
+
+/// Handling of runs that contradict recorded ones: another user or start, fewer GPUs or CPUs, or, once
+/// the recorded run has ended, another account, end or amount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Corrections {
+    /// Keep the recorded run and set the other one aside. For texts in which a user's text can look
+    /// like a record.
+    #[default]
+    Refuse,
+    /// Correct the recorded run.
+    Accept,
 }
 
 /// Handling of a source whose runs are recorded with all times shifted by the same quarters of an
@@ -75,8 +95,11 @@ pub struct ImportSummary {
     pub duplicates: u64,
     /// Job steps, skipped because they use the job's allocation.
     pub steps_skipped: u64,
-    /// Rows that could not be parsed and were stored in `rejects`.
+    /// Rows that could not be parsed, or contradict recorded runs. They are stored in `rejects`.
     pub rejected: u64,
+    /// Runs among the rejected rows that contradict recorded ones.
+    #[serde(default)]
+    pub contradicting: u64,
     /// The first rejected rows.
     pub first_rejects: Vec<Reject>,
 }
@@ -93,13 +116,14 @@ impl AddAssign for ImportSummary {
         self.duplicates += other.duplicates;
         self.steps_skipped += other.steps_skipped;
         self.rejected += other.rejected;
+        self.contradicting += other.contradicting;
         self.first_rejects.extend(other.first_rejects);
         self.first_rejects.truncate(FIRST_REJECTS);
     }
 }
 
 /// Maximum number of rejected rows in a summary.
-const FIRST_REJECTS: usize = 10;
+pub(super) const FIRST_REJECTS: usize = 10;
 
 /// Reason why nothing was imported.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +144,17 @@ pub enum ImportError<E> {
         hours: f64,
         /// `earlier` or `later`.
         earlier: &'static str,
+    },
+    /// The source has two different records of one run, and one may be forged.
+    #[error(
+        "job {job_id} has two records that differ in user, account, times or amounts, of which one may \
+         be a job's name that looks like a record; export the jobs without names or with a random \
+         delimiter (sacct --parsable --delimiter=\"|$RANDOM$RANDOM$RANDOM|\"), or use \
+         --accept-corrections if both are Slurm's"
+    )]
+    TwoRecords {
+        /// Job id of the first such run.
+        job_id: String,
     },
     /// The store failed.
     #[error(transparent)]
@@ -154,6 +189,14 @@ impl Records<'_> {
         let db = stage(db, origin, entries, &mut summary)?;
         db.execute_batch("BEGIN")
             .map_err(StoreError::sql("store the job records"))?;
+        if origin.corrections == Corrections::Refuse {
+            let two_records = find_contradictions(&db)
+                .map_err(StoreError::sql("compare the runs with recorded ones"))?;
+            // A poll goes on with the first record: nobody is there to decide.
+            if let Some(job_id) = two_records.filter(|_| file.is_some()) {
+                return Err(ImportError::TwoRecords { job_id });
+            }
+        }
         guard(&db, origin)?;
         merge(&db, origin, file, &mut summary).map_err(StoreError::sql("store the job records"))?;
         Ok(summary)
@@ -338,25 +381,27 @@ fn merge(
     summary: &mut ImportSummary,
 ) -> duckdb::Result<()> {
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0));
-    let identity =
-        "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
+    let refuses = origin.corrections == Corrections::Refuse;
+    if refuses {
+        set_aside_contradictions(db, summary)?;
+    }
 
     db.execute_batch(
         "CREATE TEMP TABLE latest AS
              SELECT max(precedence) AS precedence FROM incoming GROUP BY cluster, job_id, submit_time",
     )?;
-    summary.duplicates = summary.runs - count("SELECT count(*) FROM latest")?;
+    let staged = summary.runs - summary.contradicting;
+    summary.duplicates = staged - count("SELECT count(*) FROM latest")?;
     if summary.duplicates > 0 {
         db.execute_batch(
             "DELETE FROM incoming WHERE precedence NOT IN (SELECT precedence FROM latest)",
         )?;
     }
 
-    let is_record = format!("(j.source <> '{LIVE_QUEUE}' AND j.end_time IS NOT NULL)");
-    let fills_gaps = if origin.source == LIVE_QUEUE {
-        is_record.as_str()
+    let fills_gaps = if origin.source == LIVE_QUEUE || refuses {
+        is_record()
     } else {
-        "false"
+        "false".to_owned()
     };
     let merged: Vec<MergedColumn> = COLUMNS.iter().map(MergedColumn::of).collect();
     let differs = |fills: bool| {
@@ -369,12 +414,12 @@ fn merge(
                     NOT (i.end_time IS NULL AND j.end_time IS NOT NULL)
                     AND NOT (i.start_time IS NULL AND i.end_time IS NULL AND j.start_time IS NOT NULL)
                     AND CASE WHEN {fills_gaps} THEN {} ELSE {} END AS changed
-             FROM incoming AS i JOIN records.jobs AS j ON {identity}",
+             FROM incoming AS i JOIN records.jobs AS j ON {IDENTITY}",
         differs(true),
         differs(false)
     ))?;
     let known = count("SELECT count(*) FROM known")?;
-    summary.runs_inserted = summary.runs - summary.duplicates - known;
+    summary.runs_inserted = staged - summary.duplicates - known;
     summary.runs_updated = count("SELECT count(*) FROM known WHERE changed")?;
     summary.unchanged = known - summary.runs_updated;
 
@@ -391,13 +436,13 @@ fn merge(
                 "CREATE TEMP TABLE corrected AS
                      SELECT {}, CASE WHEN k.fills_gaps THEN j.source ELSE ? END AS source
                      FROM known AS k JOIN incoming AS i USING (precedence)
-                     JOIN records.jobs AS j ON {identity} WHERE k.changed",
+                     JOIN records.jobs AS j ON {IDENTITY} WHERE k.changed",
                 values.join(", ")
             ),
             [origin.source],
         )?;
         db.execute_batch(&format!(
-            "DELETE FROM records.jobs AS j USING corrected AS i WHERE {identity};
+            "DELETE FROM records.jobs AS j USING corrected AS i WHERE {IDENTITY};
              INSERT INTO records.jobs ({names}, source, recorded_at)
                  SELECT {names}, source, {stamp} FROM corrected"
         ))?;
@@ -537,6 +582,9 @@ enum ColumnKind {
     /// Never NULL; empty if the source lacks it.
     Word(fn(&JobRun) -> &str),
     Text(fn(&JobRun) -> Option<&str>),
+    /// A text that Slurm makes. It may be longer than [`MAX_TEXT_BYTES`], and a part of it would be
+    /// wrong.
+    List(fn(&JobRun) -> Option<&str>),
     Time(fn(&JobRun) -> Option<UnixTime>),
     Amount(fn(&JobRun) -> Option<u64>),
 }
@@ -545,7 +593,7 @@ impl ColumnKind {
     fn sql_type(&self) -> &'static str {
         match self {
             Self::Word(_) => "VARCHAR NOT NULL",
-            Self::Text(_) => "VARCHAR",
+            Self::Text(_) | Self::List(_) => "VARCHAR",
             Self::Time(_) => "TIMESTAMP_S",
             Self::Amount(_) => "BIGINT",
         }
@@ -577,12 +625,12 @@ const COLUMNS: &[(&str, ColumnKind)] = &[
     ("billing", ColumnKind::Amount(|run| run.billing)),
     (
         "alloc_tres",
-        ColumnKind::Text(|run| run.alloc_tres.as_deref()),
+        ColumnKind::List(|run| run.alloc_tres.as_deref()),
     ),
-    ("req_tres", ColumnKind::Text(|run| run.req_tres.as_deref())),
+    ("req_tres", ColumnKind::List(|run| run.req_tres.as_deref())),
     (
         "node_list",
-        ColumnKind::Text(|run| run.node_list.as_deref()),
+        ColumnKind::List(|run| run.node_list.as_deref()),
     ),
     ("elapsed_seconds", ColumnKind::Amount(|run| run.elapsed)),
     ("suspended_seconds", ColumnKind::Amount(|run| run.suspended)),
@@ -627,7 +675,7 @@ impl RunBatch {
         let columns = COLUMNS
             .iter()
             .map(|(_, kind)| match kind {
-                ColumnKind::Word(_) | ColumnKind::Text(_) => {
+                ColumnKind::Word(_) | ColumnKind::Text(_) | ColumnKind::List(_) => {
                     ColumnBuilder::Text(StringBuilder::new())
                 }
                 ColumnKind::Time(_) => ColumnBuilder::Time(TimestampSecondBuilder::new()),
@@ -646,8 +694,13 @@ impl RunBatch {
     fn push(&mut self, run: &JobRun) -> Option<RecordBatch> {
         for ((_, kind), builder) in COLUMNS.iter().zip(&mut self.columns) {
             match (kind, builder) {
-                (ColumnKind::Word(of), ColumnBuilder::Text(column)) => column.append_value(of(run)),
+                (ColumnKind::Word(of), ColumnBuilder::Text(column)) => {
+                    column.append_value(bounded(of(run), MAX_TEXT_BYTES))
+                }
                 (ColumnKind::Text(of), ColumnBuilder::Text(column)) => {
+                    column.append_option(of(run).map(|text| bounded(text, MAX_TEXT_BYTES)))
+                }
+                (ColumnKind::List(of), ColumnBuilder::Text(column)) => {
                     column.append_option(of(run))
                 }
                 (ColumnKind::Time(of), ColumnBuilder::Time(column)) => {

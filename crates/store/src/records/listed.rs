@@ -311,7 +311,7 @@ fn sort_value(row: &Row<'_>) -> duckdb::Result<SortValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataDir, Database, OpenRun, Origin, Settings, Shifted, WaitingRun};
+    use crate::{Corrections, DataDir, Database, OpenRun, Origin, Settings, Shifted, WaitingRun};
     use std::convert::Infallible;
     use takt_accounting::efficiency::AssessedRun;
     use takt_slurm::Entry;
@@ -367,6 +367,7 @@ mod tests {
             timezone: None,
             complete_until: None,
             shifted: Shifted::Refuse,
+            corrections: Corrections::Accept,
         };
         let entries = runs
             .iter()
@@ -480,6 +481,7 @@ mod tests {
             timezone: None,
             complete_until: None,
             shifted: Shifted::Refuse,
+            corrections: Corrections::Accept,
         };
         let entries = ["7_9", "7_10", "7_2"]
             .map(|id| run(id, 100, 1, "sweep"))

@@ -100,7 +100,7 @@ fn condition(visible: Option<&VisibleRuns>) -> (String, Vec<Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataDir, Database, GivenGpu, Origin, Settings, Shifted};
+    use crate::{Corrections, DataDir, Database, GivenGpu, Origin, Settings, Shifted};
     use std::convert::Infallible;
     use takt_model::UnixTime;
     use takt_slurm::{Entry, JobRun};
@@ -130,6 +130,7 @@ mod tests {
             timezone: None,
             complete_until: None,
             shifted: Shifted::Refuse,
+            corrections: Corrections::Accept,
         };
         let entries = [
             run("7_1", Some("8")),

@@ -4,13 +4,13 @@ mod filters;
 mod time_zones;
 
 use super::*;
-use crate::{DataDir, Settings};
+use crate::{Corrections, DataDir, Settings};
 use proptest::prelude::*;
 use proptest::{collection, option};
 use std::convert::Infallible;
 use std::slice;
 use takt_model::UnixTime;
-use takt_slurm::{Entry, Reject};
+use takt_slurm::{Entry, MAX_TEXT_BYTES, Reject};
 use tempfile::{TempDir, tempdir};
 
 /// A database in a temporary directory.
@@ -55,6 +55,7 @@ const ORIGIN: Origin<'_> = Origin {
     timezone: None,
     complete_until: None,
     shifted: Shifted::Refuse,
+    corrections: Corrections::Accept,
 };
 
 fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
@@ -179,6 +180,168 @@ fn a_late_correction_applies_and_an_older_text_does_not() {
         assert_eq!(counts(&store.import(slice::from_ref(row))), expected);
         assert_eq!(store.jobs(), slice::from_ref(known));
     }
+}
+
+/// Imports runs of a file in which a job's name can look like a record. Returns the counts and the
+/// number of contradicting runs.
+fn import_unbelieved(store: &Store, source: &str, runs: &[JobRun]) -> ([u64; 4], u64) {
+    let origin = Origin {
+        source,
+        corrections: Corrections::Refuse,
+        ..ORIGIN
+    };
+    let entries = runs
+        .iter()
+        .map(|run| Ok::<_, Infallible>(Entry::Run(run.clone())));
+    let summary = store.records().import(&origin, entries).unwrap();
+    assert_eq!(summary.rejected, summary.contradicting);
+    (counts(&summary), summary.contradicting)
+}
+
+/// Issue 28: a job's name "corrected" the finished job of another user, or the job's own.
+#[test]
+fn what_may_be_forged_ends_runs_and_changes_no_finished_one() {
+    let ended = run("7", 1000, Some(2000));
+    let forgeries: [fn(&mut JobRun); 8] = [
+        |run| run.user = "eve".into(),
+        |run| run.account = "biology".into(),
+        |run| run.gpus = Some(0),
+        |run| run.cpus = Some(1),
+        |run| run.end = Some(UnixTime(1500)),
+        |run| run.end = Some(UnixTime(9000)),
+        |run| run.start = Some(UnixTime(1900)),
+        |run| run.billing = Some(1),
+    ];
+    for forge in forgeries {
+        let store = Store::new();
+        store.import(slice::from_ref(&ended));
+        let mut forged = ended.clone();
+        forge(&mut forged);
+        // The forged record comes alone, and beside the true one.
+        for (runs, unchanged) in [
+            (vec![forged.clone()], 0),
+            (vec![ended.clone(), forged.clone()], 1),
+        ] {
+            let found = import_unbelieved(&store, "sacct", &runs);
+            assert_eq!(found, ([0, 0, unchanged, 0], 1), "{forged:?}");
+            assert_eq!(store.jobs(), slice::from_ref(&ended));
+        }
+        let kept: i64 = store
+            .database
+            .connect()
+            .unwrap()
+            .query_row("SELECT count(*) FROM records.rejects", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(kept, 1, "{forged:?}");
+        assert_eq!(counts(&store.import(&[forged.clone()])), [0, 1, 0, 0]);
+        assert_eq!(store.jobs(), [forged]);
+    }
+
+    // A run that waits or runs may end, with all that it held, and as its own user's.
+    let store = Store::new();
+    store.import(&[run("7", 1000, None)]);
+    for forge in [forgeries[0], forgeries[2], forgeries[3], forgeries[6]] {
+        let mut forged = ended.clone();
+        forge(&mut forged);
+        assert_eq!(import_unbelieved(&store, "sacct", &[forged]).1, 1);
+        assert_eq!(store.jobs(), [run("7", 1000, None)]);
+    }
+    assert_eq!(
+        import_unbelieved(&store, "sacct", slice::from_ref(&ended)),
+        ([0, 1, 0, 0], 0)
+    );
+    // An unknown value is filled, and what is not charged is kept.
+    let bare = JobRun {
+        gpus: None,
+        ..run("8", 1000, Some(2000))
+    };
+    store.import(slice::from_ref(&bare));
+    let filled = JobRun {
+        name: Some("renamed".into()),
+        ..run("8", 1000, Some(2000))
+    };
+    assert_eq!(
+        import_unbelieved(&store, "sacct", &[filled]),
+        ([0, 1, 0, 0], 0)
+    );
+    assert!(store.jobs().contains(&run("8", 1000, Some(2000))));
+}
+
+/// slurmctld shows a uid while the name of a user is unknown.
+#[test]
+fn a_record_ends_a_run_of_the_live_queue() {
+    let store = Store::new();
+    let live = JobRun {
+        user: "61001".into(),
+        ..run("7", 1000, None)
+    };
+    let origin = Origin {
+        source: LIVE_QUEUE,
+        ..ORIGIN
+    };
+    let entries = [Ok::<_, Infallible>(Entry::Run(live))];
+    store.records().import(&origin, entries).unwrap();
+    let ended = run("7", 1000, Some(2000));
+    assert_eq!(
+        import_unbelieved(&store, "jobcomp", slice::from_ref(&ended)),
+        ([0, 1, 0, 0], 0)
+    );
+    assert_eq!(store.jobs(), [ended]);
+}
+
+#[test]
+fn two_records_of_one_run_in_a_file_are_refused() {
+    let store = Store::new();
+    let import = |runs: Vec<JobRun>| {
+        let origin = Origin {
+            corrections: Corrections::Refuse,
+            ..ORIGIN
+        };
+        let entries = runs
+            .into_iter()
+            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        store.records().import_file(&origin, None, entries)
+    };
+    let ended = run("7", 1000, Some(2000));
+    let forged = JobRun {
+        gpus: Some(0),
+        ..ended.clone()
+    };
+    for runs in [
+        vec![ended.clone(), forged.clone()],
+        vec![forged, ended.clone()],
+    ] {
+        let error = import(runs).unwrap_err();
+        assert!(
+            error.to_string().starts_with("job 7 has two records"),
+            "{error}"
+        );
+        assert!(store.jobs().is_empty());
+    }
+    // The same record twice, and the states of one run, are no contradiction.
+    let summary = import(vec![ended.clone(), run("7", 1000, None), ended.clone()]).unwrap();
+    assert_eq!(counts(&summary), [1, 0, 0, 2]);
+}
+
+/// Issue 28: job names of a megabyte.
+#[test]
+fn long_texts_of_users_are_cut() {
+    let store = Store::new();
+    let nodes = "g1,".repeat(10_000);
+    store.import(&[JobRun {
+        name: Some("ä".repeat(1 << 19)),
+        user: "u".repeat(5000),
+        node_list: Some(nodes.clone()),
+        ..run("7", 1000, Some(2000))
+    }]);
+    let stored = store.jobs().remove(0);
+    let name = stored.name.unwrap();
+    assert!(
+        name.len() <= MAX_TEXT_BYTES && name.ends_with("ä…"),
+        "{name}"
+    );
+    assert_eq!(stored.user.len(), MAX_TEXT_BYTES);
+    assert_eq!(stored.node_list, Some(nodes));
 }
 
 #[test]

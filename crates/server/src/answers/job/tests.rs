@@ -7,7 +7,7 @@ use std::iter;
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
 use takt_model::{Labels, METRIC_NAME, UnixTime};
-use takt_store::{Column, Origin, STALE, Shifted};
+use takt_store::{Column, Corrections, Origin, STALE, Shifted};
 use tempfile::tempdir;
 
 const NODE: &str = "gpu-1";
@@ -302,6 +302,7 @@ fn arrays_requeues_and_unknown_jobs() {
         timezone: None,
         complete_until: Some(("lab", UnixTime::from(Timestamp::now()) - 40)),
         shifted: Shifted::Refuse,
+        corrections: Corrections::Accept,
     };
     let none = iter::empty::<Result<_, Infallible>>();
     Records::of(store.database()).import(&origin, none).unwrap();
