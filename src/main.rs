@@ -15,6 +15,7 @@ use clap::Parser;
 use rustls::crypto::ring;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use takt_model::shown::printable_lines;
 use takt_server::Failure;
 use tracing_subscriber::EnvFilter;
 
@@ -62,6 +63,7 @@ fn report(failure: &Failure) -> ExitCode {
         Failure::Usage(error) => (2, error),
         Failure::Failed(error) => (1, error),
     };
-    eprintln!("takt: {error:#}");
+    let error = printable_lines(&format!("{error:#}"));
+    eprintln!("takt: {error}");
     ExitCode::from(code)
 }

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::ConfigError;
+use takt_model::shown::refuse_user;
 
 /// Alert rules and receivers. The keys up to `ntfy_token_file` are the short form: one receiver
 /// that gets everything; `alertmanager_file` is the long form.
@@ -150,6 +151,13 @@ impl AlertsConfig {
                 let expected = "an address that begins with http:// or https://";
                 return wrong(key, expected, &format!("{url:?}"));
             }
+        }
+        if let Some(url) = &self.external_url {
+            refuse_user(
+                "external_url",
+                url,
+                "links of messages contain this address",
+            )?;
         }
         for (key, seconds, range) in [
             ("interval_seconds", self.interval_seconds, 1..=3600),

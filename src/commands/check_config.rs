@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use takt_model::shown::{shown_parameter, without_secrets};
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::http::access;
@@ -71,7 +72,14 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
     ] {
         *url = url.as_deref().map(without_secret);
     }
-    Ok(toml::to_string(config)?)
+    for job in &mut config.scrape.configs {
+        for (name, values) in &mut job.params {
+            for value in values {
+                *value = shown_parameter(name, value).to_owned();
+            }
+        }
+    }
+    Ok(without_secrets(&toml::to_string(config)?))
 }
 
 /// Returns the user that the server of this configuration runs as, if root checks it: the owner of

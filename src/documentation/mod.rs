@@ -147,3 +147,17 @@ fn every_test_that_a_page_names_exists() {
     assert!(missing.is_empty(), "no such test:\n{}", missing.join("\n"));
     assert!(checked > 30, "only {checked} rows were found");
 }
+
+#[test]
+fn the_security_page_names_the_mode_of_the_data_directory() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let unit = fs::read_to_string(root.join("packaging/takt.service")).unwrap();
+    let mode = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("StateDirectoryMode="))
+        .unwrap();
+    let page = fs::read_to_string(root.join("SECURITY.md")).unwrap();
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = format!("except its data directory, which has mode {mode} ");
+    assert!(words.contains(&said), "{said}");
+}

@@ -30,6 +30,7 @@ mod lake;
 mod lake_reader;
 #[cfg(feature = "s3")]
 mod lake_s3;
+mod leaks;
 mod letters;
 mod markup;
 mod packages;

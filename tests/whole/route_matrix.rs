@@ -10,7 +10,7 @@ use std::thread;
 const OF_BOB: [&str; 4] = ["bob", "biology", "=cmd(", "4248817"];
 
 /// A path of a route, with values in place of its parameters.
-fn concrete(path: &str) -> String {
+pub(crate) fn concrete(path: &str) -> String {
     [
         ("{name}", "user"),
         ("{id}", "none"),
@@ -42,6 +42,9 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/alerts/rules.csv", "user", "admin"),
     ("/alerts/rules.json", "user", "admin"),
     ("/api/takt/v1/about", "user", "user"),
+    ("/api/takt/v1/alerts", "user", "support"),
+    ("/api/takt/v1/alerts/history", "user", "user"),
+    ("/api/takt/v1/alerts/rules", "user", "user"),
     ("/api/takt/v1/assess", "admin", "admin"),
     ("/api/takt/v1/audit", "admin", "admin"),
     ("/api/takt/v1/capacity", "user", "user"),

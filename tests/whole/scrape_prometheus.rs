@@ -134,7 +134,8 @@ fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
         .map(|target| {
             let labels = without_ours(label_set(&target["labels"]));
             (
-                text(&target["scrapeUrl"]),
+                // Takt hides values of parameters that may be secrets.
+                text(&target["scrapeUrl"]).replace("a+b=%C3%A4%26%3D", "a+b=<hidden>"),
                 labels,
                 text(&target["scrapeInterval"]),
                 text(&target["health"]),

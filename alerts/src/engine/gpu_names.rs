@@ -31,19 +31,29 @@ impl GpuNames {
             return Cow::Borrowed(words);
         }
         match self.indexes.get(&fingerprint) {
-            Some(Some(index)) => {
-                let named = words
-                    .iter()
-                    .map(|(name, text)| (name.clone(), with_index(text, labels, index)))
-                    .collect();
-                Cow::Owned(named)
-            }
+            Some(Some(_)) => Cow::Owned(self.named(fingerprint, labels, words.to_vec())),
             Some(None) => Cow::Borrowed(words),
             None => {
                 self.unknown.insert(fingerprint);
                 Cow::Borrowed(words)
             }
         }
+    }
+
+    /// Returns the annotations with the index in place of the GPU's UUID or address, if the index is known.
+    pub fn named(
+        &self,
+        fingerprint: Fingerprint,
+        labels: &Labels,
+        words: Vec<(String, String)>,
+    ) -> Vec<(String, String)> {
+        let Some(Some(index)) = self.indexes.get(&fingerprint) else {
+            return words;
+        };
+        words
+            .into_iter()
+            .map(|(name, text)| (name, with_index(&text, labels, index)))
+            .collect()
     }
 
     /// Removes at most `most` alerts whose GPU is to be looked up.

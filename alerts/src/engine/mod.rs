@@ -8,10 +8,12 @@ mod close;
 mod context;
 mod flaps;
 mod gpu_names;
+mod texts;
 
 pub use batch::{Batch, Snapshot};
 pub use close::CLOSED;
 pub use flaps::FLAPPING_LABEL;
+pub use texts::Texts;
 
 use crate::alert::{Alert, Posted, PostedError};
 use crate::events::{EventFile, EventRun, xid::XidTable};

@@ -137,6 +137,14 @@ impl EventRun {
         })
     }
 
+    /// All alerts with their rules.
+    pub fn with_rules(&self) -> impl Iterator<Item = (&EventRule, Fingerprint, &EventInstance)> {
+        self.rules.iter().flat_map(|run| {
+            let instances = run.instances.iter();
+            instances.map(|(print, instance)| (&run.rule, *print, instance))
+        })
+    }
+
     /// One alert.
     pub fn get(&self, key: &RuleKey, fingerprint: Fingerprint) -> Option<&EventInstance> {
         self.rules

@@ -13,6 +13,7 @@ mod members;
 mod message;
 mod number;
 mod parse;
+mod reads;
 mod time;
 mod value;
 

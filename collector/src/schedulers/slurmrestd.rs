@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_model::shown::refuse_user;
 use takt_model::{ConfigError, UnixTime};
 use takt_slurm::openapi::LiveJob;
 use takt_slurm::openapi::{self, OpenApiError};
@@ -53,6 +54,7 @@ impl SlurmrestdConfig {
                 &self.url,
             ));
         }
+        refuse_user("slurmrestd.url", &self.url, "set token_file instead")?;
         if self.token_file.is_some() && self.user.is_empty() {
             return Err(ConfigError::new(
                 "slurmrestd.user",

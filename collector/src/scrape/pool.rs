@@ -210,7 +210,7 @@ impl RunningScraper {
         }
         async move {
             if let Err(error) = (&mut self.task).await {
-                tracing::error!(target_url = %self.target.url, %error, "a scrape's task failed");
+                tracing::error!(target_url = self.target.shown_url(), %error, "a scrape's task failed");
             }
         }
     }
@@ -301,7 +301,10 @@ impl JobTask {
         self.running.retain(|_, running| {
             let is_failed = running.task.is_finished();
             if is_failed {
-                tracing::error!(target_url = %running.target.url, "a scraper ended early; restarting");
+                tracing::error!(
+                    target_url = running.target.shown_url(),
+                    "a scraper ended early; restarting"
+                );
                 self.shared.metrics.scraper_restarts.inc();
             }
             !is_failed
@@ -362,9 +365,9 @@ impl JobTask {
                         .iter()
                         .any(|one| one.is_scraped_like(&target)) => {}
                 Ok(Some(target)) => {
-                    let url = target.url;
+                    let url = target.shown_url();
                     let labels = target.labels;
-                    tracing::warn!(job, %url, %labels, "a target has the labels of another and is not scraped");
+                    tracing::warn!(job, url, %labels, "a target has the labels of another and is not scraped");
                     wanted.dropped.push(target.discovered);
                 }
                 Ok(None) => wanted.dropped.push(found.clone()),

@@ -153,7 +153,7 @@ impl Scraper {
             && let Err(error) = self.end_series()
         {
             // Without the marker, queries see the series until the lookback ends.
-            tracing::warn!(target_url = %self.target.url, %error, "cannot mark the end of a target's series");
+            tracing::warn!(target_url = self.target.shown_url(), %error, "cannot mark the end of a target's series");
         }
     }
 
@@ -281,9 +281,9 @@ impl Scraper {
         status.error = failed.as_ref().map(ScrapeError::in_full);
         match (was_up, &status.error) {
             (true, Some(error)) => {
-                tracing::warn!(target_url = %self.target.url, %error, "a target went down")
+                tracing::warn!(target_url = self.target.shown_url(), %error, "a target went down")
             }
-            (false, None) => tracing::info!(target_url = %self.target.url, "a target is up"),
+            (false, None) => tracing::info!(target_url = self.target.shown_url(), "a target is up"),
             _ => {}
         }
     }

@@ -25,7 +25,7 @@ pub enum TargetHealth {
 /// The state of a target at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub struct TargetStatus {
-    /// URL of the target's page.
+    /// URL of the target's page, without values of parameters that may be secrets.
     pub url: String,
     /// Labels of the target's series.
     pub labels: Labels,
@@ -54,7 +54,7 @@ pub struct TargetStatus {
 impl TargetStatus {
     pub(super) fn new(target: &Target, pool: &str) -> Self {
         Self {
-            url: target.url.to_string(),
+            url: target.shown_url(),
             labels: target.labels.clone(),
             discovered: target.discovered.clone(),
             pool: pool.to_owned(),
@@ -67,6 +67,13 @@ impl TargetStatus {
             reason: None,
             error: None,
         }
+    }
+
+    /// Why the last scrape failed: the whole message, which may repeat a part of the page, or the kind of the failure only.
+    pub fn failure(&self, is_whole: bool) -> Option<&str> {
+        let error = self.error.as_deref()?;
+        let kind = self.reason.map_or("failed", FailureReason::as_str);
+        Some(if is_whole { error } else { kind })
     }
 
     pub(super) fn take(&mut self, row: &PageRow, duration: Duration) {

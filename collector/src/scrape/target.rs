@@ -8,6 +8,7 @@ use reqwest::Url;
 use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::Labels;
+use takt_model::shown::{refuse_user, shown_address};
 
 /// Label with the cluster of a series.
 const CLUSTER: &str = "cluster";
@@ -58,12 +59,20 @@ impl Target {
         let key = |name: &str| format!("targets[{index}].{name}");
         let url = match (config.address.as_str(), config.url.as_str()) {
             ("", "") => return Err(ConfigError::new(key("address"), "host:port", "nothing")),
-            (address, "") => url_of_address(address)
-                .ok_or_else(|| ConfigError::new(key("address"), "host:port", address))?,
-            ("", url) => Url::parse(url)
-                .ok()
-                .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-                .ok_or_else(|| ConfigError::new(key("url"), "an http or https address", url))?,
+            (address, "") => url_of_address(address).ok_or_else(|| {
+                ConfigError::new(key("address"), "host:port", shown_address(address))
+            })?,
+            ("", url) => {
+                refuse_user(
+                    &key("url"),
+                    url,
+                    "use [[scrape.configs]] with basic_auth instead",
+                )?;
+                Url::parse(url)
+                    .ok()
+                    .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+                    .ok_or_else(|| ConfigError::new(key("url"), "an http or https address", url))?
+            }
             _ => {
                 return Err(ConfigError::new(
                     format!("targets[{index}]"),
@@ -162,6 +171,11 @@ impl Target {
         }))
     }
 
+    /// Returns the URL without values of parameters that may be secrets.
+    pub fn shown_url(&self) -> String {
+        shown_address(self.url.as_str())
+    }
+
     /// Returns whether the scrapes of both targets are equal. Labels of the discovery may change
     /// (for example a node's state) without disturbing them.
     pub fn is_scraped_like(&self, other: &Self) -> bool {
@@ -249,7 +263,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
         Err(TargetError {
             label,
             expected,
-            found: found.to_owned(),
+            found: shown_address(found),
         })
     };
     if !matches!(scheme, "http" | "https") {
@@ -339,6 +353,20 @@ mod tests {
         target
             .map(|target| target.map(|target| (target.url.to_string(), target.labels.to_string())))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_token_in_the_address_is_used_and_not_shown() {
+        let config = TargetConfig {
+            url: "https://bmc.example/p?token=s3cret".to_owned(),
+            ..TargetConfig::default()
+        };
+        let target = Target::listed(&config, &job(serde_json::json!({})), "c", 0).unwrap();
+        assert_eq!(target.url.query(), Some("token=s3cret"));
+        assert_eq!(target.shown_url(), "https://bmc.example/p?token=<hidden>");
+        let found = [(ADDRESS, "me:s3cret@g01:1")].into_iter().collect();
+        let error = Target::discovered(&found, &job(serde_json::json!({})), "c").unwrap_err();
+        assert!(!error.to_string().contains("s3cret"), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! This crate does no I/O and reads no clock. `takt-server` finds out who asks (the kernel, a token, a session) and makes the
 //! [`Viewer`]; every answer takes it as an argument.
 
+mod labels;
 mod need;
 pub mod password;
 mod privacy;
@@ -13,10 +14,11 @@ pub mod session;
 mod throttle;
 mod viewer;
 
+pub use labels::ShownLabels;
 pub use need::{Need, Refusal, RouteNeeds};
 pub use privacy::Privacy;
 pub use role::{Role, UnknownRole};
 pub use role_book::RoleBook;
-pub use secret::{NoRandomNumbers, hash, is_token, new_secret, new_token};
+pub use secret::{NoRandomNumbers, hash, is_token, keyed_hash, new_secret, new_token};
 pub use throttle::Throttle;
 pub use viewer::{OTHER_ACCOUNT, OTHER_USER, Owner, Viewer, Way};

@@ -1,5 +1,6 @@
 //! A mistake in `takt.toml`: the key and the problem with its value.
 
+use crate::shown::without_secrets;
 use std::fmt::Display;
 
 /// A step from a table of the file to a value in it.
@@ -26,8 +27,9 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Returns the error for `key` with the value `found`.
+    /// Returns the error for `key` with the value `found`. Passwords in addresses are not repeated.
     pub fn new(key: impl Display, expected: impl Display, found: impl Display) -> Self {
+        let found = without_secrets(&found.to_string());
         Self::with_problem(key, format!("expected {expected}, found {found}"))
     }
 

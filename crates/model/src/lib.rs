@@ -23,6 +23,7 @@ pub mod glob;
 pub mod go_regex;
 pub mod native;
 pub mod pci;
+pub mod shown;
 pub mod words;
 #[cfg(feature = "yaml")]
 pub mod yaml;

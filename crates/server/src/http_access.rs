@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 use takt_alerts::notify::http::HttpOptions;
 use takt_model::ConfigError;
+use takt_model::shown::refuse_user;
 
 /// The keys of a section.
 #[derive(Debug, Clone, Copy)]
@@ -34,15 +35,11 @@ pub(crate) fn check_url(key: &str, text: &str, example: &str) -> Result<(), Conf
     let url = Url::parse(text)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    let Some(url) = url else {
+    if url.is_none() {
         let expected = format!("an address such as {example}");
         return Err(ConfigError::new(key, expected, format!("{text:?}")));
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        let problem = "expected no user and password; set username and password_file instead";
-        return Err(ConfigError::with_problem(key, problem));
     }
-    Ok(())
+    refuse_user(key, text, "set username and password_file instead")
 }
 
 impl HttpAccess<'_> {

@@ -2,7 +2,10 @@
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table as Grid, presets};
 use std::io::{self, Write};
+use takt_model::shown::{csv_cell, is_unseen};
 use takt_model::words::with_separators;
+
+pub use takt_model::shown::printable;
 use unicode_width::UnicodeWidthStr;
 
 /// Narrowest width of a column of texts whose cells are wrapped, in characters.
@@ -99,7 +102,7 @@ impl Listing {
         let headings = columns
             .iter()
             .enumerate()
-            .map(|(at, name)| (name.clone(), kind(at)))
+            .map(|(at, name)| (printable(name), kind(at)))
             .collect();
         Self {
             headings,
@@ -294,18 +297,17 @@ impl Listing {
         Ok(())
     }
 
-    /// Writes CSV (RFC 4180) with a heading. A cell that a spreadsheet would run as a formula gets
-    /// a `'` in front. Control characters except tab and line feed are replaced, because CSV is
-    /// read in terminals too.
+    /// Writes CSV (RFC 4180) with a heading; see [`csv_cell`].
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(out);
-        csv.write_record(self.headings.iter().map(|(name, _)| plain(name)))?;
+        csv.write_record(self.headings.iter().map(|(name, _)| csv_cell(name)))?;
         for row in &self.rows {
             csv.write_record(row.iter().zip(&self.headings).map(|(cell, (_, kind))| {
-                if matches!(kind, CellKind::Number | CellKind::Digits) {
+                let is_number = matches!(kind, CellKind::Number | CellKind::Digits);
+                if is_number && cell.parse::<f64>().is_ok() {
                     cell.clone()
                 } else {
-                    plain(&without_formula(cell))
+                    csv_cell(cell)
                 }
             }))?;
         }
@@ -349,28 +351,6 @@ impl Listing {
     }
 }
 
-/// Text without control characters, which must not reach the terminal.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
-}
-
-/// Text without control characters except tab and line feed.
-fn plain(text: &str) -> String {
-    let is_control = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
-    text.replace(is_control, "\u{fffd}")
-}
-
-fn without_formula(cell: &str) -> String {
-    // A single dash is an empty value, and no formula.
-    if cell != "-" && cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        format!("'{cell}")
-    } else {
-        cell.to_owned()
-    }
-}
-
 /// Text with Markdown's special characters escaped, on one line.
 pub fn escape_markdown(cell: &str) -> String {
     let mut out = String::with_capacity(cell.len());
@@ -379,7 +359,7 @@ pub fn escape_markdown(cell: &str) -> String {
             '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '<' | '>' | '#' | '&' => {
                 out.extend(['\\', c])
             }
-            c if c.is_control() => out.push(' '),
+            c if is_unseen(c) => out.push(' '),
             c => out.push(c),
         }
     }
@@ -416,11 +396,6 @@ mod tests {
         assert_eq!(
             text(Listing::write_csv),
             "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{fffd}[31m,12345.6\n"
-        );
-        assert_eq!(plain("a\tb\nc\rd\u{9b}1m"), "a\tb\nc\u{fffd}d\u{fffd}1m");
-        assert_eq!(
-            ["-", "-1", "+x", "@x", "a-b"].map(without_formula),
-            ["-", "'-1", "'+x", "'@x", "a-b"]
         );
         assert_eq!(
             text(Listing::write_markdown),

@@ -20,7 +20,6 @@ use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_alerts::run::Handle;
 use takt_collector::schedulers::PollStatus;
 use takt_collector::scrape::ScrapeManager;
 use takt_store::Store;
@@ -162,8 +161,6 @@ pub struct PageState {
     pub scrape: Arc<ScrapeManager>,
     /// State of the scheduler poller; `None` without a scheduler.
     pub polls: Option<watch::Receiver<PollStatus>>,
-    /// Active alerts.
-    pub alerts: Handle,
     /// Name of the cluster.
     pub cluster: Arc<str>,
     /// Time zone of the cluster.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::Labels;
+use takt_model::shown::{refuse_user, shown_address};
 
 /// Maximum size of a response, in bytes.
 const MAX_BYTES: usize = 64 << 20;
@@ -87,26 +88,30 @@ pub(crate) struct HttpSd {
 #[derive(Debug, thiserror::Error)]
 enum HttpSdError {
     #[error("{url}")]
-    Setup { url: Url, source: Box<HttpError> },
+    Setup { url: String, source: Box<HttpError> },
     #[error("{url} does not answer")]
-    Unreachable { url: Url, source: reqwest::Error },
+    Unreachable { url: String, source: reqwest::Error },
     #[error("{url} answered {status}, not 200 OK")]
     Status {
-        url: Url,
+        url: String,
         status: reqwest::StatusCode,
     },
     #[error("{url} answered with {found}, not application/json")]
-    ContentType { url: Url, found: String },
+    ContentType { url: String, found: String },
     #[error("{url} answered with more than {MAX_BYTES} bytes")]
-    TooLarge { url: Url },
+    TooLarge { url: String },
     #[error("{url} answered with targets that have more than {MAX_LABELS} labels together")]
-    TooMany { url: Url },
+    TooMany { url: String },
     #[error("{url}: expected a list of targets and labels")]
-    Content { url: Url, source: serde_json::Error },
+    Content {
+        url: String,
+        source: serde_json::Error,
+    },
 }
 
 impl HttpSd {
     pub fn new(config: &HttpSdConfig, key: &str) -> Result<Self, ConfigError> {
+        refuse_user(&format!("{key}.url"), &config.url, "set basic_auth instead")?;
         let url = Url::parse(&config.url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
@@ -147,7 +152,7 @@ impl HttpSd {
     }
 
     async fn ask(&self, client: &mut Option<Client>) -> Result<Vec<Labels>, HttpSdError> {
-        let url = || self.url.clone();
+        let url = || self.shown_url();
         let setup = |source: HttpError| HttpSdError::Setup {
             url: url(),
             source: source.into(),
@@ -205,17 +210,23 @@ impl HttpSd {
         self.targets(&groups)
     }
 
+    /// The URL without values of parameters that may be secrets.
+    fn shown_url(&self) -> String {
+        shown_address(self.url.as_str())
+    }
+
     /// Labels of the targets of all groups.
     fn targets(&self, groups: &[StaticConfig]) -> Result<Vec<Labels>, HttpSdError> {
         // Each target also has an address and the URL of the list.
         let labels = |group: &StaticConfig| group.targets.len() * (group.labels.len() + 2);
         if groups.iter().map(labels).sum::<usize>() > MAX_LABELS {
-            let url = self.url.clone();
+            let url = self.shown_url();
             return Err(HttpSdError::TooMany { url });
         }
+        let shown = self.shown_url();
         Ok(groups
             .iter()
-            .flat_map(|group| group.discovered(Some(("__meta_url", self.url.as_str()))))
+            .flat_map(|group| group.discovered(Some(("__meta_url", shown.as_str()))))
             .collect())
     }
 }

@@ -21,6 +21,7 @@ use slurm::SlurmSd;
 use std::collections::BTreeMap;
 use takt_model::ConfigError;
 use takt_model::Labels;
+use takt_model::shown::shown_address;
 use tokio::sync::mpsc;
 
 /// Label with the address of a target.
@@ -88,12 +89,16 @@ impl Provider {
             }
             // Prometheus also rejects this in the configuration. Such a target from a file or a
             // server is only skipped.
-            if let Some(target) = list.targets.iter().find(|target| target.contains('/')) {
+            if let Some(target) = list
+                .targets
+                .iter()
+                .find(|target| target.contains(['/', '@']))
+            {
                 let key = place("static_configs", index) + ".targets";
                 return Err(ConfigError::new(
                     key,
                     "host:port; the rest goes to scheme and metrics_path",
-                    target,
+                    shown_address(target),
                 ));
             }
             all.push(Self::Static(list.discovered(None)));

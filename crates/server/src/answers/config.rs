@@ -1,6 +1,6 @@
 //! The part of the configuration that answers depend on.
 
-use super::KeptAnswers;
+use super::{AlertDesk, KeptAnswers};
 use crate::http::access::SignInWays;
 use crate::view::ViewServers;
 use crate::{CurrentConfig, QueryConfig};
@@ -31,6 +31,8 @@ pub struct AnswerConfig {
     pub keeps_passwords: bool,
     /// The data directory, if a command reads it because no server runs on it.
     pub unserved: Option<PathBuf>,
+    /// The alert engine of a running server.
+    pub alerts: AlertDesk,
     /// Answers that are still valid.
     pub kept: KeptAnswers,
 }
@@ -48,6 +50,7 @@ impl AnswerConfig {
             sign_in: config.auth.sign_in_ways(),
             keeps_passwords: config.auth.passwords,
             unserved: None,
+            alerts: AlertDesk::default(),
             kept: KeptAnswers::default(),
             current,
         }

@@ -1,12 +1,13 @@
 //! Timeline of the cluster: states of nodes, alerts that began and ended, and events of exporters.
 
+use super::alerts::{NO_FAULT, ShownAlert, shown_labels};
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use takt_access::{Need, Owner, Viewer};
+use takt_access::{Need, Viewer};
 use takt_model::{Matcher, UnixTime};
 use takt_store::{EventRecord, Records, Store, StoreError};
 
@@ -53,9 +54,9 @@ pub struct ClusterEvent {
     pub name: String,
     /// Severity of the alert; empty for nodes.
     pub severity: String,
-    /// Reason of the state, labels of the alert, or line of the kernel log.
+    /// Reason of the state, labels of the alert that the viewer may see, or line of the kernel log.
     pub text: String,
-    /// Fingerprint of the alert.
+    /// Fingerprint of the alert, or a keyed hash of it for viewers who do not see all its labels.
     pub fingerprint: Option<String>,
     /// User and job that the alert names.
     pub user: Option<String>,
@@ -74,12 +75,6 @@ const SHOWN_ELSEWHERE: [&str; 11] = [
     "pci_bus_id",
     "scope",
     "__name__",
-];
-
-/// Labels that name a job or its owner.
-const OF_JOB: [&str; 10] = [
-    "user", "account", "jobid", "job_id", "sluid", "job_name", "command", "process", "pid",
-    "cgroup",
 ];
 
 impl Question for EventsQuestion {
@@ -134,34 +129,21 @@ impl Question for EventsQuestion {
                 (before, "firing") if before != "unknown" => "alert",
                 _ => continue,
             };
-            if severity == "none" {
+            if severity == NO_FAULT {
                 continue;
             }
-            let mut labels: BTreeMap<String, String> =
-                serde_json::from_str(&labels).unwrap_or_default();
-            let label = |name: &str| labels.get(name).map_or("", String::as_str);
-            let owner = Owner::new(label("user"), label("account"));
-            let is_hidden = !owner.user.is_empty() && !viewer.sees_job(owner);
-            if is_hidden {
-                labels.retain(|name, _| !OF_JOB.contains(&name.as_str()));
-            }
-            let text = labels
-                .iter()
-                .filter(|(name, _)| !SHOWN_ELSEWHERE.contains(&name.as_str()))
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect::<Vec<_>>()
-                .join(" ");
+            let shown = ShownAlert::of(viewer, &config.alerts, &labels, &fingerprint);
             events.push(ClusterEvent {
                 at: transition.at.whole_seconds(),
                 kind: kind.to_owned(),
                 node,
-                uuid: labels.get("uuid").cloned(),
+                uuid: shown.labels.get("uuid").cloned(),
                 gpu_index: None,
                 name,
                 severity,
-                text,
-                fingerprint: Some(fingerprint),
-                user: labels.get("user").cloned(),
+                text: text_of(&shown.labels),
+                user: shown.labels.get("user").cloned(),
+                fingerprint: Some(shown.fingerprint),
             });
         }
         let logged = records.events(self.from, self.to, MOST_EVENTS)?;
@@ -202,27 +184,21 @@ fn name_gpus(store: &Store, events: &mut [ClusterEvent]) -> Result<(), StoreErro
     Ok(())
 }
 
-/// An event of an exporter. The kernel's line may name a process, so only those who may see the job
-/// get it.
+/// The labels that an event does not show elsewhere.
+fn text_of(labels: &BTreeMap<String, String>) -> String {
+    let pairs = labels
+        .iter()
+        .filter(|(name, _)| !SHOWN_ELSEWHERE.contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join(" ")
+}
+
+/// An event of an exporter. The kernel's line may name a process, so only those who see all labels get it.
 fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
     let [node, kind, labels, message] = event.texts;
-    let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
-    let label = |name: &str| labels.get(name).map_or("", String::as_str);
-    let owner = Owner::new(label("user"), label("account"));
-    let is_seen = viewer.sees_all() || !owner.user.is_empty() && viewer.sees_details(owner);
-    let text = if is_seen {
-        message
-    } else {
-        let shown: Vec<String> = labels
-            .iter()
-            .filter(|(name, _)| {
-                let name = name.as_str();
-                !SHOWN_ELSEWHERE.contains(&name) && !OF_JOB.contains(&name) && name != "uid"
-            })
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        shown.join(" ")
-    };
+    let mut labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+    let shown = shown_labels(viewer, &labels);
+    labels.retain(|name, _| shown.shows(name));
     let name = match labels.get("xid") {
         Some(xid) => format!("XID {xid}"),
         None => kind.replace('_', " "),
@@ -235,9 +211,13 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
         gpu_index: None,
         name,
         severity: String::new(),
-        text,
+        text: if shown.is_all() {
+            message
+        } else {
+            text_of(&labels)
+        },
         fingerprint: None,
-        user: labels.get("user").filter(|_| is_seen).cloned(),
+        user: labels.get("user").cloned(),
     }
 }
 
@@ -266,9 +246,12 @@ mod tests {
         let shown = hardware(&bob, event());
         assert_eq!(shown.name.as_str(), "XID 79");
         assert_eq!(shown.at, UnixTime(5));
-        assert_eq!(shown.text.as_str(), "xid=79");
-        assert_eq!(shown.user, None);
+        assert_eq!(shown.text.as_str(), "jobid=7 user=ann xid=79");
+        assert_eq!(shown.user.as_deref(), Some("ann"));
         assert_eq!(shown.uuid.as_deref(), Some("GPU-1"));
+        let stranger = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("bob");
+        let hidden = hardware(&stranger, event());
+        assert_eq!((hidden.text.as_str(), hidden.user), ("xid=79", None));
         let own = hardware(&ann, event());
         assert_eq!(own.text, "NVRM: Xid 79, name=secret.py");
         assert_eq!(own.user.as_deref(), Some("ann"));

@@ -4,6 +4,7 @@
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
 mod about;
+mod alerts;
 mod assess;
 mod audit;
 mod budgets;
@@ -55,6 +56,10 @@ mod waste;
 mod whoami;
 
 pub use about::{AboutAnswer, AboutQuestion, about};
+pub use alerts::{
+    ActiveAlert, AlertDesk, AlertOrder, AlertsAnswer, AlertsQuestion, EndedAlertView,
+    EndedAlertsQuestion, RuleLine, RulesQuestion, ShownSilence,
+};
 pub use assess::AssessQuestion;
 pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
@@ -312,6 +317,10 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<ClusterQuestion>();
     visitor.question::<StripsQuestion>();
     visitor.question::<EventsQuestion>();
+    visitor.question::<AlertsQuestion>();
+    visitor.question::<AlertOrder>();
+    visitor.question::<EndedAlertsQuestion>();
+    visitor.question::<RulesQuestion>();
     visitor.question::<GpuQuestion>();
     visitor.question::<HistoryQuestion>();
     visitor.question::<WhoamiQuestion>();

@@ -13,7 +13,7 @@ mod questions;
 mod request_line;
 mod socket;
 
-pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, guarded};
+pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, Standing, guarded};
 pub use compress::accepts_gzip;
 pub(crate) use connections::{Connections, connections};
 pub use error::{ErrorBody, ErrorKind};

@@ -3,7 +3,7 @@
 use super::periodic::{note_calendar, note_fairshare};
 use super::{End, PATIENCE, PageState, Source};
 use crate::alerting::{self, Absence, Alerts};
-use crate::answers::{self, AnswerConfig};
+use crate::answers::{self, AlertDesk, AnswerConfig};
 use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use takt_access::new_secret;
 use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
@@ -375,14 +376,18 @@ impl Serving<'_> {
         }
         self.lake(&mut tasks, &store);
         let pushing = self.pushing(&mut tasks, &store)?;
-        let mut answers = AnswerConfig::of(reload.current.clone());
+        let fresh = new_secret().map_err(anyhow::Error::from)?;
+        let secret = Records::of(store.database()).secret("fingerprints", &fresh)?;
+        let mut answers = AnswerConfig {
+            alerts: AlertDesk::new(alerts.handle(), secret),
+            ..AnswerConfig::of(reload.current.clone())
+        };
         answers.accounting.home = Some(self.cluster.to_owned());
         let answers = Arc::new(answers);
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
             polls: polls.clone(),
-            alerts: alerts.handle(),
             cluster: self.cluster.into(),
             zone: zone.clone(),
             config: Arc::clone(&answers),

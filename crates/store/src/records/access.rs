@@ -60,6 +60,29 @@ impl Records<'_> {
         self.database.access_changes.load(Ordering::Acquire)
     }
 
+    /// Returns the secret of this data directory for a purpose: `fresh` at the first use, and the same ever after.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn secret(&self, purpose: &str, fresh: &str) -> Result<String, StoreError> {
+        self.run(
+            "store a secret",
+            "INSERT INTO records.access.secrets
+             SELECT ?, ? WHERE NOT EXISTS (SELECT * FROM records.access.secrets WHERE purpose = ?)",
+            params![purpose, fresh, purpose],
+        )?;
+        let secrets = self.list(
+            "read a secret",
+            "SELECT secret FROM records.access.secrets WHERE purpose = ?",
+            vec![purpose.to_owned().into()],
+            |row| row.get(0),
+        )?;
+        Ok(secrets
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| fresh.to_owned()))
+    }
+
     /// Returns all tokens, the oldest first.
     ///
     /// # Errors
@@ -376,6 +399,19 @@ mod tests {
             expires_at: None,
             used_at: None,
             revoked_at: None,
+        }
+    }
+
+    #[test]
+    fn a_secret_is_made_once_and_sql_does_not_reach_it() {
+        let store = Store::new();
+        let records = store.records();
+        assert_eq!(records.secret("fingerprints", "first").unwrap(), "first");
+        assert_eq!(records.secret("fingerprints", "second").unwrap(), "first");
+        assert_eq!(records.secret("other", "second").unwrap(), "second");
+        for table in ["records.access.secrets", "access.secrets", "secrets"] {
+            let sql = format!("SELECT * FROM {table}");
+            run(&store.database, &sql, Limits::default()).unwrap_err();
         }
     }
 

@@ -24,7 +24,6 @@ const TABLE_FUNCTIONS: &[&str] = &[
     "duckdb_functions",
     "duckdb_keywords",
     "duckdb_schemas",
-    "duckdb_tables",
     "duckdb_types",
     "duckdb_views",
     "pragma_table_info",
@@ -44,6 +43,13 @@ const SCHEMAS: &[&str] = &[
     "information_schema",
     "pg_catalog",
 ];
+
+/// DuckDB's table with the number of rows of every table, those of tokens and sessions among them.
+const SIZES: &str = "duckdb_tables";
+
+/// DuckDB's and PostgreSQL's table with these numbers. The schema `pg`, which the clients of PostgreSQL's protocol see, has a
+/// table of this name that lists views only.
+const CLASSES: &str = "pg_class";
 
 /// Functions whose result size is given by an argument, with the index of that argument. DuckDB
 /// allocates the result at once and outside its memory limit.
@@ -91,11 +97,33 @@ pub(super) fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
         });
     }
     match tree["statements"].as_array().map_or(0, Vec::len) {
-        1 => admit_tree(&tree),
-        count => Err(SqlError::Refused(format!(
-            "expected one statement, found {count}"
-        ))),
+        1 => admit_tree(&tree)?,
+        count => {
+            return Err(SqlError::Refused(format!(
+                "expected one statement, found {count}"
+            )));
+        }
     }
+    if text.to_lowercase().contains(CLASSES) && !sees_catalog(db)? {
+        return Err(without_sizes(CLASSES));
+    }
+    Ok(())
+}
+
+/// Whether names are looked up in the schema `pg`, before DuckDB's catalog.
+fn sees_catalog(db: &Connection) -> Result<bool, SqlError> {
+    let path: String = db
+        .query_row("SELECT current_setting('search_path')", [], |row| {
+            row.get(0)
+        })
+        .map_err(|error| SqlError::Statement(first_line(&error)))?;
+    Ok(path.contains("memory.pg"))
+}
+
+fn without_sizes(table: &str) -> SqlError {
+    SqlError::Refused(format!(
+        "the table {table} is not available here; information_schema.tables lists tables"
+    ))
 }
 
 /// Returns the statement inside an `EXPLAIN` or `EXPLAIN ANALYZE`; other statements unchanged.
@@ -164,6 +192,12 @@ fn admit_node(fields: &Map<String, Value>) -> Result<(), SqlError> {
                     "there is no schema for {}",
                     name.join(".")
                 )));
+            }
+            let is_in_catalog = schema.eq_ignore_ascii_case("pg_catalog");
+            if table.eq_ignore_ascii_case(SIZES)
+                || is_in_catalog && table.eq_ignore_ascii_case(CLASSES)
+            {
+                return Err(without_sizes(table));
             }
             if table.contains(['/', '.', '*', '\\', ':']) {
                 Err(SqlError::Refused(format!(

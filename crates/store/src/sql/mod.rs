@@ -250,6 +250,22 @@ mod tests {
                 "refused: the function query is not available here",
             ),
             (
+                "SELECT estimated_size FROM duckdb_tables()",
+                "refused: the function duckdb_tables is not available here",
+            ),
+            (
+                "SELECT estimated_size FROM main.DuckDB_Tables",
+                "refused: the table DuckDB_Tables is not available here; information_schema.tables lists tables",
+            ),
+            (
+                "SELECT (SELECT max(reltuples) FROM pg_catalog.pg_class)",
+                "refused: the table pg_class is not available here; information_schema.tables lists tables",
+            ),
+            (
+                "SELECT max(reltuples) FROM PG_Class",
+                "refused: the table pg_class is not available here; information_schema.tables lists tables",
+            ),
+            (
                 "SELECT * FROM 'takt.parquet'",
                 "refused: \"takt.parquet\" names a file, not a table",
             ),

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde::Serialize;
 use takt_access::Refusal;
-use takt_alerts::run::{ChangeError, EngineError};
+use takt_alerts::run::EngineError;
 use takt_model::error_chain;
 use takt_server::answers::AnswerError;
 use takt_store::StoreError;
@@ -115,6 +115,10 @@ impl From<AnswerError> for PageError {
                 "This cannot be answered",
                 text,
             ),
+            AnswerError::Failed(error) if error.is::<EngineError>() => Self {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                ..Self::failed(&*error)
+            },
             error => Self::failed(&error),
         }
     }
@@ -122,21 +126,6 @@ impl From<AnswerError> for PageError {
 
 impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
-        Self::failed(&error)
-    }
-}
-
-impl From<EngineError> for PageError {
-    fn from(error: EngineError) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            ..Self::failed(&error)
-        }
-    }
-}
-
-impl From<ChangeError> for PageError {
-    fn from(error: ChangeError) -> Self {
         Self::failed(&error)
     }
 }

@@ -11,19 +11,20 @@ use futures_util::stream;
 use std::convert::Infallible;
 use std::time::Duration;
 use takt_access::Viewer;
-use takt_server::http::By;
+use takt_server::http::{By, Standing};
 use tokio::time::{self, Instant, Interval, MissedTickBehavior};
 
 /// Pause between two looks at a page.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Lifetime of a stream. The browser connects again, so a reader's rights are checked again.
+/// Lifetime of a stream. The browser connects again.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 struct Followed {
     frame: Frame,
     page: &'static Page,
     request: Request,
+    standing: Standing,
     ticks: Interval,
     ends: Instant,
 }
@@ -31,6 +32,7 @@ struct Followed {
 pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
     get(
         async move |By(viewer): By,
+                    standing: Standing,
                     uri: Uri,
                     RawQuery(query): RawQuery,
                     Path(parameters): Path<Vec<(String, String)>>| {
@@ -47,6 +49,7 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
                     query: query.unwrap_or_default(),
                     parameters,
                 },
+                standing,
                 ticks,
                 ends: Instant::now() + LIFETIME,
             };
@@ -68,7 +71,8 @@ async fn next(mut followed: Followed) -> Option<(Result<Event, Infallible>, Foll
         _ = followed.ticks.tick() => {}
         () = followed.frame.site.stop.cancelled() => return None,
     }
-    if Instant::now() > followed.ends {
+    // Who has lost a right gets no further word; the browser connects again with what is left.
+    if Instant::now() > followed.ends || !followed.standing.holds().await {
         return None;
     }
     let rendered = followed

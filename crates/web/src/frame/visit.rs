@@ -5,8 +5,6 @@ use jiff::tz::TimeZone;
 use std::fmt::Display;
 use std::str::FromStr;
 use takt_access::Viewer;
-use takt_alerts::{Batch, Engine};
-use takt_model::Timestamp;
 use takt_server::answers::{AnswerData, Question};
 use takt_server::serve::PageState;
 
@@ -61,36 +59,6 @@ impl Visit {
         self.viewer.check(Q::NEED)?;
         let data = Q::Data::of(&self.site.store);
         Ok(question.answer(&self.viewer, data, &self.site.config)?)
-    }
-
-    /// Reads from the alert engine.
-    ///
-    /// # Errors
-    /// If the engine has stopped or is busy.
-    pub fn alerts<T>(
-        &self,
-        look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
-    ) -> Result<T, PageError>
-    where
-        T: Send + 'static,
-    {
-        let runtime = tokio::runtime::Handle::current();
-        Ok(runtime.block_on(self.site.alerts.read(look))?)
-    }
-
-    /// Changes the alert engine.
-    ///
-    /// # Errors
-    /// If the change was not made, or not stored.
-    pub fn change_alerts<T>(
-        &self,
-        change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
-    ) -> Result<T, PageError>
-    where
-        T: Send + 'static,
-    {
-        let runtime = tokio::runtime::Handle::current();
-        Ok(runtime.block_on(self.site.alerts.change(change))?)
     }
 
     /// Time zone of the cluster.

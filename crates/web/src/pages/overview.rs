@@ -60,7 +60,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .map(|gpu| gpu.uuid.as_str())
         .collect();
     // A lost GPU is named once, not again by its alert.
-    let critical = alerts.iter().filter(|alert| alert.severity == "critical");
+    let critical = alerts
+        .iter()
+        .filter(|alert| alert.alert.severity == "critical");
     let others: Vec<_> = critical
         .clone()
         .filter(|alert| !lost.iter().any(|uuid| alert.names("uuid", uuid)))
@@ -99,7 +101,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         critical => critical.count(),
         warnings => alerts
             .iter()
-            .filter(|alert| alert.severity != "critical")
+            .filter(|alert| alert.alert.severity != "critical")
             .count(),
         lost => lost_gpus(&cluster),
         troubles => troubles(&cluster),

@@ -143,18 +143,16 @@ impl Question for JobQuestion {
             None => (Vec::new(), Vec::new()),
         };
         let report = match chosen {
-            Some(one) => Some(Box::new(report::report(
-                store,
-                config,
-                one,
-                &report::Request {
-                    sees: seen(viewer, &runs),
+            Some(one) => {
+                let request = report::Request {
+                    sees: seen(viewer, &one.run),
                     zone: &zone,
                     now,
                     span,
                     steps: self.steps.clamp(1, MOST_STEPS),
-                },
-            )?)),
+                };
+                Some(Box::new(report::report(store, config, one, &request)?))
+            }
             None => None,
         };
         Ok(JobAnswer {
@@ -196,15 +194,12 @@ impl JobQuestion {
     }
 }
 
-/// Returns which parts of the job the viewer may see.
-fn seen(viewer: &Viewer, runs: &[ListedRun]) -> report::Seen {
-    let owner = runs
-        .first()
-        .map(|one| &one.run)
-        .map(|run| Owner::new(&run.user, &run.account));
+/// Returns which parts of a run the viewer may see. Job ids come round again, so another run of the id says nothing.
+fn seen(viewer: &Viewer, run: &JobRun) -> report::Seen {
+    let owner = Owner::new(&run.user, &run.account);
     report::Seen {
-        measurements: owner.is_some_and(|owner| viewer.sees_measurements(owner)),
-        details: owner.is_some_and(|owner| viewer.sees_details(owner)),
+        measurements: viewer.sees_measurements(owner),
+        details: viewer.sees_details(owner),
     }
 }
 

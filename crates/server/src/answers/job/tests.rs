@@ -4,6 +4,7 @@ use crate::assess;
 use crate::testing::{import, store_in};
 use std::convert::Infallible;
 use std::iter;
+use takt_access::{Privacy, Role, Way};
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
 use takt_model::{Labels, METRIC_NAME, UnixTime};
@@ -83,6 +84,32 @@ fn job(job_id: &str) -> JobQuestion {
         job_id: job_id.into(),
         ..JobQuestion::default()
     }
+}
+
+#[test]
+fn the_owner_of_a_reused_id_sees_no_details_of_the_older_run() {
+    let root = tempdir().unwrap();
+    let store = store_in(root.path());
+    let older = UnixTime::from(Timestamp::now()) - 90_000;
+    let of_bob = JobRun {
+        user: "bob".into(),
+        ..run("7", older + 80_000, Some(older + 81_000), "COMPLETED")
+    };
+    let of_ann = run("7", older, Some(older + 3600), "FAILED");
+    import(store.database(), Some("UTC"), vec![of_ann, of_bob]);
+    let bob = Viewer::new(Role::User, Way::Socket, Privacy::Usage).with_user("bob");
+    let seen = |submit| {
+        let question = JobQuestion {
+            submit: Some(submit),
+            ..job("7")
+        };
+        let config = AnswerConfig::default();
+        let answer = question.answer(&bob, &store, &config).unwrap();
+        let report = answer.report.unwrap();
+        (report.run.name.is_some(), report.failure.is_some())
+    };
+    assert_eq!(seen(older), (false, false));
+    assert!(seen(older + 80_000).0);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_access::session::is_user_name;
 use takt_model::ConfigError;
+use takt_model::shown::refuse_user;
 use tokio::sync::Semaphore;
 use tokio::time;
 
@@ -110,6 +111,11 @@ impl LdapConfig {
     /// # Errors
     /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        refuse_user(
+            "url",
+            &self.url,
+            "set bind_dn and bind_password_file instead",
+        )?;
         let url = Url::parse(&self.url).ok();
         let url = url.filter(|url| matches!(url.scheme(), "ldap" | "ldaps") && url.has_host());
         let Some(url) = url else {

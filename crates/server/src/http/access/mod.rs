@@ -20,6 +20,7 @@ mod password;
 mod proxy;
 mod sign_in;
 mod slurm;
+mod standing;
 
 pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting, SignInWays};
 pub use directory::LdapConfig;
@@ -31,6 +32,7 @@ pub use oidc::OidcConfig;
 pub use proxy::ProxyConfig;
 pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
+pub use standing::Standing;
 
 use super::{ErrorBody, ErrorKind, push};
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
@@ -169,7 +171,7 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
         origin = Origin::Elsewhere;
     }
     let headers = request.headers().clone();
-    let viewer = guard.access.viewer(&headers, origin).await;
+    let viewer = guard.access.viewer(&headers, origin.clone()).await;
     let allowed = match guard.need(&request) {
         Some(need) => viewer.check(need),
         None => {
@@ -189,6 +191,15 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
     let mut entry = is_change.then(|| change_entry(&request, &viewer, peer));
     let response = match allowed {
         Ok(()) => {
+            if let Some(need) = guard.need(&request).filter(|need| !need.is_change()) {
+                request.extensions_mut().insert(Standing {
+                    access: guard.access.clone(),
+                    headers,
+                    origin,
+                    need,
+                    viewer: viewer.clone(),
+                });
+            }
             request.extensions_mut().insert(viewer);
             next.run(request).await
         }

@@ -11,6 +11,7 @@ use std::fmt::Debug;
 use takt_collector::scrape::{
     MetricMetadata, RelabelConfig, RelabelStep, ScrapeManager, TargetStatus,
 };
+use takt_model::shown::{shown_address, shown_parameter, without_secrets};
 use takt_model::{Labels, METRIC_NAME, Matcher};
 use takt_store::Listed;
 
@@ -175,7 +176,7 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
         "activeTargets": active.collect::<Vec<_>>(),
         "droppedTargets": dropped
             .iter()
-            .map(|found| json!({"discoveredLabels": map(found)}))
+            .map(|found| json!({"discoveredLabels": discovered(found)}))
             .collect::<Vec<_>>(),
         "droppedTargetCounts": counts,
     }))
@@ -248,7 +249,7 @@ fn shown(target: &TargetStatus) -> Value {
     let at =
         |at: takt_model::Timestamp| jiff::Timestamp::try_from(at).ok().map(|at| at.to_string());
     json!({
-        "discoveredLabels": map(&target.discovered),
+        "discoveredLabels": discovered(&target.discovered),
         "labels": map(&target.labels),
         "scrapePool": target.pool,
         "scrapeUrl": target.url,
@@ -260,6 +261,19 @@ fn shown(target: &TargetStatus) -> Value {
         "scrapeInterval": seconds(target.interval_seconds),
         "scrapeTimeout": seconds(target.timeout_seconds),
     })
+}
+
+/// Labels before relabelling. Those that become the address may be or contain secrets.
+fn discovered(labels: &Labels) -> BTreeMap<&str, String> {
+    let shown = |name: &str, value: &str| match name.strip_prefix("__param_") {
+        Some(parameter) => shown_parameter(parameter, value).to_owned(),
+        None if name == "__address__" => shown_address(value),
+        None => without_secrets(value),
+    };
+    labels
+        .iter()
+        .map(|(name, value)| (name, shown(name, value)))
+        .collect()
 }
 
 fn map(labels: &Labels) -> BTreeMap<&str, &str> {

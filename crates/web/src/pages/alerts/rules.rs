@@ -2,10 +2,7 @@
 
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit};
 use minijinja::context;
-use takt_alerts::Engine;
-use takt_alerts::group::{GroupRun, RuleView};
-use takt_alerts::rules::Rule;
-use takt_alerts::state::State;
+use takt_server::answers::RulesQuestion;
 use takt_server::reports::words;
 
 pub const PAGE: Page = Page::new("/alerts/rules", include_str!("rules.html"), show)
@@ -23,57 +20,8 @@ const COLUMNS: &[Column] = &[
     Column::text("error", "last error"),
 ];
 
-struct RuleLine {
-    name: String,
-    group: String,
-    expr: String,
-    hold_seconds: f64,
-    firing: u64,
-    pending: u64,
-    error: Option<String>,
-}
-
-fn lines(engine: &Engine) -> Vec<RuleLine> {
-    let of_group = |run: &GroupRun| {
-        let group = run.group().name.clone();
-        let line = |view: RuleView<'_>| {
-            let Rule::Alerting(rule) = view.rule else {
-                return None;
-            };
-            let count = |state| {
-                view.instances
-                    .iter()
-                    .filter(|(_, one)| one.shown() == state)
-                    .count() as u64
-            };
-            Some(RuleLine {
-                name: rule.name.clone(),
-                group: group.clone(),
-                expr: rule.expr.split_whitespace().collect::<Vec<_>>().join(" "),
-                hold_seconds: rule.hold.as_secs_f64(),
-                firing: count(State::Firing),
-                pending: count(State::Pending),
-                error: view.last.error.clone(),
-            })
-        };
-        run.views().filter_map(line).collect::<Vec<_>>()
-    };
-    engine.groups().iter().flat_map(of_group).collect()
-}
-
-impl RuleLine {
-    fn state(&self) -> &'static str {
-        match (&self.error, self.firing, self.pending) {
-            (Some(_), ..) => "failed",
-            (None, 1.., _) => "firing",
-            (None, 0, 1..) => "pending",
-            (None, 0, 0) => "ok",
-        }
-    }
-}
-
 fn show(visit: &Visit) -> Result<Content, PageError> {
-    let rules = visit.alerts(|engine, _| lines(engine))?;
+    let rules = visit.ask(&RulesQuestion {})?;
     let rows: Vec<_> = rules
         .iter()
         .filter(|rule| {
@@ -93,7 +41,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 },
                 Cell::count(rule.firing),
                 Cell::count(rule.pending),
-                Cell::number(Some(rule.hold_seconds), words::duration),
+                Cell::number(Some(rule.for_seconds), words::duration),
                 Cell::text(&rule.expr).class("wrap code"),
                 Cell::text(&rule.group),
                 Cell::text(rule.error.as_deref().unwrap_or_default()).class("wrap"),

@@ -62,7 +62,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 words::amount(seconds * 1000.0)
             }),
             Cell::count(target.samples as u64),
-            Cell::text(target.error.as_deref().unwrap_or_default()).class("wrap"),
+            Cell::text(target.failure(visit.viewer.sees_all()).unwrap_or_default()).class("wrap"),
             Cell::text(&target.url),
         ]
     });
@@ -192,6 +192,6 @@ fn checks(visit: &Visit) -> Vec<(bool, String)> {
         )
     }));
     let polls = visit.site.polls.as_ref();
-    checks.extend(polls.and_then(|polls| scheduler(&polls.borrow())));
+    checks.extend(polls.and_then(|polls| scheduler(&polls.borrow(), visit.viewer.sees_all())));
     checks
 }

@@ -7,9 +7,11 @@ const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs
     AccountingStorageTRES in slurm.conf lacks gres/gpu. The GPUs of jobs that run while this \
     server runs are counted; those of other jobs are unknown";
 
-/// Returns the line about the scheduler; `None` if this machine has no Slurm.
-pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
-    let detail = status.detail.as_deref().unwrap_or_default();
+/// Returns the line about the scheduler; `None` if this machine has no Slurm. An error may repeat a part of a job's record,
+/// so only viewers who see all users get it.
+pub fn scheduler(status: &PollStatus, sees_all: bool) -> Option<(bool, String)> {
+    let detail = status.detail.as_deref().filter(|_| sees_all);
+    let detail = detail.unwrap_or("an administrator sees the error here");
     match status.state {
         PollState::NoSlurm => None,
         PollState::Waiting => Some((true, "reading Slurm's records".to_owned())),

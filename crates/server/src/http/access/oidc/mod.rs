@@ -25,6 +25,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use takt_access::{hash, new_secret};
+use takt_model::shown::refuse_user;
 use takt_model::{ConfigError, UnixTime};
 use token::Expected;
 
@@ -89,6 +90,7 @@ impl OidcConfig {
     /// # Errors
     /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        refuse_user("issuer", &self.issuer, "set client_secret_file instead")?;
         let is_safe = Url::parse(&self.issuer)
             .ok()
             .filter(Url::has_host)

@@ -1,0 +1,59 @@
+//! The texts of active alerts that may be shown to people who do not see all labels.
+
+use super::Engine;
+use crate::fingerprint::Fingerprint;
+use crate::rules::Rule;
+use crate::template::Template;
+use std::collections::{BTreeMap, BTreeSet};
+use takt_model::Labels;
+
+/// Names and texts of annotations.
+pub type Texts = Vec<(String, String)>;
+
+impl Engine {
+    /// Returns the annotations of these alerts, as far as they are alerts of rules, whose templates depend only on labels that `is_shown` accepts. The
+    /// kernel's lines and the annotations of posted alerts are not among them: they may contain anything.
+    pub fn texts_without_hidden_labels(
+        &self,
+        of: &BTreeSet<Fingerprint>,
+        is_shown: impl Fn(&Labels, &str) -> bool,
+    ) -> BTreeMap<Fingerprint, Texts> {
+        let of_samples = self.groups.iter().flat_map(|group| {
+            group.views().flat_map(|view| {
+                let templates = match view.rule {
+                    Rule::Alerting(rule) => rule.annotations.as_slice(),
+                    Rule::Recording(_) => &[],
+                };
+                let instances = view.instances.iter();
+                instances.map(move |(print, one)| (print, templates, &one.labels, &one.annotations))
+            })
+        });
+        let of_events = self.events.with_rules().map(|(rule, print, one)| {
+            let templates = rule.annotations.as_slice();
+            (print, templates, &one.labels, &one.annotations)
+        });
+
+        of_samples
+            .chain(of_events)
+            .filter(|(print, ..)| of.contains(print))
+            .map(|(print, templates, labels, texts)| {
+                let texts = shown(templates, texts, &|name| is_shown(labels, name));
+                (print, self.gpus.named(print, labels, texts))
+            })
+            .collect()
+    }
+}
+
+fn shown(
+    templates: &[(String, Template)],
+    texts: &[(String, String)],
+    is_shown: &dyn Fn(&str) -> bool,
+) -> Texts {
+    let is_public = |(name, _): &&(String, String)| {
+        let mut of_name = templates.iter().filter(|(known, _)| known == name);
+        of_name
+            .next()
+            .is_some_and(|(_, template)| template.reads_only(is_shown))
+    };
+    texts.iter().filter(is_public).cloned().collect()
+}

@@ -1,0 +1,229 @@
+//! Texts of others on their way to people: to terminals, into cells of spreadsheets, and addresses without their secrets.
+
+use crate::ConfigError;
+
+/// What stands for a part of an address that is a secret.
+const HIDDEN: &str = "<hidden>";
+
+/// Parameters of exporters whose values are shown in addresses. All others may be secrets.
+const SHOWN_PARAMETERS: &[&str] = &["collect[]", "exclude[]", "format", "module", "target"];
+
+/// Characters that begin a formula in a spreadsheet, with their wide and small forms.
+const FORMULA: &[char] = &[
+    '=', '+', '-', '@', '\t', '\r', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
+    '\u{fe66}', '\u{fe62}', '\u{fe63}', '\u{fe6b}', '\u{2212}',
+];
+
+/// Whether a character has no form of its own but changes what is around it: control characters, those that turn the
+/// direction of a text, and those without a width. They could make a text look like another, or command a terminal.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The text for one line of a terminal: unseen characters are replaced.
+pub fn printable(text: &str) -> String {
+    text.replace(is_unseen, "\u{fffd}")
+}
+
+/// The text for several lines of a terminal: unseen characters except tab and line feed are replaced.
+pub fn printable_lines(text: &str) -> String {
+    text.replace(|c| is_unseen(c) && !matches!(c, '\t' | '\n'), "\u{fffd}")
+}
+
+/// The text for a cell of a CSV file: [`printable_lines`], with a `'` in front of what a spreadsheet would run as a formula.
+pub fn csv_cell(text: &str) -> String {
+    let visible = text.trim_start_matches(|c: char| {
+        c == ' ' || c == '\u{3000}' || is_unseen(c) && !FORMULA.contains(&c)
+    });
+    let shown = printable_lines(text);
+    // A single dash is an empty value, and no formula.
+    if text != "-" && visible.starts_with(FORMULA) {
+        format!("'{shown}")
+    } else {
+        shown
+    }
+}
+
+/// The text with all addresses in it shown without user, password, and values of parameters that may be secrets.
+pub fn without_secrets(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        out.push_str(before);
+        out.push_str("://");
+        let is_end = |c: char| matches!(c, '"' | '\'' | '<' | '>' | '`') || c.is_whitespace();
+        let (address, others) = after.split_at(after.find(is_end).unwrap_or(after.len()));
+        out.push_str(&without_secrets_in(address));
+        rest = others;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// An address such as `host:port` or `http://host/path`, without its secrets.
+pub fn shown_address(address: &str) -> String {
+    if address.contains("://") {
+        without_secrets(address)
+    } else {
+        without_secrets_in(address)
+    }
+}
+
+/// The part of an address behind its scheme.
+fn without_secrets_in(address: &str) -> String {
+    let (front, query) = match address.split_once('?') {
+        Some((front, query)) => (front, Some(query)),
+        None => (address, None),
+    };
+    let authority = front.split(['/', '#', '\\']).next().unwrap_or_default();
+    let mut out = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{HIDDEN}@{host}{}", &front[authority.len()..]),
+        None => front.to_owned(),
+    };
+    for (at, pair) in query
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .enumerate()
+    {
+        out.push(if at == 0 { '?' } else { '&' });
+        let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+        let plain = name.replace("%5B%5D", "[]");
+        match (name, value.replace("%40", "@")) {
+            ("", value) if value.is_empty() => {}
+            ("", _) => out.push_str(HIDDEN),
+            (name, decoded) if shown_parameter(&plain, &decoded) == HIDDEN => {
+                out.push_str(&format!("{name}={HIDDEN}"));
+            }
+            (name, _) => out.push_str(&format!("{name}={value}")),
+        }
+    }
+    out
+}
+
+/// Returns the value of a scrape's parameter, unless it may be a secret.
+pub fn shown_parameter<'v>(name: &str, value: &'v str) -> &'v str {
+    let is_shown = SHOWN_PARAMETERS.contains(&name) && !value.contains('@');
+    if is_shown { value } else { HIDDEN }
+}
+
+/// Checks that a configured address has no user and no password: addresses are shown on pages, in logs and in labels.
+/// `instead` says where they belong.
+///
+/// # Errors
+/// If it has. The error does not repeat them.
+pub fn refuse_user(key: &str, address: &str, instead: &str) -> Result<(), ConfigError> {
+    if has_user(address) {
+        let problem = format!("expected no user and password; {instead}");
+        return Err(ConfigError::with_problem(key, problem));
+    }
+    Ok(())
+}
+
+/// Whether an address names a user or a password.
+fn has_user(address: &str) -> bool {
+    shown_address(address).contains(&format!("{HIDDEN}@"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unseen_characters_do_not_reach_a_terminal() {
+        for hidden in [
+            '\u{1b}',
+            '\u{9b}',
+            '\u{7f}',
+            '\u{202e}',
+            '\u{202a}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200f}',
+            '\u{feff}',
+            '\u{ad}',
+            '\u{2028}',
+            '\u{e0041}',
+            '\u{61c}',
+            '\u{3164}',
+        ] {
+            assert_eq!(
+                printable(&format!("a{hidden}b")),
+                "a\u{fffd}b",
+                "{hidden:?}"
+            );
+            assert_eq!(
+                printable_lines(&format!("a{hidden}b\n\tc")),
+                "a\u{fffd}b\n\tc"
+            );
+            assert_eq!(csv_cell(&format!("{hidden}=cmd")), format!("'\u{fffd}=cmd"));
+        }
+        assert_eq!(printable("a\tb\nc"), "a\u{fffd}b\u{fffd}c");
+        let kept = "Jürgen 東京 e\u{301} 🙂 العربية";
+        assert_eq!(printable(kept), kept);
+    }
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        for formula in [
+            "=1",
+            "+1",
+            "-1",
+            "@x",
+            "\t=1",
+            "\u{ff1d}1",
+            "\u{ff0b}1",
+            "\u{ff0d}1",
+            "\u{ff20}x",
+            "\u{fe66}1",
+            " =1",
+            "\u{3000}=1",
+        ] {
+            assert_eq!(csv_cell(formula), format!("'{formula}"), "{formula:?}");
+        }
+        assert_eq!(csv_cell("\r=1"), "'\u{fffd}=1");
+        for plain in ["-", "", "a-b", "a=1", "1", "東京"] {
+            assert_eq!(csv_cell(plain), plain);
+        }
+    }
+
+    #[test]
+    fn addresses_are_shown_without_their_secrets() {
+        for (address, shown) in [
+            ("http://g01:9855/metrics", "http://g01:9855/metrics"),
+            ("http://me:p@ss@g01:1/x@y", "http://<hidden>@g01:1/x@y"),
+            ("me:pass@g01:1", "<hidden>@g01:1"),
+            ("g01:1", "g01:1"),
+            ("https://me@g01", "https://<hidden>@g01"),
+            (
+                "http://g01/p?token=s3cret&a=b",
+                "http://g01/p?token=<hidden>&a=<hidden>",
+            ),
+            ("http://g01/p?s3cret", "http://g01/p?<hidden>"),
+            ("http://g01/p?", "http://g01/p?"),
+            (
+                "http://g01/p?module=icmp&target=gw.lab:1",
+                "http://g01/p?module=icmp&target=gw.lab:1",
+            ),
+            (
+                "http://g01/p?target=http%3A%2F%2Fme%3Apass%40host",
+                "http://g01/p?target=<hidden>",
+            ),
+        ] {
+            assert_eq!(shown_address(address), shown);
+        }
+        assert_eq!(
+            without_secrets("a = \"http://me:p@ss@head:9/x@y?k=v\"\nb = \"https://head\" # c@d"),
+            "a = \"http://<hidden>@head:9/x@y?k=<hidden>\"\nb = \"https://head\" # c@d"
+        );
+        assert!(
+            has_user("http://me:pass@g01") && has_user("me@g01:1") && !has_user("http://g01/a@b")
+        );
+    }
+}

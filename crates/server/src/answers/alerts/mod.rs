@@ -1,0 +1,49 @@
+//! Alerts and silences, without what the viewer may not see of other users.
+//!
+//! Only this module reads labels and texts of alerts for people: [`ShownLabels`] decides, for active and resolved alerts,
+//! silences and the timeline alike.
+
+mod active;
+mod desk;
+mod history;
+mod order;
+mod rules;
+mod silences;
+
+pub use active::{ActiveAlert, AlertsAnswer, AlertsQuestion};
+pub use desk::AlertDesk;
+pub use history::{EndedAlertView, EndedAlertsQuestion};
+pub use order::AlertOrder;
+pub use rules::{RuleLine, RulesQuestion};
+pub use silences::ShownSilence;
+
+use std::collections::BTreeMap;
+use takt_access::{ShownLabels, Viewer};
+
+/// Severity of alerts that do not report a fault, such as Watchdog, which always fires.
+pub(super) const NO_FAULT: &str = "none";
+
+/// Labels and fingerprint of a stored alert, as a viewer sees them.
+pub(super) struct ShownAlert {
+    pub labels: BTreeMap<String, String>,
+    /// The fingerprint; for viewers who do not see all labels, a keyed hash of it.
+    pub fingerprint: String,
+}
+
+impl ShownAlert {
+    /// Reads an alert's labels, which are stored as JSON.
+    pub fn of(viewer: &Viewer, desk: &AlertDesk, labels: &str, fingerprint: &str) -> Self {
+        let mut labels: BTreeMap<String, String> = serde_json::from_str(labels).unwrap_or_default();
+        let shown = shown_labels(viewer, &labels);
+        labels.retain(|name, _| shown.shows(name));
+        Self {
+            labels,
+            fingerprint: desk.shown_fingerprint(shown, fingerprint),
+        }
+    }
+}
+
+/// Returns what the viewer sees of an alert or event with these labels.
+pub(super) fn shown_labels(viewer: &Viewer, labels: &BTreeMap<String, String>) -> ShownLabels {
+    ShownLabels::of(viewer, |name| labels.get(name).map(String::as_str))
+}
