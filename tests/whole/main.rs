@@ -31,6 +31,7 @@ mod lake_reader;
 mod lake_s3;
 mod letters;
 mod markup;
+mod memory_budget;
 mod packages;
 mod page_forms;
 mod pages;

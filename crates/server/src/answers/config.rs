@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::schedulers::SharesConfig;
+use takt_store::MemoryBudget;
 use takt_store::sql::Limits;
 
 /// The part of the configuration that answers depend on.
@@ -31,6 +32,8 @@ pub struct AnswerConfig {
     pub keeps_passwords: bool,
     /// The data directory, if a command reads it because no server runs on it.
     pub unserved: Option<PathBuf>,
+    /// Memory that answers may take.
+    pub memory: MemoryBudget,
     /// Answers that are still valid.
     pub kept: KeptAnswers,
 }
@@ -48,6 +51,7 @@ impl AnswerConfig {
             sign_in: config.auth.sign_in_ways(),
             keeps_passwords: config.auth.passwords,
             unserved: None,
+            memory: MemoryBudget::default(),
             kept: KeptAnswers::default(),
             current,
         }

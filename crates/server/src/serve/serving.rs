@@ -26,7 +26,7 @@ use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
-use takt_store::{CONFIGURED, Health, Records, Store, spawn_blocking};
+use takt_store::{CONFIGURED, Health, MemoryBudget, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time;
@@ -107,7 +107,12 @@ impl Serving<'_> {
 
     /// Serves SQL over PostgreSQL's protocol. If the default port is in use, logs a warning and
     /// serves no SQL.
-    async fn sql(&mut self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
+    async fn sql(
+        &mut self,
+        tasks: &mut Supervisor,
+        store: &Store,
+        memory: &MemoryBudget,
+    ) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {
             return Ok(());
@@ -120,7 +125,9 @@ impl Serving<'_> {
             &config,
             access.clone(),
             metrics.clone(),
+            memory.clone(),
         );
+        let memory = memory.clone();
         let mut server = Some(server.context("sql").usage()?);
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
@@ -146,12 +153,13 @@ impl Serving<'_> {
             let config = config.clone();
             let access = access.clone();
             let metrics = metrics.clone();
+            let memory = memory.clone();
             let listener = listener.try_clone();
             async move {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => SqlServer::new(database, &config, access, metrics)?,
+                        None => SqlServer::new(database, &config, access, metrics, memory)?,
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
@@ -298,7 +306,12 @@ impl Serving<'_> {
     }
 
     /// Admits the programs that push samples.
-    fn pushing(&mut self, tasks: &mut Supervisor, store: &Arc<Store>) -> Result<Pushing, Failure> {
+    fn pushing(
+        &mut self,
+        tasks: &mut Supervisor,
+        store: &Arc<Store>,
+        memory: &MemoryBudget,
+    ) -> Result<Pushing, Failure> {
         let tokens = self.config.sender_tokens().usage()?;
         let config = &self.config.push;
         self.access.admit_senders(tokens);
@@ -309,7 +322,7 @@ impl Serving<'_> {
             let senders = Arc::clone(&aged);
             until_stopped(stop, async move { senders.keep_aging().await })
         });
-        Ok(Pushing::new(senders, config))
+        Ok(Pushing::new(senders, config, memory.clone()))
     }
 
     pub async fn until(
@@ -349,7 +362,9 @@ impl Serving<'_> {
             self.cluster,
         );
         follower.first().await;
-        self.sql(&mut tasks, &store).await?;
+        let budget = self.config.server.memory_budget_bytes();
+        let memory = MemoryBudget::register(budget, &mut self.registry);
+        self.sql(&mut tasks, &store, &memory).await?;
         let reload = Reload::new(
             Arc::clone(&self.source),
             Arc::clone(&scrape),
@@ -374,8 +389,11 @@ impl Serving<'_> {
             });
         }
         self.lake(&mut tasks, &store);
-        let pushing = self.pushing(&mut tasks, &store)?;
-        let answers = Arc::new(AnswerConfig::of(reload.current.clone()));
+        let pushing = self.pushing(&mut tasks, &store, &memory)?;
+        let answers = Arc::new(AnswerConfig {
+            memory: memory.clone(),
+            ..AnswerConfig::of(reload.current.clone())
+        });
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
@@ -408,12 +426,12 @@ impl Serving<'_> {
         tasks.spawn("roles", move |stop| {
             until_stopped(stop, follower.clone().keep_following())
         });
+        let pages = alerts.router().merge((self.pages)(page));
         let routes = reload
             .router()
             .merge(http::router(app))
             .merge(http::push_router(pushing))
-            .merge(alerts.router())
-            .merge((self.pages)(page));
+            .merge(http::with_held_answers(pages, memory));
         let routes =
             http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
 

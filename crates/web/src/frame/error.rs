@@ -115,6 +115,9 @@ impl From<AnswerError> for PageError {
                 "This cannot be answered",
                 text,
             ),
+            AnswerError::Unavailable(text) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text)
+            }
             error => Self::failed(&error),
         }
     }
