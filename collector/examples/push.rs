@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use takt_collector::push::{PushConfig, PushMetrics, SenderConfig, Senders};
 use takt_model::exposition::{Format, Line, Page};
 use takt_model::{Labels, Timestamp};
+use takt_push::MemoryGrant;
 use takt_push::remote_write::{Protocol, RequestWriter, decompress, read_request};
 use takt_store::{DataDir, Store, StoreConfig};
 
@@ -121,7 +122,7 @@ fn measure(
         let mut new = 0;
         for body in bodies {
             let message = decompress(&body, 64 << 20)?;
-            let request = read_request(protocol, message)?;
+            let request = read_request(protocol, message, &mut MemoryGrant::of_bytes(usize::MAX))?;
             new += sender.store(&request)?.stored;
         }
         // The first rounds create the series.

@@ -33,6 +33,7 @@ mod lake_s3;
 mod leaks;
 mod letters;
 mod markup;
+mod memory_budget;
 mod packages;
 mod page_forms;
 mod pages;

@@ -76,6 +76,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_push::MemoryGrant;
     use takt_push::remote_write::{Protocol, RequestWriter, decompress, read_request};
 
     fn keys(metrics: &[&str]) -> Vec<LabelKey> {
@@ -85,11 +86,15 @@ mod tests {
             writer.add(&labels, std::iter::empty());
         }
         let message = decompress(&writer.body(), 1 << 20).unwrap();
-        read_request(Protocol::V1, message)
-            .unwrap()
-            .iter()
-            .map(|series| series.key)
-            .collect()
+        read_request(
+            Protocol::V1,
+            message,
+            &mut MemoryGrant::of_bytes(usize::MAX),
+        )
+        .unwrap()
+        .iter()
+        .map(|series| series.key)
+        .collect()
     }
 
     #[test]

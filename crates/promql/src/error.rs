@@ -29,6 +29,9 @@ pub enum Error {
     /// More series were selected than [`Limits`](crate::Limits) allow.
     #[error("query would select more than {0} series")]
     TooManySeries(usize),
+    /// The server has no memory for the query; the text says why.
+    #[error("{0}")]
+    Unavailable(String),
     /// The deadline passed.
     #[error("query timed out in expression evaluation")]
     Timeout,
@@ -51,6 +54,8 @@ pub enum ErrorKind {
     Timeout,
     /// 503
     Canceled,
+    /// 503
+    Unavailable,
     /// 500
     Internal,
 }
@@ -74,6 +79,7 @@ impl Error {
             }
             Error::Timeout => ErrorKind::Timeout,
             Error::Canceled => ErrorKind::Canceled,
+            Error::Unavailable(_) => ErrorKind::Unavailable,
             Error::Source(_) => ErrorKind::Internal,
         }
     }
@@ -87,6 +93,7 @@ impl ErrorKind {
             ErrorKind::Execution => "execution",
             ErrorKind::Timeout => "timeout",
             ErrorKind::Canceled => "canceled",
+            ErrorKind::Unavailable => "unavailable",
             ErrorKind::Internal => "internal",
         }
     }

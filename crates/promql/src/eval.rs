@@ -146,10 +146,12 @@ pub fn range(
         let series = columns
             .into_iter()
             .map(|column| {
-                let points = grid
+                let mut points = Vec::with_capacity(column.values.iter().flatten().count());
+                let present = grid
                     .times()
                     .zip(column.values)
                     .filter_map(|(at, value)| value.map(|value| Point { at, value }));
+                points.extend(present);
                 let histograms = grid
                     .times()
                     .zip(column.histograms)
@@ -158,7 +160,7 @@ pub fn range(
                     });
                 Series {
                     labels: column.labels,
-                    points: points.collect(),
+                    points,
                     histograms: histograms.collect(),
                 }
             })

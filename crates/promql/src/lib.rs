@@ -37,7 +37,7 @@ pub mod language;
 pub mod script;
 
 pub use annotations::Annotations;
-pub use budget::{Budget, Limits};
+pub use budget::{Budget, Limits, QueryMemory};
 pub use error::{Error, ErrorKind};
 pub use eval::{Options, instant, range};
 pub use measured::measured;

@@ -91,7 +91,9 @@ impl SeriesData {
         labels: Labels,
         samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
     ) -> Self {
-        let mut points = Vec::new();
+        let samples = samples.into_iter();
+        // Nearly all samples are points; a list that doubles would take up to twice the memory.
+        let mut points = Vec::with_capacity(samples.size_hint().0);
         let mut stale = Vec::new();
         for (at, value) in samples {
             match value {

@@ -2,6 +2,7 @@
 
 pub mod exposition;
 mod label_key;
+mod memory;
 mod native;
 pub mod otlp;
 mod pushed;
@@ -10,5 +11,6 @@ mod symbols;
 mod wire;
 
 pub use label_key::LabelKey;
+pub use memory::{MemoryDenied, MemoryGrant};
 pub use pushed::{LabelError, OneSeries, PushedHistogram, PushedSample, PushedSeries};
 pub use wire::WireError;

@@ -2,13 +2,19 @@
 
 mod messages;
 mod names;
+mod size;
 mod translate;
 
 pub use messages::{ExportReply, PartialSuccess};
 pub use translate::{PointError, Translated, Translation};
 
-use messages::ExportRequest;
+use crate::memory::{MemoryDenied, MemoryGrant};
+use messages::{ExportRequest, from_json};
 use prost::Message;
+use size::decoded_bytes;
+
+/// Most bytes in memory of one byte of JSON. A usual data point takes 5, an empty one 50.
+const JSON_GROWTH: usize = 16;
 
 /// Encoding of requests and replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +34,9 @@ pub enum OtlpError {
     /// The message is not the expected JSON.
     #[error("the message is not OTLP in JSON")]
     Json(#[from] serde_json::Error),
+    /// The message needs more memory than it may take.
+    #[error(transparent)]
+    Memory(#[from] MemoryDenied),
 }
 
 impl Encoding {
@@ -65,13 +74,25 @@ impl Translation {
     /// Reads a message and turns its data points into series.
     ///
     /// # Errors
-    /// If the message cannot be decoded.
-    pub fn read(&self, encoding: Encoding, message: &[u8]) -> Result<Translated, OtlpError> {
+    /// If the message cannot be decoded, or needs more than the granted memory.
+    pub fn read(
+        &self,
+        encoding: Encoding,
+        message: &[u8],
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<Translated, OtlpError> {
         let request = match encoding {
-            Encoding::Protobuf => ExportRequest::decode(message)?,
-            Encoding::Json => serde_json::from_slice(message)?,
+            Encoding::Protobuf => {
+                memory.take(decoded_bytes(message))?;
+                ExportRequest::decode(message)?
+            }
+            Encoding::Json => {
+                let most = message.len().saturating_mul(JSON_GROWTH);
+                memory.take(most)?;
+                from_json(message, most)?
+            }
         };
-        Ok(self.translate(&request))
+        Ok(self.translate(&request, memory)?)
     }
 }
 

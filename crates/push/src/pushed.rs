@@ -1,6 +1,7 @@
 //! The content of a request, of whichever protocol: series with their samples.
 
 use crate::label_key::LabelKey;
+use crate::memory::{MemoryDenied, MemoryGrant};
 use crate::symbols::Symbols;
 use crate::wire::{BYTES_1, BYTES_2, Field, Fields, WireError, push_varint};
 use std::ops::Range;
@@ -89,10 +90,16 @@ impl PushedSeries {
     }
 
     /// Appends a label to the block of the next series.
-    pub(crate) fn push_label(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn push_label(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<(), MemoryDenied> {
         // As in a request of version 1.0: two texts with their tags, in a message.
         let length =
             2 + varint_length(name.len()) + name.len() + varint_length(value.len()) + value.len();
+        memory.reserve(&mut self.blocks, 1 + varint_length(length) + length)?;
         self.blocks.push(BYTES_1);
         push_varint(&mut self.blocks, length as u64);
         for (tag, text) in [(BYTES_1, name), (BYTES_2, value)] {
@@ -100,10 +107,15 @@ impl PushedSeries {
             push_varint(&mut self.blocks, text.len() as u64);
             self.blocks.extend_from_slice(text);
         }
+        Ok(())
     }
 
     /// Ends a series: its labels, samples and histograms are what was appended since the last call.
-    pub(crate) fn end_series(&mut self, part: Part) {
+    pub(crate) fn end_series(
+        &mut self,
+        part: Part,
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<(), MemoryDenied> {
         let last = self.parts.last();
         let block = last.map_or(0, |last| last.block.end)..self.blocks.len();
         let references = last.map_or(0, |last| last.references.end)..self.references.len();
@@ -112,25 +124,31 @@ impl PushedSeries {
         } else {
             self.symbols.key(&self.references[references.clone()])
         };
-        self.push_part(Part {
+        let part = Part {
             block,
             references,
             key,
             ..part
-        });
+        };
+        self.push_part(part, memory)
     }
 
     /// Adds a series with the labels of `part`. Its samples and histograms are what was appended
     /// since the last call.
-    pub(crate) fn push_part(&mut self, part: Part) {
+    pub(crate) fn push_part(
+        &mut self,
+        part: Part,
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<(), MemoryDenied> {
         let last = self.parts.last();
         let samples = last.map_or(0, |last| last.samples.end)..self.samples.len();
         let histograms = last.map_or(0, |last| last.histograms.end)..self.histograms.len();
-        self.parts.push(Part {
+        let part = Part {
             samples,
             histograms,
             ..part
-        });
+        };
+        memory.push(&mut self.parts, part)
     }
 }
 

@@ -7,7 +7,7 @@
 mod messages;
 mod read;
 
-pub use read::{RequestError, decompress, read_request};
+pub use read::{RequestError, decompress, message_length, read_request};
 
 use messages::{v1, v2};
 use prost::Message;

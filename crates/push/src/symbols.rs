@@ -1,6 +1,7 @@
 //! The symbols of a request of version 2.0: each text once, with its key.
 
 use crate::label_key::LabelKey;
+use crate::memory::{MemoryDenied, MemoryGrant};
 use std::ops::Range;
 
 /// Texts to which the series of a request refer.
@@ -11,11 +12,16 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    pub fn push(&mut self, symbol: &[u8]) {
+    pub fn push(
+        &mut self,
+        symbol: &[u8],
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<(), MemoryDenied> {
         let begin = self.text.len();
+        memory.reserve(&mut self.text, symbol.len())?;
         self.text.extend_from_slice(symbol);
-        self.all
-            .push((begin..self.text.len(), LabelKey::of_text(symbol)));
+        let found = (begin..self.text.len(), LabelKey::of_text(symbol));
+        memory.push(&mut self.all, found)
     }
 
     pub fn len(&self) -> usize {

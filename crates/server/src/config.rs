@@ -110,7 +110,17 @@ pub struct ServerConfig {
     /// File with a second token that allows reading only, for other machines. Not in the data
     /// directory.
     pub read_token_file: Option<PathBuf>,
+    /// Memory that queries, answers until they are read, statements, and pushed requests may hold
+    /// together, in MiB; all of one user have half of it. What does not fit waits for five seconds
+    /// and is then refused. At least 64.
+    pub memory_budget_mib: u64,
 }
+
+/// Smallest memory budget, in MiB: the largest result of SQL is 64 MiB.
+const LEAST_BUDGET_MIB: u64 = 64;
+
+/// Largest memory budget, in MiB: one TiB.
+const MOST_BUDGET_MIB: u64 = 1 << 20;
 
 impl Default for ServerConfig {
     fn default() -> Self {
@@ -119,6 +129,7 @@ impl Default for ServerConfig {
             socket_file: None,
             token_file: None,
             read_token_file: None,
+            memory_budget_mib: 512,
         }
     }
 }
@@ -489,7 +500,17 @@ impl ServerConfig {
                 format!("{text} is reachable from other machines, which requires a token_file");
             return Err(ConfigError::with_problem("listen_address", problem));
         }
+        let budget = self.memory_budget_mib;
+        if !(LEAST_BUDGET_MIB..=MOST_BUDGET_MIB).contains(&budget) {
+            let expected = format!("{LEAST_BUDGET_MIB} to {MOST_BUDGET_MIB}");
+            return Err(ConfigError::new("memory_budget_mib", expected, budget));
+        }
         Ok(())
+    }
+
+    /// Memory that clients may make the server hold, in bytes.
+    pub fn memory_budget_bytes(&self) -> u64 {
+        self.memory_budget_mib << 20
     }
 
     /// Returns the token in `token_file`, or a random token, which commands on this machine read

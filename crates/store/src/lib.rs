@@ -29,6 +29,7 @@ mod intake;
 mod last_backup;
 mod layout;
 mod listing;
+mod memory;
 mod metric_views;
 mod metrics;
 mod migrate;
@@ -73,6 +74,7 @@ pub use finished::{DayRows, FinishedBlock, file_list, in_memory};
 pub use head::{Column, STALE, is_stale};
 pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
+pub use memory::{HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryUse};
 pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{

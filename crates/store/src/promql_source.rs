@@ -37,7 +37,7 @@ impl Store {
     ) -> Result<Vec<crate::SeriesData>, Error> {
         budget.check()?;
         // Check the number of series before reading any samples.
-        budget.series(self.count(matchers))?;
+        budget.hold_series(self.count(matchers))?;
         let Selection { from, to, .. } = *selection;
         let mut refusal = None;
         let mut meter = |samples| {

@@ -2,6 +2,7 @@ use super::*;
 use crate::push::Senders;
 use prometheus_client::registry::Registry;
 use takt_model::Matcher;
+use takt_push::MemoryGrant;
 use takt_push::remote_write::{Protocol, RequestWriter, decompress, read_request};
 use takt_store::{DataDir, StoreConfig};
 
@@ -93,7 +94,8 @@ fn request(series: &[Given<'_>]) -> PushedSeries {
         writer.add(&labels.iter().copied().collect(), samples);
     }
     let message = decompress(&writer.body(), 1 << 20).unwrap();
-    read_request(Protocol::V2, message).unwrap()
+    let mut memory = MemoryGrant::of_bytes(usize::MAX);
+    read_request(Protocol::V2, message, &mut memory).unwrap()
 }
 
 fn bits(samples: &[(i64, f64)]) -> Vec<(i64, u64)> {
@@ -288,7 +290,10 @@ fn increases_are_summed_once() {
             {{"name":"native","exponentialHistogram":{{"aggregationTemporality":1,"dataPoints":[{{}}]}}}}]}}]}}]}}"#
         );
         let translation = sender.translation();
-        let request = translation.read(Encoding::Json, json.as_bytes()).unwrap();
+        let mut memory = MemoryGrant::of_bytes(usize::MAX);
+        let request = translation
+            .read(Encoding::Json, json.as_bytes(), &mut memory)
+            .unwrap();
         sender.store_points(&request).unwrap()
     };
     let report = store(t, 2);

@@ -3,8 +3,11 @@
 //!
 //! A `oneof` is declared as optional fields: the bytes are the same.
 
-use serde::de::{Deserializer, Error};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
 
 /// A request.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -12,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct ExportRequest {
     /// Metrics of each resource.
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub resource_metrics: Vec<ResourceMetrics>,
 }
 
@@ -22,6 +26,7 @@ pub struct ResourceMetrics {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "list")]
     pub scope_metrics: Vec<ScopeMetrics>,
 }
 
@@ -29,6 +34,7 @@ pub struct ResourceMetrics {
 #[serde(rename_all = "camelCase", default)]
 pub struct Resource {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub attributes: Vec<KeyValue>,
 }
 
@@ -36,6 +42,7 @@ pub struct Resource {
 #[serde(rename_all = "camelCase", default)]
 pub struct ScopeMetrics {
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "list")]
     pub metrics: Vec<Metric>,
 }
 
@@ -63,6 +70,7 @@ pub struct Metric {
 #[serde(rename_all = "camelCase", default)]
 pub struct Gauge {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub data_points: Vec<NumberPoint>,
 }
 
@@ -70,6 +78,7 @@ pub struct Gauge {
 #[serde(rename_all = "camelCase", default)]
 pub struct Sum {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub data_points: Vec<NumberPoint>,
     #[prost(enumeration = "Temporality", tag = "2")]
     #[serde(deserialize_with = "temporality")]
@@ -82,6 +91,7 @@ pub struct Sum {
 #[serde(rename_all = "camelCase", default)]
 pub struct Histogram {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub data_points: Vec<HistogramPoint>,
     #[prost(enumeration = "Temporality", tag = "2")]
     #[serde(deserialize_with = "temporality")]
@@ -92,6 +102,7 @@ pub struct Histogram {
 #[serde(rename_all = "camelCase", default)]
 pub struct ExponentialHistogram {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub data_points: Vec<ExponentialPoint>,
     #[prost(enumeration = "Temporality", tag = "2")]
     #[serde(deserialize_with = "temporality")]
@@ -102,6 +113,7 @@ pub struct ExponentialHistogram {
 #[serde(rename_all = "camelCase", default)]
 pub struct Summary {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub data_points: Vec<SummaryPoint>,
 }
 
@@ -131,6 +143,7 @@ pub struct NumberPoint {
     #[serde(deserialize_with = "integer")]
     pub as_int: Option<i64>,
     #[prost(message, repeated, tag = "7")]
+    #[serde(deserialize_with = "list")]
     pub attributes: Vec<KeyValue>,
     #[prost(uint32, tag = "8")]
     pub flags: u32,
@@ -155,6 +168,7 @@ pub struct HistogramPoint {
     #[serde(deserialize_with = "floats")]
     pub explicit_bounds: Vec<f64>,
     #[prost(message, repeated, tag = "9")]
+    #[serde(deserialize_with = "list")]
     pub attributes: Vec<KeyValue>,
     #[prost(uint32, tag = "10")]
     pub flags: u32,
@@ -165,6 +179,7 @@ pub struct HistogramPoint {
 #[serde(rename_all = "camelCase", default)]
 pub struct ExponentialPoint {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub attributes: Vec<KeyValue>,
     #[prost(fixed64, tag = "3")]
     #[serde(deserialize_with = "natural")]
@@ -216,8 +231,10 @@ pub struct SummaryPoint {
     #[serde(deserialize_with = "plain_float")]
     pub sum: f64,
     #[prost(message, repeated, tag = "6")]
+    #[serde(deserialize_with = "list")]
     pub quantile_values: Vec<QuantileValue>,
     #[prost(message, repeated, tag = "7")]
+    #[serde(deserialize_with = "list")]
     pub attributes: Vec<KeyValue>,
     #[prost(uint32, tag = "8")]
     pub flags: u32,
@@ -272,6 +289,7 @@ pub struct AnyValue {
 #[serde(rename_all = "camelCase", default)]
 pub struct ArrayValue {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub values: Vec<AnyValue>,
 }
 
@@ -279,6 +297,7 @@ pub struct ArrayValue {
 #[serde(rename_all = "camelCase", default)]
 pub struct KeyValueList {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "list")]
     pub values: Vec<KeyValue>,
 }
 
@@ -305,15 +324,100 @@ pub struct PartialSuccess {
     pub error_message: String,
 }
 
+thread_local! {
+    /// Bytes that the message which this thread reads may still take.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Reads a request in JSON that takes at most `most` bytes in memory.
+pub(super) fn from_json(message: &[u8], most: usize) -> serde_json::Result<ExportRequest> {
+    LEFT.set(most);
+    serde_json::from_slice(message)
+}
+
+/// Reads a list and counts what its items take: an empty one has three bytes in a message.
+fn list<'d, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'d>,
+    D: Deserializer<'d>,
+{
+    struct Items<T>(PhantomData<T>);
+
+    impl<'d, T> Visitor<'d> for Items<T>
+    where
+        T: Deserialize<'d>,
+    {
+        type Value = Vec<T>;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("a list")
+        }
+
+        fn visit_seq<A>(self, mut items: A) -> Result<Vec<T>, A::Error>
+        where
+            A: SeqAccess<'d>,
+        {
+            /// Capacity of a list that grew one by one, as a multiple of its length.
+            const GROWTH: usize = 2;
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element()? {
+                let left = LEFT.get().checked_sub(GROWTH * size_of::<T>());
+                LEFT.set(left.ok_or_else(|| A::Error::custom("too many empty items"))?);
+                all.push(item);
+            }
+            Ok(all)
+        }
+    }
+
+    from.deserialize_seq(Items(PhantomData))
+}
+
 /// A number in JSON: 64-bit integers are texts, and so are NaN and the infinities.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Number {
     Natural(u64),
     Integer(i64),
     Float(f64),
     Text(String),
-    Null(()),
+    Null,
+}
+
+impl<'d> Deserialize<'d> for Number {
+    fn deserialize<D>(from: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'d>,
+    {
+        struct AnyNumber;
+
+        impl Visitor<'_> for AnyNumber {
+            type Value = Number;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a number")
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Number, E> {
+                Ok(Number::Natural(number))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Number, E> {
+                Ok(Number::Integer(number))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Number, E> {
+                Ok(Number::Float(number))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Number, E> {
+                Ok(Number::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Number, E> {
+                Ok(Number::Null)
+            }
+        }
+
+        from.deserialize_any(AnyNumber)
+    }
 }
 
 impl Number {
@@ -329,7 +433,7 @@ impl Number {
                     .parse()
                     .map_err(|_| format!("expected a number, found {text:?}"))?,
             },
-            Self::Null(()) => return Ok(None),
+            Self::Null => return Ok(None),
         }))
     }
 
@@ -343,7 +447,7 @@ impl Number {
             Self::Float(number) if number.fract() == 0.0 => Some(number as i128),
             Self::Float(_) => None,
             Self::Text(text) => text.parse().ok(),
-            Self::Null(()) => return Ok(None),
+            Self::Null => return Ok(None),
         };
         whole
             .and_then(|whole| T::try_from(whole).ok())
@@ -394,7 +498,7 @@ fn naturals<'d, D>(from: D) -> Result<Vec<u64>, D::Error>
 where
     D: Deserializer<'d>,
 {
-    Vec::<Number>::deserialize(from)?
+    list::<Number, D>(from)?
         .into_iter()
         .map(|number| number.whole().map(Option::unwrap_or_default))
         .collect::<Result<_, _>>()
@@ -405,7 +509,7 @@ fn floats<'d, D>(from: D) -> Result<Vec<f64>, D::Error>
 where
     D: Deserializer<'d>,
 {
-    Vec::<Number>::deserialize(from)?
+    list::<Number, D>(from)?
         .into_iter()
         .map(|number| number.float().map(Option::unwrap_or_default))
         .collect::<Result<_, _>>()
@@ -417,19 +521,16 @@ fn temporality<'d, D>(from: D) -> Result<i32, D::Error>
 where
     D: Deserializer<'d>,
 {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Named {
-        Number(i32),
-        Name(String),
-    }
-    Ok(match Named::deserialize(from)? {
-        Named::Number(number) => number,
-        Named::Name(name) => match name.as_str() {
+    Ok(match Number::deserialize(from)? {
+        Number::Text(name) => match name.as_str() {
             "AGGREGATION_TEMPORALITY_DELTA" => Temporality::Delta as i32,
             "AGGREGATION_TEMPORALITY_CUMULATIVE" => Temporality::Cumulative as i32,
             _ => Temporality::Unspecified as i32,
         },
+        number => number
+            .whole()
+            .map(Option::unwrap_or_default)
+            .map_err(D::Error::custom)?,
     })
 }
 

@@ -6,11 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const AT: u64 = 1_760_000_000_123_000_000;
 
+fn all() -> MemoryGrant<'static> {
+    MemoryGrant::of_bytes(usize::MAX)
+}
+
 fn read(encoding: Encoding, message: &[u8]) -> Translated {
     let translation = Translation {
         promoted: BTreeSet::from(["slurm.job_id".to_owned()]),
     };
-    translation.read(encoding, message).unwrap()
+    translation.read(encoding, message, &mut all()).unwrap()
 }
 
 /// Series with the bits of their values. All samples have the time [`AT`].
@@ -307,8 +311,8 @@ fn a_reply_names_what_was_rejected() {
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(message in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Translation::default().read(Encoding::Protobuf, &message);
-        let _ = Translation::default().read(Encoding::Json, &message);
+        let _ = Translation::default().read(Encoding::Protobuf, &message, &mut all());
+        let _ = Translation::default().read(Encoding::Json, &message, &mut all());
     }
 
     /// Every series of a readable message has valid labels.
@@ -353,11 +357,133 @@ proptest! {
             let at = at.index(message.len());
             message[at] = *byte;
         }
-        if let Ok(found) = Translation::default().read(Encoding::Protobuf, &message) {
+        if let Ok(found) = Translation::default().read(Encoding::Protobuf, &message, &mut all()) {
             for series in found.series.iter() {
                 let labels = series.labels();
                 prop_assert!(labels.is_ok(), "{:?}", labels);
             }
         }
+    }
+}
+
+/// A message of so many bytes: lists of empty messages, one kind at each level.
+fn nested(bytes: usize, tags: &[u8], empty: &[u8]) -> Vec<u8> {
+    tags.iter()
+        .rev()
+        .fold(empty.repeat(bytes / empty.len()), |content, tag| {
+            let mut message = vec![*tag];
+            crate::wire::push_varint(&mut message, content.len() as u64);
+            message.extend(content);
+            message
+        })
+}
+
+/// Such requests took 4 GB: two bytes of each message became a hundred in memory.
+#[test]
+fn lists_of_empty_messages_need_granted_memory() {
+    const BYTES: usize = 1 << 20;
+    for (tags, empty) in [
+        (&[][..], &[10, 0][..]),
+        (&[10], &[18, 0]),
+        // Metrics, points of a gauge, of a histogram, of an exponential one, of a summary.
+        (&[10, 18], &[18, 0]),
+        (&[10, 18, 18, 42], &[10, 0]),
+        (&[10, 18, 18, 74], &[10, 0]),
+        (&[10, 18, 18, 82], &[10, 0]),
+        (&[10, 18, 18, 90], &[10, 0]),
+        // Attributes of a resource and of a point, lists in lists, buckets.
+        (&[10, 10], &[10, 0]),
+        (&[10, 18, 18, 42, 10], &[58, 0]),
+        (&[10, 10, 10, 18, 42], &[10, 0]),
+        (&[10, 18, 18, 82, 10, 66, 18], &[0]),
+    ] {
+        let message = nested(BYTES, tags, empty);
+        let request = ExportRequest::decode(&*message).unwrap();
+        drop(request);
+        let mut asked = 0;
+        let mut ask = |bytes: usize| {
+            asked += bytes;
+            false
+        };
+        let read = Translation::default().read(
+            Encoding::Protobuf,
+            &message,
+            &mut MemoryGrant::new(&mut ask),
+        );
+        assert!(matches!(read, Err(OtlpError::Memory(_))), "{tags:?}");
+        assert!(asked > 8 * BYTES, "{tags:?}: {asked}");
+    }
+    for (begin, empty, end) in [
+        ("{\"resourceMetrics\":[", "{},", "{}]}"),
+        (
+            "{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[",
+            "{},",
+            "{}]}]}]}",
+        ),
+    ] {
+        let message = [begin, &empty.repeat(BYTES / 3), end].concat();
+        let read = Translation::default().read(Encoding::Json, message.as_bytes(), &mut all());
+        let said = error_of(read);
+        assert!(said.contains("too many empty items"), "{said}");
+    }
+    // A value of any kind was kept in memory until its kind was known.
+    let lists = format!("[{}[]]", "[],".repeat(1000));
+    let message = format!(
+        "{{\"resourceMetrics\":[{{\"scopeMetrics\":[{{\"metrics\":[{{\"sum\":{{\"aggregationTemporality\":{lists}}}}}]}}]}}]}}"
+    );
+    let said =
+        error_of(Translation::default().read(Encoding::Json, message.as_bytes(), &mut all()));
+    assert!(said.contains("expected a number"), "{said}");
+}
+
+fn error_of(read: Result<Translated, OtlpError>) -> String {
+    takt_model::error_chain(&read.unwrap_err())
+}
+
+/// Every bucket has all labels of its point: 16 bytes of a request became a megabyte.
+#[test]
+fn many_buckets_with_long_labels_need_granted_memory() {
+    let long = "x".repeat(1 << 20);
+    let point = HistogramPoint {
+        time_unix_nano: AT,
+        bucket_counts: vec![0; 1001],
+        explicit_bounds: (0..1000).map(f64::from).collect(),
+        attributes: vec![attribute("long", &long)],
+        ..HistogramPoint::default()
+    };
+    let metric = Metric {
+        name: "seconds".to_owned(),
+        histogram: Some(Histogram {
+            data_points: vec![point],
+            aggregation_temporality: Temporality::Cumulative as i32,
+        }),
+        ..Metric::default()
+    };
+    let request = ExportRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: None,
+            scope_metrics: vec![ScopeMetrics {
+                metrics: vec![metric],
+            }],
+        }],
+    };
+    let mut asked = 0;
+    let mut ask = |bytes: usize| {
+        asked += bytes;
+        asked < 64 << 20
+    };
+    let read = Translation::default().read(
+        Encoding::Protobuf,
+        &request.encode_to_vec(),
+        &mut MemoryGrant::new(&mut ask),
+    );
+    assert!(matches!(read, Err(OtlpError::Memory(_))));
+}
+
+proptest! {
+    /// What is granted is at least what is taken, for any message.
+    #[test]
+    fn a_damaged_message_is_counted_without_decoding(message in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(decoded_bytes(&message) >= size_of::<ExportRequest>());
     }
 }

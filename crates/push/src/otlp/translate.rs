@@ -5,6 +5,7 @@ use super::messages::{
     Metric, NumberPoint, ResourceMetrics, SummaryPoint, Temporality,
 };
 use super::names::{Kind, label_name, metric_name};
+use crate::memory::{MemoryDenied, MemoryGrant};
 use crate::native::known_schema;
 use crate::pushed::{Part, PushedHistogram, PushedSample, PushedSeries};
 use base64::Engine;
@@ -73,8 +74,9 @@ pub enum PointError {
 type LabelMap = BTreeMap<String, String>;
 
 /// One data point on its way into series.
-struct Point<'a> {
+struct Point<'a, 'm> {
     series: &'a mut PushedSeries,
+    memory: &'a mut MemoryGrant<'m>,
     /// Number of the point in the request.
     number: usize,
     at: Timestamp,
@@ -83,71 +85,97 @@ struct Point<'a> {
     labels: LabelMap,
 }
 
-impl Point<'_> {
+impl Point<'_, '_> {
     /// Adds a sample of a series. `extra` is a label of this series only.
-    fn add(&mut self, metric: &str, extra: Option<(&str, &str)>, value: f64) {
-        self.add_labels(metric, extra);
+    fn add(
+        &mut self,
+        metric: &str,
+        extra: Option<(&str, &str)>,
+        value: f64,
+    ) -> Result<(), MemoryDenied> {
+        self.add_labels(metric, extra)?;
         let value = if self.is_stale { STALE } else { value };
-        self.series
-            .samples
-            .push(PushedSample { at: self.at, value });
-        self.end_series();
+        let sample = PushedSample { at: self.at, value };
+        self.memory.push(&mut self.series.samples, sample)?;
+        self.end_series()
     }
 
     /// Adds a native histogram.
-    fn add_histogram(&mut self, metric: &str, histogram: NativeHistogram) {
-        self.add_labels(metric, None);
+    fn add_histogram(
+        &mut self,
+        metric: &str,
+        histogram: NativeHistogram,
+    ) -> Result<(), MemoryDenied> {
+        self.add_labels(metric, None)?;
         let value = Ok((!self.is_stale).then_some(histogram));
-        self.series
-            .histograms
-            .push(PushedHistogram { at: self.at, value });
-        self.end_series();
+        let histogram = PushedHistogram { at: self.at, value };
+        self.memory.push(&mut self.series.histograms, histogram)?;
+        self.end_series()
     }
 
-    fn add_labels(&mut self, metric: &str, extra: Option<(&str, &str)>) {
+    fn add_labels(
+        &mut self,
+        metric: &str,
+        extra: Option<(&str, &str)>,
+    ) -> Result<(), MemoryDenied> {
+        let series = &mut *self.series;
+        let memory = &mut *self.memory;
+        let mut push =
+            |name: &str, value: &str| series.push_label(name.as_bytes(), value.as_bytes(), memory);
         let mut added = extra;
         let mut name = Some(metric);
         for (label, text) in &self.labels {
             if let Some(metric) = name.take_if(|_| label.as_str() > METRIC_NAME) {
-                let name = METRIC_NAME.as_bytes();
-                self.series.push_label(name, metric.as_bytes());
+                push(METRIC_NAME, metric)?;
             }
             if let Some((key, value)) = added.take_if(|(key, _)| label.as_str() >= *key) {
-                self.series.push_label(key.as_bytes(), value.as_bytes());
+                push(key, value)?;
                 if label == key {
                     continue;
                 }
             }
-            self.series.push_label(label.as_bytes(), text.as_bytes());
+            push(label, text)?;
         }
         if let Some(metric) = name {
-            let name = METRIC_NAME.as_bytes();
-            self.series.push_label(name, metric.as_bytes());
+            push(METRIC_NAME, metric)?;
         }
         if let Some((key, value)) = added {
-            self.series.push_label(key.as_bytes(), value.as_bytes());
+            push(key, value)?;
         }
+        Ok(())
     }
 
-    fn end_series(&mut self) {
-        self.series.end_series(Part {
+    fn end_series(&mut self) -> Result<(), MemoryDenied> {
+        let part = Part {
             is_delta: self.is_delta && !self.is_stale,
             point: self.number,
             ..Part::default()
-        });
+        };
+        self.series.end_series(part, self.memory)
     }
 }
 
 impl Translation {
-    pub(super) fn translate(&self, request: &ExportRequest) -> Translated {
+    /// The labels of a series are written for each of its samples, and those of a histogram for each
+    /// of its buckets: this is how a small request can become large.
+    pub(super) fn translate(
+        &self,
+        request: &ExportRequest,
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<Translated, MemoryDenied> {
         let mut found = Translated::default();
         for resource in &request.resource_metrics {
-            self.resource(resource, &mut found);
+            self.resource(resource, &mut found, memory)?;
         }
-        found
+        Ok(found)
     }
 
-    fn resource(&self, given: &ResourceMetrics, found: &mut Translated) {
+    fn resource(
+        &self,
+        given: &ResourceMetrics,
+        found: &mut Translated,
+        memory: &mut MemoryGrant<'_>,
+    ) -> Result<(), MemoryDenied> {
         let attributes: Vec<&KeyValue> = given
             .resource
             .iter()
@@ -156,11 +184,12 @@ impl Translation {
         let common = self.common_labels(&attributes);
         let mut newest = None;
         for metric in given.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
-            newest = newest.max(add_metric(metric, &common, found));
+            newest = newest.max(add_metric(metric, &common, found, memory)?);
         }
         if let Some(at) = newest {
-            add_target_info(&attributes, at, found);
+            add_target_info(&attributes, at, found, memory)?;
         }
+        Ok(())
     }
 
     /// Labels of every series of a resource: `job`, `instance` and the promoted attributes.
@@ -191,7 +220,12 @@ fn identity(attributes: &[&KeyValue]) -> impl Iterator<Item = (String, String)> 
 }
 
 /// Adds the series `target_info` with the other attributes of a resource.
-fn add_target_info(attributes: &[&KeyValue], at: Timestamp, found: &mut Translated) {
+fn add_target_info(
+    attributes: &[&KeyValue],
+    at: Timestamp,
+    found: &mut Translated,
+    memory: &mut MemoryGrant<'_>,
+) -> Result<(), MemoryDenied> {
     let others = attributes
         .iter()
         .filter(|one| !IDENTIFYING.contains(&one.key.as_str()))
@@ -199,11 +233,12 @@ fn add_target_info(attributes: &[&KeyValue], at: Timestamp, found: &mut Translat
     let mut labels = label_map(others);
     let identity: LabelMap = identity(attributes).collect();
     if labels.is_empty() || identity.is_empty() {
-        return;
+        return Ok(());
     }
     labels.extend(identity);
     let mut point = Point {
         series: &mut found.series,
+        memory,
         // The number of no data point.
         number: usize::MAX,
         at,
@@ -211,20 +246,26 @@ fn add_target_info(attributes: &[&KeyValue], at: Timestamp, found: &mut Translat
         is_stale: false,
         labels,
     };
-    point.add("target_info", None, 1.0);
+    point.add("target_info", None, 1.0)
 }
 
 /// Adds the points of a metric. Returns the time of the newest one.
-fn add_metric(metric: &Metric, common: &LabelMap, found: &mut Translated) -> Option<Timestamp> {
+fn add_metric(
+    metric: &Metric,
+    common: &LabelMap,
+    found: &mut Translated,
+    memory: &mut MemoryGrant<'_>,
+) -> Result<Option<Timestamp>, MemoryDenied> {
     let mut adder = PointAdder {
         common,
         found,
+        memory,
         newest: None,
         temporality: Temporality::Cumulative,
     };
     let name = |kind| metric_name(&metric.name, &metric.unit, kind);
     if let Some(gauge) = &metric.gauge {
-        adder.numbers(&name(Kind::Gauge), &gauge.data_points);
+        adder.numbers(&name(Kind::Gauge), &gauge.data_points)?;
     }
     if let Some(sum) = &metric.sum {
         adder.temporality = sum.aggregation_temporality();
@@ -233,31 +274,32 @@ fn add_metric(metric: &Metric, common: &LabelMap, found: &mut Translated) -> Opt
         } else {
             Kind::Other
         };
-        adder.numbers(&name(kind), &sum.data_points);
+        adder.numbers(&name(kind), &sum.data_points)?;
     }
     if let Some(histogram) = &metric.histogram {
         adder.temporality = histogram.aggregation_temporality();
-        adder.histograms(&name(Kind::Other), &histogram.data_points);
+        adder.histograms(&name(Kind::Other), &histogram.data_points)?;
     }
     if let Some(summary) = &metric.summary {
         adder.temporality = Temporality::Cumulative;
-        adder.summaries(&name(Kind::Other), &summary.data_points);
+        adder.summaries(&name(Kind::Other), &summary.data_points)?;
     }
     if let Some(histogram) = &metric.exponential_histogram {
         adder.temporality = histogram.aggregation_temporality();
-        adder.exponential_histograms(&name(Kind::Other), &histogram.data_points);
+        adder.exponential_histograms(&name(Kind::Other), &histogram.data_points)?;
     }
-    adder.newest
+    Ok(adder.newest)
 }
 
-struct PointAdder<'a> {
+struct PointAdder<'a, 'm> {
     common: &'a LabelMap,
     found: &'a mut Translated,
+    memory: &'a mut MemoryGrant<'m>,
     newest: Option<Timestamp>,
     temporality: Temporality,
 }
 
-impl PointAdder<'_> {
+impl<'m> PointAdder<'_, 'm> {
     /// Counts a point, and the reason why it cannot be stored.
     fn next<T>(&mut self, checked: Result<T, PointError>) -> Option<T> {
         self.found.points += 1;
@@ -276,7 +318,7 @@ impl PointAdder<'_> {
         }
     }
 
-    fn point(&mut self, nanoseconds: u64, attributes: &[KeyValue], flags: u32) -> Point<'_> {
+    fn point(&mut self, nanoseconds: u64, attributes: &[KeyValue], flags: u32) -> Point<'_, 'm> {
         let at = Timestamp((nanoseconds / 1_000_000).cast_signed());
         self.newest = self.newest.max(Some(at));
         let mut labels = label_map(attributes);
@@ -288,6 +330,7 @@ impl PointAdder<'_> {
         Point {
             number: self.found.points - 1,
             series: &mut self.found.series,
+            memory: self.memory,
             at,
             is_delta: self.temporality == Temporality::Delta,
             is_stale: flags & NO_VALUE != 0,
@@ -295,7 +338,7 @@ impl PointAdder<'_> {
         }
     }
 
-    fn numbers(&mut self, name: &str, points: &[NumberPoint]) {
+    fn numbers(&mut self, name: &str, points: &[NumberPoint]) -> Result<(), MemoryDenied> {
         for given in points {
             let value = given
                 .as_double
@@ -308,11 +351,12 @@ impl PointAdder<'_> {
                 continue;
             };
             self.point(given.time_unix_nano, &given.attributes, given.flags)
-                .add(name, None, value);
+                .add(name, None, value)?;
         }
+        Ok(())
     }
 
-    fn histograms(&mut self, name: &str, points: &[HistogramPoint]) {
+    fn histograms(&mut self, name: &str, points: &[HistogramPoint]) -> Result<(), MemoryDenied> {
         for given in points {
             let checked = self.check(name).and_then(|()| check_buckets(given));
             if self.next(checked).is_none() {
@@ -324,17 +368,22 @@ impl PointAdder<'_> {
             for (bound, in_bucket) in given.explicit_bounds.iter().zip(&given.bucket_counts) {
                 count = count.saturating_add(*in_bucket);
                 let bound = plain(*bound);
-                point.add(&bucket, Some(("le", &bound)), count as f64);
+                point.add(&bucket, Some(("le", &bound)), count as f64)?;
             }
-            point.add(&bucket, Some(("le", "+Inf")), given.count as f64);
-            point.add(&format!("{name}_count"), None, given.count as f64);
+            point.add(&bucket, Some(("le", "+Inf")), given.count as f64)?;
+            point.add(&format!("{name}_count"), None, given.count as f64)?;
             if let Some(sum) = given.sum {
-                point.add(&format!("{name}_sum"), None, sum);
+                point.add(&format!("{name}_sum"), None, sum)?;
             }
         }
+        Ok(())
     }
 
-    fn exponential_histograms(&mut self, name: &str, points: &[ExponentialPoint]) {
+    fn exponential_histograms(
+        &mut self,
+        name: &str,
+        points: &[ExponentialPoint],
+    ) -> Result<(), MemoryDenied> {
         let is_delta = self.temporality == Temporality::Delta;
         for given in points {
             let temporality = if is_delta {
@@ -348,11 +397,12 @@ impl PointAdder<'_> {
                 continue;
             };
             self.point(given.time_unix_nano, &given.attributes, given.flags)
-                .add_histogram(name, histogram);
+                .add_histogram(name, histogram)?;
         }
+        Ok(())
     }
 
-    fn summaries(&mut self, name: &str, points: &[SummaryPoint]) {
+    fn summaries(&mut self, name: &str, points: &[SummaryPoint]) -> Result<(), MemoryDenied> {
         for given in points {
             let checked = self.check(name);
             if self.next(checked).is_none() {
@@ -361,11 +411,12 @@ impl PointAdder<'_> {
             let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
             for one in &given.quantile_values {
                 let quantile = plain(one.quantile);
-                point.add(name, Some(("quantile", &quantile)), one.value);
+                point.add(name, Some(("quantile", &quantile)), one.value)?;
             }
-            point.add(&format!("{name}_count"), None, given.count as f64);
-            point.add(&format!("{name}_sum"), None, given.sum);
+            point.add(&format!("{name}_count"), None, given.count as f64)?;
+            point.add(&format!("{name}_sum"), None, given.sum)?;
         }
+        Ok(())
     }
 }
 

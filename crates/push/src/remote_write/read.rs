@@ -2,14 +2,18 @@
 
 use super::Protocol;
 use crate::label_key::LabelKey;
+use crate::memory::{MemoryDenied, MemoryGrant};
 use crate::native::{HistogramFields, read_histogram};
 use crate::pushed::{Part, PushedSample, PushedSeries};
 use crate::wire::{BYTES_1, DOUBLE_1, Field, Fields, VARINT_2, WireError, push_varint};
 use takt_model::Timestamp;
 
-/// Most series, and most native histograms, of a request. In protobuf, an empty one takes two bytes:
-/// without this limit, a short message could take gigabytes. Senders use a few thousand.
+/// Most series, and most native histograms, of a request. In protobuf, an empty one takes two bytes.
+/// Senders use a few thousand.
 const MAX_PARTS: usize = 500_000;
+
+/// Bytes in memory of one byte of a native histogram: a bucket takes one byte in a message.
+const HISTOGRAM_GROWTH: usize = 32;
 
 /// Why a request cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +32,9 @@ pub enum RequestError {
     /// The message is not the expected protobuf.
     #[error(transparent)]
     Damaged(#[from] WireError),
+    /// The message needs more memory than it may take.
+    #[error(transparent)]
+    Memory(#[from] MemoryDenied),
     /// A series of version 2.0 names a symbol that does not exist.
     #[error("a series refers to symbol {0}, which the request does not have")]
     UnknownSymbol(u64),
@@ -51,16 +58,25 @@ pub enum RequestError {
     FirstSymbol,
 }
 
+/// Returns the length of a message, which its body names first.
+///
+/// # Errors
+/// If the body is not snappy, or the message has more than `limit` bytes.
+pub fn message_length(body: &[u8], limit: usize) -> Result<usize, RequestError> {
+    let bytes = snap::raw::decompress_len(body).map_err(RequestError::Snappy)?;
+    if bytes > limit {
+        return Err(RequestError::TooLong { bytes, limit });
+    }
+    Ok(bytes)
+}
+
 /// Decompresses a body. The length comes first in the body, so a long message is refused before
 /// memory is allocated for it.
 ///
 /// # Errors
 /// If the body is not snappy, or the message has more than `limit` bytes.
 pub fn decompress(body: &[u8], limit: usize) -> Result<Vec<u8>, RequestError> {
-    let bytes = snap::raw::decompress_len(body).map_err(RequestError::Snappy)?;
-    if bytes > limit {
-        return Err(RequestError::TooLong { bytes, limit });
-    }
+    message_length(body, limit)?;
     snap::raw::Decoder::new()
         .decompress_vec(body)
         .map_err(RequestError::Snappy)
@@ -69,16 +85,20 @@ pub fn decompress(body: &[u8], limit: usize) -> Result<Vec<u8>, RequestError> {
 /// Reads a message, and keeps it if it has the labels. Metadata and exemplars are skipped.
 ///
 /// # Errors
-/// If the message is damaged. The labels of a series are checked later, by
-/// [`OneSeries::labels`](crate::OneSeries::labels).
-pub fn read_request(protocol: Protocol, message: Vec<u8>) -> Result<PushedSeries, RequestError> {
+/// If the message is damaged, or needs more than the granted memory, its own length not counted. The
+/// labels of a series are checked later, by [`OneSeries::labels`](crate::OneSeries::labels).
+pub fn read_request(
+    protocol: Protocol,
+    message: Vec<u8>,
+    memory: &mut MemoryGrant<'_>,
+) -> Result<PushedSeries, RequestError> {
     match protocol {
-        Protocol::V1 => read_v1(message),
-        Protocol::V2 => read_v2(&message),
+        Protocol::V1 => read_v1(message, memory),
+        Protocol::V2 => read_v2(&message, memory),
     }
 }
 
-fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
+fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSeries, RequestError> {
     let mut found = PushedSeries::default();
     // Labels of series that have other fields between them.
     let mut joined = Vec::new();
@@ -111,38 +131,44 @@ fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
                     is_split |= block.end != begin;
                     block.end = end - rest.0.len();
                 }
-                (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
-                (4, histogram) => push_histogram(&mut found, histogram.bytes()?)?,
+                (2, sample) => memory.push(&mut found.samples, read_sample(sample.bytes()?)?)?,
+                (4, histogram) => push_histogram(&mut found, histogram.bytes()?, memory)?,
                 _ => {}
             }
         }
         let key = if is_split {
             let begin = joined.len();
-            join_labels(series, &mut joined)?;
+            join_labels(series, &mut joined, memory)?;
             block = message.len() + begin..message.len() + joined.len();
             LabelKey::of_text(&joined[begin..])
         } else {
             LabelKey::of_text(&message[block.clone()])
         };
-        found.push_part(Part {
+        let part = Part {
             block,
             key,
             ..Part::default()
-        });
+        };
+        found.push_part(part, memory)?;
     }
     if is_v2 && found.parts.is_empty() {
         return Err(RequestError::IsV2);
     }
     found.blocks = message;
+    memory.reserve(&mut found.blocks, joined.len())?;
     found.blocks.extend_from_slice(&joined);
     Ok(found)
 }
 
-fn push_histogram(found: &mut PushedSeries, message: &[u8]) -> Result<(), RequestError> {
+fn push_histogram(
+    found: &mut PushedSeries,
+    message: &[u8],
+    memory: &mut MemoryGrant<'_>,
+) -> Result<(), RequestError> {
     check_count(found.histograms.len())?;
+    memory.take(message.len().saturating_mul(HISTOGRAM_GROWTH))?;
     let histogram = read_histogram(message, HistogramFields::RemoteWrite)?;
-    found.histograms.push(histogram);
-    Ok(())
+    Ok(memory.push(&mut found.histograms, histogram)?)
 }
 
 fn check_count(count: usize) -> Result<(), RequestError> {
@@ -154,10 +180,17 @@ fn check_count(count: usize) -> Result<(), RequestError> {
 }
 
 /// Appends the labels of a series without what is between them.
-fn join_labels(series: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
+fn join_labels(
+    series: &[u8],
+    out: &mut Vec<u8>,
+    memory: &mut MemoryGrant<'_>,
+) -> Result<(), RequestError> {
+    /// Longest tag and length of a label, in bytes.
+    const HEAD: usize = 11;
     for field in Fields(series) {
         let (1, label) = field? else { continue };
         let label = label.bytes()?;
+        memory.reserve(out, HEAD + label.len())?;
         out.push(BYTES_1);
         push_varint(out, label.len() as u64);
         out.extend_from_slice(label);
@@ -165,7 +198,7 @@ fn join_labels(series: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     Ok(())
 }
 
-fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
+fn read_v2(message: &[u8], memory: &mut MemoryGrant<'_>) -> Result<PushedSeries, RequestError> {
     let mut found = PushedSeries::default();
     let mut is_first = true;
     for field in Fields(message) {
@@ -174,7 +207,7 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
             if std::mem::take(&mut is_first) && !symbol.is_empty() {
                 return Err(RequestError::FirstSymbol);
             }
-            found.symbols.push(symbol);
+            found.symbols.push(symbol, memory)?;
         }
     }
     let end = found.symbols.len() as u64;
@@ -191,24 +224,27 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
         for field in Fields(series.bytes()?) {
             match field? {
                 (1, Field::Varint(reference)) => {
-                    found.references.push(checked_reference(reference, end)?);
+                    let reference = checked_reference(reference, end)?;
+                    memory.push(&mut found.references, reference)?;
                 }
                 (1, packed) => {
                     let mut packed = Fields(packed.bytes()?);
+                    // One byte each at least.
+                    memory.reserve(&mut found.references, packed.0.len())?;
                     while !packed.0.is_empty() {
                         let reference = packed.take_varint()?;
                         found.references.push(checked_reference(reference, end)?);
                     }
                 }
-                (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
-                (3, histogram) => push_histogram(&mut found, histogram.bytes()?)?,
+                (2, sample) => memory.push(&mut found.samples, read_sample(sample.bytes()?)?)?,
+                (3, histogram) => push_histogram(&mut found, histogram.bytes()?, memory)?,
                 _ => {}
             }
         }
         if !(found.references.len() - begin).is_multiple_of(2) {
             return Err(WireError.into());
         }
-        found.end_series(Part::default());
+        found.end_series(Part::default(), memory)?;
     }
     if is_v1 && found.parts.is_empty() {
         return Err(RequestError::IsV1);
@@ -268,6 +304,46 @@ mod tests {
 
     type Written = Vec<(Labels, Vec<(Timestamp, u64)>)>;
 
+    fn read_all(protocol: Protocol, message: Vec<u8>) -> Result<PushedSeries, RequestError> {
+        read_request(protocol, message, &mut MemoryGrant::of_bytes(usize::MAX))
+    }
+
+    /// Two bytes of each message became 16 to 200 bytes in memory.
+    #[test]
+    fn lists_of_empty_messages_need_granted_memory() {
+        const BYTES: usize = 1 << 20;
+        let nested = |tag: u8, content: Vec<u8>| {
+            let mut message = vec![tag];
+            push_varint(&mut message, content.len() as u64);
+            message.extend(content);
+            message
+        };
+        let empty = |tag: u8| [tag, 0].repeat(BYTES / 2);
+        for (protocol, message) in [
+            (Protocol::V1, empty(10)),
+            (Protocol::V1, nested(10, empty(18))),
+            (Protocol::V1, nested(10, empty(34))),
+            (Protocol::V2, empty(34)),
+            (Protocol::V2, nested(42, empty(18))),
+            (Protocol::V2, nested(42, empty(26))),
+            (
+                Protocol::V2,
+                [vec![34, 0], nested(42, nested(10, vec![0; BYTES]))].concat(),
+            ),
+        ] {
+            let mut asked = 0;
+            let mut ask = |bytes: usize| {
+                asked += bytes;
+                asked <= BYTES
+            };
+            let read = read_request(protocol, message, &mut MemoryGrant::new(&mut ask));
+            assert!(matches!(
+                read,
+                Err(RequestError::Memory(_) | RequestError::TooMany)
+            ));
+        }
+    }
+
     fn body(protocol: Protocol, series: &Written) -> Vec<u8> {
         let mut writer = RequestWriter::new(protocol);
         for (labels, samples) in series {
@@ -282,7 +358,7 @@ mod tests {
 
     fn read(protocol: Protocol, body: &[u8]) -> Result<Written, RequestError> {
         let message = decompress(body, 1 << 20)?;
-        let found = read_request(protocol, message)?;
+        let found = read_all(protocol, message)?;
         let series = found.iter().map(|series| {
             let samples = series.samples.iter();
             (
@@ -309,7 +385,7 @@ mod tests {
     fn millions_of_empty_series_or_histograms_are_refused() {
         let series = [10, 0].repeat(MAX_PARTS + 1);
         assert!(matches!(
-            read_request(Protocol::V1, series),
+            read_all(Protocol::V1, series),
             Err(RequestError::TooMany)
         ));
         let histograms = [34, 0].repeat(MAX_PARTS + 1);
@@ -317,7 +393,7 @@ mod tests {
         push_varint(&mut series, histograms.len() as u64);
         series.extend(histograms);
         assert!(matches!(
-            read_request(Protocol::V1, series),
+            read_all(Protocol::V1, series),
             Err(RequestError::TooMany)
         ));
     }
@@ -344,7 +420,7 @@ mod tests {
         fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..300)) {
             for protocol in [Protocol::V1, Protocol::V2] {
                 let _ = decompress(&body, 1 << 16);
-                if let Ok(found) = read_request(protocol, body.clone()) {
+                if let Ok(found) = read_all(protocol, body.clone()) {
                     for series in found.iter() {
                         let _ = series.labels();
                     }
@@ -368,7 +444,7 @@ mod tests {
                     message[at] = *byte;
                 }
                 message.truncate(cut.index(message.len()) + 1);
-                if let Ok(found) = read_request(protocol, message) {
+                if let Ok(found) = read_all(protocol, message) {
                     for series in found.iter() {
                         let _ = series.labels();
                     }
@@ -383,7 +459,7 @@ mod tests {
                 let mut known: BTreeMap<String, LabelKey> = BTreeMap::new();
                 for request in [&series, &more] {
                     let message = decompress(&body(protocol, request), 1 << 20).unwrap();
-                    for one in read_request(protocol, message).unwrap().iter() {
+                    for one in read_all(protocol, message).unwrap().iter() {
                         let labels = one.labels().unwrap().to_string();
                         prop_assert_eq!(*known.entry(labels).or_insert(one.key), one.key);
                     }
@@ -404,7 +480,7 @@ mod tests {
             let mut message = decompress(&body(Protocol::V1, &series), 1 << 20).unwrap();
             message.truncate(cut.index(message.len() + 1));
             let theirs = v1::WriteRequest::decode(&*message).is_ok();
-            prop_assert_eq!(read_request(Protocol::V1, message).is_ok(), theirs);
+            prop_assert_eq!(read_all(Protocol::V1, message).is_ok(), theirs);
         }
     }
 
@@ -433,7 +509,10 @@ mod tests {
     fn labels_may_have_other_fields_between_them() {
         let [name, value] = [("__name__", "up"), ("node", "g01")].map(|(name, value)| {
             let mut series = PushedSeries::default();
-            series.push_label(name.as_bytes(), value.as_bytes());
+            let mut memory = MemoryGrant::of_bytes(usize::MAX);
+            series
+                .push_label(name.as_bytes(), value.as_bytes(), &mut memory)
+                .unwrap();
             series.blocks
         });
         // A sample of one millisecond.
@@ -441,7 +520,7 @@ mod tests {
         let series = [name, sample.into(), value].concat();
         let message = [vec![0x0a, series.len() as u8], series].concat();
         let both = [message.clone(), message].concat();
-        let found = read_request(Protocol::V1, both).unwrap();
+        let found = read_all(Protocol::V1, both).unwrap();
         for one in found.iter() {
             assert_eq!(one.labels().unwrap().to_string(), "up{node=\"g01\"}");
             assert_eq!(one.samples[0].at, Timestamp(1));
@@ -453,8 +532,11 @@ mod tests {
     fn labels_have_to_be_sorted_unique_and_named() {
         let block = |pairs: &[(&str, &str)]| {
             let mut series = PushedSeries::default();
+            let mut memory = MemoryGrant::of_bytes(usize::MAX);
             for (name, value) in pairs {
-                series.push_label(name.as_bytes(), value.as_bytes());
+                series
+                    .push_label(name.as_bytes(), value.as_bytes(), &mut memory)
+                    .unwrap();
             }
             labels_of(&series.blocks)
         };
@@ -481,7 +563,10 @@ mod tests {
             assert_eq!(block(pairs), Err(expected));
         }
         let mut series = PushedSeries::default();
-        series.push_label(b"__name__", &[0xff, 0xfe]);
+        let mut memory = MemoryGrant::of_bytes(usize::MAX);
+        series
+            .push_label(b"__name__", &[0xff, 0xfe], &mut memory)
+            .unwrap();
         assert_eq!(labels_of(&series.blocks), Err(LabelError::NotUtf8));
     }
 
@@ -489,9 +574,10 @@ mod tests {
     #[test]
     fn keys_depend_on_the_order_of_symbols() {
         let mut symbols = Symbols::default();
+        let mut memory = MemoryGrant::of_bytes(usize::MAX);
         ["", "a", "b", "c"]
             .iter()
-            .for_each(|text| symbols.push(text.as_bytes()));
+            .for_each(|text| symbols.push(text.as_bytes(), &mut memory).unwrap());
         let lists: [&[u32]; 6] = [
             &[1, 2],
             &[2, 1],
@@ -509,12 +595,12 @@ mod tests {
         // One series with the references 0 and 7, without symbols.
         let message = [0x2a, 0x04, 0x0a, 0x02, 0x00, 0x07];
         assert!(matches!(
-            read_request(Protocol::V2, message.to_vec()),
+            read_all(Protocol::V2, message.to_vec()),
             Err(RequestError::UnknownSymbol(0))
         ));
         // The first symbol is "x".
         assert!(matches!(
-            read_request(Protocol::V2, vec![0x22, 0x01, b'x']),
+            read_all(Protocol::V2, vec![0x22, 0x01, b'x']),
             Err(RequestError::FirstSymbol)
         ));
     }
@@ -526,7 +612,7 @@ mod tests {
         let series = vec![(labels, vec![(Timestamp(1), 0)])];
         let as_other = |written, read_as| {
             let message = decompress(&body(written, &series), 1 << 20).unwrap();
-            read_request(read_as, message).unwrap_err().to_string()
+            read_all(read_as, message).unwrap_err().to_string()
         };
         let said = as_other(Protocol::V1, Protocol::V2);
         assert!(said.contains("but the message is of version 1.0"), "{said}");
@@ -534,7 +620,7 @@ mod tests {
         assert!(said.contains("but the message is of version 2.0"), "{said}");
         // Metadata alone is a valid message of both.
         for protocol in [Protocol::V1, Protocol::V2] {
-            assert!(read_request(protocol, vec![0x1a, 0x00]).is_ok());
+            assert!(read_all(protocol, vec![0x1a, 0x00]).is_ok());
         }
     }
 
@@ -542,10 +628,10 @@ mod tests {
     fn native_histograms_are_read() {
         // A series of version 1.0 with an empty histogram.
         let message = [0x0a, 0x02, 0x22, 0x00];
-        let found = read_request(Protocol::V1, message.to_vec()).unwrap();
+        let found = read_all(Protocol::V1, message.to_vec()).unwrap();
         assert_eq!(found.iter().next().unwrap().histograms.len(), 1);
         let message = [0x2a, 0x02, 0x1a, 0x00];
-        let found = read_request(Protocol::V2, message.to_vec()).unwrap();
+        let found = read_all(Protocol::V2, message.to_vec()).unwrap();
         assert_eq!(found.iter().next().unwrap().histograms.len(), 1);
     }
 }

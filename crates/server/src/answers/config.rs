@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::schedulers::SharesConfig;
+use takt_store::MemoryBudget;
 use takt_store::sql::Limits;
 
 /// The part of the configuration that answers depend on.
@@ -33,6 +34,8 @@ pub struct AnswerConfig {
     pub unserved: Option<PathBuf>,
     /// The alert engine of a running server.
     pub alerts: AlertDesk,
+    /// Memory that answers may take.
+    pub memory: MemoryBudget,
     /// Answers that are still valid.
     pub kept: KeptAnswers,
 }
@@ -51,6 +54,7 @@ impl AnswerConfig {
             keeps_passwords: config.auth.passwords,
             unserved: None,
             alerts: AlertDesk::default(),
+            memory: MemoryBudget::default(),
             kept: KeptAnswers::default(),
             current,
         }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use takt_model::error_chain;
-use takt_store::StoreError;
+use takt_store::{MemoryRefusal, StoreError};
 
 /// Why a question has no answer. HTTP turns it into a status, a command into an exit code.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,9 @@ pub enum AnswerError {
     /// Valid form, unusable content: a malformed file, an SQL error, a user without jobs. HTTP 422, exit code 1.
     #[error("{0}")]
     Input(String),
+    /// The server has no memory for the answer now. HTTP 503, exit code 1.
+    #[error("{0}")]
+    Unavailable(String),
     /// The store failed. HTTP 500, exit code 1.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -40,5 +43,15 @@ impl AnswerError {
     /// Whether the question itself is wrong.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Usage(_))
+    }
+}
+
+impl From<MemoryRefusal> for AnswerError {
+    fn from(refusal: MemoryRefusal) -> Self {
+        if refusal.is_temporary() {
+            Self::Unavailable(refusal.to_string())
+        } else {
+            Self::Input(refusal.to_string())
+        }
     }
 }

@@ -119,6 +119,7 @@ pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io::Write;
 use std::ops::Deref;
 use std::sync::Arc;
 use takt_access::{Need, Viewer};
@@ -147,6 +148,23 @@ pub trait Question: Serialize + Send + 'static {
         data: &Self::Data,
         config: &AnswerConfig,
     ) -> Result<Self::Answer, AnswerError>;
+
+    /// Answers the question, and writes the answer as JSON.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer), and when `out` fails.
+    fn write_answer(
+        &self,
+        viewer: &Viewer,
+        data: &Self::Data,
+        config: &AnswerConfig,
+        out: &mut dyn Write,
+    ) -> Result<(), AnswerError>
+    where
+        Self::Answer: Serialize,
+    {
+        write_json(&self.answer(viewer, data, config)?, out)
+    }
 
     /// Stores configuration that the answer depends on. A server has stored it at its start; a command that opens the
     /// files calls this first.
@@ -271,6 +289,14 @@ impl Deref for OpenedDatabase {
 pub trait ServedQuestion: Question<Answer: Serialize> + DeserializeOwned {}
 
 impl<Q> ServedQuestion for Q where Q: Question<Answer: Serialize> + DeserializeOwned {}
+
+/// Writes an answer as JSON.
+///
+/// # Errors
+/// When `out` fails.
+pub(crate) fn write_json(answer: &impl Serialize, out: &mut dyn Write) -> Result<(), AnswerError> {
+    serde_json::to_writer(out, answer).map_err(AnswerError::failed)
+}
 
 /// An action on the type of each question.
 pub trait QuestionVisitor {

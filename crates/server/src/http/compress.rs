@@ -1,14 +1,17 @@
 //! Compression of responses with gzip, if the client accepts it: numbers shrink to a tenth.
 
-use crate::answers::AnswerError;
-use axum::body::{Body, HttpBody, to_bytes};
+use super::held::PIECE_BYTES;
+use axum::Error as AxumError;
+use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use flate2::Compression;
+use axum::response::Response;
+use flate2::Compression as Level;
 use flate2::write::GzEncoder;
-use std::io::Write;
+use futures_util::{Stream, StreamExt, stream};
+use std::io::{self, Write};
+use std::mem;
 
 /// Smallest compressed response, in bytes: a smaller one fits into one packet.
 const LEAST: u64 = 1400;
@@ -26,34 +29,62 @@ pub async fn compress(request: Request, next: Next) -> Response {
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    match gzipped(body).await {
-        Ok(body) => {
-            parts.headers.remove(header::CONTENT_LENGTH);
-            parts
-                .headers
-                .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            parts
-                .headers
-                .append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-            Response::from_parts(parts, Body::from(body))
-        }
-        Err(error) => error.into_response(),
-    }
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts
+        .headers
+        .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts
+        .headers
+        .append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    Response::from_parts(parts, Body::from_stream(gzipped(body)))
 }
 
-async fn gzipped(body: Body) -> Result<Vec<u8>, AnswerError> {
-    let plain = to_bytes(body, usize::MAX)
-        .await
-        .map_err(AnswerError::failed)?;
-    let compress = move || {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&plain)?;
-        encoder.finish()
+/// A body on its way through the encoder.
+struct Compression {
+    plain: BodyDataStream,
+    /// What is left of a piece of the plain body.
+    piece: Bytes,
+    /// `None` after the end.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+/// The compressed pieces of a body. A piece is compressed when the client has read those before, so
+/// that the compressed body is never in memory as a whole.
+fn gzipped(body: Body) -> impl Stream<Item = Result<Bytes, AxumError>> {
+    let begin = Compression {
+        plain: body.into_data_stream(),
+        piece: Bytes::new(),
+        encoder: Some(GzEncoder::new(Vec::new(), Level::fast())),
     };
-    takt_store::spawn_blocking(compress)
-        .await
-        .map_err(AnswerError::failed)?
-        .map_err(AnswerError::failed)
+    stream::try_unfold(begin, async |mut compression: Compression| {
+        while let Some(mut encoder) = compression.encoder.take() {
+            if compression.piece.is_empty() {
+                compression.piece = match compression.plain.next().await {
+                    Some(piece) => piece?,
+                    None => {
+                        let last = encoder.finish().map_err(AxumError::new)?;
+                        return Ok(Some((last.into(), compression)));
+                    }
+                };
+            }
+            let length = compression.piece.len().min(PIECE_BYTES);
+            let plain = compression.piece.split_to(length);
+            let compress = move || {
+                encoder.write_all(&plain)?;
+                let compressed = mem::take(encoder.get_mut());
+                io::Result::Ok((encoder, compressed))
+            };
+            let (encoder, compressed) = takt_store::spawn_blocking(compress)
+                .await
+                .map_err(AxumError::new)?
+                .map_err(AxumError::new)?;
+            compression.encoder = Some(encoder);
+            if !compressed.is_empty() {
+                return Ok(Some((compressed.into(), compression)));
+            }
+        }
+        Ok(None)
+    })
 }
 
 /// Whether `Accept-Encoding` names gzip, with a weight other than 0.
@@ -76,6 +107,24 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flate2::read::GzDecoder;
+    use std::io::Read;
+
+    #[tokio::test]
+    async fn a_body_is_compressed_piece_by_piece() {
+        let plain: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        let pieces: Vec<Bytes> = gzipped(Body::from(plain.clone()))
+            .map(Result::unwrap)
+            .collect()
+            .await;
+        let longest = pieces.iter().map(Bytes::len).max().unwrap();
+        assert!(longest <= 2 * PIECE_BYTES, "{longest}");
+        let mut found = Vec::new();
+        GzDecoder::new(&pieces.concat()[..])
+            .read_to_end(&mut found)
+            .unwrap();
+        assert_eq!(found, plain);
+    }
 
     #[test]
     fn gzip_is_asked_for_by_name() {

@@ -1,5 +1,6 @@
 //! Errors as HTTP responses: a status, and `{"kind": …, "error": …}`.
 
+use super::held::with_retry;
 use crate::answers::AnswerError;
 use axum::Json;
 use axum::http::StatusCode;
@@ -28,6 +29,8 @@ pub enum ErrorKind {
     Unauthorized,
     /// The viewer's role is too low: HTTP 403.
     Forbidden,
+    /// The server cannot answer now: HTTP 503.
+    Unavailable,
     /// The server failed: HTTP 500.
     Failed,
 }
@@ -39,6 +42,7 @@ impl ErrorKind {
             Self::Input => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -46,7 +50,7 @@ impl ErrorKind {
 
 impl IntoResponse for ErrorBody {
     fn into_response(self) -> Response {
-        (self.kind.status(), Json(self)).into_response()
+        with_retry((self.kind.status(), Json(self)).into_response())
     }
 }
 
@@ -55,6 +59,7 @@ impl IntoResponse for AnswerError {
         let kind = match self {
             Self::Usage(_) => ErrorKind::Usage,
             Self::Input(_) => ErrorKind::Input,
+            Self::Unavailable(_) => ErrorKind::Unavailable,
             Self::Store(_) | Self::Failed(_) => ErrorKind::Failed,
         };
         let error = error_chain(&self);

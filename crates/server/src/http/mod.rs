@@ -5,6 +5,7 @@ mod compress;
 mod connections;
 mod error;
 mod headers;
+mod held;
 mod import;
 mod listen;
 mod prometheus;
@@ -18,6 +19,7 @@ pub use compress::accepts_gzip;
 pub(crate) use connections::{Connections, connections};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
+pub(crate) use held::{account_of, with_held_answers};
 pub(crate) use listen::{serve, serve_socket};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
 pub(crate) use push::{Pushing, router as push_router};
@@ -78,7 +80,8 @@ pub struct AppParts {
 /// The routes of the API. The caller adds the access check with [`guarded`]; without it they refuse every request.
 pub fn router(app: App) -> GuardedRouter {
     let open = RouteNeeds::get(Need::Nothing);
-    GuardedRouter::new()
+    let memory = app.config().memory.clone();
+    let router = GuardedRouter::new()
         .route(
             IMPORT_PATH,
             RouteNeeds::change(Role::Admin),
@@ -89,7 +92,8 @@ pub fn router(app: App) -> GuardedRouter {
         .route("/metrics", RouteNeeds::read(Need::SignedIn), get(metrics))
         .with_state(app.clone())
         .merge(questions::router(app.clone()))
-        .merge(prometheus::router(app))
+        .merge(prometheus::router(app));
+    with_held_answers(router, memory)
         .map(|router| router.layer(middleware::from_fn(compress::compress)))
 }
 

@@ -19,9 +19,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use takt_access::{Need, RouteNeeds};
 use takt_collector::push::{PushConfig, PushReport, Sender, Senders};
 use takt_model::error_chain;
+use takt_push::MemoryGrant;
 use takt_push::otlp::{Encoding, ExportReply, PartialSuccess};
-use takt_push::remote_write::{Protocol, RequestError, decompress, read_request};
-use takt_store::PushError;
+use takt_push::remote_write::{Protocol, RequestError, decompress, message_length, read_request};
+use takt_store::{HeldMemory, MemoryBudget, MemoryRefusal, MemoryUse, PushError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
@@ -51,6 +52,12 @@ const BODY_TIME: Duration = Duration::from_secs(60);
 /// Time after which a refused sender may try again, in seconds.
 const RETRY_AFTER: &str = "5";
 
+/// Memory for a body is taken in steps of so many bytes.
+const BODY_STEP_BYTES: u64 = 64 << 10;
+
+/// Memory of a sample on its way to the disk, in bytes.
+const STORED_SAMPLE_BYTES: usize = 96;
+
 /// How much of a body that is too long is read, as a multiple of the limit.
 const DISCARDED_LIMITS: usize = 4;
 
@@ -70,11 +77,12 @@ pub(crate) struct Pushing {
     shares: Arc<HashMap<String, Arc<Semaphore>>>,
     max_body_bytes: usize,
     max_message_bytes: usize,
+    memory: MemoryBudget,
 }
 
 impl Pushing {
     /// Returns the state for these senders.
-    pub fn new(senders: Arc<Senders>, config: &PushConfig) -> Self {
+    pub fn new(senders: Arc<Senders>, config: &PushConfig, memory: MemoryBudget) -> Self {
         let share = match config.senders.len() {
             0 | 1 => config.max_requests,
             _ => config.max_requests.div_ceil(2),
@@ -90,6 +98,7 @@ impl Pushing {
             senders,
             max_body_bytes: config.max_body_bytes(),
             max_message_bytes: config.max_message_bytes(),
+            memory,
         }
     }
 }
@@ -147,6 +156,8 @@ enum PushRefusal {
     Busy,
     #[error("{0}")]
     Unwritable(String),
+    #[error("no memory for the request: {0}")]
+    Memory(MemoryRefusal),
 }
 
 impl PushRefusal {
@@ -154,10 +165,11 @@ impl PushRefusal {
         match self {
             Self::ContentType(_) | Self::ContentEncoding(..) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLong(_) | Self::MessageTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Memory(refusal) if !refusal.is_temporary() => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(_) | Self::Damaged(_) | Self::Rejected(_) => StatusCode::BAD_REQUEST,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             // Prometheus drops its samples after 429 and repeats them after 503.
-            Self::Busy | Self::Unwritable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::Unwritable(_) | Self::Memory(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -193,6 +205,7 @@ impl From<RequestError> for PushRefusal {
 struct Admitted {
     sender: Arc<Sender>,
     body: Vec<u8>,
+    memory: HeldMemory,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
@@ -214,13 +227,15 @@ impl Pushing {
             .ok()
             .flatten()
             .ok_or(PushRefusal::Busy)?;
-        let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes))
+        let mut memory = self.memory.account(name).holder(MemoryUse::Push);
+        let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes, &mut memory))
             .await
             .inspect_err(|_| tracing::warn!(sender = name, "the body of a push arrived too slowly"))
             .map_err(|_| PushRefusal::Slow)??;
         Ok(Admitted {
             sender: Arc::clone(sender),
             body,
+            memory,
             _permits: permits,
         })
     }
@@ -228,7 +243,11 @@ impl Pushing {
 
 /// Reads a body of up to `limit` bytes. Also reads the rest of one that is somewhat longer: its
 /// sender would see a broken connection instead of the refusal, and try again for ever.
-async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, PushRefusal> {
+async fn read_body(
+    body: Body,
+    limit: usize,
+    memory: &mut HeldMemory,
+) -> Result<Vec<u8>, PushRefusal> {
     let mut found = Vec::new();
     let mut length = 0_usize;
     let mut chunks = body.into_data_stream();
@@ -236,6 +255,10 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, PushRefusal> {
         let chunk = chunk.map_err(|error| PushRefusal::Body(error_chain(&error)))?;
         length = length.saturating_add(chunk.len());
         if length <= limit {
+            if memory.bytes() < length as u64 {
+                let more = (chunk.len() as u64).max(BODY_STEP_BYTES);
+                memory.grow_soon(more).await.map_err(PushRefusal::Memory)?;
+            }
             found.extend_from_slice(&chunk);
         } else if length > limit.saturating_mul(DISCARDED_LIMITS) {
             break;
@@ -317,11 +340,52 @@ async fn store_written(
     let admitted = pushing.admit(name, body).await?;
     let limit = pushing.max_message_bytes;
     blocking(move || {
+        let mut memory = RequestMemory::new(admitted.memory);
+        memory.take(message_length(&admitted.body, limit)?)?;
         let message = decompress(&admitted.body, limit)?;
-        let request = read_request(protocol, message)?;
+        let request =
+            memory.granting(|grant| read_request(protocol, message, grant).map_err(Into::into))?;
+        memory.take(request.sample_count() * STORED_SAMPLE_BYTES)?;
         Ok(admitted.sender.store(&request)?)
     })
     .await
+}
+
+/// Memory of a request that is read. Blocks where memory is short.
+struct RequestMemory {
+    held: HeldMemory,
+    refusal: Option<MemoryRefusal>,
+}
+
+impl RequestMemory {
+    fn new(held: HeldMemory) -> Self {
+        Self {
+            held,
+            refusal: None,
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), PushRefusal> {
+        self.held.grow(bytes as u64).map_err(PushRefusal::Memory)
+    }
+
+    /// Reads with memory that is taken when it is needed.
+    fn granting<T>(
+        &mut self,
+        read: impl FnOnce(&mut MemoryGrant<'_>) -> Result<T, PushRefusal>,
+    ) -> Result<T, PushRefusal> {
+        let Self { held, refusal } = self;
+        let mut ask = |bytes: usize| {
+            *refusal = held.grow(bytes as u64).err();
+            refusal.is_none()
+        };
+        let read = read(&mut MemoryGrant::new(&mut ask));
+        // The reader's own error says less.
+        match *refusal {
+            Some(refusal) => Err(PushRefusal::Memory(refusal)),
+            None => read,
+        }
+    }
 }
 
 /// OTLP metrics.
@@ -343,8 +407,8 @@ async fn otlp(
             ([(header::CONTENT_TYPE, encoding.content_type())], reply).into_response()
         }
         // Senders of OTLP repeat their points after 429, too.
-        Err(PushRefusal::Busy) => {
-            let mut response = PushRefusal::Busy.into_response();
+        Err(refusal @ PushRefusal::Busy) => {
+            let mut response = refusal.into_response();
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             response
         }
@@ -374,18 +438,21 @@ async fn store_points(
     let admitted = pushing.admit(name, body).await?;
     let limit = pushing.max_message_bytes;
     blocking(move || {
+        let mut memory = RequestMemory::new(admitted.memory);
         let unpacked;
         let message = if is_packed {
-            unpacked = unpack(&admitted.body, limit)?;
+            unpacked = unpack(&admitted.body, limit, &mut memory)?;
             &unpacked[..]
         } else {
             &admitted.body[..]
         };
-        let translated = admitted
-            .sender
-            .translation()
-            .read(encoding, message)
-            .map_err(|error| PushRefusal::Damaged(error_chain(&error)))?;
+        let translation = admitted.sender.translation();
+        let translated = memory.granting(|grant| {
+            translation
+                .read(encoding, message, grant)
+                .map_err(|error| PushRefusal::Damaged(error_chain(&error)))
+        })?;
+        memory.take(translated.series.sample_count() * STORED_SAMPLE_BYTES)?;
         let report = admitted.sender.store_points(&translated)?;
         Ok((encoding, report))
     })
@@ -393,16 +460,26 @@ async fn store_points(
 }
 
 /// Decompresses gzip, up to `limit` bytes.
-fn unpack(body: &[u8], limit: usize) -> Result<Vec<u8>, PushRefusal> {
+fn unpack(body: &[u8], limit: usize, memory: &mut RequestMemory) -> Result<Vec<u8>, PushRefusal> {
+    /// Bytes of the first list; each further one is twice as long.
+    const LEAST: usize = 64 << 10;
     let mut message = Vec::new();
-    MultiGzDecoder::new(body)
-        .take(limit as u64 + 1)
-        .read_to_end(&mut message)
-        .map_err(|error| PushRefusal::Damaged(format!("the body is not valid gzip: {error}")))?;
-    if message.len() > limit {
-        return Err(PushRefusal::MessageTooLong(limit));
+    let mut decoder = MultiGzDecoder::new(body).take(limit as u64 + 1);
+    loop {
+        let more = message.len().max(LEAST).min(limit + 1 - message.len());
+        memory.take(more)?;
+        message.reserve_exact(more);
+        let read = decoder.by_ref().take(more as u64).read_to_end(&mut message);
+        let read = read.map_err(|error| {
+            PushRefusal::Damaged(format!("the body is not valid gzip: {error}"))
+        })?;
+        if message.len() > limit {
+            return Err(PushRefusal::MessageTooLong(limit));
+        }
+        if read < more {
+            return Ok(message);
+        }
     }
-    Ok(message)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Routes of the questions: one handler for all of them, and for each question a function that reads and answers it.
 
+use super::held::{AnswerWriter, account_of};
 use super::{App, AppParts, By, GuardedRouter};
 use crate::answers::{
     AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
@@ -106,11 +107,25 @@ where
     // Evaluated by the compiler, so that only one of the functions is compiled for each question.
     let read = const { reader::<Q>() };
     match read(asked) {
-        Ok(question) => question
-            .answer(viewer, Q::Data::of(&app.store), &app.config)
-            .map(Json)
-            .into_response(),
+        Ok(question) => {
+            let mut out = AnswerWriter::new(&account_of(&app.config.memory, viewer));
+            let data = Q::Data::of(&app.store);
+            let written = question.write_answer(viewer, data, &app.config, &mut out);
+            answered(written, out)
+        }
         Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn answered(written: Result<(), AnswerError>, out: AnswerWriter) -> Response {
+    // A writer without memory fails with an error of its own, which says less than its refusal.
+    let failed = written.err();
+    match out.finish() {
+        Err(refusal) => AnswerError::from(refusal).into_response(),
+        Ok(answer) => match failed {
+            Some(error) => error.into_response(),
+            None => answer.respond("application/json"),
+        },
     }
 }
 

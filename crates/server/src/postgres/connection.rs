@@ -18,8 +18,11 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use takt_store::{HeldMemory, MemoryUse};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time;
 use tokio_util::codec::{Framed, FramedParts};
 
 /// Bytes that are read for one message before the login.
@@ -27,6 +30,15 @@ const LOGIN_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes that are read for one message of a client that is logged in.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Copies of a message in memory: as received, as decoded, and the room of a buffer that doubles.
+const MESSAGE_COPIES: usize = 3;
+
+/// Memory for a message is taken in steps of so many bytes.
+const MESSAGE_STEP_BYTES: u64 = 256 << 10;
+
+/// Time for a client to read why it is refused.
+const REFUSAL_TIME: Duration = Duration::from_secs(5);
 
 type Socket = Framed<LimitedStream, PgWireMessageServerCodec<PreparedStatement>>;
 
@@ -48,6 +60,9 @@ pub(super) enum ConnectionError {
     /// The client sent something that is not a message, or too large a one.
     #[error("the client sent an invalid message")]
     Malformed(#[source] PgWireError),
+    /// There is no memory for a message.
+    #[error("there is no memory for a message of the client")]
+    NoMemory(#[source] io::Error),
     /// A message cannot be decoded.
     #[error("a message of the client cannot be decoded")]
     Undecodable,
@@ -63,6 +78,7 @@ impl ConnectionError {
             Self::LoginTimeout => Some("login_timeout"),
             Self::LoginFailed { .. } => Some("login_failed"),
             Self::Malformed(_) | Self::Undecodable => Some("malformed"),
+            Self::NoMemory(_) => Some("memory"),
             Self::Broken(_) => None,
         }
     }
@@ -71,9 +87,11 @@ impl ConnectionError {
 /// An error while reading a message.
 fn unread(error: PgWireError) -> ConnectionError {
     match error {
-        PgWireError::IoError(error) if error.kind() != io::ErrorKind::InvalidData => {
-            ConnectionError::Broken(error)
-        }
+        PgWireError::IoError(error) => match error.kind() {
+            io::ErrorKind::InvalidData => ConnectionError::Malformed(error.into()),
+            io::ErrorKind::OutOfMemory => ConnectionError::NoMemory(error),
+            _ => ConnectionError::Broken(error),
+        },
         error => ConnectionError::Malformed(error),
     }
 }
@@ -94,14 +112,21 @@ pub(super) async fn serve(
     let sessions = Arc::new(sessions);
     loop {
         let was_logged_in = sessions.logged_in.is_cancelled();
-        socket.get_mut().left = if was_logged_in {
-            MESSAGE_BYTES_MAX
-        } else {
-            LOGIN_BYTES_MAX
-        };
+        let memory = was_logged_in.then(|| {
+            let account = sessions.account(&socket);
+            account.holder(MemoryUse::Statement)
+        });
+        begin_message(&mut socket, memory);
         let message = match socket.next().await {
             Some(Ok(PgWireFrontendMessage::Terminate(_))) | None => return Ok(()),
-            Some(message) => message.map_err(unread)?,
+            Some(Ok(message)) => message,
+            Some(Err(error)) => {
+                let error = unread(error);
+                if let ConnectionError::NoMemory(cause) = &error {
+                    refuse_message(&mut socket, cause).await?;
+                }
+                return Err(error);
+            }
         };
         let proves_password = matches!(message, PgWireFrontendMessage::PasswordMessageFamily(_));
         if has_passwords && !was_logged_in && proves_password {
@@ -142,6 +167,36 @@ pub(super) async fn serve(
     }
 }
 
+/// Prepares for the next message. The memory of the last one is free, and so is its buffer, which
+/// would stay as large as the largest message.
+fn begin_message(socket: &mut Socket, memory: Option<HeldMemory>) {
+    let stream = socket.get_mut();
+    let was_large = stream.received > LOGIN_BYTES_MAX;
+    stream.received = 0;
+    stream.left = if memory.is_some() {
+        MESSAGE_BYTES_MAX
+    } else {
+        LOGIN_BYTES_MAX
+    };
+    stream.memory = memory;
+    if was_large {
+        let rest = socket.read_buffer().clone();
+        *socket.read_buffer_mut() = rest;
+    }
+}
+
+/// Tells the client why its message is not read.
+async fn refuse_message(socket: &mut Socket, cause: &io::Error) -> io::Result<()> {
+    let info = ErrorInfo::new("FATAL".to_owned(), "53200".to_owned(), cause.to_string());
+    let refusal = PgWireBackendMessage::ErrorResponse(info.into());
+    let sent = async {
+        socket.send(refusal).await?;
+        socket.close().await
+    };
+    // A client that sends and does not read would wait for ever.
+    time::timeout(REFUSAL_TIME, sent).await.unwrap_or(Ok(()))
+}
+
 /// Negotiates TLS.
 async fn begin(socket: TcpStream, tls: Option<TlsAcceptor>) -> Result<Socket, ConnectionError> {
     let no_tls = || io::Error::new(io::ErrorKind::InvalidData, "the server has no TLS");
@@ -152,6 +207,8 @@ async fn begin(socket: TcpStream, tls: Option<TlsAcceptor>) -> Result<Socket, Co
     let stream = LimitedStream {
         stream: old.io,
         left: LOGIN_BYTES_MAX,
+        received: 0,
+        memory: None,
     };
     let mut parts = FramedParts::new(stream, old.codec);
     parts.read_buf = old.read_buf;
@@ -206,10 +263,30 @@ fn user(socket: &Socket) -> String {
         .unwrap_or_default()
 }
 
-/// A connection that reads a limited number of bytes.
+/// A connection that reads a limited number of bytes, and holds memory for them.
 struct LimitedStream {
     stream: MaybeTls,
     left: usize,
+    /// Bytes of the message that is being read.
+    received: usize,
+    /// `None` before the login.
+    memory: Option<HeldMemory>,
+}
+
+impl LimitedStream {
+    /// Holds memory for the bytes of a message that is not small.
+    fn hold(&mut self) -> io::Result<()> {
+        let Some(memory) = &mut self.memory else {
+            return Ok(());
+        };
+        let wanted = (MESSAGE_COPIES * self.received) as u64;
+        if self.received <= LOGIN_BYTES_MAX || memory.bytes() >= wanted {
+            return Ok(());
+        }
+        memory
+            .try_grow(wanted - memory.bytes() + MESSAGE_STEP_BYTES)
+            .map_err(|refusal| io::Error::new(io::ErrorKind::OutOfMemory, refusal))
+    }
 }
 
 impl AsyncRead for LimitedStream {
@@ -224,8 +301,10 @@ impl AsyncRead for LimitedStream {
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        self.left = self.left.saturating_sub(buffer.filled().len() - before);
-        Poll::Ready(Ok(()))
+        let received = buffer.filled().len() - before;
+        self.left = self.left.saturating_sub(received);
+        self.received += received;
+        Poll::Ready(self.hold())
     }
 }
 

@@ -15,7 +15,13 @@ use takt_model::error_chain;
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Values of the label `reason`.
-const REASONS: [&str; 4] = ["limit", "login_failed", "login_timeout", "malformed"];
+const REASONS: [&str; 5] = [
+    "limit",
+    "login_failed",
+    "login_timeout",
+    "malformed",
+    "memory",
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CloseLabel {

@@ -23,7 +23,7 @@ pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 pub use metrics::SqlMetrics;
 
-use crate::http::{Access, Peer};
+use crate::http::{Access, Peer, account_of};
 use auth::ClientAuth;
 use connection::ConnectionError;
 use entrance::Entrance;
@@ -38,8 +38,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use takt_access::Role;
 use takt_model::client_of;
-use takt_store::Database;
 use takt_store::sql::Limits;
+use takt_store::{Database, MemoryBudget};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -65,6 +65,7 @@ pub struct SqlServer {
     places: Arc<Places>,
     access: Access,
     metrics: SqlMetrics,
+    memory: MemoryBudget,
 }
 
 /// Places for clients. One address cannot have all of them.
@@ -138,6 +139,7 @@ impl SqlServer {
         config: &SqlConfig,
         access: Access,
         metrics: SqlMetrics,
+        memory: MemoryBudget,
     ) -> Result<Self, SqlConfigError> {
         let manager = Arc::new(ConnectionManager::new());
         Ok(Self {
@@ -148,6 +150,7 @@ impl SqlServer {
             places: Places::new(config.max_connections),
             access,
             metrics,
+            memory,
         })
     }
 
@@ -195,13 +198,16 @@ impl SqlServer {
         let limits = self.limits;
         let manager = Arc::clone(&self.manager);
         let access = self.access.clone();
+        let memory = self.memory.clone();
         let logged_in = CancellationToken::new();
         async move {
             let mut is_admin = false;
+            let mut account = None;
             let auth = if auth.is_open() {
                 let peer = Peer::of(socket.peer_addr()?, socket.local_addr().ok());
                 let viewer = access.viewer_of(peer).await;
                 is_admin = viewer.role() == Role::Admin;
+                account = Some(account_of(&memory, &viewer));
                 if viewer.sees_samples() {
                     auth
                 } else {
@@ -215,6 +221,8 @@ impl SqlServer {
             let socket = TcpStream::from_std(socket)?;
             let sessions = Sessions {
                 is_admin,
+                memory,
+                account,
                 database,
                 limits,
                 auth,

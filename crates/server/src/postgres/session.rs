@@ -6,37 +6,58 @@ use super::command::{Command, DEFAULTS, command, milliseconds};
 use super::dialect::translate;
 use super::encode::{fields, row};
 use super::parameter::{Parameter, bind, count, literals, null, reported_type};
-use super::token::{Token, statements};
+use super::token::{Token, statements, token_count};
 use async_trait::async_trait;
-use futures_util::{Sink, stream};
+use axum::body::Bytes;
+use futures_util::{Sink, SinkExt, stream};
 use pgwire::api::portal::{Format, Portal};
-use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
+use pgwire::api::query::{
+    ExtendedQueryHandler, SimpleQueryHandler, send_execution_response, send_query_response,
+    send_ready_for_query,
+};
 use pgwire::api::results::{
     DescribePortalResponse, DescribeStatementResponse, FieldFormat, FieldInfo, QueryResponse,
     Response, Tag,
 };
 use pgwire::api::stmt::{QueryParser, StoredStatement};
-use pgwire::api::store::PortalStore;
+use pgwire::api::store::{Entry, PortalStore};
 use pgwire::api::{
-    ClientInfo, ClientPortalStore, ConnectionHandle, ConnectionManager, METADATA_USER,
-    PgWireServerHandlers, Type, cancel::DefaultCancelHandler,
+    ClientInfo, ClientPortalStore, ConnectionHandle, ConnectionManager, DEFAULT_NAME,
+    METADATA_USER, PgWireConnectionState, PgWireServerHandlers, Type, cancel::DefaultCancelHandler,
 };
 use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
-use pgwire::messages::extendedquery::Execute;
-use pgwire::messages::response::TransactionStatus;
+use pgwire::messages::extendedquery::{Bind, BindComplete, Execute};
+use pgwire::messages::response::{EmptyQueryResponse, TransactionStatus};
+use pgwire::messages::simplequery::Query;
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::future::pending;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use takt_store::Database;
 use takt_store::sql::{Cancel, Limits, ResultSet, SqlClient, SqlError};
+use takt_store::{Database, HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryUse};
 use tokio::net::TcpStream;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of rows in a portion, for clients that request portions.
 const MAX_PORTION: i32 = 100_000;
+
+/// Texts of fewer bytes take no memory that counts.
+const SMALL_TEXT: usize = 64 << 10;
+
+/// Bytes of a token in the lists that a statement goes through.
+const TOKEN_BYTES: usize = 4 * size_of::<Token<'_>>();
+
+/// Texts that a statement becomes on its way to the query process.
+const TRANSLATIONS: usize = 4;
+
+/// Bytes of a literal for one byte of a parameter.
+const LITERAL_GROWTH: usize = 4;
+
+/// Memory of a prepared statement or a portal besides its texts, in bytes.
+const PREPARED_BYTES: usize = 1024;
 
 /// Interval between two checks whether a client that pipelines is still connected.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -47,6 +68,9 @@ pub struct Sessions {
     pub(super) database: Arc<Database>,
     pub(super) limits: Limits,
     pub(super) auth: Arc<ClientAuth>,
+    pub(super) memory: MemoryBudget,
+    /// Account of the client, if the kernel names it; else its name says whose memory it takes.
+    pub(super) account: Option<MemoryAccount>,
     /// Whether the kernel names an admin as the client.
     pub(super) is_admin: bool,
     pub(super) manager: Arc<ConnectionManager>,
@@ -66,6 +90,8 @@ pub struct PreparedStatement {
     text: Arc<str>,
     /// Parameter types that the client received after a request: it sends values of these types.
     reported_types: Arc<OnceLock<Vec<Type>>>,
+    /// Memory of the text, and of the parameters if they are bound.
+    _memory: Vec<Arc<HeldMemory>>,
 }
 
 impl PgWireServerHandlers for Sessions {
@@ -104,6 +130,45 @@ impl Drop for CancelOnDrop {
 }
 
 impl Sessions {
+    /// The account whose memory the client takes.
+    pub(super) fn account<C>(&self, client: &C) -> MemoryAccount
+    where
+        C: ClientInfo,
+    {
+        match &self.account {
+            Some(account) => account.clone(),
+            None => self.memory.account(user_of(client)),
+        }
+    }
+
+    /// Holds memory for a statement or its parameters.
+    async fn hold<C>(&self, client: &C, bytes: usize) -> PgWireResult<HeldMemory>
+    where
+        C: ClientInfo,
+    {
+        let mut memory = self.account(client).holder(MemoryUse::Statement);
+        memory.grow_soon(bytes as u64).await.map_err(memory_error)?;
+        Ok(memory)
+    }
+
+    /// Holds memory for the tokens of a statement, and for copies of its text.
+    async fn hold_tokens<C>(
+        &self,
+        client: &C,
+        text: &str,
+        copies: usize,
+    ) -> PgWireResult<HeldMemory>
+    where
+        C: ClientInfo,
+    {
+        let bytes = if text.len() < SMALL_TEXT {
+            0
+        } else {
+            token_count(text) * TOKEN_BYTES + copies * text.len()
+        };
+        self.hold(client, bytes).await
+    }
+
     async fn run<C>(&self, client: &C, statement: &[Token<'_>]) -> PgWireResult<StatementResult>
     where
         C: ClientInfo,
@@ -217,18 +282,19 @@ impl Sessions {
         C: ClientInfo,
         T: Send + 'static,
     {
-        let user = client
-            .metadata()
-            .get(METADATA_USER)
-            .cloned()
-            .unwrap_or_default();
+        let user = user_of(client);
+        let account = self.account(client);
         let database = Arc::clone(&self.database);
         let sql = Arc::clone(&self.sql);
         let is_admin = self.is_admin;
         let running = takt_store::spawn_blocking(move || {
             let mut sql = sql.lock().unwrap_or_else(PoisonError::into_inner);
             question(
-                sql.get_or_insert_with(|| SqlClient::postgres(user).of_admin(is_admin)),
+                sql.get_or_insert_with(|| {
+                    SqlClient::postgres(user)
+                        .of_admin(is_admin)
+                        .charging(account)
+                }),
                 &database,
             )
         });
@@ -298,6 +364,7 @@ impl Sessions {
         let PreparedStatement {
             text,
             reported_types,
+            ..
         } = &portal.statement.statement;
         let parameters: Vec<Parameter<'_>> = portal
             .parameters
@@ -322,6 +389,13 @@ impl Sessions {
                 }
             })
             .collect();
+        let lengths = parameters
+            .iter()
+            .filter_map(|one| one.bytes.map(<[u8]>::len));
+        // Binary parameters become longer as text.
+        let bytes = LITERAL_GROWTH * lengths.sum::<usize>();
+        let _literals = self.hold(client, bytes).await?;
+        let _tokens = self.hold_tokens(client, text, TRANSLATIONS).await?;
         let literals =
             literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
         let Some(statement) = statements(text).pop() else {
@@ -349,8 +423,11 @@ fn response(outcome: StatementResult, format: &Format) -> Response {
         StatementResult::Rows(answer) => {
             let fields = Arc::new(fields(answer.schema(), |at| format_of(format, at)));
             let schema = Arc::clone(&fields);
-            let rows = answer.into_batches().into_iter().flat_map(move |batch| {
+            let (batches, memory) = answer.into_batches();
+            let rows = batches.into_iter().flat_map(move |batch| {
                 let fields = Arc::clone(&fields);
+                // Held while there are rows to send.
+                let _ = &memory;
                 (0..batch.num_rows()).map(move |at| Ok(row(&batch, at, &fields)))
             });
             Response::Query(QueryResponse::new(schema, stream::iter(rows)))
@@ -366,6 +443,19 @@ fn response(outcome: StatementResult, format: &Format) -> Response {
     }
 }
 
+/// Name that the client gave.
+fn user_of<C>(client: &C) -> String
+where
+    C: ClientInfo,
+{
+    let user = client.metadata().get(METADATA_USER);
+    user.cloned().unwrap_or_default()
+}
+
+fn memory_error(refusal: MemoryRefusal) -> PgWireError {
+    error("53200", &refusal.to_string())
+}
+
 fn error(code: &str, message: &str) -> PgWireError {
     PgWireError::UserError(Box::new(ErrorInfo::new(
         "ERROR".to_owned(),
@@ -374,13 +464,67 @@ fn error(code: &str, message: &str) -> PgWireError {
     )))
 }
 
+/// Returns when another connection cancels the statement that runs now.
+async fn cancellation<C>(client: &C) -> impl Future<Output = ()> + use<C>
+where
+    C: ClientInfo,
+{
+    let handle = client.session_extensions().get::<Arc<ConnectionHandle>>();
+    let asked = match handle {
+        Some(handle) => Some(handle.start_query().await),
+        None => None,
+    };
+    async move {
+        let is_asked = match asked {
+            Some(asked) => asked.await.is_ok(),
+            None => false,
+        };
+        if !is_asked {
+            pending::<()>().await;
+        }
+    }
+}
+
+/// Sends a response. Returns the state of the transaction after it.
+async fn send<C>(
+    client: &mut C,
+    response: Response,
+    status: TransactionStatus,
+) -> PgWireResult<TransactionStatus>
+where
+    C: Sink<PgWireBackendMessage> + Unpin + Send,
+    C::Error: Debug,
+    PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+{
+    match response {
+        Response::Query(rows) => send_query_response(client, rows, true).await?,
+        Response::Execution(tag) => send_execution_response(client, tag).await?,
+        Response::TransactionStart(tag) => {
+            send_execution_response(client, tag).await?;
+            return Ok(status.to_in_transaction_state());
+        }
+        Response::TransactionEnd(tag) => {
+            send_execution_response(client, tag).await?;
+            return Ok(status.to_idle_state());
+        }
+        Response::Error(info) => {
+            client
+                .feed(PgWireBackendMessage::ErrorResponse((*info).into()))
+                .await?;
+            return Ok(status.to_error_state());
+        }
+        _ => {}
+    }
+    Ok(status)
+}
+
 /// Returns PostgreSQL's error code. Clients use it to decide whether to retry.
 fn sql_error(failure: &SqlError) -> PgWireError {
     let message = failure.to_string();
     let code = match failure {
         SqlError::Refused(_) => "42501",
         SqlError::Timeout(_) | SqlError::Cancelled => "57014",
-        SqlError::Memory | SqlError::ProcessEnded => "53200",
+        SqlError::Memory | SqlError::ProcessEnded | SqlError::NoMemory(_) => "53200",
         SqlError::Unavailable(_) => "57P03",
         SqlError::TooLarge => "54000",
         SqlError::Store(_) => "58000",
@@ -401,6 +545,50 @@ fn sql_error(failure: &SqlError) -> PgWireError {
 
 #[async_trait]
 impl SimpleQueryHandler for Sessions {
+    /// Runs the statements of a message one after the other, each when the rows of the one before are
+    /// sent. The library would first collect the rows of all.
+    async fn on_query<C>(&self, client: &mut C, query: Query) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        if !matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
+            return Err(PgWireError::NotReadyForQuery);
+        }
+        let text = query.query;
+        let _tokens = self.hold_tokens(client, &text, TRANSLATIONS).await?;
+        client.set_state(PgWireConnectionState::QueryInProgress);
+        let mut status = client.transaction_status();
+
+        let statements = statements(&text);
+        if statements.is_empty() {
+            let empty = PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new());
+            client.feed(empty).await?;
+        }
+        for statement in statements {
+            let text: String = statement.iter().map(|token| token.text).collect();
+            let cancelled = cancellation(client).await;
+            let responses = tokio::select! {
+                responses = SimpleQueryHandler::do_query(self, client, &text) => responses?,
+                () = cancelled => return Err(PgWireError::QueryCanceled),
+            };
+            let mut is_failed = false;
+            for response in responses {
+                is_failed |= matches!(response, Response::Error(_));
+                status = send(client, response, status).await?;
+            }
+            if is_failed {
+                break;
+            }
+        }
+
+        client.set_state(PgWireConnectionState::ReadyForQuery);
+        client.set_transaction_status(status);
+        send_ready_for_query(client, status).await
+    }
+
     async fn do_query<C>(&self, client: &mut C, query: &str) -> PgWireResult<Vec<Response>>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -429,8 +617,7 @@ impl SimpleQueryHandler for Sessions {
 }
 
 /// Keeps the text of a statement, because DuckDB needs it with its parameters.
-#[derive(Debug)]
-pub struct AsItIs;
+pub struct AsItIs(Sessions);
 
 #[async_trait]
 impl QueryParser for AsItIs {
@@ -438,19 +625,26 @@ impl QueryParser for AsItIs {
 
     async fn parse_sql<C>(
         &self,
-        _: &C,
+        client: &C,
         sql: &str,
         _: &[Option<Type>],
     ) -> PgWireResult<Option<PreparedStatement>>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
-        match statements(sql).len() {
+        let tokens = self.0.hold_tokens(client, sql, 0).await?;
+        let count = statements(sql).len();
+        drop(tokens);
+        match count {
             0 => Ok(None),
-            1 => Ok(Some(PreparedStatement {
-                text: sql.into(),
-                reported_types: Arc::default(),
-            })),
+            1 => {
+                let memory = self.0.hold(client, PREPARED_BYTES + sql.len()).await?;
+                Ok(Some(PreparedStatement {
+                    text: sql.into(),
+                    reported_types: Arc::default(),
+                    _memory: vec![Arc::new(memory)],
+                }))
+            }
             _ => Err(error(
                 "42601",
                 "cannot insert multiple commands into a prepared statement",
@@ -480,7 +674,44 @@ impl ExtendedQueryHandler for Sessions {
     type QueryParser = AsItIs;
 
     fn query_parser(&self) -> Arc<AsItIs> {
-        Arc::new(AsItIs)
+        Arc::new(AsItIs(self.clone()))
+    }
+
+    /// As the library does, and holds memory for the parameters as long as the portal exists.
+    async fn on_bind<C>(&self, client: &mut C, message: Bind) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let portal = message.portal_name.as_deref().unwrap_or(DEFAULT_NAME);
+        match client.portal_store().get_statement(name) {
+            Some(Entry::Value(statement)) => {
+                let given = message.parameters.iter().flatten();
+                let bytes: usize = given.map(|value| value.len()).sum();
+                let slots = message.parameters.len() * size_of::<Option<Bytes>>();
+                let memory = self
+                    .hold(client, PREPARED_BYTES + bytes + slots + portal.len())
+                    .await?;
+                let mut bound = statement.statement.clone();
+                bound._memory.push(Arc::new(memory));
+                let types = statement.parameter_types.clone();
+                let bound = StoredStatement::new(statement.id.clone(), bound, types);
+                let portal = Portal::try_new(&message, Arc::new(bound))?;
+                client.portal_store().put_portal(Arc::new(portal));
+            }
+            Some(Entry::Empty) if message.parameters.is_empty() => {
+                client.portal_store().put_empty_portal(portal);
+            }
+            Some(Entry::Empty) => {
+                return Err(error("08P01", "an empty statement has no parameters"));
+            }
+            None => return Err(PgWireError::StatementNotFound(name.to_owned())),
+        }
+        let complete = PgWireBackendMessage::BindComplete(BindComplete::new());
+        Ok(client.send(complete).await?)
     }
 
     /// The library allocates the requested portion at once. So a request above the maximum is
@@ -509,6 +740,9 @@ impl ExtendedQueryHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
+        let _tokens = self
+            .hold_tokens(client, &target.statement.text, TRANSLATIONS)
+            .await?;
         let Some(statement) = statements(&target.statement.text).pop() else {
             return Ok(DescribeStatementResponse::new(Vec::new(), Vec::new()));
         };
@@ -574,22 +808,18 @@ impl ExtendedQueryHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let statement = statements(&target.statement.statement.text)
-            .pop()
-            .unwrap_or_default();
-        if !matches!(command(&statement), Command::Select | Command::Show(_)) {
+        let text = &target.statement.statement.text;
+        let tokens = self.hold_tokens(client, text, TRANSLATIONS).await?;
+        let statement = statements(text).pop().unwrap_or_default();
+        let has_rows = matches!(command(&statement), Command::Select | Command::Show(_));
+        drop((statement, tokens));
+        if !has_rows {
             return Ok(DescribePortalResponse::new(Vec::new()));
         }
-        let handle = client.session_extensions().get::<Arc<ConnectionHandle>>();
-        let outcome = match handle {
-            Some(handle) => {
-                let cancelled = handle.start_query().await;
-                tokio::select! {
-                    outcome = self.run_prepared(client, target) => outcome?,
-                    Ok(()) = cancelled => return Err(PgWireError::QueryCanceled),
-                }
-            }
-            None => self.run_prepared(client, target).await?,
+        let cancelled = cancellation(client).await;
+        let outcome = tokio::select! {
+            outcome = self.run_prepared(client, target) => outcome?,
+            () = cancelled => return Err(PgWireError::QueryCanceled),
         };
         match response(outcome, &target.result_column_format) {
             Response::Query(found) => {

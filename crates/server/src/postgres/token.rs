@@ -47,15 +47,27 @@ impl Token<'_> {
 
 /// Returns the tokens of a text. An unclosed quote or comment extends to the end.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let (kind, length) = next(rest, first);
-        let (token, after) = rest.split_at(length);
-        found.push(Token { kind, text: token });
-        rest = after;
+    Tokens(text).collect()
+}
+
+/// Returns the number of tokens of a text, which takes no memory.
+pub fn token_count(text: &str) -> usize {
+    Tokens(text).count()
+}
+
+/// The tokens of what is left of a text.
+struct Tokens<'a>(&'a str);
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let first = self.0.chars().next()?;
+        let (kind, length) = next(self.0, first);
+        let (text, rest) = self.0.split_at(length);
+        self.0 = rest;
+        Some(Token { kind, text })
     }
-    found
 }
 
 fn next(text: &str, first: char) -> (Kind, usize) {

@@ -27,7 +27,7 @@ use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
-use takt_store::{CONFIGURED, Health, Records, Store, spawn_blocking};
+use takt_store::{CONFIGURED, Health, MemoryBudget, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time;
@@ -108,7 +108,12 @@ impl Serving<'_> {
 
     /// Serves SQL over PostgreSQL's protocol. If the default port is in use, logs a warning and
     /// serves no SQL.
-    async fn sql(&mut self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
+    async fn sql(
+        &mut self,
+        tasks: &mut Supervisor,
+        store: &Store,
+        memory: &MemoryBudget,
+    ) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {
             return Ok(());
@@ -121,7 +126,9 @@ impl Serving<'_> {
             &config,
             access.clone(),
             metrics.clone(),
+            memory.clone(),
         );
+        let memory = memory.clone();
         let mut server = Some(server.context("sql").usage()?);
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
@@ -147,12 +154,13 @@ impl Serving<'_> {
             let config = config.clone();
             let access = access.clone();
             let metrics = metrics.clone();
+            let memory = memory.clone();
             let listener = listener.try_clone();
             async move {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => SqlServer::new(database, &config, access, metrics)?,
+                        None => SqlServer::new(database, &config, access, metrics, memory)?,
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
@@ -299,7 +307,12 @@ impl Serving<'_> {
     }
 
     /// Admits the programs that push samples.
-    fn pushing(&mut self, tasks: &mut Supervisor, store: &Arc<Store>) -> Result<Pushing, Failure> {
+    fn pushing(
+        &mut self,
+        tasks: &mut Supervisor,
+        store: &Arc<Store>,
+        memory: &MemoryBudget,
+    ) -> Result<Pushing, Failure> {
         let tokens = self.config.sender_tokens().usage()?;
         let config = &self.config.push;
         self.access.admit_senders(tokens);
@@ -310,7 +323,7 @@ impl Serving<'_> {
             let senders = Arc::clone(&aged);
             until_stopped(stop, async move { senders.keep_aging().await })
         });
-        Ok(Pushing::new(senders, config))
+        Ok(Pushing::new(senders, config, memory.clone()))
     }
 
     pub async fn until(
@@ -350,7 +363,9 @@ impl Serving<'_> {
             self.cluster,
         );
         follower.first().await;
-        self.sql(&mut tasks, &store).await?;
+        let budget = self.config.server.memory_budget_bytes();
+        let memory = MemoryBudget::register(budget, &mut self.registry);
+        self.sql(&mut tasks, &store, &memory).await?;
         let reload = Reload::new(
             Arc::clone(&self.source),
             Arc::clone(&scrape),
@@ -375,11 +390,12 @@ impl Serving<'_> {
             });
         }
         self.lake(&mut tasks, &store);
-        let pushing = self.pushing(&mut tasks, &store)?;
+        let pushing = self.pushing(&mut tasks, &store, &memory)?;
         let fresh = new_secret().map_err(anyhow::Error::from)?;
         let secret = Records::of(store.database()).secret("fingerprints", &fresh)?;
         let mut answers = AnswerConfig {
             alerts: AlertDesk::new(alerts.handle(), secret),
+            memory: memory.clone(),
             ..AnswerConfig::of(reload.current.clone())
         };
         answers.accounting.home = Some(self.cluster.to_owned());
@@ -415,12 +431,12 @@ impl Serving<'_> {
         tasks.spawn("roles", move |stop| {
             until_stopped(stop, follower.clone().keep_following())
         });
+        let pages = alerts.router().merge((self.pages)(page));
         let routes = reload
             .router()
             .merge(http::router(app))
             .merge(http::push_router(pushing))
-            .merge(alerts.router())
-            .merge((self.pages)(page));
+            .merge(http::with_held_answers(pages, memory));
         let routes =
             http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
 

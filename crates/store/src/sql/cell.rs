@@ -1,5 +1,6 @@
 //! Reads single values from Arrow columns.
 
+use crate::HeldMemory;
 use duckdb::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
 use duckdb::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
@@ -9,12 +10,14 @@ use duckdb::arrow::datatypes::{
 };
 
 /// Result of a statement.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ResultSet {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
     rows: usize,
     truncated: bool,
+    /// Memory of the batches.
+    memory: Option<HeldMemory>,
 }
 
 impl ResultSet {
@@ -24,17 +27,24 @@ impl ResultSet {
             batches: Vec::new(),
             rows: 0,
             truncated: false,
+            memory: None,
         }
     }
 
     /// Puts a result together.
-    pub(super) fn of(schema: SchemaRef, batches: Vec<RecordBatch>, truncated: bool) -> Self {
+    pub(super) fn of(
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+        truncated: bool,
+        memory: HeldMemory,
+    ) -> Self {
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         Self {
             schema,
             batches,
             rows,
             truncated,
+            memory: Some(memory),
         }
     }
 
@@ -70,9 +80,9 @@ impl ResultSet {
         &self.batches
     }
 
-    /// Returns the rows by value.
-    pub fn into_batches(self) -> Vec<RecordBatch> {
-        self.batches
+    /// Returns the rows by value, and their memory, which is held until it is dropped.
+    pub fn into_batches(self) -> (Vec<RecordBatch>, Option<HeldMemory>) {
+        (self.batches, self.memory)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use super::{Cancel, Limits, ResultSet, Rows, SqlError, json};
-use crate::{Database, StoreError};
+use crate::{Database, MemoryAccount, StoreError};
 use std::collections::HashMap;
 
 /// The reader of a statement's rows.
@@ -21,6 +21,8 @@ pub struct SqlClient {
     user: Option<String>,
     /// Whether the client sees the rows of the audit log.
     is_admin: bool,
+    /// Holds the memory of results.
+    memory: MemoryAccount,
     /// The session in this process; opened by the first statement that runs here.
     session: Option<Session>,
 }
@@ -38,6 +40,13 @@ impl SqlClient {
     #[must_use]
     pub fn of_admin(mut self, is_admin: bool) -> Self {
         self.is_admin = is_admin;
+        self
+    }
+
+    /// Charges results to this account.
+    #[must_use]
+    pub fn charging(mut self, memory: MemoryAccount) -> Self {
+        self.memory = memory;
         self
     }
 
@@ -74,7 +83,7 @@ impl SqlClient {
         cancel: &Cancel,
     ) -> Result<ResultSet, SqlError> {
         if let Some(process) = database.query_process() {
-            return process.select(database, self.reader(), sql, limits, cancel);
+            return process.select(database, self.reader(), sql, limits, cancel, &self.memory);
         }
         let session = self.session(database)?;
         match session.select(sql, limits, cancel) {
@@ -98,7 +107,9 @@ impl SqlClient {
         limits: Limits,
     ) -> Result<HashMap<usize, String>, SqlError> {
         match database.query_process() {
-            Some(process) => process.parameter_types(database, self.reader(), sql, limits),
+            Some(process) => {
+                process.parameter_types(database, self.reader(), sql, limits, &self.memory)
+            }
             None => self.session(database)?.parameter_types(sql),
         }
     }

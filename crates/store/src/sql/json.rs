@@ -6,33 +6,50 @@ use duckdb::arrow::array::Array;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde_json::Value;
+use std::io::{self, Write};
 
 /// Converts the rows of a result.
 pub(super) fn rows(answer: &ResultSet) -> Rows {
-    let columns = answer
-        .schema()
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect();
-    let rows = answer
-        .batches()
-        .iter()
-        .flat_map(|batch| {
-            (0..batch.num_rows()).map(|row| {
-                batch
-                    .columns()
-                    .iter()
-                    .map(|column| json(cell(column, row)))
-                    .collect()
-            })
-        })
-        .collect();
     Rows {
-        columns,
-        rows,
+        columns: columns(answer),
+        rows: each_row(answer).collect(),
         truncated: answer.truncated(),
     }
+}
+
+/// Writes a result as [`rows`] would be written, one row at a time: as values, they take many times
+/// the memory of the result.
+///
+/// # Errors
+/// If `out` fails.
+pub fn write_rows(answer: &ResultSet, mut out: impl Write) -> io::Result<()> {
+    out.write_all(br#"{"columns":"#)?;
+    serde_json::to_writer(&mut out, &columns(answer))?;
+    out.write_all(br#","rows":["#)?;
+    for (at, row) in each_row(answer).enumerate() {
+        if at > 0 {
+            out.write_all(b",")?;
+        }
+        serde_json::to_writer(&mut out, &row)?;
+    }
+    write!(out, r#"],"truncated":{}}}"#, answer.truncated())
+}
+
+fn columns(answer: &ResultSet) -> Vec<String> {
+    let fields = answer.schema().fields();
+    fields.iter().map(|field| field.name().clone()).collect()
+}
+
+fn each_row(answer: &ResultSet) -> impl Iterator<Item = Vec<Value>> {
+    answer.batches().iter().flat_map(|batch| {
+        (0..batch.num_rows()).map(|row| {
+            batch
+                .columns()
+                .iter()
+                .map(|column| json(cell(column, row)))
+                .collect()
+        })
+    })
 }
 
 /// Converts a value. Numbers that JSON cannot represent exactly become strings.

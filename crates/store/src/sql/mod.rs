@@ -21,7 +21,7 @@ pub(crate) use process::{ProcessConfig, QueryProcess};
 pub use recipes::{RECIPES, TABLES};
 pub use session::Cancel;
 
-use crate::{Database, StoreError};
+use crate::{Database, MemoryRefusal, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -77,6 +77,9 @@ pub enum SqlError {
     /// The result is too large to be held in memory.
     #[error("the result is larger than 64 MiB; select fewer rows or columns")]
     TooLarge,
+    /// The server has no memory for the rows.
+    #[error("the result cannot be held: {0}")]
+    NoMemory(MemoryRefusal),
     /// The kernel ended the statement's process.
     #[error(
         "the statement's process ended: it took too much memory or failed; query less at a time"

@@ -119,6 +119,9 @@ impl From<AnswerError> for PageError {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 ..Self::failed(&*error)
             },
+            AnswerError::Unavailable(text) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text)
+            }
             error => Self::failed(&error),
         }
     }

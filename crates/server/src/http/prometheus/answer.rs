@@ -1,21 +1,34 @@
 //! The envelope of answers and errors.
 
 use crate::answers::AnswerError;
+use crate::http::held::{AnswerWriter, with_retry};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt;
 use takt_model::error_chain;
 use takt_promql::{Annotations, Error, ErrorKind};
+use takt_store::MemoryRefusal;
 
 /// `{"status":"success","data":…}`.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The data, as JSON.
-    data: Vec<u8>,
+    data: AnswerData,
     warnings: Vec<String>,
     infos: Vec<String>,
 }
+
+#[derive(Debug)]
+enum AnswerData {
+    /// As a whole; the middleware holds its memory.
+    Whole(Vec<u8>),
+    /// An answer that begins with [`BEGIN`], and whose memory is held.
+    Held(AnswerWriter),
+}
+
+/// The begin of an answer.
+pub(super) const BEGIN: &[u8] = br#"{"status":"success","data":"#;
 
 /// `{"status":"error","errorType":…,"error":…}`.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +50,15 @@ impl Answer {
 
     /// An answer that is JSON.
     pub fn json(data: Vec<u8>) -> Self {
+        Self::new(AnswerData::Whole(data))
+    }
+
+    /// An answer that was written with its [`BEGIN`].
+    pub fn held(answer: AnswerWriter) -> Self {
+        Self::new(AnswerData::Held(answer))
+    }
+
+    fn new(data: AnswerData) -> Self {
         Self {
             data,
             warnings: Vec::new(),
@@ -60,26 +82,51 @@ impl Answer {
     }
 
     /// The body of the response.
-    pub fn into_body(self) -> Vec<u8> {
-        let mut body = br#"{"status":"success","data":"#.to_vec();
-        body.extend(self.data);
-        for (key, remarks) in [("warnings", self.warnings), ("infos", self.infos)] {
-            if !remarks.is_empty() {
-                body.extend(format!(",{key:?}:{}", serde_json::Value::from(remarks)).into_bytes());
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn into_body(self) -> Result<Vec<u8>, ApiError> {
+        let end = self.end();
+        match self.data {
+            AnswerData::Whole(data) => Ok([BEGIN, &data, &end].concat()),
+            AnswerData::Held(mut writer) => {
+                writer.piece().extend(end);
+                Ok(writer.finish()?.into_bytes())
             }
         }
-        body.push(b'}');
-        body
+    }
+
+    /// What follows the data.
+    fn end(&self) -> Vec<u8> {
+        let mut end = Vec::new();
+        for (key, remarks) in [("warnings", &self.warnings), ("infos", &self.infos)] {
+            if !remarks.is_empty() {
+                let remarks = serde_json::Value::from(remarks.clone());
+                end.extend(format!(",{key:?}:{remarks}").into_bytes());
+            }
+        }
+        end.push(b'}');
+        end
     }
 }
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        (
-            [(header::CONTENT_TYPE, "application/json")],
-            self.into_body(),
-        )
-            .into_response()
+        const JSON: &str = "application/json";
+        let end = self.end();
+        match self.data {
+            AnswerData::Whole(data) => {
+                let body = [BEGIN, &data, &end].concat();
+                ([(header::CONTENT_TYPE, JSON)], body).into_response()
+            }
+            AnswerData::Held(mut writer) => {
+                writer.piece().extend(end);
+                match writer.finish() {
+                    Ok(answer) => answer.respond(JSON),
+                    Err(refusal) => ApiError::from(refusal).into_response(),
+                }
+            }
+        }
     }
 }
 
@@ -110,6 +157,7 @@ impl ApiError {
         match self.kind {
             ErrorKind::BadData => AnswerError::Usage(self.error),
             ErrorKind::Execution => AnswerError::Input(self.error),
+            ErrorKind::Unavailable => AnswerError::Unavailable(self.error),
             ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Internal => {
                 AnswerError::failed(self.error)
             }
@@ -130,12 +178,29 @@ impl From<Error> for ApiError {
     }
 }
 
+impl From<MemoryRefusal> for ApiError {
+    fn from(refusal: MemoryRefusal) -> Self {
+        memory_error(refusal).into()
+    }
+}
+
+/// The error of a query for which there is no memory.
+pub(super) fn memory_error(refusal: MemoryRefusal) -> Error {
+    if refusal.is_temporary() {
+        Error::Unavailable(refusal.to_string())
+    } else {
+        Error::Execution(refusal.to_string())
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = match self.kind {
             ErrorKind::BadData => StatusCode::BAD_REQUEST,
             ErrorKind::Execution => StatusCode::UNPROCESSABLE_ENTITY,
-            ErrorKind::Timeout | ErrorKind::Canceled => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Unavailable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let body = serde_json::json!({
@@ -143,6 +208,11 @@ impl IntoResponse for ApiError {
             "errorType": self.kind.as_str(),
             "error": self.error,
         });
-        (status, axum::Json(body)).into_response()
+        let response = (status, axum::Json(body)).into_response();
+        if self.kind == ErrorKind::Unavailable {
+            with_retry(response)
+        } else {
+            response
+        }
     }
 }

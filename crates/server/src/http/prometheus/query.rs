@@ -1,22 +1,24 @@
 //! Evaluating, formatting and explaining queries.
 
-use super::answer::{Answer, ApiError};
+use super::answer::{Answer, ApiError, BEGIN, memory_error};
 use super::params::Params;
 use super::write::write_value;
 use super::{Api, QUERY, QUERY_RANGE, Reply};
 use crate::QueryConfig;
 use crate::answers::{AnswerConfig, AnswerError, Question, RequestForm};
 use crate::http::By;
+use crate::http::held::{AnswerWriter, account_of};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use takt_access::{Need, Viewer};
 use takt_model::Timestamp;
-use takt_promql::{Error, Options, Value};
-use takt_store::Store;
+use takt_promql::{Error, Options, QueryMemory, Value};
+use takt_store::{HeldMemory, MemoryAccount, MemoryUse, Store};
 use tokio::time;
 
 /// Maximum number of points of a series in one answer.
@@ -96,7 +98,7 @@ impl Question for QueryQuestion {
 
     fn answer(
         &self,
-        _viewer: &Viewer,
+        viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<QueryAnswer, AnswerError> {
@@ -107,9 +109,12 @@ impl Question for QueryQuestion {
             Evaluation::instant(&params, &config.query)
         };
         let answer = evaluation
-            .and_then(|evaluation| evaluation.run(store))
+            .and_then(|evaluation| {
+                let account = account_of(&config.memory, viewer);
+                evaluation.run(store, &account)?.into_body()
+            })
             .map_err(ApiError::into_answer_error)?;
-        serde_json::from_slice(&answer.into_body()).map_err(AnswerError::failed)
+        serde_json::from_slice(&answer).map_err(AnswerError::failed)
     }
 
     fn path(&self) -> &'static str {
@@ -162,6 +167,7 @@ impl Drop for CancelWhenDropped {
 
 async fn evaluate(api: &Api, viewer: &Viewer, evaluation: Evaluation) -> Reply {
     let _canceled = CancelWhenDropped(Arc::clone(&evaluation.options.limits.canceled));
+    let account = account_of(&api.app.config().memory, viewer);
     let permit = time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
     let permit = permit
         .map_err(|_| Error::Timeout)?
@@ -169,7 +175,7 @@ async fn evaluate(api: &Api, viewer: &Viewer, evaluation: Evaluation) -> Reply {
     api.blocking(viewer, move |app| {
         // A cancelled evaluation works on until its next check; it keeps its permit until then.
         let _permit = permit;
-        evaluation.run(&app.store)
+        evaluation.run(&app.store, &account)
     })
     .await
 }
@@ -204,6 +210,23 @@ enum When {
         end: Timestamp,
         step_ms: i64,
     },
+}
+
+/// Holds the memory of an evaluation.
+#[derive(Debug)]
+struct EvaluationMemory(Mutex<HeldMemory>);
+
+impl EvaluationMemory {
+    fn new(account: &MemoryAccount) -> Self {
+        Self(Mutex::new(account.holder(MemoryUse::Query)))
+    }
+}
+
+impl QueryMemory for EvaluationMemory {
+    fn hold(&self, bytes: u64) -> Result<(), Error> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.grow_to(bytes).map_err(memory_error)
+    }
 }
 
 impl Evaluation {
@@ -275,23 +298,31 @@ impl Evaluation {
         })
     }
 
-    fn run(&self, store: &Store) -> Result<Answer, ApiError> {
+    /// Evaluates the query. What it takes at its peak is held until the answer is written, the answer
+    /// until it is read.
+    fn run(&self, store: &Store, account: &MemoryAccount) -> Result<Answer, ApiError> {
         let began = Instant::now();
+        let mut options = self.options.clone();
+        options.limits.memory = Some(Arc::new(EvaluationMemory::new(account)));
         let mut answer = match self.when {
-            When::Instant { at } => takt_promql::instant(store, &self.query, at, &self.options)?,
+            When::Instant { at } => takt_promql::instant(store, &self.query, at, &options)?,
             When::Range {
                 start,
                 end,
                 step_ms,
-            } => takt_promql::range(store, &self.query, start, end, step_ms, &self.options)?,
+            } => takt_promql::range(store, &self.query, start, end, step_ms, &options)?,
         };
         let truncated = truncate(&mut answer.value, self.limit);
-        let mut data = Vec::new();
-        write_value(&mut data, &answer.value);
+        let value = mem::replace(&mut answer.value, Value::Vector(Vec::new()));
+        let mut writer = AnswerWriter::new(account);
+        writer.piece().extend(BEGIN);
+        writer.piece().push(b'{');
+        write_value(&mut writer, value)?;
         if let Some(stats) = self.stats {
-            self.write_stats(&mut data, &answer, stats, began);
+            self.write_stats(writer.piece(), &answer, stats, began);
         }
-        Ok(Answer::json(data)
+        writer.piece().push(b'}');
+        Ok(Answer::held(writer)
             .annotated(answer.annotations)
             .truncated(truncated))
     }
@@ -339,11 +370,9 @@ impl Evaluation {
             "execQueueTime": queued,
             "execTotalTime": total,
         });
-        // The data end with the brace of their object.
-        data.pop();
         data.extend(
             format!(
-                r#","stats":{}}}"#,
+                r#","stats":{}"#,
                 json!({ "timings": timings, "samples": samples })
             )
             .into_bytes(),
@@ -454,7 +483,11 @@ mod tests {
         let late = evaluation();
         late.options.limits.canceled.store(true, Ordering::Relaxed);
         assert_eq!(
-            late.run(&api.app.of(&Viewer::server()).store).unwrap_err(),
+            late.run(
+                &api.app.of(&Viewer::server()).store,
+                &MemoryAccount::default()
+            )
+            .unwrap_err(),
             ApiError::from(Error::Canceled)
         );
     }
@@ -485,9 +518,13 @@ mod tests {
                 .collect();
             let body = Evaluation::instant(&params, &api.app.config().query)
                 .unwrap()
-                .run(&api.app.of(&Viewer::server()).store)
+                .run(
+                    &api.app.of(&Viewer::server()).store,
+                    &MemoryAccount::default(),
+                )
                 .unwrap()
-                .into_body();
+                .into_body()
+                .unwrap();
             serde_json::from_slice::<QueryAnswer>(&body).unwrap()
         };
         assert_eq!(ask("1").data.result.as_array().unwrap().len(), 1);

@@ -2,56 +2,80 @@
 //!
 //! Not written by serde, which is slower for many numbers and does not write `1.500` and `"+Inf"`.
 
+use crate::http::held::AnswerWriter;
 use std::io::Write;
 use takt_model::Labels;
 use takt_model::Timestamp;
 use takt_model::native::NativeHistogram;
-use takt_promql::{Point, Value, exponential};
-use takt_store::SeriesExemplars;
+use takt_promql::{Point, Sample, Series, Value, exponential};
+use takt_store::{MemoryRefusal, SeriesExemplars};
 
 /// Writing to memory cannot fail.
 const NO_FAILURE: &str = "a vector takes every byte, and text is JSON";
 
-/// `{"resultType":…,"result":…}`.
-pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
-    write!(out, r#"{{"resultType":"{}","result":"#, value.kind()).expect(NO_FAILURE);
+/// `"resultType":…,"result":…`. Each series is dropped when it is written.
+pub(super) fn write_value(answer: &mut AnswerWriter, value: Value) -> Result<(), MemoryRefusal> {
+    let out = answer.piece();
+    write!(out, r#""resultType":"{}","result":"#, value.kind()).expect(NO_FAILURE);
     match value {
         // As in Prometheus, samples have exponents and scalars do not.
-        Value::Scalar(point) => write_point(out, point, plain),
+        Value::Scalar(point) => write_point(out, &point, plain),
         Value::String { at, text } => {
             out.push(b'[');
-            write_instant(out, *at);
+            write_instant(out, at);
             out.push(b',');
-            serde_json::to_writer(&mut *out, text).expect(NO_FAILURE);
+            serde_json::to_writer(&mut *out, &text).expect(NO_FAILURE);
             out.push(b']');
         }
-        Value::Vector(samples) => write_list(out, samples, |out, sample| {
-            write_metric(out, &sample.labels);
-            if let Some(histogram) = &sample.histogram {
-                out.extend(br#","histogram":"#);
-                write_histogram_point(out, sample.point.at, histogram);
-            } else {
-                out.extend(br#","value":"#);
-                write_point(out, &sample.point, short);
-            }
-            out.push(b'}');
-        }),
-        Value::Matrix(series) => write_list(out, series, |out, series| {
-            write_metric(out, &series.labels);
-            if !series.points.is_empty() || series.histograms.is_empty() {
-                out.extend(br#","values":"#);
-                write_list(out, &series.points, |out, point| {
-                    write_point(out, point, short)
-                });
-            }
-            if !series.histograms.is_empty() {
-                out.extend(br#","histograms":"#);
-                write_list(out, &series.histograms, |out, point| {
-                    write_histogram_point(out, point.at, &point.histogram)
-                });
-            }
-            out.push(b'}');
-        }),
+        Value::Vector(samples) => write_each(answer, samples, write_sample)?,
+        Value::Matrix(series) => write_each(answer, series, write_series)?,
+    }
+    Ok(())
+}
+
+fn write_each<T>(
+    answer: &mut AnswerWriter,
+    all: Vec<T>,
+    write: fn(&mut Vec<u8>, &T),
+) -> Result<(), MemoryRefusal> {
+    answer.piece().push(b'[');
+    for (at, one) in all.into_iter().enumerate() {
+        let out = answer.piece();
+        if at > 0 {
+            out.push(b',');
+        }
+        write(out, &one);
+        answer.settle()?;
+    }
+    answer.piece().push(b']');
+    Ok(())
+}
+
+fn write_sample(out: &mut Vec<u8>, sample: &Sample) {
+    write_metric(out, &sample.labels);
+    if let Some(histogram) = &sample.histogram {
+        out.extend(br#","histogram":"#);
+        write_histogram_point(out, sample.point.at, histogram);
+    } else {
+        out.extend(br#","value":"#);
+        write_point(out, &sample.point, short);
+    }
+    out.push(b'}');
+}
+
+fn write_series(out: &mut Vec<u8>, series: &Series) {
+    write_metric(out, &series.labels);
+    if !series.points.is_empty() || series.histograms.is_empty() {
+        out.extend(br#","values":"#);
+        write_list(out, &series.points, |out, point| {
+            write_point(out, point, short)
+        });
+    }
+    if !series.histograms.is_empty() {
+        out.extend(br#","histograms":"#);
+        write_list(out, &series.histograms, |out, point| {
+            write_histogram_point(out, point.at, &point.histogram)
+        });
     }
     out.push(b'}');
 }
@@ -174,12 +198,13 @@ fn write_instant(out: &mut Vec<u8>, at: Timestamp) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_promql::{Sample, Series};
+    use takt_store::MemoryAccount;
 
     fn json(value: &Value) -> String {
-        let mut out = Vec::new();
-        write_value(&mut out, value);
-        String::from_utf8(out).unwrap()
+        let mut out = AnswerWriter::new(&MemoryAccount::default());
+        write_value(&mut out, value.clone()).unwrap();
+        let written = out.finish().unwrap().into_bytes();
+        format!("{{{}}}", String::from_utf8(written).unwrap())
     }
 
     #[test]

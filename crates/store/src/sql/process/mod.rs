@@ -21,12 +21,11 @@ pub use helper::serve;
 use super::client::Reader;
 use super::session::MAX_ANSWER_BYTES;
 use super::{Cancel, Limits, ResultSet, SqlError};
-use crate::Database;
 use crate::free_space::check_free_space;
 use crate::layout::{Layout, remove_if_there};
 use crate::unsealed::{SegmentScan, Unsealed};
+use crate::{Database, HeldMemory, MemoryAccount, MemoryRefusal, MemoryUse};
 use arrow_ipc::reader::StreamReader;
-use duckdb::arrow::error::ArrowError;
 use places::Places;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -60,6 +59,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Time limit for attaching copies.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Memory that a statement holds before it runs, in bytes.
+const LEAST_ANSWER_BYTES: u64 = 256 << 10;
+
 /// Attempts to begin a statement.
 const ATTEMPTS: u32 = 5;
 
@@ -87,6 +89,14 @@ pub(crate) struct QueryProcess {
     closed: AtomicBool,
     /// Number of the next directory for temporary files.
     next: AtomicU64,
+}
+
+/// A statement of a client.
+struct Asked<'a> {
+    reader: Reader<'a>,
+    sql: &'a str,
+    only_parameters: bool,
+    limits: Limits,
 }
 
 /// The running process and what it has attached.
@@ -162,9 +172,20 @@ impl QueryProcess {
         sql: &str,
         limits: Limits,
         cancel: &Cancel,
+        memory: &MemoryAccount,
     ) -> Result<ResultSet, SqlError> {
-        match self.ask(database, reader, sql, false, limits, cancel)? {
-            (Outcome::Rows { truncated }, rows) => read_rows(rows, truncated),
+        // Who waits for memory must not keep a place from others meanwhile.
+        let held = memory
+            .hold(MemoryUse::Answer, LEAST_ANSWER_BYTES)
+            .map_err(SqlError::NoMemory)?;
+        let asked = Asked {
+            reader,
+            sql,
+            only_parameters: false,
+            limits,
+        };
+        match self.ask(database, asked, cancel, memory, Some(held))? {
+            (Outcome::Rows { .. }, Some(rows)) => Ok(rows),
             _ => Err(unavailable("unexpected answer of the query process")),
         }
     }
@@ -175,8 +196,16 @@ impl QueryProcess {
         reader: Reader<'_>,
         sql: &str,
         limits: Limits,
+        memory: &MemoryAccount,
     ) -> Result<HashMap<usize, String>, SqlError> {
-        match self.ask(database, reader, sql, true, limits, &Cancel::default())? {
+        let cancel = Cancel::default();
+        let asked = Asked {
+            reader,
+            sql,
+            only_parameters: true,
+            limits,
+        };
+        match self.ask(database, asked, &cancel, memory, None)? {
             (Outcome::Parameters(types), _) => Ok(types),
             _ => Err(unavailable("unexpected answer of the query process")),
         }
@@ -185,13 +214,18 @@ impl QueryProcess {
     fn ask(
         &self,
         database: &Database,
-        reader: Reader<'_>,
-        sql: &str,
-        only_parameters: bool,
-        limits: Limits,
+        asked: Asked<'_>,
         cancel: &Cancel,
-    ) -> Result<(Outcome, Vec<u8>), SqlError> {
-        let _place = self.places.take(limits.timeout, cancel)?;
+        memory: &MemoryAccount,
+        mut held: Option<HeldMemory>,
+    ) -> Result<(Outcome, Option<ResultSet>), SqlError> {
+        let Asked {
+            reader,
+            sql,
+            only_parameters,
+            limits,
+        } = asked;
+        let _place = self.places.take(limits.timeout, cancel, memory.viewer())?;
         let name = format!("tmp-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let temporary = TemporaryDirectory(self.data.join(DIRECTORY).join(name));
         let statement = Statement {
@@ -206,11 +240,11 @@ impl QueryProcess {
             data: self.data.clone(),
             temporary: temporary.0.clone(),
         };
-        let answer = self.run(database, &statement, Freshness::Recent, cancel);
+        let answer = self.run(database, &statement, Freshness::Recent, cancel, &mut held);
         match answer {
             // The metric may be newer than the copies.
             Err(error) if error.is_unknown_name() => {
-                self.run(database, &statement, Freshness::Newest, cancel)
+                self.run(database, &statement, Freshness::Newest, cancel, &mut held)
             }
             answer => answer,
         }
@@ -222,7 +256,8 @@ impl QueryProcess {
         statement: &Statement,
         freshness: Freshness,
         cancel: &Cancel,
-    ) -> Result<(Outcome, Vec<u8>), SqlError> {
+        held: &mut Option<HeldMemory>,
+    ) -> Result<(Outcome, Option<ResultSet>), SqlError> {
         let began = Instant::now();
         let (socket, _layout) = self.begin(database, freshness)?;
         let sent = socket
@@ -237,15 +272,20 @@ impl QueryProcess {
                 closed: &self.closed,
             });
             let outcome = serve_samples(&mut answer, &socket, database.unsealed())?;
-            let mut rows = Vec::new();
-            // Arrow's format adds little to the values, whose size is limited.
-            let most = 2 * MAX_ANSWER_BYTES as u64;
-            answer.take(most).read_to_end(&mut rows)?;
-            Ok((outcome, rows))
+            let rows = match (&outcome, held.take()) {
+                (Outcome::Rows { truncated }, Some(held)) => {
+                    Some(read_rows(answer, *truncated, held)?)
+                }
+                (_, untouched) => {
+                    *held = untouched;
+                    None
+                }
+            };
+            Ok((outcome, rows.transpose()))
         });
         match answer {
             Ok((Outcome::Failed(failure), _)) => Err(failure.into_error(statement.timeout)),
-            Ok(answer) => Ok(answer),
+            Ok((outcome, rows)) => Ok((outcome, rows.map_err(SqlError::NoMemory)?)),
             Err(_) if self.closed.load(Ordering::SeqCst) => Err(unavailable("the server stops")),
             Err(_) if cancel.asked() => Err(SqlError::Cancelled),
             Err(_) if began.elapsed() >= statement.timeout => {
@@ -503,14 +543,27 @@ fn take_samples(
     }
 }
 
-fn read_rows(rows: Vec<u8>, truncated: bool) -> Result<ResultSet, SqlError> {
-    let read = || {
-        let reader = StreamReader::try_new(rows.as_slice(), None)?;
-        let schema = reader.schema();
-        let batches = reader.collect::<Result<Vec<_>, _>>()?;
-        Ok(ResultSet::of(schema, batches, truncated))
-    };
-    read().map_err(|error: ArrowError| unavailable(error))
+/// Reads rows as they arrive, and holds memory for them.
+///
+/// # Errors
+/// If they do not arrive. The inner error: if there is no memory.
+fn read_rows(
+    from: impl Read,
+    truncated: bool,
+    mut held: HeldMemory,
+) -> io::Result<Result<ResultSet, MemoryRefusal>> {
+    // Arrow's format adds little to the values, whose size is limited.
+    let most = 2 * MAX_ANSWER_BYTES as u64;
+    let mut reader = StreamReader::try_new(from.take(most), None).map_err(io::Error::other)?;
+    let mut batches = Vec::new();
+    while let Some(batch) = reader.next() {
+        batches.push(batch.map_err(io::Error::other)?);
+        let read = most - reader.get_ref().limit();
+        if let Err(refusal) = held.try_grow(read.saturating_sub(held.bytes())) {
+            return Ok(Err(refusal));
+        }
+    }
+    Ok(Ok(ResultSet::of(reader.schema(), batches, truncated, held)))
 }
 
 /// A socket that is read until a deadline, a cancellation, or the end of the server.
