@@ -32,6 +32,12 @@ pub struct Restore {
 /// File that makes a directory a backup. It is written last.
 const FACTS: &str = "backup.json";
 
+/// Folder of the data directory into which a backup is restored, until it is verified.
+const UNFINISHED: &str = "restore.unfinished";
+
+/// File that makes a directory a store. It is moved last.
+const RECORDS: &str = "records.duckdb";
+
 /// Copies records and samples into a new directory.
 pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
     if place.server.is_some() {
@@ -103,15 +109,34 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies a backup, and checks the copy.
+/// Copies a backup aside, checks the copy, and moves it into place. A server must not find a part of
+/// it, whenever this ends.
 fn fill(to: &Path, from: &Path, facts: &Snapshot) -> anyhow::Result<()> {
-    copy_folder(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
-    fs::remove_file(to.join(FACTS))?;
-    let verified = Snapshot::of(to, facts.taken_at)?;
+    let unfinished = to.join(UNFINISHED);
+    remove(&unfinished)?;
+    copy_folder(from, &unfinished).with_context(|| format!("cannot copy {}", from.display()))?;
+    fs::remove_file(unfinished.join(FACTS))?;
+    let verified = Snapshot::of(&unfinished, facts.taken_at)?;
     if !verified.is_same_as(facts) {
         bail!("the data differ from the backup: {verified:?}, not {facts:?}");
     }
-    Ok(())
+
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&unfinished)? {
+        names.push(entry?.file_name());
+    }
+    names.sort_by_key(|name| name == RECORDS);
+    for name in names {
+        let target = to.join(&name);
+        // An attempt that was killed may have moved it already.
+        if target.is_dir() {
+            remove(&target)?;
+        }
+        fs::rename(unfinished.join(&name), &target)
+            .with_context(|| format!("cannot create {}", target.display()))?;
+    }
+    remove(&unfinished)?;
+    Ok(fs::File::open(to)?.sync_all()?)
 }
 
 /// Removes everything in a folder, if it exists.
@@ -205,7 +230,7 @@ mod tests {
         };
         // Without its description, the copy cannot be completed.
         fill(&to, &from, &facts).unwrap_err();
-        assert!(to.join("blocks/one").exists());
+        assert!(to.join(UNFINISHED).join("blocks/one").exists());
         clear(&to).unwrap();
         assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
     }

@@ -110,7 +110,7 @@ fn try_every_call(mode: &str, errno: i32) {
     panic!("the import makes more than {MOST_CALLS} calls");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
         let target = to.join(entry.file_name());

@@ -9,6 +9,7 @@ use crate::support::takt::Takt;
 use crate::support::{need_file, or_skip};
 use jiff::civil;
 use jiff::tz::TimeZone;
+use std::fs;
 use std::thread;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -225,6 +226,25 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
     let sent = "SELECT count(*) AS n FROM records.report_log";
     let count = || takt.run(["sql", "--format", "csv", sent]).ok();
     assert_eq!(count(), "n\n1\n");
+
+    // The clock was set: a report of a time that has not come cannot be taken back.
+    let mut server = serve_on(26);
+    server.wait_until("waiting for a trusted clock", SOON, || {
+        let log = fs::read_to_string(takt.directory().join("serve.log")).ok()?;
+        log.contains("reports and warnings wait").then_some(())
+    });
+    server.stop();
+
+    // A day has passed.
+    let file = takt.data_directory().join("clock.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut saved: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let noon: jiff::Timestamp = "2026-11-19T12:00:00Z".parse().unwrap();
+    saved["time"]["trusted"] = noon.as_millisecond().into();
+    for lead in ["ahead_ms", "jump_ms"] {
+        saved["time"][lead] = 0.into();
+    }
+    fs::write(&file, saved.to_string()).unwrap();
     let mut server = serve_on(19);
     thread::sleep(Duration::from_secs(3));
     server.stop();

@@ -12,6 +12,7 @@ mod advisories;
 mod alerts;
 mod bad_input;
 mod clock_changes;
+mod clock_jumps;
 mod command_line;
 mod current_prometheus;
 mod dashboards;

@@ -4,10 +4,11 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::mount::Mount;
-use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::takt::Takt;
 use crate::support::{need_file, need_program, need_root, or_skip};
 use std::fs;
@@ -484,4 +485,77 @@ fn limit_files(server: &Daemon, bytes: Option<u64>) {
         limit,
     )
     .unwrap();
+}
+
+/// A backup is killed while its copy lies in the data directory; then the server, too.
+#[test]
+fn a_killed_backup_leaves_nothing_behind() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, _) = serve(&takt);
+    let copy = takt.data_directory().join("snapshot");
+    let [to, unfinished] = ["backup", "backup.unfinished"].map(|name| takt.directory().join(name));
+    let kill_one = || {
+        // A backup that was faster than the look is repeated.
+        while !copy.exists() {
+            let _ = fs::remove_dir_all(&to);
+            let mut backup = takt.command(["backup", "--to", "backup"]).spawn().unwrap();
+            while !copy.exists() && backup.try_wait().unwrap().is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            backup.kill().unwrap();
+            backup.wait().unwrap();
+        }
+    };
+
+    kill_one();
+    takt.run(["backup", "--to", "backup"]).ok();
+    assert!(!copy.exists() && !unfinished.exists() && to.exists());
+
+    fs::remove_dir_all(&to).unwrap();
+    kill_one();
+    server.kill();
+    assert!(copy.exists());
+    let _server = start(&takt);
+    wait_for("the end of the copy", SOON, || {
+        (!copy.exists()).then_some(())
+    });
+    takt.run(["backup", "--to", "backup"]).ok();
+    assert!(!unfinished.exists());
+}
+
+/// A restore is killed while it copies: no server finds a part of the data, and the next one succeeds.
+#[test]
+fn a_killed_restore_is_no_store_and_can_be_repeated() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, _) = serve(&takt);
+    json(&takt, &SEAL);
+    takt.run(["backup", "--to", "backup"]).ok();
+    server.stop();
+    let from = takt.directory().join("backup");
+    let from = from.to_str().unwrap();
+    let restored = Takt::fresh();
+    let [unfinished, records] =
+        ["restore.unfinished", "records.duckdb"].map(|name| restored.data_directory().join(name));
+    for wait in [0, 1, 2, 5, 10, 20, 40] {
+        let mut restore = restored
+            .command(["restore", "--from", from])
+            .spawn()
+            .unwrap();
+        while !unfinished.exists() && restore.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_micros(200));
+        }
+        thread::sleep(Duration::from_millis(wait));
+        restore.kill().unwrap();
+        restore.wait().unwrap();
+        // The records are moved last.
+        if records.exists() {
+            break;
+        }
+    }
+    if !records.exists() {
+        restored.run(["restore", "--from", from]).ok();
+        assert!(!unfinished.exists());
+    }
+    assert!(samples(&restored) > 1000);
+    restored.run(["store", "verify"]).ok();
 }

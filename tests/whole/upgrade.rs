@@ -1,5 +1,6 @@
 //! Upgrades from the data of 0.1.0, and the return to it.
 
+use crate::disk_faults::{copy, layer};
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{Skip, need_peer, or_skip};
@@ -216,4 +217,48 @@ fn the_program_of_0_1_0_refuses_newer_data_and_changes_nothing() {
         .collect();
     assert!(changed.is_empty(), "{changed:?}");
     assert_nothing_lost(&takt, "after 0.1.0 was started");
+}
+
+/// More writes than an upgrade makes.
+const MOST_WRITES: usize = 3000;
+
+/// The first command of a new release migrates the data of 0.1.0, and is killed in the middle of a
+/// write, of each in turn.
+#[test]
+fn a_kill_at_any_write_of_an_upgrade_loses_nothing() {
+    let takt = with_old_data();
+    let Some(layer) = or_skip(layer(takt.directory())) else {
+        return;
+    };
+    let data = takt.data_directory();
+    let saved = takt.directory().join("saved");
+    fs::rename(&data, &saved).unwrap();
+    for write in 1..MOST_WRITES {
+        copy(&saved, &data);
+        let mut command = takt.command(["sql", "SELECT 1"]);
+        command
+            .env("LD_PRELOAD", &layer)
+            .env("FAULT_DIR", &data)
+            .env("FAULT_AT", write.to_string())
+            .env("FAULT_MODE", "kill");
+        let was_killed = !command.output().unwrap().status.success();
+        // Each comparison asks for every table; all of them are asked at some of the kills.
+        if write % 20 == 1 || !was_killed {
+            assert_same(&takt);
+        } else {
+            let (expected, read) = rows(&takt, TABLES[write % TABLES.len()]);
+            assert_eq!(read, expected, "killed in write {write}");
+        }
+        let entries = fs::read_dir(&data).unwrap().flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            assert!(!name.contains("damaged"), "write {write}: {name}");
+        }
+        if !was_killed {
+            assert!(write > 20, "only {} writes", write - 1);
+            return;
+        }
+        fs::remove_dir_all(&data).unwrap();
+    }
+    panic!("an upgrade makes more than {MOST_WRITES} writes");
 }

@@ -4,7 +4,7 @@ use crate::alert::Alert;
 use crate::events::EventInstance;
 use crate::fingerprint::Fingerprint;
 use crate::flapping::Flapping;
-use crate::outbox::Row;
+use crate::outbox::{BACKOFF_MAX, Row};
 use crate::routing::dedup::LogEntry;
 use crate::routing::silence::Silence;
 use crate::routing::{LogKey, Logged};
@@ -156,4 +156,20 @@ pub struct Snapshot {
     pub next_row: u64,
     /// The last time at which Takt is known to have been running.
     pub down_at: Option<Timestamp>,
+}
+
+impl Snapshot {
+    /// Returns the state without times that a clock ahead of `now` has stored: messages would wait
+    /// for them, and so would reminders.
+    #[must_use]
+    pub fn without_future(mut self, now: Timestamp) -> Self {
+        for row in &mut self.outbox {
+            row.created_at = row.created_at.min(now);
+            row.next_at = row.next_at.min(now.plus(BACKOFF_MAX));
+        }
+        for (_, entry) in &mut self.log {
+            entry.at = entry.at.min(now);
+        }
+        self
+    }
 }

@@ -101,8 +101,9 @@ impl Engine {
 
     /// Restores the stored state. Alerts of rules that no longer exist end now.
     pub fn restore(&mut self, stored: Snapshot, now: Timestamp) -> Batch {
+        let stored = stored.without_future(now);
         let mut batch = Batch::default();
-        let down_at = stored.down_at.unwrap_or(now);
+        let down_at = stored.down_at.unwrap_or(now).min(now);
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);

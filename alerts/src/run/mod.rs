@@ -63,6 +63,12 @@ const TURN_MAX: usize = 4096;
 
 /// Services that the engine needs from the rest of Takt.
 pub trait Outside: Query + AlertStore + SampleSink + Send {
+    /// The current time. It does not follow a clock that was set by mistake: `for` would have passed
+    /// at once, silences would end, and reminders be due.
+    fn now(&self) -> Timestamp {
+        SystemTime::now().into()
+    }
+
     /// A function that says whether the exporter behind series with these labels was down at `at`.
     /// Called once for each evaluation of a group.
     fn exporters_down(&self, at: Timestamp) -> IsDown;
@@ -97,7 +103,7 @@ impl Alerting {
         watch: WatchConfig,
         metrics: AlertMetrics,
     ) -> Result<Self, StoreError> {
-        let now = clock();
+        let now = outside.now();
         let unsaved = engine.restore(outside.load()?, now);
         let (handle, waiting) = Handle::new(metrics.clone());
         let runtime = tokio::runtime::Handle::current();
@@ -173,17 +179,14 @@ struct Runner<O> {
     stop_by: Option<Timestamp>,
 }
 
-fn clock() -> Timestamp {
-    SystemTime::now().into()
-}
-
 impl<O> Runner<O>
 where
     O: Outside,
 {
     fn run(mut self) {
         loop {
-            let mut work = match self.waiting.recv_timeout(self.until_due(clock())) {
+            let wait = self.until_due(self.outside.now());
+            let mut work = match self.waiting.recv_timeout(wait) {
                 Ok(first) => vec![first],
                 Err(mpsc::RecvTimeoutError::Timeout) => Vec::new(),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
@@ -198,7 +201,7 @@ where
             };
             if self
                 .stop_by
-                .is_some_and(|by| clock() >= by || !is_sending())
+                .is_some_and(|by| self.outside.now() >= by || !is_sending())
             {
                 return;
             }
@@ -224,7 +227,7 @@ where
 
     /// Does the waiting work, evaluates, commits and sends.
     fn turn(&mut self, work: Vec<QueuedWork>) {
-        let now = clock();
+        let now = self.outside.now();
         let mut batch = mem::take(&mut self.unsaved);
         let mut reports = Vec::new();
         for queued in work {

@@ -24,9 +24,18 @@ pub const MAX_ATTEMPTS: usize = 10;
 /// Seconds in which attempts are counted.
 pub const ATTEMPT_SECONDS: i64 = 60;
 
+/// Seconds by which the clock may go back without ending what has begun since. What begins while the
+/// clock is further ahead ends with the clock's correction, instead of living until then.
+const AHEAD_SECONDS: i64 = 3600;
+
 /// Returns whether a session is valid. `longest` is [`LONGEST_SECONDS`] or [`OUTSIDE_SECONDS`].
 pub fn is_valid(created_at: UnixTime, seen_at: UnixTime, longest: i64, now: UnixTime) -> bool {
-    now < seen_at + IDLE_SECONDS && now < created_at + longest
+    now < seen_at + IDLE_SECONDS && is_within(created_at, longest, now)
+}
+
+/// Returns whether less than `seconds` have passed since `begin`.
+pub fn is_within(begin: UnixTime, seconds: i64, now: UnixTime) -> bool {
+    begin <= now + AHEAD_SECONDS && now < begin + seconds
 }
 
 /// Returns the path to which a browser goes after signing in: `path`, if it is one of this site,
@@ -86,6 +95,8 @@ mod tests {
         let late = LONGEST_SECONDS - 1;
         assert!(is_valid(late, late));
         assert!(!is_valid(late, LONGEST_SECONDS));
+        // Begun while the clock was a year ahead.
+        assert!(!is_valid(-31_622_400, -31_622_400));
     }
 
     #[test]

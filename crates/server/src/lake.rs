@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use takt_lake::{Lake, LakeConfig, LakeError, RoundSummary, TABLES};
 use takt_model::{Timestamp, error_chain};
 use takt_store::Store;
@@ -127,7 +127,13 @@ pub async fn keep_writing(
         let stop = stop.clone();
         let is_complete = blocking(move || {
             let lake = Lake::new(store.database(), &config, min_free_bytes);
-            let now = Timestamp::from(SystemTime::now());
+            // With a wrong clock, days would be over that are not, and files past their retention.
+            let clock = store.database().clock_state();
+            if !clock.is_trusted {
+                tracing::warn!("the clock is not trusted; the next round of the data lake waits");
+                return false;
+            }
+            let now = clock.settled();
             let done = lake.round(false, now, &|| stop.is_cancelled());
             let error = match &done {
                 Ok(summary) => summary.error(),

@@ -140,13 +140,15 @@ impl EndedAlert {
 }
 
 impl AlertRecords {
-    /// Opens a connection and deletes old history. `now` is the current time.
+    /// Opens a connection and deletes old history, by the time that has surely passed. `now` is the
+    /// current time.
     ///
     /// # Errors
     /// If DuckDB fails.
     pub fn open(database: &Database, now: Timestamp) -> Result<Self, StoreError> {
         let db = database.connect()?;
-        let before = micros(now.minus(HISTORY));
+        let settled = now.min(database.clock_state().settled());
+        let before = micros(settled.minus(HISTORY));
         let sql = format!(
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,

@@ -1,30 +1,72 @@
-//! The clock of the store. Tests and accelerated runs replace the system's clock.
+//! The clocks of the store. Tests and accelerated runs replace the system's.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
+use std::fs;
 use std::sync::Arc;
 use std::time::SystemTime;
 use takt_model::Timestamp;
 
-/// Source of the current time.
+/// Source of the current time, and of a steady time that nobody can set.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct Clock {
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Milliseconds since boot.
+    steady: Arc<dyn Fn() -> i64 + Send + Sync>,
+    boot: Arc<str>,
+}
 
 impl Clock {
-    /// Returns a clock that calls `now`.
+    /// Returns a clock that calls `now`. As much time passes as it shows.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
+        let now = Arc::new(now);
+        let steady = Arc::clone(&now);
+        Self {
+            now,
+            steady: Arc::new(move || steady().0),
+            boot: "given".into(),
+        }
+    }
+
+    /// Returns the clock with a steady time of its own: milliseconds that pass whatever the clock
+    /// shows.
+    #[must_use]
+    pub fn with_steady(self, steady_ms: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        Self {
+            steady: Arc::new(steady_ms),
+            ..self
+        }
     }
 
     /// The current time.
     pub fn now(&self) -> Timestamp {
-        self.0()
+        (self.now)()
+    }
+
+    /// Milliseconds since the machine was started, including those in which it was suspended.
+    pub(crate) fn steady_ms(&self) -> i64 {
+        (self.steady)()
+    }
+
+    /// Name of the machine's start: the steady times of two starts have nothing in common.
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
     }
 }
 
 impl Default for Clock {
-    /// The system's clock.
+    /// The system's clocks.
     fn default() -> Self {
-        Self::new(|| SystemTime::now().into())
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let steady = || {
+            let passed = clock_gettime(ClockId::Boottime);
+            passed.tv_sec * 1000 + passed.tv_nsec / 1_000_000
+        };
+        Self {
+            now: Arc::new(|| SystemTime::now().into()),
+            steady: Arc::new(steady),
+            boot: boot.trim().into(),
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use super::attach::{attach_or_set_aside, set_aside_files};
 use super::block_cache::BlockCache;
 use super::checkpoint::{checkpoint, undo_interrupted};
-use super::layout::{Layout, write_for_others};
+use super::layout::{Layout, remove_if_there, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
 use super::sql::{ProcessConfig, QueryProcess};
+use super::trusted_clock::{TrustedClock, newest_sample};
 use super::unsealed::{self, Unsealed};
-use super::{Damaged, DataDir, StoreConfig, StoreError, block, salvage};
+use super::{Clock, Damaged, DataDir, StoreConfig, StoreError, block, salvage, snapshot};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,6 +63,7 @@ pub struct Database {
     /// Number of changes of tokens and sessions since the database was opened.
     pub(crate) access_changes: AtomicU64,
     unsealed: Arc<Unsealed>,
+    trusted_clock: TrustedClock,
     /// See [`Database::isolate_sql`].
     query_process: OnceLock<QueryProcess>,
 }
@@ -72,6 +74,15 @@ impl Database {
     /// # Errors
     /// If a file cannot be opened but is not damaged, or was written by a newer version of takt.
     pub fn open(dir: &DataDir, settings: &Settings) -> Result<Self, StoreError> {
+        Self::open_at(dir, settings, Clock::default())
+    }
+
+    /// Like [`open`](Self::open), with other clocks than the system's.
+    pub(crate) fn open_at(
+        dir: &DataDir,
+        settings: &Settings,
+        clock: Clock,
+    ) -> Result<Self, StoreError> {
         let open = |source| StoreError::Open {
             path: dir.path().to_owned(),
             source,
@@ -107,7 +118,14 @@ impl Database {
         root.execute_batch("SET parquet_metadata_cache = true")
             .map_err(open)?;
         let (layout, unsealed) = Layout::open(&root, dir.path(), &mut damaged)?;
+        remove_if_there(&dir.path().join(snapshot::FOLDER)).map_err(|source| {
+            StoreError::Directory {
+                path: dir.path().to_owned(),
+                source,
+            }
+        })?;
         let unsealed = Arc::new(unsealed);
+        let trusted_clock = TrustedClock::open(dir.path(), clock, newest_sample(&layout));
         unsealed::register(&root, &unsealed)?;
         root.execute_batch(&layout.views())
             .map_err(StoreError::sql("create the views of samples"))?;
@@ -142,6 +160,7 @@ impl Database {
             block_cache,
             access_changes: AtomicU64::new(0),
             unsealed,
+            trusted_clock,
             query_process: OnceLock::new(),
         })
     }
@@ -253,6 +272,11 @@ impl Database {
     /// The samples that are not sealed yet.
     pub(super) fn unsealed(&self) -> &Arc<Unsealed> {
         &self.unsealed
+    }
+
+    /// The trusted time.
+    pub(super) fn trusted_clock(&self) -> &TrustedClock {
+        &self.trusted_clock
     }
 
     /// Files and folders that were set aside as damaged, now or earlier, and are still there.

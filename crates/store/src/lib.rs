@@ -50,6 +50,8 @@ mod snapshot;
 pub mod sql;
 mod statistics;
 mod strips;
+mod trusted_clock;
+mod trusted_time;
 mod unsealed;
 mod watermark;
 
@@ -93,4 +95,5 @@ pub use series::SeriesId;
 pub use snapshot::Snapshot;
 pub use statistics::{Stat, StatBlock};
 pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips, slot_of, slot_start};
+pub use trusted_time::ClockState;
 pub use watermark::{ClockWentBack, Ticket};

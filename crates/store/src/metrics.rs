@@ -1,5 +1,6 @@
 //! Metrics of the store: `takt_store_*`.
 
+use super::ClockState;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,6 +48,9 @@ pub(crate) struct StoreMetrics {
     pub seal_seconds: Histogram,
     pub compaction_failures: Family<TaskLabel, Counter>,
     pub damaged_files: Gauge,
+    pub removed_bytes: Gauge,
+    pub clock_trusted: Gauge,
+    pub clock_ahead_seconds: Gauge<f64, AtomicU64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -77,6 +81,9 @@ impl StoreMetrics {
             seal_seconds: Histogram::new(exponential_buckets(0.05, 2.0, 14)),
             compaction_failures: Family::default(),
             damaged_files: Gauge::default(),
+            removed_bytes: Gauge::default(),
+            clock_trusted: Gauge::default(),
+            clock_ahead_seconds: Gauge::default(),
         };
         let Self {
             samples,
@@ -121,6 +128,7 @@ impl StoreMetrics {
             queue_bytes.clone(),
         );
         metrics.register_blocks(registry);
+        metrics.register_clock(registry);
         metrics
     }
 
@@ -160,6 +168,29 @@ impl StoreMetrics {
             "Files and folders that were set aside as damaged and are still there",
             self.damaged_files.clone(),
         );
+        registry.register(
+            "removed_bytes",
+            "Bytes of blocks past their retention that are kept for a day",
+            self.removed_bytes.clone(),
+        );
+    }
+
+    fn register_clock(&self, registry: &mut Registry) {
+        registry.register(
+            "clock_trusted",
+            "Whether the server's clock agrees with the time that has passed and with NTP-kept clocks of targets",
+            self.clock_trusted.clone(),
+        );
+        registry.register(
+            "clock_ahead_seconds",
+            "Seconds by which the server's clock is ahead of the time that has passed for sure",
+            self.clock_ahead_seconds.clone(),
+        );
+    }
+
+    pub fn note_clock(&self, clock: &ClockState) {
+        self.clock_trusted.set(clock.is_trusted.into());
+        self.clock_ahead_seconds.set(clock.ahead_seconds());
     }
 
     pub fn drop_samples(&self, reason: DropReason, count: usize) {

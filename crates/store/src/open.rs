@@ -67,7 +67,11 @@ impl Store {
         clock: Clock,
     ) -> Result<Self, StoreError> {
         let now = clock.now();
-        let database = Arc::new(Database::open(&directory, &config.settings())?);
+        let database = Arc::new(Database::open_at(
+            &directory,
+            &config.settings(),
+            clock.clone(),
+        )?);
         let db = database.connect()?;
         let layout = database.layout();
         let (series, state, repeated) = segments::load(&db, &layout, now)?;
@@ -78,6 +82,15 @@ impl Store {
         metrics.series.set(series.len() as i64);
         let set_aside = database.set_aside_files().len();
         metrics.damaged_files.set(set_aside as i64);
+        let clock_state = database.clock_state();
+        metrics.note_clock(&clock_state);
+        if !clock_state.is_trusted {
+            tracing::warn!(
+                ahead_seconds = clock_state.ahead_seconds(),
+                "the clock is not trusted until NTP-kept clocks of targets agree with it, or for a day; \
+                 nothing is deleted by its time"
+            );
+        }
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
         let shared = Arc::new(SharedState {
             series: RwLock::new(series),

@@ -16,8 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::UnixTime;
 
-/// Folder of the copy in the data directory.
-const FOLDER: &str = "snapshot";
+/// Folder of the copy in the data directory. What a killed backup leaves is removed when the
+/// directory is opened.
+pub(crate) const FOLDER: &str = "snapshot";
 
 /// Contents of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

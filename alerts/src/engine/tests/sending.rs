@@ -1,6 +1,7 @@
 //! Samples that become messages: when a channel is notified, and when it is not.
 
 use super::*;
+use crate::outbox::BACKOFF_MAX;
 
 #[test]
 fn from_a_sample_to_a_message_and_its_end() {
@@ -218,4 +219,37 @@ fn a_consequence_that_outlives_its_cause_by_seconds_is_not_sent() {
         takt.disk.0.borrow().alerts.is_empty(),
         "nothing is left behind"
     );
+}
+
+/// A clock that was a year ahead while a channel failed: the message waited for that year, and so did
+/// the next reminder.
+#[test]
+fn nothing_waits_for_a_time_that_a_wrong_clock_has_stored() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    let year = takt.now.plus(Duration::from_secs(366 * 86_400));
+    let mut stored = takt.disk.load().unwrap();
+    let row = takt
+        .disk
+        .0
+        .borrow()
+        .outbox
+        .values()
+        .next()
+        .cloned()
+        .unwrap();
+    stored.outbox.push(Row {
+        state: RowState::Queued,
+        created_at: year,
+        next_at: year,
+        ..row
+    });
+    stored.log.iter_mut().for_each(|(_, entry)| entry.at = year);
+
+    let stored = stored.without_future(takt.now);
+    assert!(stored.outbox[0].next_at <= takt.now.plus(BACKOFF_MAX));
+    assert_eq!(stored.outbox[0].created_at, takt.now);
+    assert!(!stored.log.is_empty());
+    assert!(stored.log.iter().all(|(_, entry)| entry.at == takt.now));
 }

@@ -14,7 +14,7 @@ use takt_promql::{Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 use takt_slurm::Reservation;
 use takt_store::JobFilter;
-use takt_store::{AlertRecords, Group, Health, Records, Store};
+use takt_store::{AlertRecords, ClockState, Group, Health, Records, Store};
 
 use super::{context, rows};
 use std::mem;
@@ -52,6 +52,15 @@ impl Writer {
     /// Writes samples with the timestamp of their evaluation. Other series may already have later
     /// samples, so these are written with their own timestamps.
     pub fn write(&mut self, samples: &[Sample]) -> Result<(), StoreError> {
+        self.write_at(samples, |at| at)
+    }
+
+    /// Like [`write`](Self::write), with the timestamps that `stored` returns for the samples'.
+    fn write_at(
+        &mut self,
+        samples: &[Sample],
+        stored: impl Fn(Timestamp) -> Timestamp,
+    ) -> Result<(), StoreError> {
         if samples.is_empty() {
             return Ok(());
         }
@@ -66,7 +75,7 @@ impl Writer {
                 Some((
                     self.group.column(&sample.labels)?,
                     takt_store::Sample {
-                        at: sample.at,
+                        at: stored(sample.at),
                         value,
                     },
                 ))
@@ -127,6 +136,15 @@ impl OverStore {
 }
 
 impl OverStore {
+    fn clock(&self) -> ClockState {
+        self.store.database().clock_state()
+    }
+
+    /// Returns the timestamp of the samples that were scraped at `at` by the engine's clock.
+    fn of_samples(&self, at: Timestamp) -> Timestamp {
+        self.clock().of_samples(at)
+    }
+
     /// Returns the newest run of a job in Slurm's records, by the number that the exporter reports;
     /// `None` without records, or if they cannot be read.
     fn job(&self, number: &str) -> Option<JobRun> {
@@ -193,7 +211,7 @@ pub fn check(expr: &str) -> Result<(), QueryError> {
 
 impl Query for OverStore {
     fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
-        instant(&*self.store, expr, at)
+        instant(&*self.store, expr, self.of_samples(at))
     }
 
     fn check(&self, expr: &str) -> Result<(), QueryError> {
@@ -201,7 +219,7 @@ impl Query for OverStore {
     }
 
     fn gpu_index(&self, labels: &Labels, at: Timestamp) -> Option<String> {
-        context::gpu_index(&*self.store, labels, at)
+        context::gpu_index(&*self.store, labels, self.of_samples(at))
     }
 
     fn context(
@@ -211,6 +229,7 @@ impl Query for OverStore {
         since: Timestamp,
         at: Timestamp,
     ) -> Vec<(String, String)> {
+        let [since, at] = [since, at].map(|at| self.of_samples(at));
         let mut words = context::context(&*self.store, &|id| self.job(id), expr, labels, since, at);
         let job = labels
             .get("jobid")
@@ -223,13 +242,15 @@ impl Query for OverStore {
 
 impl SampleSink for OverStore {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
-        self.written.borrow_mut().write(samples)
+        let clock = self.clock();
+        let mut written = self.written.borrow_mut();
+        written.write_at(samples, |at| clock.of_samples(at))
     }
 }
 
 impl AlertStore for OverStore {
     fn load(&self) -> Result<Snapshot, StoreError> {
-        rows::load(&self.records, SystemTime::now().into())
+        rows::load(&self.records, self.now())
     }
 
     fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError> {
@@ -282,8 +303,12 @@ fn holders_of_gpu(node: &str, uuid: &str, gpu_instance: Option<&str>) -> String 
 }
 
 impl Outside for OverStore {
+    fn now(&self) -> Timestamp {
+        self.clock().steady()
+    }
+
     fn exporters_down(&self, at: Timestamp) -> IsDown {
-        exporters_down(&*self.store, at)
+        exporters_down(&*self.store, self.of_samples(at))
     }
 
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
@@ -330,7 +355,8 @@ impl Outside for OverStore {
             _ => return Vec::new(),
         };
         // A node's clock may be ahead; the server has no samples of that time yet.
-        let at = event.at.min(SystemTime::now().into());
+        let clock = self.clock();
+        let at = clock.of_samples(event.at.min(clock.steady()));
         let found = instant(&*self.store, &expr, at).unwrap_or_default();
         let mut jobs: BTreeMap<String, String> = found
             .iter()

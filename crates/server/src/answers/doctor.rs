@@ -325,6 +325,11 @@ pub const CHECKS: &[Check] = &[
         of_server::slurm_records,
     ),
     check(
+        "server.clock",
+        "the server's clock was set, or differs from those of the nodes",
+        of_server::server_clock,
+    ),
+    check(
         "slurm.clock",
         "slurmctld's clock differs from the server's",
         of_server::slurm_clock,

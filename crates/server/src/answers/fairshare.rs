@@ -397,7 +397,8 @@ pub fn note_fairshare(
     every_seconds: i64,
 ) -> Result<(), AnswerError> {
     let records = Records::of(database);
-    let now = UnixTime::from(Timestamp::now());
+    // A clock that is ahead for a moment would note a time before which no later one is noted.
+    let now = database.settled(Timestamp::now().into());
     let noted = records.fairshare_noted(cluster)?;
     let is_known = records
         .clusters()?

@@ -182,14 +182,19 @@ impl Destination {
         blocking(note).await
     }
 
-    /// Time up to which all samples have arrived.
+    /// Time up to which all samples have arrived. Samples of a clock that is ahead for a moment wait:
+    /// once acknowledged, their time would end the sending of all earlier ones.
     fn settled(&self) -> Timestamp {
-        self.store.watermark().minus(self.lateness)
+        self.store.watermark().min(self.now()).minus(self.lateness)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.store.database().clock_state().steady()
     }
 
     /// Skips the samples that are older than the time to catch up.
     fn without_old(&self, acknowledged: Timestamp) -> Timestamp {
-        let oldest = Timestamp::from(SystemTime::now()).minus(self.catch_up);
+        let oldest = self.now().minus(self.catch_up);
         let begin = window::begin_of(acknowledged, oldest, self.settled());
         if begin > acknowledged {
             let skipped = begin.as_seconds() - acknowledged.as_seconds();
@@ -204,7 +209,7 @@ impl Destination {
     }
 
     fn note_lag(&self, acknowledged: Timestamp) {
-        let now = Timestamp::from(SystemTime::now());
+        let now = self.now();
         let lag = (now.as_seconds() - acknowledged.as_seconds()).max(0.0);
         self.sender.metrics.lag(&self.sender.name, lag);
     }

@@ -14,7 +14,7 @@ use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use takt_accounting::sheet::{Sheet, Subject};
 use takt_alerts::letters::{FileLetterStore, Letter, LetterContent, LetterResult, LetterSender};
 use takt_alerts::notify::http::{HttpOptions, HttpSender};
@@ -28,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 /// Time between two checks for due letters.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
+/// The same while the clock is not trusted.
+const UNTRUSTED_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Sends letters, and records the sent ones.
 struct Dispatcher {
     store: Arc<Store>,
@@ -35,6 +38,8 @@ struct Dispatcher {
     config: Arc<Config>,
     zone: TimeZone,
     access: Access,
+    /// Time of this check. The clock may be set at any moment.
+    now: Timestamp,
 }
 
 /// Returns whether the configuration requests reports or warnings by mail or Slack.
@@ -56,17 +61,35 @@ pub async fn keep_sending(
         zone: config.get().zone(),
         config: config.get(),
         access,
+        now: Timestamp::UNIX_EPOCH,
     };
     while !stop.is_cancelled() {
         // A reload may have changed the mail server.
         dispatcher.config = config.get();
-        dispatcher.send_all().await;
+        let pause = dispatcher.check().await;
         // A timeout starts the next round.
-        let _ = time::timeout(INTERVAL, stop.cancelled()).await;
+        let _ = time::timeout(pause, stop.cancelled()).await;
     }
 }
 
 impl Dispatcher {
+    /// Sends what is due, if the clock is trusted: a letter about a month that has not come cannot be
+    /// taken back. Returns the time until the next check.
+    async fn check(&mut self) -> Duration {
+        let clock = self.store.database().clock_state();
+        if !clock.is_trusted {
+            tracing::warn!(
+                ahead_seconds = clock.ahead_seconds(),
+                "the clock is not trusted; reports and warnings wait"
+            );
+            return UNTRUSTED_INTERVAL;
+        }
+
+        self.now = Timestamp::try_from(clock.now).unwrap_or_default();
+        self.send_all().await;
+        INTERVAL
+    }
+
     async fn send_all(&self) {
         if let Err(error) = self.send_warnings().await {
             let error = format!("{error:#}");
@@ -80,7 +103,7 @@ impl Dispatcher {
             tracing::warn!(error, "some weekly letters were not sent; trying again");
         }
         if reports.send
-            && let Some(month) = month_to_report(reports, &self.zone, Timestamp::now())
+            && let Some(month) = month_to_report(reports, &self.zone, self.now)
             && let Err(error) = self.send_month(&month).await
         {
             let error = format!("{error:#}");
@@ -121,7 +144,7 @@ impl Dispatcher {
             key: key_of(&sent),
             content,
         };
-        match letters.send(&letter, SystemTime::now().into()).await {
+        match letters.send(&letter, self.now.into()).await {
             // The letter may be sent already, but its record may be missing.
             LetterResult::Sent | LetterResult::Ended(RowState::Sent) => self.note(sent).await,
             LetterResult::Ended(_) => Ok(()),
@@ -145,7 +168,7 @@ impl Dispatcher {
         let mut accounting = self.config.accounting();
         accounting.pseudonyms = Some(self.config.reports.pseudonyms || self.access.hides_usage());
         let (sheets, sent) = gather(&self.store, &self.cluster, &accounting, month).await?;
-        let now = UnixTime::from(Timestamp::now());
+        let now = UnixTime::from(self.now);
         let mut failed = None;
         for letter in due(&sheets, &sent, &self.config.reports, now) {
             let mail = mail(&letter, mailer, &self.config.email)?;
@@ -161,8 +184,8 @@ impl Dispatcher {
     async fn send_weekly(&self) -> anyhow::Result<()> {
         let letters = self.letters()?;
         letters.mailer().context("no mail server is configured")?;
-        let now = UnixTime::from(Timestamp::now());
-        let today = Timestamp::now().to_zoned(self.zone.clone()).date();
+        let now = UnixTime::from(self.now);
+        let today = self.now.to_zoned(self.zone.clone()).date();
         let from = today
             .checked_sub(WEEKLY_DAYS.days())
             .context("the week before today")?;
@@ -197,7 +220,8 @@ impl Dispatcher {
         if self.config.budgets.is_empty() {
             return Ok(());
         }
-        let month = Timestamp::now()
+        let month = self
+            .now
             .to_zoned(self.zone.clone())
             .strftime("%Y-%m")
             .to_string();
@@ -223,7 +247,7 @@ impl Dispatcher {
                 (SLACK, None, _) | (_, _, None) => continue,
                 _ => LetterContent::Mail(Box::new(warning.mail(&self.cluster))),
             };
-            let sent = warning.sent(&self.cluster, Timestamp::now().into());
+            let sent = warning.sent(&self.cluster, self.now.into());
             if let Err(error) = self.send(&letters, content, sent).await {
                 failed = Some(error);
             }
@@ -254,7 +278,7 @@ impl Dispatcher {
             edition: 1,
         };
         let content = slack_text(path, in_short(sheet))?;
-        let sent = letter.sent(Timestamp::now().into());
+        let sent = letter.sent(self.now.into());
         self.send(letters, content, sent).await
     }
 

@@ -28,6 +28,22 @@ pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
     }
 }
 
+/// Compares the clock with those of targets.
+pub(super) async fn watch_clock(store: Arc<Store>) {
+    const INTERVAL: Duration = Duration::from_secs(15);
+    loop {
+        let of = Arc::clone(&store);
+        match spawn_blocking(move || of.hear_witnesses()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot read the clocks of targets")
+            }
+            Err(_) => return,
+        }
+        time::sleep(INTERVAL).await;
+    }
+}
+
 /// Stores time zones, prices and budgets for SQL every ten minutes: clusters may be added, and
 /// budgets are used.
 pub(super) async fn note_calendar(store: Arc<Store>, cluster: String, config: AccountingConfig) {

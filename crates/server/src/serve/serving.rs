@@ -1,6 +1,6 @@
 //! The tasks and routes of a server whose store is open, until it ends.
 
-use super::periodic::{note_calendar, note_fairshare};
+use super::periodic::{note_calendar, note_fairshare, watch_clock};
 use super::{End, PATIENCE, PageState, Source};
 use crate::alerting::{self, Absence, Alerts};
 use crate::answers::{self, AlertDesk, AnswerConfig};
@@ -251,6 +251,11 @@ impl Serving<'_> {
         tasks.spawn("process-usage", move |stop| {
             let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
             until_stopped(stop, watched)
+        });
+
+        let of = Arc::clone(store);
+        tasks.spawn("clock", move |stop| {
+            until_stopped(stop, watch_clock(Arc::clone(&of)))
         });
 
         let of = Arc::clone(store);

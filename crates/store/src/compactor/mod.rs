@@ -1,9 +1,12 @@
 //! The compactor thread: seals segments, merges finished days, removes expired blocks.
 //!
+//! Retention goes by the trusted time, not by the clock: a clock that jumped removes nothing.
+//!
 //! Replaced segments and blocks stay on disk for a grace period, because running queries may still
 //! read them. A crash in that period does no harm: the next start recognizes replaced blocks by
 //! their names ([`Layout::open`]).
 
+mod removed;
 mod replaced;
 mod signal;
 
@@ -98,6 +101,7 @@ impl Compactor {
             allocator::give_back();
         }
         self.sweep(Duration::ZERO);
+        self.database.trusted_clock().save();
     }
 
     /// Runs all tasks. A failed task does not stop the others; the first error is returned.
@@ -120,6 +124,7 @@ impl Compactor {
         self.database.checkpoint_logs(LOG_LIMIT);
         self.sweep(REPLACED_GRACE);
         self.count();
+        self.database.trusted_clock().save();
         first_error.map_or(Ok(summary), Err)
     }
 
@@ -208,7 +213,7 @@ impl Compactor {
     /// Merges the raw blocks of each finished day into one, and writes its lower resolutions.
     fn merge(&mut self) -> Result<CompactionSummary, StoreError> {
         let mut summary = CompactionSummary::default();
-        let now = self.clock.now();
+        let now = self.settled();
         for day in days(&self.database.layout()) {
             let resolutions = self.due(&day, now);
             if resolutions.is_empty() {
@@ -286,7 +291,8 @@ impl Compactor {
     /// Removes blocks past their retention, then the oldest blocks until the rest fits
     /// `max_disk_gib`.
     fn expire(&mut self) -> Result<CompactionSummary, StoreError> {
-        let now = self.clock.now();
+        let now = self.settled();
+        self.delete_removed(now)?;
         let layout = self.database.layout();
         let is_past = |block: &Arc<Block>, resolution| {
             self.config
@@ -302,12 +308,26 @@ impl Compactor {
                     !is_made && !is_past(block, coarse)
                 })
         };
-        let (mut gone, mut left): (Vec<_>, Vec<_>) =
-            layout.blocks.iter().cloned().partition(|block| {
-                is_past(block, block.resolution)
-                    && (block.resolution != Resolution::Raw || !is_awaited(block))
-            });
+        let (past, mut left): (Vec<_>, Vec<_>) = layout.blocks.iter().cloned().partition(|block| {
+            is_past(block, block.resolution)
+                && (block.resolution != Resolution::Raw || !is_awaited(block))
+        });
+        let config = self.config.clone();
+        let mut summary = self.remove(past, |block| {
+            let kept_days = config
+                .retention_of(block.resolution)
+                .map_or(0, |kept| kept.as_secs() / 86_400);
+            tracing::info!(
+                block = %block.title(),
+                bytes = block.bytes(),
+                kept_days,
+                "removing a block past its retention; it stays in removed/ for a day"
+            );
+            ReplacedData::Expired(block)
+        })?;
+
         if let Some(limit) = self.config.max_disk_bytes() {
+            let mut gone = Vec::new();
             left.sort_by_key(|block| (block.resolution, block.facts.to));
             let mut bytes: u64 = left.iter().map(|block| block.bytes()).sum();
             for block in left {
@@ -322,25 +342,57 @@ impl Compactor {
                 );
                 gone.push(block);
             }
+            summary.add(self.remove(gone, ReplacedData::Block)?);
         }
-        self.remove(&gone)
+        Ok(summary)
     }
 
-    fn remove(&mut self, gone: &[Arc<Block>]) -> Result<CompactionSummary, StoreError> {
+    /// Deletes removed blocks: those of days that are over, and all of them if space is needed.
+    fn delete_removed(&self, now: Timestamp) -> Result<(), StoreError> {
+        let data = self.database.path();
+        let blocks = self.database.layout();
+        let is_over_limit = self.config.max_disk_bytes().is_some_and(|limit| {
+            let sealed: u64 = blocks.blocks.iter().map(|block| block.bytes()).sum();
+            sealed + removed::removed_bytes(data) > limit
+        });
+        // Samples stop at `min_free_bytes`.
+        let is_needed =
+            is_over_limit || check_free_space(data, 2 * self.config.min_free_bytes).is_err();
+        let deleted = if is_needed {
+            removed::delete_all(data)
+        } else {
+            removed::delete_old(data, now)
+        };
+        deleted.map_err(|source| StoreError::Directory {
+            path: data.join(removed::REMOVED),
+            source,
+        })
+    }
+
+    /// Takes blocks out of the layout. `remains` says what becomes of their files.
+    fn remove(
+        &mut self,
+        gone: Vec<Arc<Block>>,
+        remains: impl Fn(Arc<Block>) -> ReplacedData,
+    ) -> Result<CompactionSummary, StoreError> {
         if !gone.is_empty() {
-            self.database.set_layout(|layout| layout.with(gone, []))?;
+            self.database.set_layout(|layout| layout.with(&gone, []))?;
         }
-        for block in gone {
-            tracing::info!(block = %block.title(), bytes = block.bytes(), "removing a block");
-            self.replaced.push(Replaced {
-                data: ReplacedData::Block(Arc::clone(block)),
-                since: self.clock.now(),
-            });
-        }
+        let removed = gone.iter().map(|block| block.title()).collect();
+        let since = self.clock.now();
+        self.replaced.extend(gone.into_iter().map(|block| Replaced {
+            data: remains(block),
+            since,
+        }));
         Ok(CompactionSummary {
-            removed: gone.iter().map(|block| block.title()).collect(),
+            removed,
             ..CompactionSummary::default()
         })
+    }
+
+    /// The time by which samples expire.
+    fn settled(&self) -> Timestamp {
+        self.database.clock_state().settled()
     }
 
     /// Publishes new blocks in the layout, in place of the segment or blocks they replace.
@@ -369,7 +421,7 @@ impl Compactor {
                 Some(ReplacedData::Segment(sealed)) => {
                     layout.segments.retain(|file| !Arc::ptr_eq(file, sealed));
                 }
-                Some(ReplacedData::Block(_)) | None => {}
+                Some(ReplacedData::Block(_) | ReplacedData::Expired(_)) | None => {}
             }
             layout
         })?;
@@ -437,7 +489,7 @@ impl Compactor {
                     rows: 0,
                     ..self.publish(vec![new], None)?
                 }),
-                None => summary.add(self.remove(&[Arc::clone(block)])?),
+                None => summary.add(self.remove(vec![Arc::clone(block)], ReplacedData::Block)?),
             }
         }
         self.sweep(Duration::ZERO);
@@ -475,6 +527,8 @@ impl Compactor {
         let layout = self.database.layout();
         let set_aside = self.database.set_aside_files().len();
         self.metrics.damaged_files.set(set_aside as i64);
+        let removed = removed::removed_bytes(self.database.path());
+        self.metrics.removed_bytes.set(removed as i64);
         self.metrics
             .unsealed_segments
             .set(layout.frozen().len() as i64);

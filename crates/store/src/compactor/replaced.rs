@@ -1,5 +1,6 @@
 //! Samples that the layout no longer names, until no query reads them.
 
+use super::removed::set_removed;
 use crate::block::Block;
 use crate::layout::remove_block;
 use crate::segments::Segment;
@@ -22,13 +23,15 @@ pub(crate) enum ReplacedData {
     Table(Segment),
     Segment(Arc<SegmentFile>),
     Block(Arc<Block>),
+    /// A block past its retention, which is kept for a day.
+    Expired(Arc<Block>),
 }
 
 impl ReplacedData {
     /// Returns whether a query reads the data.
     pub fn is_read(&self) -> bool {
         match self {
-            Self::Block(block) => Arc::strong_count(block) > 1,
+            Self::Block(block) | Self::Expired(block) => Arc::strong_count(block) > 1,
             Self::Segment(file) => Arc::strong_count(file) > 1,
             Self::Table(_) => false,
         }
@@ -36,6 +39,10 @@ impl ReplacedData {
 
     /// Deletes the data.
     pub fn remove(&self, database: &Database) -> Result<(), StoreError> {
+        let failed = |block: &Block| {
+            let path = block.path.clone();
+            |source| StoreError::Directory { path, source }
+        };
         match self {
             Self::Segment(file) => match fs::remove_file(file.path()) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -52,11 +59,10 @@ impl ReplacedData {
                 db.execute_batch(&sql)
                     .map_err(StoreError::sql("drop a sealed table"))
             }
-            Self::Block(block) => {
-                remove_block(database.path(), block).map_err(|source| StoreError::Directory {
-                    path: block.path.clone(),
-                    source,
-                })
+            Self::Block(block) => remove_block(database.path(), block).map_err(failed(block)),
+            Self::Expired(block) => {
+                let now = database.clock_state().settled();
+                set_removed(database.path(), block, now).map_err(failed(block))
             }
         }
     }

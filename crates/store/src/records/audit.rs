@@ -41,7 +41,8 @@ pub struct AuditFilter {
 }
 
 impl Records<'_> {
-    /// Adds an entry to the audit log, and deletes entries that are too old.
+    /// Adds an entry to the audit log, and deletes entries that are too old, by the time that has
+    /// surely passed.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -63,7 +64,9 @@ impl Records<'_> {
         self.run(
             "shorten the audit log",
             "DELETE FROM records.access.audit WHERE happened_at < make_timestamp(?::BIGINT)",
-            params![micros(entry.at - AUDIT_DAYS * 86_400)],
+            params![micros(
+                self.database.settled(entry.at) - AUDIT_DAYS * 86_400
+            )],
         )?;
         Ok(())
     }

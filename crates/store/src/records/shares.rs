@@ -214,7 +214,8 @@ impl Records<'_> {
         )
     }
 
-    /// Records fair share at a time, and deletes points older than 400 days.
+    /// Records fair share at a time, and deletes points older than 400 days, by the time that has
+    /// surely passed.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -224,6 +225,7 @@ impl Records<'_> {
         at: UnixTime,
         rows: &[ShareRow],
     ) -> Result<(), StoreError> {
+        let kept_from = self.database.settled(at) - HISTORY_SECONDS;
         let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
@@ -231,7 +233,7 @@ impl Records<'_> {
             db.execute(
                 "DELETE FROM records.fairshare WHERE cluster = ?
                  AND (noted_at = make_timestamp(?::BIGINT)::TIMESTAMP_S OR noted_at < make_timestamp(?::BIGINT)::TIMESTAMP_S)",
-                params![cluster, micros(at), micros(at - HISTORY_SECONDS)],
+                params![cluster, micros(at), micros(kept_from)],
             )?;
             let mut insert = db.prepare(
                 "INSERT INTO records.fairshare

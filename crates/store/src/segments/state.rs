@@ -22,6 +22,8 @@ pub(crate) struct OpenSegment {
     pub samples: u64,
     /// Time when its first sample was written.
     pub since: Option<Timestamp>,
+    /// Time of its newest row.
+    pub newest: Option<Timestamp>,
 }
 
 /// State of the stored samples.
@@ -39,10 +41,11 @@ pub(crate) struct WrittenState {
 impl OpenSegment {
     /// Returns the state of the segment that the last process wrote to.
     pub fn of(file: Arc<SegmentFile>) -> Self {
-        let since = file.times().map(|(first, _)| first);
+        let times = file.times();
         Self {
             samples: file.samples(),
-            since,
+            since: times.map(|(first, _)| first),
+            newest: times.map(|(_, last)| last),
             file,
         }
     }

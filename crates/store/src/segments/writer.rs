@@ -44,6 +44,11 @@ pub enum Health {
     Invalidated(String),
 }
 
+/// Distance of a row from the newest one of its segment from which on it begins a segment, in
+/// milliseconds. If the clock is set, a block must not have samples of both times: its day would be
+/// merged, copied into the data lake and expire only with the later one.
+const APART_MS: i64 = 86_400_000;
+
 /// Commit intervals to wait after a failed commit.
 const RETRY_INTERVALS: u32 = 3;
 
@@ -83,7 +88,7 @@ impl SampleWriter {
                 is_closing,
             } = self.shared.queue.wait(next);
             let began = Instant::now();
-            let left = self.commit_or_keep(batches);
+            let left = self.commit_by_time(batches);
             let is_failing = !left.is_empty();
             if is_closing && is_failing {
                 let samples: usize = left.iter().map(Batch::samples).sum();
@@ -131,6 +136,27 @@ impl SampleWriter {
             next = began
                 + self.config.commit_interval() * if is_failing { RETRY_INTERVALS } else { 1 };
         }
+    }
+
+    /// Commits batches; those of another time than the segment's go into the next one. Returns the
+    /// batches that could not be written.
+    fn commit_by_time(&mut self, batches: Vec<Batch>) -> Vec<Batch> {
+        let newest = self.segment.newest;
+        let is_apart = |batch: &Batch| {
+            newest.is_some_and(|newest| (batch.ticket.at() - newest).abs() > APART_MS)
+        };
+        let (apart, near): (Vec<_>, Vec<_>) = batches.into_iter().partition(is_apart);
+        let mut left = self.commit_or_keep(near);
+        if apart.is_empty() || !left.is_empty() {
+            left.extend(apart);
+            return left;
+        }
+
+        if self.unfinished.is_none() {
+            self.begin_segment();
+            self.signal.segment_completed();
+        }
+        self.commit_or_keep(apart)
     }
 
     /// Commits batches. Returns the batches that could not be written.
@@ -237,8 +263,10 @@ impl SampleWriter {
         }
         self.state.last.extend(newest);
         self.segment.samples += samples as u64;
-        if samples > 0 && self.segment.since.is_none() {
-            self.segment.since = Some(self.clock.now());
+        if samples > 0 {
+            self.segment.since.get_or_insert_with(|| self.clock.now());
+            let rows = batches.iter().map(|batch| batch.ticket.at());
+            self.segment.newest = self.segment.newest.max(rows.max());
         }
         Ok(samples)
     }
@@ -414,6 +442,7 @@ impl SampleWriter {
             file,
             samples: 0,
             since: None,
+            newest: None,
         };
         self.finish_segment();
         // DuckDB's log has the series.

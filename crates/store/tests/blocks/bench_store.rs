@@ -68,27 +68,44 @@ pub struct Bench {
     pub store: Store,
     registry: Registry,
     now: Arc<AtomicI64>,
+    /// Milliseconds by which the clock was set, of which no time has passed.
+    jumped: Arc<AtomicI64>,
     group: Group,
 }
 
 impl Bench {
     pub fn open(root: &Path, config: &StoreConfig, now: i64) -> Self {
         let now = Arc::new(AtomicI64::new(now));
+        let jumped = Arc::new(AtomicI64::new(0));
         let shown = Arc::clone(&now);
+        let [passed, by] = [Arc::clone(&now), Arc::clone(&jumped)];
         let mut registry = Registry::default();
-        let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
+        let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)))
+            .with_steady(move || passed.load(Ordering::SeqCst) - by.load(Ordering::SeqCst));
         let store = Store::open_at(claim(root), config, &mut registry, clock).unwrap();
         let group = store.group();
         Self {
             store,
             registry,
             now,
+            jumped,
             group,
         }
     }
 
     pub fn set_clock(&self, now: i64) {
         self.now.store(now, Ordering::SeqCst);
+    }
+
+    /// Sets the clock by a jump: no time passes.
+    pub fn jump(&self, by: i64) {
+        self.jumped.fetch_add(by, Ordering::SeqCst);
+        self.now.fetch_add(by, Ordering::SeqCst);
+        self.store.database().clock_state();
+    }
+
+    pub fn now(&self) -> i64 {
+        self.now.load(Ordering::SeqCst)
     }
 
     /// Sets the clock to `at` and writes a row of all series.

@@ -7,6 +7,7 @@
 
 mod anywhere;
 mod bench_store;
+mod clock;
 mod crash;
 mod damage;
 mod faults;

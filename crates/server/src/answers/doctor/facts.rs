@@ -46,6 +46,8 @@ const METRICS: &[&str] = &[
     "takt_link_partner_bits_per_second",
     "takt_disk_healthy",
     "takt_nvme_critical_warning",
+    "takt_store_clock_ahead_seconds",
+    "takt_store_clock_trusted",
     "takt_store_disk_free_bytes",
     "takt_store_disk_size_bytes",
     "takt_push_newest_timestamp_seconds",

@@ -519,6 +519,28 @@ fn slurm_clock_ahead(facts: &Facts) -> f64 {
         .map_or(0.0, |reading| reading.value)
 }
 
+pub(super) fn server_clock(facts: &Facts) -> Vec<Finding> {
+    let last = |metric| facts.values(metric).last().map(|reading| reading.value);
+    if last("takt_store_clock_trusted") != Some(0.0) {
+        return Vec::new();
+    }
+    let ahead = last("takt_store_clock_ahead_seconds").unwrap_or(0.0);
+    let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "the clock is {} {side} the time that has passed for sure, and most NTP-kept clocks of nodes do not confirm it",
+            duration(ahead.abs())
+        ),
+        "Nothing is deleted, reports and the data lake wait, and samples may have wrong times.",
+        [
+            "timedatectl; chronyc tracking        # on the server and on a node".to_owned(),
+            "sudo timedatectl set-ntp true".to_owned(),
+        ],
+    )]
+}
+
 pub(super) fn slurm_clock(facts: &Facts) -> Vec<Finding> {
     let ahead = slurm_clock_ahead(facts);
     if ahead.abs() < SLURM_CLOCK_SECONDS {

@@ -132,6 +132,7 @@ fn in_order() -> Facts {
     reading(&mut facts, "takt_slurm_up", &[("daemon", "slurmctld")], 1.0);
     let busy = [("state", "mixed")];
     reading(&mut facts, "takt_slurm_nodes", &busy, 1.0);
+    reading(&mut facts, "takt_store_clock_trusted", &[], 1.0);
     reading(&mut facts, "takt_slurm_clock_ahead_seconds", &[], 0.0);
     reading(&mut facts, "takt_slurm_constrains_devices", &[], 1.0);
     facts.now = NOW;
@@ -439,6 +440,7 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| facts.records_read_at = Some(NOW - 7200.0)),
         ),
         ("slurm.records", Box::new(|facts| facts.running.clear())),
+        ("server.clock", set("takt_store_clock_trusted", vec![], 0.0)),
         (
             "slurm.clock",
             set("takt_slurm_clock_ahead_seconds", vec![], -7200.0),

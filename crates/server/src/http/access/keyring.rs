@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use takt_access::session::{
-    ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, MAX_ATTEMPTS, MAX_CODES, is_valid,
+    ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, MAX_ATTEMPTS, MAX_CODES, is_valid, is_within,
 };
 use takt_access::{NoRandomNumbers, Role, Throttle, hash, is_token, new_secret};
 use takt_model::UnixTime;
@@ -149,7 +149,7 @@ impl Keyring {
         let mut state = self.lock();
         state
             .codes
-            .retain(|_, code| now < code.made_at + CODE_SECONDS);
+            .retain(|_, code| is_within(code.made_at, CODE_SECONDS, now));
         let of_user = state.codes.values().filter(|code| *code.user == *user);
         if of_user.count() >= MAX_CODES {
             return Ok(None);
@@ -166,13 +166,13 @@ impl Keyring {
     pub fn user_of_code(&self, code: &str, now: UnixTime) -> Option<Arc<str>> {
         let state = self.lock();
         let found = state.codes.get(&hash(code))?;
-        (now < found.made_at + CODE_SECONDS).then(|| Arc::clone(&found.user))
+        is_within(found.made_at, CODE_SECONDS, now).then(|| Arc::clone(&found.user))
     }
 
     /// Uses a code up and returns its user.
     pub fn take_code(&self, code: &str, now: UnixTime) -> Option<Arc<str>> {
         let found = self.lock().codes.remove(&hash(code))?;
-        (now < found.made_at + CODE_SECONDS).then_some(found.user)
+        is_within(found.made_at, CODE_SECONDS, now).then_some(found.user)
     }
 
     /// Begins a session and returns its cookie. Blocks on the database.
@@ -192,7 +192,9 @@ impl Keyring {
             groups: session.groups,
         };
         let store = self.open_store()?;
-        Records::of(store.database()).add_session(&session, now - IDLE_SECONDS)?;
+        let database = store.database();
+        let seen_after = database.settled(now) - IDLE_SECONDS;
+        Records::of(database).add_session(&session, seen_after)?;
         Ok(cookie)
     }
 
@@ -219,7 +221,7 @@ impl Keyring {
             state.attempts.clear();
         }
         let times = state.attempts.entry(address).or_default();
-        times.retain(|at| now < *at + ATTEMPT_SECONDS);
+        times.retain(|at| is_within(*at, ATTEMPT_SECONDS, now));
         if times.len() >= MAX_ATTEMPTS {
             return false;
         }
