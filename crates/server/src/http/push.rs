@@ -2,6 +2,7 @@
 //!
 //! A reply of 2xx means that the samples are on disk. docs/push.md lists the codes.
 
+use super::listen::SlowUpload;
 use super::{By, GuardedRouter};
 use axum::body::Body;
 use axum::extract::State;
@@ -137,7 +138,7 @@ enum PushRefusal {
     MessageTooLong(usize),
     #[error("the body cannot be read: {0}")]
     Body(String),
-    #[error("the body did not arrive within {} seconds", BODY_TIME.as_secs())]
+    #[error("the body did not arrive within {} seconds, or too slowly", BODY_TIME.as_secs())]
     Slow,
     #[error("{0}")]
     Damaged(String),
@@ -155,9 +156,8 @@ impl PushRefusal {
             Self::ContentType(_) | Self::ContentEncoding(..) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLong(_) | Self::MessageTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(_) | Self::Damaged(_) | Self::Rejected(_) => StatusCode::BAD_REQUEST,
-            Self::Slow => StatusCode::REQUEST_TIMEOUT,
-            // Prometheus drops its samples after 429 and repeats them after 503.
-            Self::Busy | Self::Unwritable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            // Prometheus drops its samples after 408 and 429, and repeats them after 503.
+            Self::Slow | Self::Busy | Self::Unwritable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -216,8 +216,12 @@ impl Pushing {
             .ok_or(PushRefusal::Busy)?;
         let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes))
             .await
-            .inspect_err(|_| tracing::warn!(sender = name, "the body of a push arrived too slowly"))
-            .map_err(|_| PushRefusal::Slow)??;
+            .unwrap_or(Err(PushRefusal::Slow))
+            .inspect_err(|refusal| {
+                if matches!(refusal, PushRefusal::Slow) {
+                    tracing::warn!(sender = name, "the body of a push arrived too slowly");
+                }
+            })?;
         Ok(Admitted {
             sender: Arc::clone(sender),
             body,
@@ -233,7 +237,13 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, PushRefusal> {
     let mut length = 0_usize;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| PushRefusal::Body(error_chain(&error)))?;
+        let chunk = chunk.map_err(|error| {
+            if SlowUpload::caused(&error) {
+                PushRefusal::Slow
+            } else {
+                PushRefusal::Body(error_chain(&error))
+            }
+        })?;
         length = length.saturating_add(chunk.len());
         if length <= limit {
             found.extend_from_slice(&chunk);

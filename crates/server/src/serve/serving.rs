@@ -9,7 +9,9 @@ use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushing};
 use crate::lake::{self, LakeMetrics};
+use crate::open_files::OpenFiles;
 use crate::own_series::OwnSeries;
+use crate::postgres::session_places;
 use crate::reload::Reload;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::tasks::Supervisor;
@@ -25,7 +27,8 @@ use std::time::{Duration, Instant, SystemTime};
 use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
-use takt_collector::scrape::ScrapeManager;
+use takt_collector::scrape::{ScrapeManager, TargetFiles};
+use takt_connections::Places;
 use takt_store::{CONFIGURED, Health, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -107,7 +110,12 @@ impl Serving<'_> {
 
     /// Serves SQL over PostgreSQL's protocol. If the default port is in use, logs a warning and
     /// serves no SQL.
-    async fn sql(&mut self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
+    async fn sql(
+        &mut self,
+        tasks: &mut Supervisor,
+        store: &Store,
+        places: Arc<Places>,
+    ) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {
             return Ok(());
@@ -119,6 +127,7 @@ impl Serving<'_> {
             Arc::clone(&database),
             &config,
             access.clone(),
+            Arc::clone(&places),
             metrics.clone(),
         );
         let mut server = Some(server.context("sql").usage()?);
@@ -145,13 +154,14 @@ impl Serving<'_> {
             let database = Arc::clone(&database);
             let config = config.clone();
             let access = access.clone();
+            let places = Arc::clone(&places);
             let metrics = metrics.clone();
             let listener = listener.try_clone();
             async move {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => SqlServer::new(database, &config, access, metrics)?,
+                        None => SqlServer::new(database, &config, access, places, metrics)?,
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
@@ -318,6 +328,9 @@ impl Serving<'_> {
         shutdown: &mut watch::Receiver<bool>,
     ) -> Result<End, Failure> {
         let zone = self.config.zone();
+        let files = OpenFiles::share_out(self.config)
+            .context("scrape")
+            .usage()?;
         // These need the disk. If they fail, no task holds the store yet.
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let accounting = self.config.accounting();
@@ -337,10 +350,12 @@ impl Serving<'_> {
             Arc::clone(&store),
             self.config.scrape.clone(),
             self.cluster,
+            TargetFiles::new(files.targets),
             &mut self.registry,
         )?;
         let scrape = Arc::new(scrape);
-        let connections = Arc::new(http::connections(&mut self.registry));
+        let (connections, places) = http::connections(files.http, &mut self.registry);
+        let connections = Arc::new(connections);
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
             self.access.clone(),
@@ -349,7 +364,10 @@ impl Serving<'_> {
             self.cluster,
         );
         follower.first().await;
-        self.sql(&mut tasks, &store).await?;
+        let sql_places = session_places(self.config.sql.max_connections);
+        let classes = places.classes().chain([Arc::clone(&sql_places)]);
+        http::register_places(&mut self.registry, classes.collect());
+        self.sql(&mut tasks, &store, sql_places).await?;
         let reload = Reload::new(
             Arc::clone(&self.source),
             Arc::clone(&scrape),
@@ -414,8 +432,9 @@ impl Serving<'_> {
             .merge(http::push_router(pushing))
             .merge(alerts.router())
             .merge((self.pages)(page));
-        let routes =
-            http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
+        let routes = places
+            .layer(http::guarded(routes, self.access))
+            .layer(middleware::map_response(http::protect));
 
         let socket = http::socket_path(self.config.server.socket_file.as_deref());
         if let Some(path) = socket {

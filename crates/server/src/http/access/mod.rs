@@ -32,6 +32,7 @@ pub use proxy::ProxyConfig;
 pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 
+use super::places::take_place;
 use super::{ErrorBody, ErrorKind, push};
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -188,10 +189,16 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
     });
     let mut entry = is_change.then(|| change_entry(&request, &viewer, peer));
     let response = match allowed {
-        Ok(()) => {
-            request.extensions_mut().insert(viewer);
-            next.run(request).await
-        }
+        Ok(()) => match take_place(&request, guard.need(&request), &viewer, peer) {
+            Ok(()) => {
+                request.extensions_mut().insert(viewer);
+                next.run(request).await
+            }
+            Err(refusal) => {
+                discard(request).await;
+                refusal.into_response()
+            }
+        },
         Err(refusal) => {
             if guard.need(&request) == Some(Need::Push) {
                 push::note_refused(peer.address.ip());
