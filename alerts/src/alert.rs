@@ -97,7 +97,7 @@ pub struct Posted {
 }
 
 /// Why a posted alert is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum PostedError {
     /// It has no label.
     #[error("at least one label pair required")]
@@ -105,6 +105,42 @@ pub enum PostedError {
     /// It ends before it begins.
     #[error("start time must be before end time")]
     Backwards,
+    /// Its text exceeds the bound for one alert.
+    #[error("the labels and annotations of an alert are longer than {max} bytes")]
+    TooLong {
+        /// Bytes that one alert may have.
+        max: usize,
+    },
+    /// All senders together have as many as they may.
+    #[error("Takt holds {max} posted alerts, as many as it may (alerts.posted_max)")]
+    TooMany {
+        /// Posted alerts that may be known.
+        max: usize,
+    },
+    /// The sender has as many as one may.
+    #[error("Takt holds {max} alerts of this sender, three quarters of alerts.posted_max")]
+    TooManyOfSender {
+        /// Posted alerts of one sender that may be known.
+        max: usize,
+    },
+    /// The texts of all posted alerts exceed their bound.
+    #[error(
+        "the posted alerts together have {max} bytes of text, 4 KiB for each of alerts.posted_max"
+    )]
+    TooMuchText {
+        /// Bytes that all posted alerts may have.
+        max: usize,
+    },
+}
+
+impl PostedError {
+    /// Whether the alert may be accepted later, when others are over.
+    pub fn is_of_room(&self) -> bool {
+        matches!(
+            self,
+            Self::TooMany { .. } | Self::TooManyOfSender { .. } | Self::TooMuchText { .. }
+        )
+    }
 }
 
 impl Posted {

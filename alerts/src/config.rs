@@ -51,6 +51,10 @@ pub struct AlertsConfig {
     pub rule_dirs: Vec<PathBuf>,
     /// Seconds between two evaluations of a group of rules without an interval of its own.
     pub interval_seconds: u64,
+    /// Alerts that programs may have posted to `/api/v2/alerts` and that are not over; one sender can
+    /// have three quarters of them. The texts of all may have 4 KiB for each. Further ones are
+    /// refused with 429.
+    pub posted_max: usize,
     /// Severity whose alerts are sent at once, without waiting for others of their group.
     pub page_severity: String,
     /// URL of this server for links in messages. Default: `auth.external_url`, else its listen
@@ -86,6 +90,7 @@ impl Default for AlertsConfig {
             thresholds: BTreeMap::new(),
             rule_dirs: Vec::new(),
             interval_seconds: 15,
+            posted_max: 10_000,
             page_severity: "critical".to_owned(),
             external_url: None,
             heartbeat_url: None,
@@ -159,14 +164,15 @@ impl AlertsConfig {
                 "links of messages contain this address",
             )?;
         }
-        for (key, seconds, range) in [
+        for (key, number, range) in [
             ("interval_seconds", self.interval_seconds, 1..=3600),
             ("heartbeat_seconds", self.heartbeat_seconds, 5..=86_400),
             ("patience_seconds", self.patience_seconds, 5..=86_400),
+            ("posted_max", self.posted_max as u64, 4..=1_000_000),
         ] {
-            if !range.contains(&seconds) {
+            if !range.contains(&number) {
                 let expected = format!("{} to {}", range.start(), range.end());
-                return wrong(key, &expected, &seconds.to_string());
+                return wrong(key, &expected, &number.to_string());
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig};
+use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig, TargetFiles};
 use takt_store::{DataDir, Store, StoreConfig};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -77,7 +77,13 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     let empty_bytes = resident_bytes()?;
     let manager = {
         let _guard = runtime.enter();
-        ScrapeManager::start(Arc::clone(&store), scrape, "bench", &mut registry)?
+        ScrapeManager::start(
+            Arc::clone(&store),
+            scrape,
+            "bench",
+            TargetFiles::default(),
+            &mut registry,
+        )?
     };
     // The first scrapes create the series. The measurement covers the later ones.
     std::thread::sleep(Duration::from_millis(2 * u64::from(interval_ms) + 2000));

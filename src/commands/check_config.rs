@@ -43,6 +43,14 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
             "every user can read the secret in {file}: chmod o-rwx {file}"
         )?;
     }
+    let needed = takt_server::files_needed(&config);
+    if needed > takt_server::UNIT_FILES {
+        writeln!(
+            io::stderr(),
+            "the targets need {needed} open files: set LimitNOFILE={needed} in takt.service \
+             (systemctl edit takt)"
+        )?;
+    }
     if let Some(user) = service_user(place, &config) {
         config.check_secrets_of(&user).usage()?;
     }

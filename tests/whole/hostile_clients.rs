@@ -1,16 +1,18 @@
 //! Clients that must not get in, and clients that hold connections: the real program, real sockets, a real nginx.
 
+use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{self, Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::or_skip;
-use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with};
+use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with, http_post};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need};
 use std::thread;
@@ -319,4 +321,168 @@ fn half_open_requests_do_not_stop_the_server() {
     assert!(closed("limit") >= 900.0, "one address has 256 at most");
     assert!(closed("header_timeout") >= 200.0);
     assert!(series(port, "takt_server_connections ") <= 3.0);
+}
+
+/// A server with a socket and a sender.
+fn serve_everybody(takt: &Takt) -> (Daemon, u16) {
+    let port = free_port();
+    let config = format!(
+        "cluster = \"lab\"\n[jobs]\npoll = false\n[sql]\nlisten_address = \"\"\n\
+         [server]\nlisten_address = \"127.0.0.1:{port}\"\ntoken_file = \"token\"\n\
+         socket_file = \"takt.sock\"\n\
+         [[push.senders]]\nname = \"agent\"\ntoken_file = \"sender-token\"\n"
+    );
+    takt.file("takt.toml", config);
+    takt.file("token", "writer-writer-writer\n");
+    takt.file("sender-token", "sender-sender-sender\n");
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let ready = format!("http://127.0.0.1:{port}/-/ready");
+    server.wait_until("ready", SOON, || {
+        http_get(&ready).ok().filter(|page| page.status == 200)
+    });
+    (server, port)
+}
+
+/// A connection from one of four addresses of this machine that has sent a request.
+fn request_of_crowd(port: u16, number: usize, request: &[u8]) -> TcpStream {
+    let address: SocketAddr = ([127, 0, 0, 1], port).into();
+    let own: SocketAddr = ([127, 0, 0, number as u8 % 4 + 1], 0).into();
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &own).unwrap();
+    net::connect(&socket, &address).unwrap();
+    let mut stream = TcpStream::from(socket);
+    let _ = stream.write_all(request);
+    stream
+}
+
+/// Status of a request over the Unix socket.
+fn socket_status(takt: &Takt, path: &str) -> u16 {
+    let mut socket = UnixStream::connect(takt.directory().join("takt.sock")).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Everybody whose places the crowd must not take is answered.
+#[track_caller]
+fn assert_others_are_answered(takt: &Takt, port: u16) {
+    for path in ["/-/healthy", "/-/ready", "/status"] {
+        assert_eq!(get(port, path, "").status, 200, "{path}");
+    }
+    let path = "/api/v1/labels";
+    assert_eq!(get(port, path, "writer-writer-writer").status, 200);
+    assert_eq!(socket_status(takt, path), 200);
+
+    // An empty message.
+    let headers = [
+        ("Authorization", "Bearer sender-sender-sender"),
+        ("Content-Type", "application/x-protobuf"),
+        ("Content-Encoding", "snappy"),
+    ];
+    let url = format!("http://127.0.0.1:{port}/api/v1/write");
+    assert_eq!(http_post(&url, &headers, &[0]).unwrap().status, 204);
+}
+
+/// The value of a series of the class, as an administrator sees it.
+fn of_class(port: u16, name: &str, class: &str) -> f64 {
+    let page = get(port, "/metrics", "writer-writer-writer").body;
+    let series = format!("{name}{{class=\"{class}\"}} ");
+    let value = page.lines().find_map(|line| line.strip_prefix(&series));
+    value
+        .unwrap_or_else(|| panic!("no {series} in {page}"))
+        .parse()
+        .unwrap()
+}
+
+/// Issue 28: 1,024 of them kept everybody out, also administrators on the socket.
+#[test]
+fn slow_bodies_keep_nobody_out() {
+    raise_open_files();
+    let takt = Takt::fresh();
+    let (mut server, port) = serve_everybody(&takt);
+    let request = b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\
+                    Content-Type: application/x-www-form-urlencoded\r\n\r\nq";
+    let mut crowd: Vec<_> = (0..1024)
+        .map(|number| request_of_crowd(port, number, request))
+        .collect();
+    let began = Instant::now();
+    // The user who runs the server is an administrator.
+    let (class, places) = if process::geteuid().is_root() {
+        ("signed_in", 256)
+    } else {
+        ("admin", 48)
+    };
+    server.wait_until("crowd", SOON, || {
+        let refused = of_class(port, "takt_server_places_refused_total", class);
+        (refused >= f64::from(1024 - places)).then_some(())
+    });
+    while began.elapsed() < Duration::from_secs(6) {
+        for stream in &mut crowd {
+            let _ = stream.write_all(b"x");
+        }
+        assert_others_are_answered(&takt, port);
+        let taken = of_class(port, "takt_server_places_taken", class);
+        assert_eq!(taken, f64::from(places));
+        assert_eq!(
+            get(port, "/nodes", "").status,
+            429,
+            "the crowd has the user's places"
+        );
+        thread::sleep(Duration::from_secs(3));
+    }
+    let log = server.log();
+    assert_eq!(log.matches("no free place").count(), 1, "{log}");
+    assert!(log.contains(&format!("class=\"{class}\"")), "{log}");
+
+    // The slow bodies end, with an answer, and everybody is served again.
+    server.wait_until("places", SOON, || {
+        (get(port, "/nodes", "").status == 200).then_some(())
+    });
+    assert!(
+        began.elapsed() < Duration::from_secs(40),
+        "{:?}",
+        began.elapsed()
+    );
+    let mut answers = [0; 3];
+    for stream in &mut crowd {
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut answer = [0; 32];
+        let read = stream.read(&mut answer).unwrap_or(0);
+        let status = String::from_utf8_lossy(&answer[..read]).into_owned();
+        let kind = ["HTTP/1.1 408 ", "HTTP/1.1 429 "]
+            .iter()
+            .position(|one| status.starts_with(one));
+        answers[kind.unwrap_or(2)] += 1;
+    }
+    assert!(answers[0] * 4 >= places * 3, "408, 429, other: {answers:?}");
+}
+
+/// Issue 28: as many streams of live pages did the same.
+#[test]
+fn streams_take_only_their_own_places() {
+    raise_open_files();
+    let takt = Takt::fresh();
+    let (mut server, port) = serve_everybody(&takt);
+    let request = b"GET /live/nodes HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let streams: Vec<_> = (0..600)
+        .map(|number| request_of_crowd(port, number, request))
+        .collect();
+    server.wait_until("streams", SOON, || {
+        let refused = of_class(port, "takt_server_places_refused_total", "stream");
+        (refused == 536.0).then_some(())
+    });
+    assert_eq!(of_class(port, "takt_server_places_taken", "stream"), 64.0);
+    assert_others_are_answered(&takt, port);
+    assert_eq!(
+        get(port, "/nodes", "").status,
+        200,
+        "pages have other places"
+    );
+
+    drop(streams);
+    server.wait_until("free places", SOON, || {
+        (of_class(port, "takt_server_places_taken", "stream") == 0.0).then_some(())
+    });
 }

@@ -1,23 +1,30 @@
 //! `/api/v2/alerts` and `/api/v2/alerts/groups`: lists, groups and takes alerts.
 
 use super::body::{self, Object};
-use super::{Answer, Api, Refusal, is_on, times, values};
+use super::{Answer, Api, PostedBy, Refusal, is_on, times, values};
 use crate::Engine;
-use crate::alert::{Alert, Posted};
+use crate::alert::{Alert, Posted, PostedError};
 use crate::order;
 use crate::routing::Suppressed;
 use crate::routing::config::Config;
 use crate::routing::matcher::{Matchers, parse_matcher, whole};
 use crate::routing::routes::Route;
 use axum::body::Bytes;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use regex::Regex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use takt_model::{Labels, Timestamp};
+use tokio::sync::Semaphore;
 
 type Pairs = Vec<(String, String)>;
+
+/// Alerts in one request. Prometheus sends 256.
+const REQUEST_ALERTS_MAX: usize = 10_000;
+
+/// Requests with alerts that are read at the same time.
+static READING: Semaphore = Semaphore::const_new(2);
 
 pub(super) async fn receivers(
     State(api): State<Api>,
@@ -183,13 +190,50 @@ fn is_address(text: &str) -> bool {
         && !text.contains(char::is_whitespace)
 }
 
-/// Takes the valid alerts of a batch, also if others are invalid.
+/// Takes the valid alerts of a batch, also if others are invalid or exceed a bound.
 pub(super) async fn post(
     State(api): State<Api>,
+    sender: Option<Extension<PostedBy>>,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<StatusCode, Refusal> {
-    let alerts = match body::read("alerts", &headers, &bytes)? {
+    let (good, mut errors) = {
+        // The JSON of a large request takes several times its length.
+        let _reading = READING.acquire().await;
+        read_posted(&headers, &bytes)?
+    };
+    let sender = sender.map_or_else(|| "".into(), |Extension(PostedBy(sender))| sender);
+    let refused = api
+        .handle
+        .change(move |engine, now| {
+            let (batch, refused) = engine.post_from(&sender, good, now);
+            (refused, batch)
+        })
+        .await?;
+
+    api.handle.note_refused_alerts(errors.len() + refused.len());
+    let is_full = refused.iter().any(PostedError::is_of_room);
+    let mut counts: BTreeMap<PostedError, usize> = BTreeMap::new();
+    for error in refused {
+        *counts.entry(error).or_insert(0) += 1;
+    }
+    errors.extend(counts.into_iter().map(|(error, count)| match count {
+        1 => error.to_string(),
+        count => format!("{count} alerts: {error}"),
+    }));
+    if errors.is_empty() {
+        Ok(StatusCode::OK)
+    } else if is_full {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Err(Refusal::new(status, errors.join("; ")))
+    } else {
+        Err(Refusal::bad(errors.join("; ")))
+    }
+}
+
+/// Reads the alerts of a request, and why some are none.
+fn read_posted(headers: &HeaderMap, bytes: &[u8]) -> Result<(Vec<Posted>, Vec<String>), Refusal> {
+    let alerts = match body::read("alerts", headers, bytes)? {
         Value::Array(alerts) => alerts,
         Value::Null => Vec::new(),
         _ => {
@@ -200,6 +244,14 @@ pub(super) async fn post(
             ));
         }
     };
+    if alerts.len() > REQUEST_ALERTS_MAX {
+        let found = alerts.len();
+        return Err(Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("a request has at most {REQUEST_ALERTS_MAX} alerts, this one has {found}"),
+        ));
+    }
+
     let mut good = Vec::new();
     let mut errors = Vec::new();
     for (place, alert) in alerts.iter().enumerate() {
@@ -208,19 +260,7 @@ pub(super) async fn post(
             Err(error) => errors.push(error),
         }
     }
-    let refused = api
-        .handle
-        .change(move |engine, now| {
-            let (batch, refused) = engine.post(good, now);
-            (refused, batch)
-        })
-        .await?;
-    errors.extend(refused.iter().map(ToString::to_string));
-    if errors.is_empty() {
-        Ok(StatusCode::OK)
-    } else {
-        Err(Refusal::bad(errors.join("; ")))
-    }
+    Ok((good, errors))
 }
 
 /// The query parameters: the alerts to return.

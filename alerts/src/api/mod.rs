@@ -20,6 +20,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// State of the routes.
 #[derive(Clone)]
@@ -30,8 +31,13 @@ pub struct Api {
     pub started: jiff::Timestamp,
 }
 
-/// Largest request body, in bytes. A push contains many alerts with all their annotations.
-const BODY_MAX: usize = 32 << 20;
+/// Who posts alerts: an extension of the request.
+#[derive(Debug, Clone)]
+pub struct PostedBy(pub Arc<str>);
+
+/// Largest request body, in bytes. A push contains many alerts with all their annotations:
+/// Prometheus sends 256, of 1 kB each.
+const BODY_MAX: usize = 8 << 20;
 
 /// Version of Alertmanager whose API this is. `amtool` warns if its own version differs.
 const ALERTMANAGER_VERSION: &str = "0.34.0";

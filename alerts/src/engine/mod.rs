@@ -8,6 +8,7 @@ mod close;
 mod context;
 mod flaps;
 mod gpu_names;
+mod posted;
 mod texts;
 
 pub use batch::{Batch, Snapshot};
@@ -29,6 +30,7 @@ use crate::routing::{Changes, Router, Settings};
 use crate::rules::RuleFile;
 use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
 use gpu_names::GpuNames;
+use posted::PostedAlerts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
@@ -43,6 +45,8 @@ pub struct Server {
     pub defaults: Defaults,
     /// Settings for routing.
     pub settings: Settings,
+    /// Posted alerts that may be known at once.
+    pub posted_max: usize,
 }
 
 /// Failures and counts of an evaluation.
@@ -71,6 +75,7 @@ pub struct Engine {
     outbox: Outbox,
     read: BTreeMap<String, u64>,
     gpus: GpuNames,
+    posted: PostedAlerts,
 }
 
 impl Engine {
@@ -95,6 +100,7 @@ impl Engine {
             outbox: Outbox::load([], 1),
             read: BTreeMap::new(),
             gpus: GpuNames::default(),
+            posted: PostedAlerts::default(),
             server,
         }
     }
@@ -147,6 +153,8 @@ impl Engine {
             let print = alert.fingerprint();
             if wanted.contains(&print) {
                 self.gpus.name(print, &alert.labels, &[]);
+            } else {
+                self.posted.restore(alert);
             }
         }
         let changes = self
@@ -293,7 +301,8 @@ impl Engine {
         self.read.get(address).copied()
     }
 
-    /// Takes posted alerts. Those that cannot be alerts are returned as errors.
+    /// Takes alerts of the server itself, without bounds. Those that cannot be alerts are returned as
+    /// errors.
     pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
         let mut batch = Batch::default();
         let mut errors = Vec::new();
@@ -415,6 +424,9 @@ impl Engine {
 
     /// Puts the messages into the outbox; the batch has all changes of the routing.
     fn routed(&mut self, changes: Changes, now: Timestamp) -> Batch {
+        for fingerprint in &changes.forgotten {
+            self.posted.forget(*fingerprint);
+        }
         Batch {
             log: changes.log,
             forgotten_alerts: changes.forgotten,

@@ -114,6 +114,11 @@ impl Handle {
         self.metrics.event_stream(node, &exporter.url)
     }
 
+    /// Counts posted alerts that were refused.
+    pub(crate) fn note_refused_alerts(&self, count: usize) {
+        self.metrics.posted_refused.inc_by(count as u64);
+    }
+
     /// Reads from the engine.
     ///
     /// # Errors

@@ -71,6 +71,9 @@ pub struct AlertMetrics {
     pub(super) heartbeat_failures: Counter,
     pub(super) heartbeats_withheld: Counter,
     pub(super) requests_refused: Counter,
+    pub(super) posted_refused: Counter,
+    posted: Gauge,
+    posted_max: Gauge,
     pub(super) uncommitted: Counter,
     pub(super) transitions_dropped: Counter,
     event_streams: Family<StreamLabels, Gauge>,
@@ -120,6 +123,21 @@ impl AlertMetrics {
             "requests_refused",
             "Requests refused because the engine's queue was full",
             all.requests_refused.clone(),
+        );
+        alerts.register(
+            "posted",
+            "Alerts that programs have posted and that are not over",
+            all.posted.clone(),
+        );
+        alerts.register(
+            "posted_max",
+            "Alerts that programs may have posted at once",
+            all.posted_max.clone(),
+        );
+        alerts.register(
+            "posted_refused",
+            "Posted alerts that were refused, because they were invalid or too many",
+            all.posted_refused.clone(),
         );
         alerts.register(
             "transitions_dropped",
@@ -215,6 +233,8 @@ impl AlertMetrics {
             .filter(|(_, alert)| !alert.is_resolved(now))
             .count();
         self.firing.set(firing as i64);
+        self.posted.set(engine.posted_count() as i64);
+        self.posted_max.set(engine.posted_max() as i64);
         self.queued.clear();
         self.oldest.clear();
         for row in engine.outbox().iter() {

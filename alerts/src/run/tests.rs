@@ -95,6 +95,7 @@ fn engine(config: Config) -> Engine {
             timezone: None,
             pages: None,
         },
+        posted_max: 1000,
     };
     Engine::new(server, &[], &[], XidTable::shipped().clone(), config)
 }

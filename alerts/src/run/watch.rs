@@ -368,6 +368,7 @@ receivers:
             external_labels: Labels::new(),
             defaults,
             settings,
+            posted_max: 1000,
         };
         Engine::new(
             server,

@@ -205,6 +205,12 @@ impl ScrapeConfig {
             .collect()
     }
 
+    /// Number of targets that the configuration lists. Others are discovered while the server runs.
+    pub fn listed_targets(&self) -> usize {
+        let jobs = self.configs.iter().flat_map(|job| &job.static_configs);
+        self.targets.len() + jobs.map(|listed| listed.targets.len()).sum::<usize>()
+    }
+
     /// Returns the job of `targets` and its targets.
     pub(super) fn listed(&self, cluster: &str) -> Result<(Job, Vec<Target>), ConfigError> {
         // No other job can have an empty name.

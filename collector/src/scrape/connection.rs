@@ -77,6 +77,11 @@ impl Connection {
         }
     }
 
+    /// Closes the connection. The next request opens it again.
+    pub fn close(&mut self) {
+        self.stream = None;
+    }
+
     /// Sends a request and reads the response. The body is read only if the status is 200 to 299.
     /// `expected_bytes` is the expected size of the body.
     ///

@@ -52,6 +52,8 @@ pub enum ScrapeError {
     TooManySeries { line: usize, limit: usize },
     #[error("the job has more targets than target_limit = {limit}")]
     TooManyTargets { limit: usize },
+    #[error("no open file is free for the connection: raise LimitNOFILE= of takt.service")]
+    NoFile,
     #[error("line {line}: metric_relabel_configs left the series without a name")]
     Nameless { line: usize },
     #[error("line {line}: relabelling left a label without a name")]
@@ -153,6 +155,7 @@ impl ScrapeError {
             Self::Unreachable { .. }
                 | Self::Timeout { .. }
                 | Self::TooManyTargets { .. }
+                | Self::NoFile
                 | Self::Credentials { .. }
                 | Self::Clock(_)
         )
@@ -172,6 +175,7 @@ impl ScrapeError {
             Self::TooLarge { .. } => FailureReason::TooLarge,
             Self::Malformed { .. } | Self::MalformedProtobuf { .. } => FailureReason::Malformed,
             Self::TooManyTargets { .. }
+            | Self::NoFile
             | Self::TooManySamples { .. }
             | Self::TooManySeries { .. }
             | Self::TooManyLabels { .. }

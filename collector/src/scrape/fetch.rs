@@ -7,8 +7,8 @@ use super::job::{Job, ScrapeProtocol};
 use super::target::Target;
 use flate2::read::MultiGzDecoder;
 use reqwest::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap,
+    HeaderName, HeaderValue,
 };
 use reqwest::{Client, StatusCode, Url};
 use std::io::Read;
@@ -114,12 +114,25 @@ impl Fetcher {
         }
     }
 
-    /// Fetches one page. `expected_bytes` is the expected size of the page.
-    pub async fn fetch(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
+    /// Fetches one page. `expected_bytes` is the expected size of the page. The connection stays open
+    /// for the next one if it `keeps` its file.
+    pub async fn fetch(
+        &mut self,
+        expected_bytes: usize,
+        keeps: bool,
+    ) -> Result<FetchedPage, ScrapeError> {
         let limit = self.timeout;
-        tokio::time::timeout(limit, self.fetch_in_time(expected_bytes))
-            .await
-            .unwrap_or(Err(ScrapeError::Timeout { limit }))
+        if keeps {
+            self.headers.remove(CONNECTION);
+        } else {
+            let close = HeaderValue::from_static("close");
+            self.headers.insert(CONNECTION, close);
+        }
+        let fetched = tokio::time::timeout(limit, self.fetch_in_time(expected_bytes)).await;
+        if !keeps && let Transport::Plain { connection, .. } = &mut self.transport {
+            connection.close();
+        }
+        fetched.unwrap_or(Err(ScrapeError::Timeout { limit }))
     }
 
     async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {

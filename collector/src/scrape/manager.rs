@@ -1,6 +1,7 @@
 //! Starts, reloads and stops all scrape jobs.
 
 use super::config::ScrapeConfig;
+use super::files::TargetFiles;
 use super::http::HttpError;
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
@@ -63,7 +64,8 @@ pub(super) struct ReadyJob {
 }
 
 impl ScrapeManager {
-    /// Starts a task for every job and every target. Registers the metrics in `registry`.
+    /// Starts a task for every job and every target, whose connections take `files`. Registers the
+    /// metrics in `registry`.
     ///
     /// # Errors
     /// If the configuration is invalid, or the thread or an HTTP client cannot be created.
@@ -71,6 +73,7 @@ impl ScrapeManager {
         store: Arc<Store>,
         config: ScrapeConfig,
         cluster: &str,
+        files: TargetFiles,
         registry: &mut Registry,
     ) -> Result<Self, StartError> {
         let ready = ready(&config, cluster)?;
@@ -78,6 +81,7 @@ impl ScrapeManager {
         let shared = Arc::new(ScraperContext {
             store,
             cluster: cluster.to_owned(),
+            files,
             metrics,
             metadata: MetadataTable::default(),
         });
@@ -124,6 +128,11 @@ impl ScrapeManager {
             drop(tokio::spawn(pool.end(ScraperEnd::Gone)));
         }
         Ok(())
+    }
+
+    /// Returns the open files for connections to targets.
+    pub fn files(&self) -> TargetFiles {
+        self.shared.files.clone()
     }
 
     /// Returns the state of every target, in the order of the configuration.

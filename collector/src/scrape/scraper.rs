@@ -3,6 +3,7 @@
 use super::error::ScrapeError;
 use super::evidence::Evidence;
 use super::fetch::{FetchedPage, Fetcher};
+use super::files::TargetFiles;
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::page_row::{NewSeries, PageRow, ReadRules, SeriesPlace};
@@ -16,13 +17,14 @@ use takt_model::exposition::{self, Metadata};
 use takt_model::native::NATIVE_LABEL;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::{ClockWentBack, Column, Group, Store};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// State that all scrapers share.
 #[derive(Debug)]
 pub(super) struct ScraperContext {
     pub store: Arc<Store>,
     pub cluster: String,
+    pub files: TargetFiles,
     pub metrics: ScrapeMetrics,
     pub metadata: MetadataTable,
 }
@@ -42,6 +44,8 @@ pub(super) struct Scraper {
     job: Arc<Job>,
     target: Target,
     fetcher: Fetcher,
+    /// The file of the connection, while there is one.
+    file: Option<OwnedSemaphorePermit>,
     schedule: Schedule,
     group: Group,
     cache: SeriesCache,
@@ -129,6 +133,7 @@ impl Scraper {
             job,
             target,
             fetcher,
+            file: None,
             schedule,
             group,
             cache,
@@ -196,7 +201,7 @@ impl Scraper {
         let ticket = self.group.ticket(at)?;
         self.newest = at;
         let started = Instant::now();
-        let fetched = self.fetcher.fetch(self.page_bytes).await;
+        let fetched = self.fetch().await;
         let mut row = PageRow::default();
         row.values.reserve(self.group.width());
         self.report.reserve(&mut row);
@@ -239,6 +244,25 @@ impl Scraper {
         self.group.keep_exemplars(at, &row.exemplars);
         self.cache.forget(&committed.dropped);
         result
+    }
+
+    /// Fetches a page. Where files are short, the connection is closed after it, for another target's.
+    async fn fetch(&mut self) -> Result<FetchedPage, ScrapeError> {
+        if self.file.is_none() {
+            let file = self.shared.files.for_scrape();
+            let file = tokio::time::timeout(self.target.timeout, file).await;
+            self.file = file.ok().flatten();
+        }
+        if self.file.is_none() {
+            return Err(ScrapeError::NoFile);
+        }
+
+        let keeps = self.shared.files.has_spare();
+        let fetched = self.fetcher.fetch(self.page_bytes, keeps).await;
+        if !keeps {
+            self.file = None;
+        }
+        fetched
     }
 
     /// Writes that the target's machine runs although the scrape failed. Requests the column each

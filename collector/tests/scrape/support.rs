@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig, TargetHealth};
+use takt_collector::scrape::{
+    ScrapeConfig, ScrapeManager, TargetConfig, TargetFiles, TargetHealth,
+};
 use takt_model::Matcher;
 use takt_model::Timestamp;
 use takt_store::{DataDir, Sample, SeriesData, Store, StoreConfig, StoreError, is_stale};
@@ -213,8 +215,14 @@ impl Scraping {
         let mut registry = Registry::default();
         let store = Arc::new(open(directory, &mut registry));
         let guard = runtime.enter();
-        let manager =
-            ScrapeManager::start(Arc::clone(&store), config, "lab", &mut registry).unwrap();
+        let manager = ScrapeManager::start(
+            Arc::clone(&store),
+            config,
+            "lab",
+            TargetFiles::default(),
+            &mut registry,
+        )
+        .unwrap();
         drop(guard);
         Self {
             store,

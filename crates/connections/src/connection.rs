@@ -1,9 +1,10 @@
 //! One connection and its phases.
 
-use super::Limits;
+use super::{Limits, Place};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Why the server closed a connection.
@@ -13,9 +14,9 @@ pub enum CloseReason {
     HeaderTimeout,
     /// No next request.
     IdleTimeout,
-    /// An upload stalled.
+    /// An upload stalled, or was too slow.
     ReceiveTimeout,
-    /// The client did not read the answer.
+    /// The client did not read the answer, or read it too slowly.
     SendTimeout,
     /// Too many connections.
     Limit,
@@ -61,10 +62,36 @@ struct State {
     has_head: bool,
     /// Whether the handler waits for more of the request's body.
     awaits_body: bool,
+    /// Wakes the handler that waits for more of the body.
+    upload_waker: Option<Waker>,
+    /// Whether the rest of the body is not waited for: it came too slowly.
+    is_upload_ended: bool,
+    /// The request's body so far.
+    upload: Transfer,
+    /// The answer so far.
+    answer: Transfer,
+    /// The request's place among those of its class.
+    place: Option<Place>,
     /// Pieces of the answer that the kernel has not taken yet.
     unsent: usize,
     /// Whether the kernel takes no more bytes of the answer.
     is_blocked: bool,
+}
+
+/// Bytes that have moved, and the time that the server has waited for the client meanwhile.
+#[derive(Debug, Default)]
+struct Transfer {
+    bytes: u64,
+    waited: Duration,
+}
+
+impl Transfer {
+    /// Whether the client is slower than the least rate: each byte gives it time, and `grace` comes
+    /// on top.
+    fn is_slow(&self, waiting: Duration, grace: Duration, limits: &Limits) -> bool {
+        let earned = Duration::from_secs(self.bytes / limits.min_bytes_per_second.max(1));
+        self.waited + waiting > grace + earned
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +131,11 @@ impl Connection {
             has_request: false,
             has_head: true,
             awaits_body: false,
+            upload_waker: None,
+            is_upload_ended: false,
+            upload: Transfer::default(),
+            answer: Transfer::default(),
+            place: None,
             unsent: 0,
             is_blocked: false,
         };
@@ -129,26 +161,87 @@ impl Connection {
         self.change(|state| {
             state.has_request = true;
             state.has_head = false;
+            state.is_upload_ended = false;
+            state.upload = Transfer::default();
+            state.answer = Transfer::default();
         });
+    }
+
+    /// The request has a place until it is answered: it no longer counts among the connections that
+    /// wait for one, and gives way to no other.
+    pub fn hold(&self, place: Place) {
+        // The place that it may have had is given back outside of this lock.
+        let former = self.lock().place.replace(place);
+        drop(former);
     }
 
     /// The answer is complete, though the client may not have read it.
     pub fn answered(&self) {
+        let mut place = None;
         self.change(|state| {
             state.has_request = false;
             state.awaits_body = false;
+            state.upload_waker = None;
+            place = state.place.take();
+        });
+        drop(place);
+    }
+
+    /// The handler asked for more of the request's body: it got some bytes, or has to wait. Returns
+    /// false if it must not wait any longer, because the body comes too slowly.
+    pub fn uploads(&self, bytes: Poll<usize>, waker: &Waker) -> bool {
+        let mut goes_on = true;
+        self.change(|state| {
+            state.awaits_body = bytes.is_pending() && state.has_request && !state.is_upload_ended;
+            match bytes {
+                Poll::Ready(bytes) => state.upload.bytes += bytes as u64,
+                Poll::Pending => {
+                    goes_on = !state.is_upload_ended;
+                    state.upload_waker = Some(waker.clone());
+                }
+            }
+        });
+        goes_on
+    }
+
+    /// The handler waits no more for the request's body.
+    pub fn upload_over(&self) {
+        self.change(|state| {
+            state.awaits_body = false;
+            state.upload_waker = None;
         });
     }
 
-    /// The handler waits for more of the request's body, or has just got it.
-    pub fn awaits_body(&self, awaits: bool) {
-        self.change(|state| state.awaits_body = awaits && state.has_request);
+    /// Whether the server stopped waiting for the rest of the request's body.
+    pub fn is_upload_ended(&self) -> bool {
+        self.lock().is_upload_ended
     }
 
-    /// The kernel takes no more bytes of the answer, or has just taken some: a client that reads
-    /// slowly has the time limit for each part that it reads.
-    pub fn is_blocked(&self, is_blocked: bool) {
-        self.change(|state| state.is_blocked = is_blocked);
+    /// Ends the wait for the rest of the body: the handler is told, and can still answer. False if
+    /// it was told before.
+    pub(crate) fn end_upload(&self) -> bool {
+        let mut state = self.lock();
+        if state.is_upload_ended {
+            return false;
+        }
+        state.is_upload_ended = true;
+        // The handler gets as long as a client that stalls.
+        state.since = Instant::now();
+        state.upload.waited = Duration::ZERO;
+        let waker = state.upload_waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// The kernel took some bytes of the answer, or takes no more for now.
+    pub fn writes(&self, bytes: Poll<usize>) {
+        self.change(|state| {
+            state.is_blocked = bytes.is_pending();
+            if let Poll::Ready(bytes) = bytes {
+                state.answer.bytes += bytes as u64;
+            }
+        });
     }
 
     /// A piece of the answer waits to be sent: a client has one time limit for the whole piece.
@@ -166,10 +259,20 @@ impl Connection {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         let before = state.phase();
+        let was_blocked = state.is_blocked;
         change(&mut state);
-        if state.phase() != before {
-            state.since = Instant::now();
+        if state.phase() == before {
+            return;
         }
+
+        let now = Instant::now();
+        let lasted = now.saturating_duration_since(state.since);
+        match before {
+            Phase::Receiving => state.upload.waited += lasted,
+            Phase::Sending if was_blocked => state.answer.waited += lasted,
+            _ => {}
+        }
+        state.since = now;
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -188,24 +291,40 @@ impl Connection {
     /// The reason to close the connection now, if its phase has lasted too long.
     pub(crate) fn overdue(&self, limits: &Limits, now: Instant) -> Option<CloseReason> {
         let state = self.lock();
-        let (limit, reason) = match state.phase() {
-            Phase::Head => (limits.head, CloseReason::HeaderTimeout),
-            Phase::Idle => (limits.idle, CloseReason::IdleTimeout),
-            Phase::Receiving => (limits.stall, CloseReason::ReceiveTimeout),
-            Phase::Sending => (limits.stall, CloseReason::SendTimeout),
+        let lasted = now.saturating_duration_since(state.since);
+        let (limit, is_slow, reason) = match state.phase() {
+            Phase::Head => (limits.head, false, CloseReason::HeaderTimeout),
+            Phase::Idle => (limits.idle, false, CloseReason::IdleTimeout),
+            Phase::Receiving => {
+                let is_slow = state.upload.is_slow(lasted, limits.upload_grace, limits)
+                    || state.upload.waited + lasted > limits.upload;
+                (limits.stall, is_slow, CloseReason::ReceiveTimeout)
+            }
+            Phase::Sending => {
+                let is_slow =
+                    state.is_blocked && state.answer.is_slow(lasted, limits.stall, limits);
+                (limits.stall, is_slow, CloseReason::SendTimeout)
+            }
             Phase::Answering => return None,
         };
-        (now.saturating_duration_since(state.since) > limit).then_some(reason)
+        (is_slow || lasted > limit).then_some(reason)
     }
 
-    /// Whether the connection may be closed for a new one.
+    /// Whether the request has a place among those of its class.
+    pub(crate) fn has_place(&self) -> bool {
+        self.lock().place.is_some()
+    }
+
+    /// Whether the connection may be closed for a new one. One with a place takes no room of new ones.
     pub(crate) fn gives_way(&self, limits: &Limits, now: Instant) -> bool {
         let state = self.lock();
+        if state.place.is_some() {
+            return false;
+        }
         match state.phase() {
-            Phase::Head | Phase::Idle => true,
-            Phase::Receiving | Phase::Sending => {
-                now.saturating_duration_since(state.since) >= limits.stall_patience
-            }
+            // Of a request without a place, the body is read only for the sake of its refusal.
+            Phase::Head | Phase::Idle | Phase::Receiving => true,
+            Phase::Sending => now.saturating_duration_since(state.since) >= limits.stall_patience,
             Phase::Answering => false,
         }
     }

@@ -3,18 +3,25 @@
 //! A client that opens connections and sends nothing, or half a request, or never reads its answer,
 //! must not keep the server from answering others, nor take the open files that the process needs
 //! for its work. Each connection is in one phase, and a phase that lasts too long ends the
-//! connection. Where the limits are reached, a connection without a request gives way to the new
-//! one. An answer may take its time.
+//! connection; so do a body that arrives and an answer that is read too slowly. Where the limits are
+//! reached, a connection without a request gives way to the new one. An answer may take its time.
+//!
+//! Who asks is known only after the head of a request. A server may then give the request a
+//! [`Place`] of its class. The connection leaves room for others to arrive, and a crowd of one class
+//! cannot take the places of another.
 
 mod connection;
 mod limits;
+mod places;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{CloseReason, Connection};
 pub use limits::{Limits, open_files_max, raise_open_files};
+pub use places::{NoPlace, Place, PlaceHolder, Places};
 
 use connection::Phase;
+use places::{LOG_PAUSE, largest_holders};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::IpAddr;
@@ -48,6 +55,7 @@ struct Table {
     /// In the order in which they were opened.
     open: BTreeMap<u64, Arc<Connection>>,
     next_number: u64,
+    logged_at: Option<Instant>,
 }
 
 impl<M> Connections<M>
@@ -81,6 +89,7 @@ where
             && !self.close_waiting(&mut table, crowded)
         {
             self.meter.closed(CloseReason::Limit);
+            table.log_refusal();
             return None;
         }
         let number = table.next_number;
@@ -100,7 +109,7 @@ where
         let counts = table.counts();
         if counts.get(&client).copied().unwrap_or(0) >= self.limits.per_client {
             Some(client)
-        } else if table.open.len() >= self.limits.total {
+        } else if counts.values().sum::<usize>() >= self.limits.total {
             largest(counts)
         } else {
             None
@@ -130,7 +139,8 @@ where
         time::sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Closes the connections whose phase has lasted too long.
+    /// Closes the connections whose phase has lasted too long. The handler of a slow upload is told
+    /// first, so that the client gets an answer.
     pub fn close_overdue(&self, now: Instant) {
         let mut table = self.lock();
         let overdue: Vec<_> = table
@@ -142,6 +152,12 @@ where
             })
             .collect();
         for (number, reason) in overdue {
+            let told = reason == CloseReason::ReceiveTimeout
+                && table.open.get(&number).is_some_and(|one| one.end_upload());
+            if told {
+                self.meter.closed(reason);
+                continue;
+            }
             self.close(&mut table, number, reason);
         }
     }
@@ -187,13 +203,28 @@ where
 }
 
 impl Table {
-    /// Open connections by client.
+    /// Open connections without a place, by client.
     fn counts(&self) -> HashMap<IpAddr, usize> {
         let mut counts = HashMap::new();
-        for connection in self.open.values() {
+        for connection in self.open.values().filter(|one| !one.has_place()) {
             *counts.entry(connection.client).or_insert(0) += 1;
         }
         counts
+    }
+
+    /// Logs, at most once a minute, that no connection gives way to a new one.
+    fn log_refusal(&mut self) {
+        if self.logged_at.is_some_and(|at| at.elapsed() < LOG_PAUSE) {
+            return;
+        }
+        self.logged_at = Some(Instant::now());
+        let counts = self.counts();
+        let held_by = largest_holders(counts.iter());
+        tracing::warn!(
+            connections = self.open.len(),
+            held_by,
+            "no room: refused a connection; more within a minute are not logged"
+        );
     }
 
     /// The connection, one that `is_wanted`, whose phase has lasted longest, and since when.

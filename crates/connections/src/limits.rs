@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Limits of the connections of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of open connections.
+    /// Maximum number of open connections whose request has no [`Place`](crate::Place).
     pub total: usize,
-    /// Maximum number of open connections of one client.
+    /// Of them, those of one client.
     pub per_client: usize,
     /// Time a client has to send the head of a request, TLS handshake included.
     pub head: Duration,
@@ -17,7 +17,14 @@ pub struct Limits {
     pub idle: Duration,
     /// Time without a byte of an upload, or that a client has to read what was sent.
     pub stall: Duration,
-    /// Time after which a connection that stalls gives way to a new one.
+    /// Bytes per second that an upload, and the reading of an answer, must reach over its whole
+    /// length. Only the time in which the server waits for the client counts.
+    pub min_bytes_per_second: u64,
+    /// Time that an upload has on top of what its bytes need at the least rate.
+    pub upload_grace: Duration,
+    /// Time in which the whole upload has to arrive.
+    pub upload: Duration,
+    /// Time after which a client that does not read gives way to a new connection.
     pub stall_patience: Duration,
 }
 

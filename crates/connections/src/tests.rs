@@ -1,5 +1,6 @@
 use super::*;
 use std::net::Ipv4Addr;
+use std::task::{Poll, Waker};
 
 const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -10,6 +11,9 @@ const LIMITS: Limits = Limits {
     head: Duration::from_secs(10),
     idle: Duration::from_secs(150),
     stall: Duration::from_secs(30),
+    min_bytes_per_second: 1024,
+    upload_grace: Duration::from_secs(15),
+    upload: Duration::from_secs(3600),
     stall_patience: Duration::from_secs(5),
 };
 
@@ -110,15 +114,10 @@ fn each_phase_has_its_time() {
     phase(unread, LIMITS.stall, CloseReason::SendTimeout);
     let blocked = |connection: &Connection| {
         connection.requested();
-        connection.is_blocked(true);
+        connection.writes(Poll::Pending);
         connection.answered();
     };
     phase(blocked, LIMITS.stall, CloseReason::SendTimeout);
-    let stalled = |connection: &Connection| {
-        connection.requested();
-        connection.awaits_body(true);
-    };
-    phase(stalled, LIMITS.stall, CloseReason::ReceiveTimeout);
     let slow = connections.open(ONE).unwrap();
     slow.connection.requested();
     connections.close_overdue(Instant::now() + Duration::from_secs(86_400));
@@ -126,18 +125,124 @@ fn each_phase_has_its_time() {
 }
 
 #[test]
-fn a_head_that_comes_byte_by_byte_has_one_limit_and_an_upload_one_for_each_piece() {
+fn a_head_that_comes_byte_by_byte_has_one_limit() {
     let connection = Connection::new(ONE, Instant::now());
     let began = connection.since();
     connection.received();
     connection.received();
     assert_eq!(connection.since(), began);
+}
+
+/// An upload or an answer of which the client moves `bytes`, before it stops.
+fn after_bytes(
+    bytes: usize,
+    moves: fn(&Connection, Poll<usize>),
+) -> impl Fn(u64) -> Option<CloseReason> {
+    let connection = Connection::new(ONE, Instant::now());
     connection.requested();
-    connection.awaits_body(true);
-    let first = connection.since();
-    connection.awaits_body(false);
-    connection.awaits_body(true);
-    assert!(connection.since() > first);
+    moves(&connection, Poll::Pending);
+    moves(&connection, Poll::Ready(bytes));
+    moves(&connection, Poll::Pending);
+    let began = Instant::now();
+    move |seconds| connection.overdue(&LIMITS, began + Duration::from_secs(seconds))
+}
+
+#[test]
+fn each_byte_gives_an_upload_and_a_reader_time_but_none_may_stop() {
+    let upload: fn(&Connection, Poll<usize>) = |one, bytes| {
+        one.uploads(bytes, Waker::noop());
+    };
+    let late = Some(CloseReason::ReceiveTimeout);
+    let few = after_bytes(3, upload);
+    assert_eq!((few(14), few(16)), (None, late), "15 s for a small body");
+    let more = after_bytes(5 << 10, upload);
+    assert_eq!((more(19), more(21)), (None, late), "5 KiB are 5 s more");
+    let much = after_bytes(1 << 20, upload);
+    assert_eq!((much(29), much(31)), (None, late), "no byte for 30 s");
+
+    let answer: fn(&Connection, Poll<usize>) = |one, bytes| one.writes(bytes);
+    let unread = after_bytes(1 << 20, answer);
+    assert_eq!(
+        (unread(29), unread(31)),
+        (None, Some(CloseReason::SendTimeout))
+    );
+}
+
+#[test]
+fn waits_of_a_transfer_add_up() {
+    let connection = Connection::new(ONE, Instant::now());
+    connection.requested();
+    let upload = |bytes| connection.uploads(bytes, Waker::noop());
+    assert!(upload(Poll::Pending));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(upload(Poll::Ready(1)) && upload(Poll::Pending));
+    let began = connection.since();
+    let limits = Limits {
+        upload_grace: Duration::from_millis(30),
+        ..LIMITS
+    };
+    let at = |millis| connection.overdue(&limits, began + Duration::from_millis(millis));
+    assert_eq!(at(0), None);
+    assert_eq!(at(11), Some(CloseReason::ReceiveTimeout));
+
+    // The next request of the connection begins anew.
+    connection.answered();
+    connection.requested();
+    assert!(upload(Poll::Pending));
+    assert_eq!(at(15), None);
+}
+
+#[test]
+fn the_handler_of_a_slow_upload_can_answer() {
+    let connections = with_total(1024);
+    let open = connections.open(ONE).unwrap();
+    let connection = &open.connection;
+    connection.requested();
+    assert!(connection.uploads(Poll::Pending, Waker::noop()));
+    connections.close_overdue(Instant::now() + LIMITS.upload_grace * 2);
+    assert!(!is_closed(&open) && connection.is_upload_ended());
+    assert!(
+        !connection.uploads(Poll::Pending, Waker::noop()),
+        "it waits no longer"
+    );
+    connections.close_overdue(Instant::now() + LIMITS.stall * 2);
+    assert!(!is_closed(&open), "the answer may take its time");
+
+    // A handler that does not ask ends with the connection.
+    let deaf = connections.open(ONE).unwrap();
+    deaf.connection.requested();
+    assert!(deaf.connection.uploads(Poll::Pending, Waker::noop()));
+    for _ in 0..2 {
+        connections.close_overdue(Instant::now() + LIMITS.stall * 2);
+    }
+    assert!(is_closed(&deaf));
+}
+
+#[test]
+fn a_request_with_a_place_leaves_room_for_new_connections() {
+    let places = Arc::new(Places::new("test", 4, 4));
+    let connections = with_total(2);
+    let busy: Vec<_> = (0..4)
+        .map(|_| {
+            let open = connections.open(ONE).unwrap();
+            open.connection.requested();
+            let place = places.take(PlaceHolder::Address(ONE)).unwrap();
+            open.connection.hold(place);
+            open
+        })
+        .collect();
+    let waiting = [
+        connections.open(OTHER).unwrap(),
+        connections.open(OTHER).unwrap(),
+    ];
+    let new = connections.open(OTHER).unwrap();
+    assert!(busy.iter().all(|one| !is_closed(one)));
+    assert!(is_closed(&waiting[0]) && !is_closed(&waiting[1]) && !is_closed(&new));
+
+    busy[0].connection.answered();
+    assert_eq!(places.taken(), 3);
+    drop(busy);
+    assert_eq!(places.taken(), 0);
 }
 
 #[test]

@@ -20,6 +20,10 @@ const LIMITS: Limits = Limits {
     // Longer than two scrape intervals of a minute.
     idle: Duration::from_secs(150),
     stall: SEND_TIMEOUT,
+    // The exporter reads no uploads, and each page has to be read within the time limit.
+    min_bytes_per_second: 1024,
+    upload_grace: SEND_TIMEOUT,
+    upload: SEND_TIMEOUT,
     // Only connections without a request give way. Pages have a way of their own to end slow readers.
     stall_patience: SEND_TIMEOUT,
 };

@@ -82,3 +82,59 @@ fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
         "nobody pushed it for five minutes"
     );
 }
+
+/// Issue 28: 300,000 posted alerts ended the server.
+#[test]
+fn posted_alerts_have_bounds_and_known_ones_can_end() {
+    let mut takt = Takt::new();
+    let alert = |number: usize, words: usize, ends_at: Option<Timestamp>| Posted {
+        labels: parse_series(&format!("{{alertname=Pushed,number=n{number}}}")),
+        annotations: [("summary".to_owned(), "x".repeat(words))].into(),
+        ends_at,
+        ..Posted::default()
+    };
+    let post = |takt: &mut Takt, sender: &str, posted: Vec<Posted>| {
+        let (batch, errors) = takt.engine.post_from(&sender.into(), posted, takt.now);
+        takt.commit(&batch);
+        errors
+    };
+    let firing = |numbers: std::ops::Range<usize>| -> Vec<Posted> {
+        numbers.map(|number| alert(number, 10, None)).collect()
+    };
+
+    // Eight in total, six of one sender.
+    let of_sender = PostedError::TooManyOfSender { max: 6 };
+    assert_eq!(post(&mut takt, "a", firing(0..7)), [of_sender]);
+    let of_all = PostedError::TooMany { max: 8 };
+    assert_eq!(post(&mut takt, "b", firing(10..13)), [of_all]);
+    assert_eq!(takt.engine.posted_count(), 8);
+    assert!(
+        post(&mut takt, "a", firing(0..6)).is_empty(),
+        "known ones are posted again"
+    );
+
+    let long = vec![alert(20, 100_000, None), alert(0, 30_000, None)];
+    let refused = post(&mut takt, "a", long);
+    assert_eq!(refused[0], PostedError::TooLong { max: 64 << 10 });
+    assert_eq!(
+        refused.len(),
+        1,
+        "30 kB are within eight times 4 KiB: {refused:?}"
+    );
+    let refused = post(&mut takt, "a", vec![alert(1, 30_000, None)]);
+    assert!(refused[0].is_of_room(), "{refused:?}");
+
+    // The end of a known alert counts, however long its text is.
+    let now = takt.now;
+    post(&mut takt, "a", vec![alert(1, 100_000, Some(now))]);
+    let ended = parse_series("{alertname=Pushed,number=n1}");
+    let known = takt.engine.router().alerts();
+    let ended = known.get(Fingerprint::of(&ended)).unwrap();
+    assert!(ended.is_resolved(takt.now) && ended.annotations["summary"].len() == 10);
+
+    takt.seconds(400);
+    assert!(
+        post(&mut takt, "b", firing(30..31)).is_empty(),
+        "room for another"
+    );
+}

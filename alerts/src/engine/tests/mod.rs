@@ -191,6 +191,7 @@ fn engine() -> Engine {
         external_labels: Labels::new(),
         defaults,
         settings,
+        posted_max: 8,
     };
     let config = Config::read("am.yml", ROUTES).unwrap();
     Engine::new(

@@ -15,8 +15,11 @@ pub use pack::Rules;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::http::GuardedRouter;
+use crate::http::{By, GuardedRouter};
 use anyhow::{Context, anyhow};
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
@@ -28,7 +31,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, Role, RouteNeeds};
 use takt_alerts::Engine;
-use takt_alerts::api::{self, Api};
+use takt_alerts::api::{self, Api, PostedBy};
 use takt_alerts::engine::Server;
 use takt_alerts::events::xid::XidTable;
 use takt_alerts::group::Defaults;
@@ -42,9 +45,10 @@ use takt_alerts::run::{
     AlertMetrics, Alerting, Exporter, Handle, Heartbeat, RequestFactory, WatchConfig, listen,
     store_failure,
 };
-use takt_collector::scrape::{ScrapeManager, TargetAccess};
+use takt_collector::scrape::{ScrapeManager, StreamFile, TargetAccess, TargetFiles};
 use takt_model::{Labels, error_chain};
 use takt_store::Store;
+use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio::time;
 
@@ -238,7 +242,8 @@ impl Alerts {
 
     /// Returns Alertmanager's API and Prometheus' routes about rules.
     pub fn router(&self) -> GuardedRouter {
-        GuardedRouter::of(api::router(self.api.clone()), &ROUTES)
+        let router = api::router(self.api.clone()).layer(middleware::from_fn(note_sender));
+        GuardedRouter::of(router, &ROUTES)
     }
 
     /// Returns the handle of the running engine.
@@ -331,6 +336,14 @@ fn host_name() -> String {
     }
 }
 
+/// Names who posts alerts: the user, else the kind of access, which all its users share.
+async fn note_sender(By(viewer): By, mut request: Request, next: Next) -> Response {
+    let sender = viewer.user().unwrap_or(viewer.way().name());
+    let sender = PostedBy(sender.into());
+    request.extensions_mut().insert(sender);
+    next.run(request).await
+}
+
 fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
     let external_url = external_url(config, address.port());
     let severity = &config.alerts.page_severity;
@@ -348,6 +361,7 @@ fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
             timezone: config.zone().iana_name().map(str::to_owned),
             pages: pages.map(|matcher| Matchers(vec![matcher])),
         },
+        posted_max: config.alerts.posted_max,
     }
 }
 
@@ -356,6 +370,7 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
     let mut listening: HashMap<String, EventSubscription> = HashMap::new();
     while let Some(scrape) = scrape.upgrade() {
         let targets = scrape.accessible().into_iter();
+        let files = scrape.files();
         drop(scrape);
         let targets: HashMap<Url, (Labels, TargetAccess)> = targets
             .filter_map(|(target, access)| {
@@ -371,9 +386,9 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
                 })
         });
         for (url, (labels, access)) in targets {
-            listening
-                .entry(url.to_string())
-                .or_insert_with(|| EventSubscription::start(url, labels, access, handle.clone()));
+            listening.entry(url.to_string()).or_insert_with(|| {
+                EventSubscription::start(url, labels, access, files.clone(), handle.clone())
+            });
         }
         time::sleep(TARGETS_EVERY).await;
     }
@@ -387,16 +402,31 @@ struct EventSubscription {
 }
 
 impl EventSubscription {
-    fn start(url: Url, labels: Labels, access: TargetAccess, handle: Handle) -> Self {
+    fn start(
+        url: Url,
+        labels: Labels,
+        access: TargetAccess,
+        files: TargetFiles,
+        handle: Handle,
+    ) -> Self {
         let exporter = Exporter {
             url: url.to_string(),
             labels: labels.clone(),
         };
         let with = access.clone();
+        // From the first request on, until the subscription ends.
+        let file: Arc<OnceCell<StreamFile>> = Arc::default();
         let requests: RequestFactory = Box::new(move || {
             let access = with.clone();
             let url = url.clone();
-            Box::pin(async move { access.get(&url).await.map_err(|error| error_chain(&error)) })
+            let files = files.clone();
+            let file = Arc::clone(&file);
+            Box::pin(async move {
+                let taken = async || files.for_stream().await.ok_or(());
+                let free = file.get_or_try_init(taken).await;
+                free.map_err(|()| "no open file is free: raise LimitNOFILE= of takt.service")?;
+                access.get(&url).await.map_err(|error| error_chain(&error))
+            })
         });
         let task = tokio::spawn(listen(requests, exporter, handle)).abort_handle();
         Self {

@@ -118,6 +118,7 @@ impl Lab {
                 timezone: None,
                 pages: Some(pages),
             },
+            posted_max: 0,
         };
         let xids = XidTable::shipped().clone();
         Self {

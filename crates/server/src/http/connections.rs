@@ -1,18 +1,22 @@
 //! Limits and metrics of the server's HTTP connections: they must not take the open files that
 //! notifications and the store need. Statements and queries have limits of their own.
 
+use super::places::{REQUEST_PLACES, RequestPlaces};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
-use takt_connections::{CloseReason, Limits, Meter, open_files_max, raise_open_files};
+use takt_connections::{CloseReason, Limits, Meter};
 
-/// Open files that stay for the store, scrapes, event streams, notifications and SQL clients.
-const RESERVED_FILES: usize = 4096;
-/// The soft limit of open files that a start asks for, where the hard limit allows it.
-const WANTED_FILES: u64 = 65_536;
+/// Least rate of an upload, and of reading an answer.
+pub(super) const MIN_BYTES_PER_SECOND: u64 = 1024;
+/// Time in which an upload has to arrive: an import of 4 GiB at 10 Mbit/s.
+pub(super) const UPLOAD_TIME: Duration = Duration::from_secs(3600);
+
+/// Files of all HTTP connections: those that wait, and those with a request.
+pub(crate) const HTTP_FILES: usize = LIMITS.total + REQUEST_PLACES;
 
 const LIMITS: Limits = Limits {
     total: 1024,
@@ -21,6 +25,9 @@ const LIMITS: Limits = Limits {
     // Longer than a dashboard's refresh of a minute.
     idle: Duration::from_secs(150),
     stall: Duration::from_secs(30),
+    min_bytes_per_second: MIN_BYTES_PER_SECOND,
+    upload_grace: Duration::from_secs(15),
+    upload: UPLOAD_TIME,
     stall_patience: Duration::from_secs(5),
 };
 
@@ -59,13 +66,13 @@ impl Meter for ConnectionMetrics {
     }
 }
 
-/// No connections yet, with limits for this process. Raises its soft limit of open files.
-pub(crate) fn connections(registry: &mut Registry) -> Connections {
-    if let Err(error) = raise_open_files(WANTED_FILES) {
-        tracing::warn!(%error, wanted = WANTED_FILES, "cannot raise the limit of open files");
-    }
-    let limits = LIMITS.within_files(open_files_max(), RESERVED_FILES);
-    Connections::new(limits, registered(registry))
+/// No connections yet, and the places of their requests. Up to [`HTTP_FILES`] `files` may be open for
+/// them.
+pub(crate) fn connections(files: usize, registry: &mut Registry) -> (Connections, RequestPlaces) {
+    let for_requests = files.min(HTTP_FILES) * REQUEST_PLACES / HTTP_FILES;
+    let limits = LIMITS.within_files(files - for_requests, 0);
+    let connections = Connections::new(limits, registered(registry));
+    (connections, RequestPlaces::new(for_requests))
 }
 
 fn registered(registry: &mut Registry) -> ConnectionMetrics {
@@ -81,8 +88,8 @@ fn registered(registry: &mut Registry) -> ConnectionMetrics {
     registry.register(
         "takt_server_connections_closed",
         "HTTP connections that the server closed: header_timeout (no complete request), \
-         idle_timeout, receive_timeout (an upload stalled), send_timeout (the client did not \
-         read), limit (too many connections)",
+         idle_timeout, receive_timeout (an upload stalled or was slow), send_timeout (the client \
+         did not read), limit (too many connections)",
         metrics.closed.clone(),
     );
     metrics

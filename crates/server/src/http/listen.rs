@@ -1,20 +1,23 @@
 //! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
 
 use super::access::Peer;
-use super::connections::{Connections, OpenConnection};
+use super::connections::{Connections, MIN_BYTES_PER_SECOND, OpenConnection, UPLOAD_TIME};
 use super::request_line::RequestLine;
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{BoxError, Router};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
+use std::error::Error;
 use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -79,7 +82,7 @@ pub(crate) async fn serve_socket(
                     let uid = stream.peer_cred().ok().map(|peer| peer.uid());
                     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
                     let peer = Peer { address, uid, is_socket: true };
-                    if let Some(open) = connections.open(address.ip()) {
+                    if let Some(open) = connections.open(client_of_uid(uid)) {
                         tasks.spawn(answer(stream, peer, open, router.clone(), stop.clone()));
                     }
                 }
@@ -89,6 +92,14 @@ pub(crate) async fn serve_socket(
     }
     drop(listener);
     while tasks.join_next().await.is_some() {}
+}
+
+/// The client at the other end of the Unix socket, among those with addresses: each user is one,
+/// and none is a client of the network.
+fn client_of_uid(uid: Option<u32>) -> IpAddr {
+    let [a, b, c, d] = uid.unwrap_or(u32::MAX).to_be_bytes();
+    // Nobody sends from 100::/8 (RFC 6666).
+    IpAddr::from([1, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
 }
 
 /// Answers the requests of one connection, until the client, a limit or the server's end ends it.
@@ -119,9 +130,14 @@ async fn answer<S>(
             })
         });
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(Arc::clone(&connection));
         let response = router.call(request);
         async move {
-            let response: Response = response.await?;
+            let mut response: Response = response.await?;
+            // Most handlers take the end of a slow upload for a damaged body.
+            if answering.0.is_upload_ended() && is_of_body(response.status()) {
+                response = too_slow();
+            }
             Ok::<_, Infallible>(response.map(|body| AnswerBody {
                 body,
                 _answering: answering,
@@ -148,6 +164,40 @@ async fn answer<S>(
                 http.as_mut().graceful_shutdown();
             }
         }
+    }
+}
+
+/// Whether a handler may have answered so because of its request's body. A push says itself that
+/// the body was slow.
+fn is_of_body(status: StatusCode) -> bool {
+    let is_error = status.is_client_error() || status.is_server_error();
+    is_error && status != StatusCode::SERVICE_UNAVAILABLE
+}
+
+/// The answer to an upload that arrives too slowly.
+fn too_slow() -> Response {
+    let close = [(header::CONNECTION, "close")];
+    (
+        StatusCode::REQUEST_TIMEOUT,
+        close,
+        format!("{SlowUpload}\n"),
+    )
+        .into_response()
+}
+
+/// The error of a body that arrives too slowly.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the body arrived too slowly: expected {} bytes per second, and the whole of it within {} minutes",
+    MIN_BYTES_PER_SECOND,
+    UPLOAD_TIME.as_secs() / 60
+)]
+pub(super) struct SlowUpload;
+
+impl SlowUpload {
+    /// Whether `error`, of reading a body, is one of these.
+    pub fn caused(error: &(dyn Error + 'static)) -> bool {
+        iter::successors(Some(error), |&error| error.source()).any(|error| error.is::<Self>())
     }
 }
 
@@ -194,15 +244,23 @@ struct RequestBody {
 
 impl HttpBody for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.connection.awaits_body(frame.is_pending());
-        frame
+        let bytes = match &frame {
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(_) => Poll::Ready(0),
+            Poll::Pending => Poll::Pending,
+        };
+        if self.connection.uploads(bytes, context.waker()) {
+            frame.map_err(BoxError::from)
+        } else {
+            Poll::Ready(Some(Err(SlowUpload.into())))
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -216,7 +274,7 @@ impl HttpBody for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.connection.awaits_body(false);
+        self.connection.upload_over();
     }
 }
 
@@ -252,7 +310,10 @@ where
 
 impl<S> WatchedStream<S> {
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.connection.is_blocked(result.is_pending());
+        self.connection.writes(match &result {
+            Poll::Ready(written) => Poll::Ready(written.as_ref().map_or(0, |bytes| *bytes)),
+            Poll::Pending => Poll::Pending,
+        });
         result
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A reply of 2xx means that the samples are on disk. docs/push.md lists the codes.
 
+use super::listen::SlowUpload;
 use super::{By, GuardedRouter};
 use axum::body::Body;
 use axum::extract::State;
@@ -146,7 +147,7 @@ enum PushRefusal {
     MessageTooLong(usize),
     #[error("the body cannot be read: {0}")]
     Body(String),
-    #[error("the body did not arrive within {} seconds", BODY_TIME.as_secs())]
+    #[error("the body did not arrive within {} seconds, or too slowly", BODY_TIME.as_secs())]
     Slow,
     #[error("{0}")]
     Damaged(String),
@@ -167,9 +168,10 @@ impl PushRefusal {
             Self::BodyTooLong(_) | Self::MessageTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Memory(refusal) if !refusal.is_temporary() => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(_) | Self::Damaged(_) | Self::Rejected(_) => StatusCode::BAD_REQUEST,
-            Self::Slow => StatusCode::REQUEST_TIMEOUT,
-            // Prometheus drops its samples after 429 and repeats them after 503.
-            Self::Busy | Self::Unwritable(_) | Self::Memory(_) => StatusCode::SERVICE_UNAVAILABLE,
+            // Prometheus drops its samples after 408 and 429, and repeats them after 503.
+            Self::Slow | Self::Busy | Self::Unwritable(_) | Self::Memory(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }
@@ -230,8 +232,12 @@ impl Pushing {
         let mut memory = self.memory.account(name).holder(MemoryUse::Push);
         let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes, &mut memory))
             .await
-            .inspect_err(|_| tracing::warn!(sender = name, "the body of a push arrived too slowly"))
-            .map_err(|_| PushRefusal::Slow)??;
+            .unwrap_or(Err(PushRefusal::Slow))
+            .inspect_err(|refusal| {
+                if matches!(refusal, PushRefusal::Slow) {
+                    tracing::warn!(sender = name, "the body of a push arrived too slowly");
+                }
+            })?;
         Ok(Admitted {
             sender: Arc::clone(sender),
             body,
@@ -252,7 +258,13 @@ async fn read_body(
     let mut length = 0_usize;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| PushRefusal::Body(error_chain(&error)))?;
+        let chunk = chunk.map_err(|error| {
+            if SlowUpload::caused(&error) {
+                PushRefusal::Slow
+            } else {
+                PushRefusal::Body(error_chain(&error))
+            }
+        })?;
         length = length.saturating_add(chunk.len());
         if length <= limit {
             if memory.bytes() < length as u64 {

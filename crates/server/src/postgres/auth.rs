@@ -26,6 +26,9 @@ use std::sync::Arc;
 const ITERATIONS: usize = 4096;
 const SALT_BYTES: usize = 16;
 
+/// PostgreSQL's code for a refusal because all places are taken.
+pub(super) const TOO_MANY_CLIENTS: &str = "53300";
+
 /// An error in a password file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PasswordsError {
@@ -124,8 +127,6 @@ pub enum ClientAuth {
         /// For a connection with TLS: SCRAM can bind to the certificate only there.
         bound: Box<Scram>,
     },
-    /// No connection: the maximum number of clients is reached.
-    Closed,
     /// No connection: without a password, the client may not see the data of all users.
     Refused,
 }
@@ -195,6 +196,16 @@ impl StartupHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
+        // Taken before the client is logged in, so that it is not told so in vain, and kept only then.
+        let place = match (&*self.auth, &message) {
+            (ClientAuth::Password { .. }, PgWireFrontendMessage::PasswordMessageFamily(_))
+            | (ClientAuth::Open(..), PgWireFrontendMessage::Startup(_)) => {
+                let full = "sorry, too many clients already (sql.max_connections)";
+                let place = self.places.take(self.holder.clone());
+                Some(place.map_err(|_| fatal(TOO_MANY_CLIENTS, full))?)
+            }
+            _ => None,
+        };
         let started = match (&*self.auth, message) {
             (ClientAuth::Password { plain, bound }, message) => {
                 let handler = if client.is_secure() { bound } else { plain };
@@ -212,16 +223,15 @@ impl StartupHandler for Sessions {
                 finish_authentication(client, &parameters()).await
             }
             (ClientAuth::Open(..), _) => Ok(()),
-            (ClientAuth::Closed, _) => Err(fatal(
-                "53300",
-                "sorry, too many clients already (sql.max_connections)",
-            )),
             (ClientAuth::Refused, _) => Err(fatal(
                 "28000",
                 "SQL shows the data of all users and needs the role viewer, or a password (sql.password_file)",
             )),
         };
         if matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
+            place
+                .into_iter()
+                .for_each(|place| self.connection.hold(place));
             self.logged_in.cancel();
         }
         started

@@ -31,7 +31,8 @@ pub struct SqlConfig {
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of the certificate (PEM).
     pub tls_key_file: Option<PathBuf>,
-    /// Maximum number of simultaneous connections; one address can have three quarters of them.
+    /// Maximum number of clients that are logged in; one address, or one user of this machine, can
+    /// have three quarters of them.
     pub max_connections: usize,
     /// Seconds after which a statement is cancelled.
     pub timeout_seconds: u64,

@@ -3,6 +3,7 @@
 //! pgwire reads messages of up to 1 GiB, also from clients that are not logged in. Here the number
 //! of bytes that the server reads for one message is limited, by little before the login.
 
+use super::auth::TOO_MANY_CLIENTS;
 use super::session::{PreparedStatement, Sessions};
 use crate::http::Access;
 use futures_util::{SinkExt, StreamExt};
@@ -48,6 +49,9 @@ pub(super) enum ConnectionError {
     /// The client did not log in within the limit.
     #[error("the client did not log in in time")]
     LoginTimeout,
+    /// Too many clients that are not logged in: this one had waited longest.
+    #[error("the client gave way to another before its login")]
+    GaveWay,
     /// The password is wrong, or the client may not connect.
     #[error("the login of {user:?} failed")]
     LoginFailed {
@@ -76,10 +80,12 @@ impl ConnectionError {
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             Self::LoginTimeout => Some("login_timeout"),
+            Self::LoginFailed { source, .. } if source.code() == TOO_MANY_CLIENTS => Some("limit"),
             Self::LoginFailed { .. } => Some("login_failed"),
             Self::Malformed(_) | Self::Undecodable => Some("malformed"),
             Self::NoMemory(_) => Some("memory"),
-            Self::Broken(_) => None,
+            // Counted as it is closed.
+            Self::GaveWay | Self::Broken(_) => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use takt_connections::{CloseReason, Meter};
 use takt_model::error_chain;
 
 /// Shortest time between two warnings about clients, so that no client fills the log.
@@ -37,12 +38,15 @@ pub struct SqlMetrics {
     warned: Arc<Mutex<Option<Instant>>>,
 }
 
-/// A counted open connection.
-pub(super) struct OpenConnection(Gauge);
+impl Meter for SqlMetrics {
+    fn opened(&self, count: usize) {
+        self.open.set(count as i64);
+    }
 
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.dec();
+    /// The login has a time limit of its own.
+    fn closed(&self, _: CloseReason) {
+        let reason = "limit";
+        self.closed.get_or_create(&CloseLabel { reason }).inc();
     }
 }
 
@@ -64,18 +68,6 @@ impl SqlMetrics {
             drop(metrics.closed.get_or_create(&CloseLabel { reason }));
         }
         metrics
-    }
-
-    /// Counts a connection as open until the returned value is dropped.
-    pub(super) fn begin(&self) -> OpenConnection {
-        self.open.inc();
-        OpenConnection(self.open.clone())
-    }
-
-    /// Counts a client that found no place.
-    pub(super) fn count_limit(&self) {
-        let reason = "limit";
-        self.closed.get_or_create(&CloseLabel { reason }).inc();
     }
 
     /// Counts and logs the end of a connection.

@@ -23,7 +23,7 @@ pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 pub use metrics::SqlMetrics;
 
-use crate::http::{Access, Peer, account_of};
+use crate::http::{Access, Peer, account_of, holder_of};
 use auth::ClientAuth;
 use connection::ConnectionError;
 use entrance::Entrance;
@@ -31,17 +31,16 @@ use futures_util::FutureExt;
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::TlsAcceptor;
 use session::Sessions;
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use takt_access::Role;
+use takt_connections::{PlaceHolder, Places};
 use takt_model::client_of;
 use takt_store::sql::Limits;
 use takt_store::{Database, MemoryBudget};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -52,9 +51,31 @@ pub(crate) const SERVER_VERSION: &str = "16.0";
 /// Time a client has from connecting until it is logged in, TLS handshake included.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of connections beyond `sql.max_connections`. They may cancel a statement of
-/// another connection, or read why they are refused.
-const MAX_REFUSED: usize = 64;
+/// Maximum number of connections that are not logged in.
+pub(crate) const LOGIN_CONNECTIONS: usize = 128;
+
+/// Connections that are not logged in: the one that has waited longest, of the address with the
+/// most, gives way to a new one. A request to cancel a statement needs no more.
+const LOGIN_LIMITS: takt_connections::Limits = takt_connections::Limits {
+    total: LOGIN_CONNECTIONS,
+    per_client: LOGIN_CONNECTIONS / 4,
+    head: LOGIN_TIMEOUT,
+    idle: LOGIN_TIMEOUT,
+    stall: LOGIN_TIMEOUT,
+    min_bytes_per_second: 1024,
+    upload_grace: LOGIN_TIMEOUT,
+    upload: LOGIN_TIMEOUT,
+    stall_patience: LOGIN_TIMEOUT,
+};
+
+type Connections = takt_connections::Connections<SqlMetrics>;
+
+type OpenConnection = takt_connections::OpenConnection<SqlMetrics>;
+
+/// Places for the clients that are logged in: one of them cannot have all.
+pub(crate) fn session_places(max: usize) -> Arc<Places> {
+    Arc::new(Places::new("sql", max, max - max / 4))
+}
 
 /// The SQL server.
 pub struct SqlServer {
@@ -62,75 +83,15 @@ pub struct SqlServer {
     limits: Limits,
     entrance: Entrance,
     manager: Arc<ConnectionManager>,
+    connections: Arc<Connections>,
     places: Arc<Places>,
     access: Access,
     metrics: SqlMetrics,
     memory: MemoryBudget,
 }
 
-/// Places for clients. One address cannot have all of them.
-struct Places {
-    all: Arc<Semaphore>,
-    refused: Arc<Semaphore>,
-    of_address: Mutex<HashMap<IpAddr, usize>>,
-    max_of_address: usize,
-}
-
-/// A place of one client; given back when this is dropped.
-struct Place {
-    _permit: OwnedSemaphorePermit,
-    client: IpAddr,
-    places: Arc<Places>,
-}
-
-impl Places {
-    fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self {
-            all: Arc::new(Semaphore::new(max)),
-            refused: Arc::new(Semaphore::new(MAX_REFUSED)),
-            of_address: Mutex::default(),
-            max_of_address: max - max / 4,
-        })
-    }
-
-    /// A place for a client, if one is free.
-    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let client = client_of(address);
-        let mut of_address = self.lock();
-        let count = of_address.get(&client).copied().unwrap_or(0);
-        if count >= self.max_of_address {
-            return None;
-        }
-        let permit = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        of_address.insert(client, count + 1);
-        Some(Place {
-            _permit: permit,
-            client,
-            places: Arc::clone(self),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.of_address
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut of_address = self.places.lock();
-        if let Some(count) = of_address.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                of_address.remove(&self.client);
-            }
-        }
-    }
-}
-
 impl SqlServer {
-    /// Creates a server over `database`.
+    /// Creates a server over `database`, with these places for clients that are logged in.
     ///
     /// # Errors
     /// If a password, certificate or key file cannot be read.
@@ -138,6 +99,7 @@ impl SqlServer {
         database: Arc<Database>,
         config: &SqlConfig,
         access: Access,
+        places: Arc<Places>,
         metrics: SqlMetrics,
         memory: MemoryBudget,
     ) -> Result<Self, SqlConfigError> {
@@ -147,7 +109,8 @@ impl SqlServer {
             limits: config.limits(),
             entrance: Entrance::open(config, Arc::clone(&manager))?,
             manager,
-            places: Places::new(config.max_connections),
+            connections: Arc::new(Connections::new(LOGIN_LIMITS, metrics.clone())),
+            places,
             access,
             metrics,
             memory,
@@ -171,19 +134,9 @@ impl SqlServer {
                 }
             };
             let (auth, tls) = self.entrance.current();
-            let place = self.places.take(peer.ip());
-            let metrics = self.metrics.clone();
-            if place.is_some() {
-                let served = self.client(socket, auth, tls);
-                clients.spawn(note_failure(served, peer, metrics, place));
-                continue;
-            }
-            metrics.count_limit();
-            // A client above the maximum gets an error, but it may still cancel a statement of
-            // another connection.
-            if let Ok(permit) = Arc::clone(&self.places.refused).try_acquire_owned() {
-                let served = self.client(socket, Arc::new(ClientAuth::Closed), tls);
-                clients.spawn(note_failure(served, peer, metrics, permit));
+            if let Some(open) = self.connections.open(peer.ip()) {
+                let served = self.client(socket, auth, tls, open);
+                clients.spawn(note_failure(served, peer, self.metrics.clone()));
             }
         }
     }
@@ -193,21 +146,25 @@ impl SqlServer {
         socket: TcpStream,
         auth: Arc<ClientAuth>,
         tls: Option<TlsAcceptor>,
+        open: OpenConnection,
     ) -> impl Future<Output = Result<(), ConnectionError>> + Send + use<> {
         let database = Arc::clone(&self.database);
         let limits = self.limits;
         let manager = Arc::clone(&self.manager);
         let access = self.access.clone();
         let memory = self.memory.clone();
+        let places = Arc::clone(&self.places);
         let logged_in = CancellationToken::new();
         async move {
             let mut is_admin = false;
             let mut account = None;
+            let mut holder = PlaceHolder::Address(open.connection.client);
             let auth = if auth.is_open() {
                 let peer = Peer::of(socket.peer_addr()?, socket.local_addr().ok());
                 let viewer = access.viewer_of(peer).await;
                 is_admin = viewer.role() == Role::Admin;
                 account = Some(account_of(&memory, &viewer));
+                holder = holder_of(&viewer, peer);
                 if viewer.sees_samples() {
                     auth
                 } else {
@@ -229,12 +186,16 @@ impl SqlServer {
                 manager,
                 peer,
                 logged_in: logged_in.clone(),
+                places,
+                holder,
+                connection: Arc::clone(&open.connection),
                 sql: Arc::default(),
                 settings: Arc::default(),
             };
             tokio::select! {
                 ended = connection::serve(socket, tls, sessions, access) => ended,
                 () = login_timeout(logged_in) => Err(ConnectionError::LoginTimeout),
+                () = open.connection.closed() => Err(ConnectionError::GaveWay),
             }
         }
     }
@@ -248,39 +209,15 @@ async fn login_timeout(logged_in: CancellationToken) {
     }
 }
 
-/// Serves a connection, and gives its place back.
-async fn note_failure<P>(
+/// Serves a connection, and notes why it failed.
+async fn note_failure(
     served: impl Future<Output = Result<(), ConnectionError>>,
     peer: SocketAddr,
     metrics: SqlMetrics,
-    place: P,
 ) {
-    let open = metrics.begin();
     // pgwire panics at some malformed messages.
     let served = AssertUnwindSafe(served).catch_unwind().await;
     if let Err(error) = served.unwrap_or(Err(ConnectionError::Undecodable)) {
         metrics.note(peer, &error);
-    }
-    drop((open, place));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_address_cannot_have_all_places() {
-        let one = IpAddr::from([10, 0, 0, 1]);
-        let other = IpAddr::from([10, 0, 0, 2]);
-        let places = Places::new(8);
-        let mut taken: Vec<_> = (0..6).map(|_| places.take(one).unwrap()).collect();
-        assert!(places.take(one).is_none());
-        let others = [places.take(other).unwrap(), places.take(other).unwrap()];
-        assert!(places.take(other).is_none(), "all are taken");
-        taken.pop();
-        assert!(places.take(one).is_some());
-        drop((taken, others));
-        assert!(places.lock().is_empty());
-        assert!(Places::new(1).take(one).is_some());
     }
 }

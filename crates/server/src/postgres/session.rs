@@ -35,6 +35,7 @@ use std::fmt::Debug;
 use std::future::pending;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use takt_connections::{Connection, PlaceHolder, Places};
 use takt_store::sql::{Cancel, Limits, ResultSet, SqlClient, SqlError};
 use takt_store::{Database, HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryUse};
 use tokio::net::TcpStream;
@@ -78,6 +79,12 @@ pub struct Sessions {
     pub(super) peer: Arc<TcpStream>,
     /// Cancelled once the client has logged in.
     pub(super) logged_in: CancellationToken,
+    /// Places for clients that are logged in.
+    pub(super) places: Arc<Places>,
+    /// Who takes one of them.
+    pub(super) holder: PlaceHolder,
+    /// Holds the place.
+    pub(super) connection: Arc<Connection>,
     /// Made by the first statement, when the user is known.
     pub(super) sql: Arc<Mutex<Option<SqlClient>>>,
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,

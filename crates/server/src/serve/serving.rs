@@ -9,7 +9,9 @@ use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushing};
 use crate::lake::{self, LakeMetrics};
+use crate::open_files::OpenFiles;
 use crate::own_series::OwnSeries;
+use crate::postgres::session_places;
 use crate::reload::Reload;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::tasks::Supervisor;
@@ -26,7 +28,8 @@ use takt_access::new_secret;
 use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
-use takt_collector::scrape::ScrapeManager;
+use takt_collector::scrape::{ScrapeManager, TargetFiles};
+use takt_connections::Places;
 use takt_store::{CONFIGURED, Health, MemoryBudget, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -113,6 +116,7 @@ impl Serving<'_> {
         tasks: &mut Supervisor,
         store: &Store,
         memory: &MemoryBudget,
+        places: Arc<Places>,
     ) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {
@@ -125,6 +129,7 @@ impl Serving<'_> {
             Arc::clone(&database),
             &config,
             access.clone(),
+            Arc::clone(&places),
             metrics.clone(),
             memory.clone(),
         );
@@ -153,6 +158,7 @@ impl Serving<'_> {
             let database = Arc::clone(&database);
             let config = config.clone();
             let access = access.clone();
+            let places = Arc::clone(&places);
             let metrics = metrics.clone();
             let memory = memory.clone();
             let listener = listener.try_clone();
@@ -160,7 +166,9 @@ impl Serving<'_> {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => SqlServer::new(database, &config, access, metrics, memory)?,
+                        None => {
+                            SqlServer::new(database, &config, access, places, metrics, memory)?
+                        }
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
@@ -337,6 +345,9 @@ impl Serving<'_> {
         shutdown: &mut watch::Receiver<bool>,
     ) -> Result<End, Failure> {
         let zone = self.config.zone();
+        let files = OpenFiles::share_out(self.config)
+            .context("scrape")
+            .usage()?;
         // These need the disk. If they fail, no task holds the store yet.
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let accounting = self.config.accounting();
@@ -356,10 +367,12 @@ impl Serving<'_> {
             Arc::clone(&store),
             self.config.scrape.clone(),
             self.cluster,
+            TargetFiles::new(files.targets),
             &mut self.registry,
         )?;
         let scrape = Arc::new(scrape);
-        let connections = Arc::new(http::connections(&mut self.registry));
+        let (connections, places) = http::connections(files.http, &mut self.registry);
+        let connections = Arc::new(connections);
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
             self.access.clone(),
@@ -370,7 +383,10 @@ impl Serving<'_> {
         follower.first().await;
         let budget = self.config.server.memory_budget_bytes();
         let memory = MemoryBudget::register(budget, &mut self.registry);
-        self.sql(&mut tasks, &store, &memory).await?;
+        let sql_places = session_places(self.config.sql.max_connections);
+        let classes = places.classes().chain([Arc::clone(&sql_places)]);
+        http::register_places(&mut self.registry, classes.collect());
+        self.sql(&mut tasks, &store, &memory, sql_places).await?;
         let reload = Reload::new(
             Arc::clone(&self.source),
             Arc::clone(&scrape),
@@ -442,8 +458,9 @@ impl Serving<'_> {
             .merge(http::router(app))
             .merge(http::push_router(pushing))
             .merge(http::with_held_answers(pages, memory));
-        let routes =
-            http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
+        let routes = places
+            .layer(http::guarded(routes, self.access))
+            .layer(middleware::map_response(http::protect));
 
         let socket = http::socket_path(self.config.server.socket_file.as_deref());
         if let Some(path) = socket {

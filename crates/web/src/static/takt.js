@@ -156,6 +156,16 @@
       }
       renew();
     };
+    // Refused: no place for another stream. The page is fetched, and the stream tried again, each minute.
+    source.onerror = () => {
+      if (source?.readyState !== EventSource.CLOSED) return;
+      setTimeout(() => {
+        source = null;
+        document.querySelectorAll("[data-live][id]").forEach((one) => stale.add(one.id));
+        renew();
+        look();
+      }, 60000);
+    };
   };
   const look = () => {
     if (document.hidden) { source?.close(); source = null; }

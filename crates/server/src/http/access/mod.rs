@@ -34,6 +34,7 @@ pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 pub use standing::Standing;
 
+use super::places::take_place;
 use super::{ErrorBody, ErrorKind, push};
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -190,19 +191,25 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
     });
     let mut entry = is_change.then(|| change_entry(&request, &viewer, peer));
     let response = match allowed {
-        Ok(()) => {
-            if let Some(need) = guard.need(&request).filter(|need| !need.is_change()) {
-                request.extensions_mut().insert(Standing {
-                    access: guard.access.clone(),
-                    headers,
-                    origin,
-                    need,
-                    viewer: viewer.clone(),
-                });
+        Ok(()) => match take_place(&request, guard.need(&request), &viewer, peer) {
+            Ok(()) => {
+                if let Some(need) = guard.need(&request).filter(|need| !need.is_change()) {
+                    request.extensions_mut().insert(Standing {
+                        access: guard.access.clone(),
+                        headers,
+                        origin,
+                        need,
+                        viewer: viewer.clone(),
+                    });
+                }
+                request.extensions_mut().insert(viewer);
+                next.run(request).await
             }
-            request.extensions_mut().insert(viewer);
-            next.run(request).await
-        }
+            Err(refusal) => {
+                discard(request).await;
+                refusal.into_response()
+            }
+        },
         Err(refusal) => {
             if guard.need(&request) == Some(Need::Push) {
                 push::note_refused(peer.address.ip());
