@@ -34,7 +34,7 @@ pub(super) fn configured(config: &JobsConfig) -> Result<Box<dyn Scheduler>, Poll
 
 /// A source of jobs, nodes, reservations and shares.
 #[async_trait]
-pub(super) trait Scheduler: fmt::Debug + Send + Sync {
+pub trait Scheduler: fmt::Debug + Send + Sync {
     /// Returns the name in `jobs.source` and `polls.source`.
     fn name(&self) -> &'static str;
 
@@ -100,7 +100,8 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
 }
 
 /// Job records as received. A blocking thread parses them, because that takes time.
-pub(super) enum SchedulerAnswer {
+#[derive(Debug)]
+pub enum SchedulerAnswer {
     /// Rows of `sacct -P`.
     Sacct(Vec<u8>),
     /// Answers of `/slurmdb/vX/jobs` and `/slurmdb/vX/job/ID`.
@@ -116,7 +117,7 @@ pub(super) type AnswerEntries = Box<dyn Iterator<Item = Result<Entry, PollError>
 
 impl SchedulerAnswer {
     /// Parses the answer. Errors contain `name`.
-    pub fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
+    pub(super) fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
         let options = options(cluster);
         Ok(match self {
             Self::Sacct(text) => {
