@@ -51,14 +51,7 @@ impl Alert {
 
     /// Merges two reports of the same alert: the newer one counts, but the episode keeps its start,
     /// and a known end is kept against a derived one.
-    fn merge(self, newer: Self) -> Self {
-        if newer.updated_at < self.updated_at {
-            return newer.merge_into(self);
-        }
-        self.merge_into(newer)
-    }
-
-    fn merge_into(self, mut newer: Self) -> Self {
+    fn merge(self, mut newer: Self) -> Self {
         newer.starts_at = newer.starts_at.min(self.starts_at);
         newer.began_at = newer.began_at.into_iter().chain(self.began_at).min();
         let end = newer.ends_at;
@@ -178,14 +171,20 @@ impl Posted {
 pub struct AlertBook(BTreeMap<Fingerprint, Alert>);
 
 impl AlertBook {
-    /// Merges an alert with what is known of it, and returns the result.
-    pub fn take(&mut self, alert: Alert) -> &Alert {
+    /// Merges an alert with what is known of it, and returns the result. The alert taken last is the
+    /// newer one, whatever the clock says: it may have been set back.
+    pub fn take(&mut self, mut alert: Alert) -> &Alert {
         let fingerprint = alert.fingerprint();
-        let alert = match self.0.remove(&fingerprint) {
-            Some(known) if known.overlaps(&alert) => known.merge(alert),
-            Some(known) if known.updated_at > alert.updated_at => known,
-            _ => alert,
-        };
+        if let Some(known) = self.0.remove(&fingerprint) {
+            alert.updated_at = alert.updated_at.max(known.updated_at);
+            // A rule is evaluated a little in the past, so an episode may begin before the end of the
+            // one before was noted.
+            let is_new =
+                known.is_resolved(alert.updated_at) && !alert.is_resolved(alert.updated_at);
+            if !is_new && known.overlaps(&alert) {
+                alert = known.merge(alert);
+            }
+        }
         self.0.entry(fingerprint).or_insert(alert)
     }
 
@@ -329,6 +328,45 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn an_end_counts_although_the_clock_was_set_back() {
+        let mut book = AlertBook::default();
+        let firing = Alert {
+            ends_at: None,
+            ..posted(Some(1000), None)
+                .into_alert(at(1000), RESOLVE_TIMEOUT)
+                .unwrap()
+        };
+        book.take(firing.clone());
+        let ended = Alert {
+            ends_at: Some(at(700)),
+            updated_at: at(700),
+            ..firing.clone()
+        };
+        assert!(book.take(ended).is_resolved(at(700)));
+        let again = Alert {
+            starts_at: at(750),
+            updated_at: at(750),
+            ..firing
+        };
+        assert!(!book.take(again).is_resolved(at(750)));
+    }
+
+    #[test]
+    fn an_alert_that_fires_again_is_another_episode() {
+        let mut book = AlertBook::default();
+        let alert = |starts, ends: Option<i64>, now| Alert {
+            ends_at: ends.map(at),
+            ..posted(Some(starts), None)
+                .into_alert(at(now), RESOLVE_TIMEOUT)
+                .unwrap()
+        };
+        book.take(alert(1000, None, 1000));
+        book.take(alert(1000, Some(2000), 2000));
+        // The rule is evaluated at its last slot.
+        assert_eq!(book.take(alert(1990, None, 2001)).starts_at, at(1990));
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl Flapping {
     /// The alert began or ceased to fire.
     pub fn change(&mut self, is_firing: bool, at: Timestamp) -> FlapVerdict {
         self.is_firing = is_firing;
+        self.follow_clock(at);
         self.changes.push_back(at);
         self.forget_before(at.minus(WINDOW));
         if self.is_reported {
@@ -51,6 +52,7 @@ impl Flapping {
     /// Whether the alert fires, once it has stopped flapping: it has not changed for an hour.
     /// `None` before that, and where it did not flap.
     pub fn settled(&mut self, at: Timestamp) -> Option<bool> {
+        self.follow_clock(at);
         self.forget_before(at.minus(WINDOW));
         if !self.is_reported || !self.changes.is_empty() {
             return None;
@@ -67,6 +69,14 @@ impl Flapping {
     /// Whether nothing has to be remembered.
     pub fn is_idle(&self) -> bool {
         self.changes.is_empty() && !self.is_reported
+    }
+
+    /// No change is later than the clock. After it was set back, an alert would else flap until the
+    /// clock has come as far again.
+    fn follow_clock(&mut self, at: Timestamp) {
+        self.changes
+            .iter_mut()
+            .for_each(|change| *change = (*change).min(at));
     }
 
     fn forget_before(&mut self, horizon: Timestamp) {
@@ -100,6 +110,15 @@ mod tests {
         assert_eq!(flapping.settled(minute(60 + 60)), Some(true));
         assert_eq!(flapping.settled(minute(60 + 61)), None, "reported once");
         assert!(flapping.is_idle());
+    }
+
+    #[test]
+    fn an_hour_of_rest_ends_flapping_although_the_clock_was_set_back() {
+        let mut flapping = Flapping::default();
+        (0..5).for_each(|n| drop(flapping.change(n % 2 == 0, minute(600 + n))));
+        assert_eq!(flapping.settled(minute(0)), None);
+        assert_eq!(flapping.settled(minute(59)), None);
+        assert_eq!(flapping.settled(minute(60)), Some(true));
     }
 
     #[test]

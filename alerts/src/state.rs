@@ -426,10 +426,19 @@ impl Instance {
                 _ => false,
             };
         }
+        if self.state == State::Pending {
+            // After the clock was set back, the time begins anew: it must not last until the clock
+            // has come as far again.
+            self.active_at = self.active_at.min(at);
+        }
         let held = elapsed(self.active_at, at) >= rule.hold;
+        // A clock before the beginning of the alert does not show that `for` was made longer.
+        let is_later = self.fired_at.is_none_or(|fired| fired <= at);
         match self.state {
             State::Pending if held => (self.state, self.fired_at) = (State::Firing, Some(at)),
-            State::Firing if !held => (self.state, self.fired_at) = (State::Pending, None),
+            State::Firing if !held && is_later => {
+                (self.state, self.fired_at) = (State::Pending, None);
+            }
             _ => {}
         }
         true
@@ -439,7 +448,10 @@ impl Instance {
         if self.state != State::Firing || keep_firing_for.is_zero() {
             return false;
         }
-        elapsed(*self.keep_firing_since.get_or_insert(at), at) < keep_firing_for
+        let since = self.keep_firing_since.get_or_insert(at);
+        // As for `active_at` after the clock was set back.
+        *since = (*since).min(at);
+        elapsed(*since, at) < keep_firing_for
     }
 
     /// The time without data counts neither towards `for` nor towards `keep_firing_for`.
@@ -531,4 +543,59 @@ fn restored(
     }
     instance.unknown_since = instance.unknown_since.map(|since| since.plus(gap));
     Some(instance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Rule, RuleFile};
+
+    const RULES: &str = "
+groups:
+- name: g
+  rules:
+  - {alert: Hot, expr: hot > 90, for: 1m}
+";
+
+    /// Steps at these seconds, with the condition true, and returns the states.
+    fn states(seconds: &[i64]) -> Vec<State> {
+        let file = RuleFile::read("r.yml", RULES).unwrap();
+        let Rule::Alerting(rule) = &file.groups[0].rules[0] else {
+            unreachable!("an alerting rule")
+        };
+        let around = Surroundings {
+            query: None,
+            external_labels: &Labels::new(),
+            external_url: "",
+            exporter_down: &|_| false,
+        };
+        let key = RuleKey("hot".into());
+        let result = [(Labels::from_iter([("node", "g01")]), 95.0)];
+        let mut instances = Instances::default();
+        let state = |seconds: &i64| {
+            let at = Timestamp::from_seconds(*seconds);
+            let step = instances.step(&key, rule, 0, &result, &around, at);
+            step.unwrap();
+            instances.iter().next().unwrap().1.state
+        };
+        seconds.iter().map(state).collect()
+    }
+
+    #[test]
+    fn a_firing_alert_fires_on_although_the_clock_was_set_back() {
+        use State::{Firing, Pending};
+        assert_eq!(
+            states(&[5000, 5060, 1000, 1015, 5075]),
+            [Pending, Firing, Firing, Firing, Firing]
+        );
+    }
+
+    #[test]
+    fn a_pending_alert_waits_no_longer_than_its_for_after_the_clock_was_set_back() {
+        use State::{Firing, Pending};
+        assert_eq!(
+            states(&[5000, 5030, 1000, 1030, 1060]),
+            [Pending, Pending, Pending, Pending, Firing]
+        );
+    }
 }

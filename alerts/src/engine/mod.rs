@@ -7,6 +7,7 @@ mod batch;
 mod close;
 mod context;
 mod flaps;
+mod gap;
 mod gpu_names;
 mod posted;
 mod texts;
@@ -21,7 +22,7 @@ use crate::events::{EventFile, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
 use crate::flapping::Flapping;
 use crate::group::{Defaults, Evaluation, GroupRun};
-use crate::outbox::{Fallback, Outbox, Outcome, Row};
+use crate::outbox::{BACKOFF_MAX, Fallback, Outbox, Outcome, Row};
 use crate::ports::{IsDown, Query, SampleSink};
 use crate::routing::config::Config;
 use crate::routing::maintenance::Maintenance;
@@ -29,6 +30,7 @@ use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, Router, Settings};
 use crate::rules::RuleFile;
 use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
+use gap::Watched;
 use gpu_names::GpuNames;
 use posted::PostedAlerts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +78,7 @@ pub struct Engine {
     read: BTreeMap<String, u64>,
     gpus: GpuNames,
     posted: PostedAlerts,
+    watched: Watched,
 }
 
 impl Engine {
@@ -101,6 +104,7 @@ impl Engine {
             read: BTreeMap::new(),
             gpus: GpuNames::default(),
             posted: PostedAlerts::default(),
+            watched: Watched::default(),
             server,
         }
     }
@@ -133,7 +137,13 @@ impl Engine {
             }
         }
         self.flapping = stored.flapping.into_iter().collect();
-        self.outbox = Outbox::load(stored.outbox, stored.next_row);
+        // After the clock was set back, no message waits until the clock has come as far again.
+        let latest = now.plus(BACKOFF_MAX);
+        let rows = stored.outbox.into_iter().map(|row| Row {
+            next_at: row.next_at.min(latest),
+            ..row
+        });
+        self.outbox = Outbox::load(rows, stored.next_row);
         self.read = stored.read;
         let alerts: Vec<_> = stored
             .alerts
@@ -209,14 +219,16 @@ impl Engine {
 
     /// Evaluates the groups that are due, and ends alerts of events. `exporters_down` returns the
     /// exporters that were down at an instant: a group is evaluated a little in the past, when
-    /// series that are back now may still have been missing.
+    /// series that are back now may still have been missing. Its second argument is the time since
+    /// when Takt sees its targets without a gap.
     pub fn evaluate(
         &mut self,
         query: &dyn Query,
         sink: &dyn SampleSink,
-        exporters_down: &dyn Fn(Timestamp) -> IsDown,
+        exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
         now: Timestamp,
     ) -> (Batch, Report) {
+        let watched_since = self.watched.since(now);
         let mut batch = Batch::default();
         let mut report = Report::default();
         let mut groups = mem::take(&mut self.groups);
@@ -226,7 +238,7 @@ impl Engine {
             };
             let external_url = self.server.settings.external_url.clone();
             let external_labels = self.server.external_labels.clone();
-            let is_down = exporters_down(due.at);
+            let is_down = exporters_down(due.at, watched_since);
             let around = Surroundings {
                 query: None,
                 external_labels: &external_labels,
@@ -523,12 +535,21 @@ fn after_gap(
     now: Timestamp,
     resolve_timeout: Duration,
 ) -> Alert {
+    // After the clock was set back, no alert begins or changes later than now.
+    let alert = Alert {
+        starts_at: alert.starts_at.min(now),
+        updated_at: alert.updated_at.min(now),
+        ..alert
+    };
     match alert.ends_at {
         Some(end) if end > down_at => Alert {
             ends_at: Some(end.max(now.plus(resolve_timeout))),
             ..alert
         },
-        Some(_) => alert,
+        Some(end) => Alert {
+            ends_at: Some(end.min(now)),
+            ..alert
+        },
         None if is_ours => alert,
         None => resolved(alert, now),
     }

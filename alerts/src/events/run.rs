@@ -220,8 +220,8 @@ impl EventRun {
             let rule = &run.rule;
             run.instances.retain(|fingerprint, instance| {
                 let is_over = match (&rule.ends, instance.fired_at) {
-                    (EndCondition::Until(_), Some(_))
-                        if elapsed(instance.last_at, now) < UNTIL_GRACE =>
+                    (EndCondition::Until(_), Some(fired))
+                        if is_recent(instance.last_at, now) || is_recent(fired, now) =>
                     {
                         false
                     }
@@ -489,6 +489,13 @@ fn transition(
         },
         closing: None,
     }
+}
+
+/// Whether the end condition is ignored after an event, or after the beginning of its alert: the node's
+/// clock may be behind. What is later than the clock counts for nothing: the node's clock is ahead, or
+/// the server's was set back.
+fn is_recent(at: Timestamp, now: Timestamp) -> bool {
+    at <= now && elapsed(at, now) < UNTIL_GRACE
 }
 
 /// Whether the labels that a series and an alert share have equal values, and they share at least

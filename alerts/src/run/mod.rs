@@ -9,6 +9,8 @@
 //! counts them: a message that comes twice after a crash is better than none. The state stays in
 //! memory and is offered to the store again every second; [`watch`] raises `TaktCannotStoreAlerts`.
 
+mod clock;
+mod commit;
 mod deliver;
 mod handle;
 mod listen;
@@ -17,6 +19,8 @@ mod recorded;
 mod uncommitted;
 mod watch;
 
+pub use clock::SteadyClock;
+pub use commit::{Commits, Committed};
 pub use handle::{ChangeError, EngineError, Handle};
 pub use listen::{Exporter, RequestFactory, listen};
 pub use metrics::AlertMetrics;
@@ -33,7 +37,6 @@ use deliver::Delivery;
 use handle::{CommitReport, QueuedWork, Work};
 use recorded::Recorded;
 use std::collections::BTreeMap;
-use std::mem;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -43,16 +46,9 @@ use watch::{HeartbeatDue, Watch};
 /// Shortest time between two evaluations of rules; groups have intervals of their own.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Interval at which the store notes that Takt is running. After a crash the note says since when
-/// Takt was down.
-const NOTE_ALIVE: Duration = Duration::from_secs(15);
-
 /// Interval of looking up the scheduler's reservations. Each has its own start time, so a new one
 /// is at most this late.
 const MAINTENANCE_EVERY: Duration = Duration::from_secs(15);
-
-/// Time between a failed commit and the next attempt.
-const COMMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time that channels get to answer when the engine stops. A message without an answer is sent
 /// again after the next start.
@@ -69,9 +65,10 @@ pub trait Outside: Query + AlertStore + SampleSink + Send {
         SystemTime::now().into()
     }
 
-    /// A function that says whether the exporter behind series with these labels was down at `at`.
-    /// Called once for each evaluation of a group.
-    fn exporters_down(&self, at: Timestamp) -> IsDown;
+    /// A function that says whether the exporter behind series with these labels was down at `at`,
+    /// or was not scraped yet: Takt sees its targets without a gap since `watched_since`. Called once
+    /// for each evaluation of a group.
+    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown;
 
     /// Current and future maintenance of nodes; `None` if it cannot be read now.
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
@@ -104,7 +101,7 @@ impl Alerting {
         metrics: AlertMetrics,
     ) -> Result<Self, StoreError> {
         let now = outside.now();
-        let unsaved = engine.restore(outside.load()?, now);
+        let restored = engine.restore(outside.load()?, now);
         let (handle, waiting) = Handle::new(metrics.clone());
         let runtime = tokio::runtime::Handle::current();
         let delivery = Delivery::new(channels, runtime, handle.clone(), metrics.clone())?;
@@ -113,15 +110,13 @@ impl Alerting {
             outside,
             waiting,
             delivery,
-            unsaved,
-            unsent: Vec::new(),
+            commits: Commits::new(restored, now),
             watch: Watch::new(watch),
             metrics,
             recorded: Recorded::default(),
+            clock: SteadyClock::new(now),
             tick_at: now,
-            note_at: now,
             maintenance_at: now,
-            commit_at: now,
             stop_by: None,
         };
         let thread = thread::Builder::new()
@@ -162,19 +157,14 @@ struct Runner<O> {
     outside: O,
     waiting: mpsc::Receiver<QueuedWork>,
     delivery: Delivery,
-    /// Content of the commits that failed.
-    unsaved: Batch,
-    /// Messages that are marked as being sent and leave with this turn's commit.
-    unsent: Vec<Row>,
+    commits: Commits,
     watch: Watch,
     metrics: AlertMetrics,
+    clock: SteadyClock,
     tick_at: Timestamp,
-    note_at: Timestamp,
     maintenance_at: Timestamp,
     /// Events that were logged within the hour.
     recorded: Recorded,
-    /// After a failed commit: time of the next attempt.
-    commit_at: Timestamp,
     /// When stopping: time at which the thread ends even if channels have not answered.
     stop_by: Option<Timestamp>,
 }
@@ -217,18 +207,18 @@ where
             .into_iter()
             .chain(self.engine.outbox().next_due());
         let due = routing
-            .chain([self.tick_at, self.note_at])
+            .chain([self.tick_at, self.commits.note_at()])
             .min()
             .unwrap_or(now);
         // After a failed commit, everything waits for the next attempt.
-        let due = due.max(self.commit_at);
+        let due = due.max(self.commits.commit_at());
         Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK)
     }
 
     /// Does the waiting work, evaluates, commits and sends.
     fn turn(&mut self, work: Vec<QueuedWork>) {
-        let now = self.outside.now();
-        let mut batch = mem::take(&mut self.unsaved);
+        let now = self.clock.now(self.outside.now());
+        let mut batch = self.commits.take_unsaved();
         let mut reports = Vec::new();
         for queued in work {
             batch = batch.then(self.take(queued.work, &mut reports, now));
@@ -238,9 +228,7 @@ where
         }
         batch = batch.then(self.engine.flush(&self.outside, now));
         if self.stop_by.is_none() {
-            let (rows, sending) = self.engine.send_due(now);
-            self.unsent.extend(rows);
-            batch = batch.then(sending);
+            batch = batch.then(self.commits.mark_due(&mut self.engine, now));
         }
         self.commit(batch, reports, now);
     }
@@ -298,9 +286,8 @@ where
         self.follow_maintenance(now);
         let begun = Instant::now();
         let outside = &self.outside;
-        let (mut batch, report) =
-            self.engine
-                .evaluate(outside, outside, &|at| outside.exporters_down(at), now);
+        let exporters_down = |at, watched_since| outside.exporters_down(at, watched_since);
+        let (mut batch, report) = self.engine.evaluate(outside, outside, &exporters_down, now);
         self.metrics.evaluated(&report, begun.elapsed());
         log_failures(&report.failures);
         self.watch.note_storage(self.outside.storage_problem(), now);
@@ -331,36 +318,27 @@ where
     /// Commits, sends the messages, and reports to the callers. A failed commit does not hold up
     /// messages.
     fn commit(&mut self, batch: Batch, reports: Vec<CommitReport>, now: Timestamp) {
-        let notes_alive = now >= self.note_at;
-        let result = if batch.is_empty() && !notes_alive {
-            Ok(())
-        } else {
-            self.outside.commit(&batch, now)
-        };
-        self.watch.committed(&result, now);
-        match &result {
-            Ok(()) if notes_alive => self.note_at = now.plus(NOTE_ALIVE),
-            Ok(()) => {}
-            Err(error) => {
-                tracing::error!(
-                    %error,
-                    messages = self.unsent.len(),
-                    "cannot store alert state; sending messages nevertheless and trying again"
-                );
-                self.metrics.commit_failures.inc();
-                self.metrics.uncommitted.inc_by(self.unsent.len() as u64);
-                self.unsaved = batch;
-                let dropped = uncommitted::compact(&mut self.unsaved);
-                self.metrics.transitions_dropped.inc_by(dropped as u64);
-                self.commit_at = now.plus(COMMIT_PAUSE);
-            }
+        let committed = self.commits.commit(&self.outside, batch, now);
+        self.watch.committed(&committed.result, now);
+        if let Err(error) = &committed.result {
+            let messages = committed.messages.len();
+            tracing::error!(
+                %error,
+                messages,
+                "cannot store alert state; sending messages nevertheless and trying again"
+            );
+            self.metrics.commit_failures.inc();
+            self.metrics.uncommitted.inc_by(messages as u64);
+            let dropped = committed.transitions_dropped as u64;
+            self.metrics.transitions_dropped.inc_by(dropped);
         }
-        for row in mem::take(&mut self.unsent) {
+
+        for row in committed.messages {
             let thread = self.engine.outbox().thread(&row).map(str::to_owned);
             self.delivery.send(row, thread);
         }
         for report in reports {
-            report(result.clone());
+            report(committed.result.clone());
         }
     }
 }

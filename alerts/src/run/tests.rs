@@ -58,7 +58,7 @@ impl AlertStore for FailingStore {
 }
 
 impl Outside for FailingStore {
-    fn exporters_down(&self, _at: Timestamp) -> IsDown {
+    fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
         Box::new(|_| false)
     }
 

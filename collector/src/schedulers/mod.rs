@@ -15,6 +15,7 @@ mod status;
 pub use access::{SlurmAccess, slurm_access};
 pub(crate) use command::ask_slurm;
 pub use config::JobsConfig;
+pub use scheduler::{Scheduler, SchedulerAnswer};
 pub use shares::{ShareAccount, SharesConfig};
 pub use slurmrestd::SlurmrestdConfig;
 pub use sreport::sreport;

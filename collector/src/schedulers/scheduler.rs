@@ -35,7 +35,7 @@ pub(super) fn configured(config: &JobsConfig) -> Result<Box<dyn Scheduler>, Poll
 
 /// A source of jobs, nodes, reservations and shares.
 #[async_trait]
-pub(super) trait Scheduler: fmt::Debug + Send + Sync {
+pub trait Scheduler: fmt::Debug + Send + Sync {
     /// Returns the name in `jobs.source` and `polls.source`.
     fn name(&self) -> &'static str;
 
@@ -101,7 +101,8 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
 }
 
 /// Job records as received. A blocking thread parses them, because that takes time.
-pub(super) enum SchedulerAnswer {
+#[derive(Debug)]
+pub enum SchedulerAnswer {
     /// Rows of `sacct --parsable`, and their delimiter.
     Sacct {
         /// The rows.
@@ -130,7 +131,7 @@ impl SchedulerAnswer {
     }
 
     /// Parses the answer. Errors contain `name`.
-    pub fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
+    pub(super) fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
         let options = options(cluster);
         Ok(match self {
             Self::Sacct { text, delimiter } => Box::new(

@@ -32,13 +32,14 @@ pub(crate) fn give_back() {
 fn unmap_code() {
     use std::ffi::{c_int, c_void};
 
-    const PAGE: usize = 4096;
-
     unsafe extern "C" fn unmap(
         object: *mut libc::dl_phdr_info,
         _size: usize,
         _data: *mut c_void,
     ) -> c_int {
+        // The kernel rounds lengths up to its pages, which have 64 KiB on some machines.
+        let page = rustix::param::page_size();
+
         // SAFETY: dl_iterate_phdr passes a valid object.
         let object = unsafe { &*object };
         for number in 0..usize::from(object.dlpi_phnum) {
@@ -49,8 +50,8 @@ fn unmap_code() {
             }
             let begin = (object.dlpi_addr + header.p_vaddr) as usize;
             let end = begin + header.p_memsz as usize;
-            let begin = begin.next_multiple_of(PAGE);
-            let end = end / PAGE * PAGE;
+            let begin = begin.next_multiple_of(page);
+            let end = end / page * page;
             if begin < end {
                 // SAFETY: these pages are mapped from a file and never written, so the system
                 // reads the same content again. An error means that they stay mapped.

@@ -1,6 +1,7 @@
 //! The engine as a whole, over a store in memory that can lose the process at any moment.
 
 mod changes;
+mod clock;
 mod closing;
 mod events;
 mod laws;
@@ -207,7 +208,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
 
-fn none_down(_: Timestamp) -> IsDown {
+fn none_down(_: Timestamp, _: Timestamp) -> IsDown {
     Box::new(|_| false)
 }
 

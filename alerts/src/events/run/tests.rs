@@ -23,6 +23,27 @@ fn a_sample_from_before_the_event_does_not_end_its_alert() {
 }
 
 #[test]
+fn an_alert_of_a_node_whose_clock_is_behind_does_not_end_at_once() {
+    let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
+         until: up == 1}]}]";
+    let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+    let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+    let samples = Memory::default();
+    samples.load(Duration::from_secs(15), "up{node=g01}", "1x300");
+    let at = Timestamp::from_seconds;
+    let event = Event {
+        id: 1,
+        at: at(5),
+        kind: EventKind::GpuLost,
+        labels: [("node", "g01")].into_iter().collect(),
+        message: String::new(),
+    };
+    run.event(&event, &[], &Labels::new(), "", at(3_600));
+    let ended = (3_600..3_700).find(|now| !run.tick(&samples, at(*now)).transitions.is_empty());
+    assert_eq!(ended, Some(3_660), "a minute after it was read");
+}
+
+#[test]
 fn an_address_ends_its_alert_in_every_spelling() {
     let alert: Labels = [("node", "g01"), ("pci_bus_id", "0000:01:00.0")]
         .into_iter()

@@ -5,6 +5,7 @@ use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::PollError;
 use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
+use takt_model::UnixTime;
 use takt_slurm::sacct::Cluster;
 use takt_slurm::{Entry, jobcomp};
 use takt_store::{ImportSummary, LIVE_QUEUE};
@@ -16,6 +17,7 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
+        now: UnixTime,
     ) -> Result<ImportSummary, PollError> {
         let live = scheduler.live_jobs(cluster).await;
         let (timezone, accounts) = self
@@ -38,7 +40,7 @@ impl Poller {
             Ok(mut live) => {
                 live.iter_mut()
                     .for_each(|job| charge(&mut job.entry, &accounts));
-                self.note_live(cluster, &live).await?;
+                self.note_live(cluster, &live, now).await?;
                 let answer = SchedulerAnswer::Live(live);
                 let (summary, listed_open) = self
                     .import(cluster, LIVE_QUEUE, answer, remember.clone(), None)

@@ -2,9 +2,10 @@
 //! file and slurmctld.
 //!
 //! Every answer is imported like a file, so reading a record twice changes nothing. Each poll reads
-//! again from the last success that is at least one look-back old. This covers records that reach
-//! slurmdbd late. It also covers an outage: for one look-back after it, polls still start before
-//! it, while slurmctld delivers the records that it kept.
+//! again from one look-back before the last success, and from the last success that is at least one
+//! look-back old. This covers records that reach slurmdbd late, also if Takt was stopped meanwhile.
+//! It also covers an outage: for one look-back after it, polls still start before it, while slurmctld
+//! delivers the records that it kept.
 //!
 //! sacct lists jobs that were never eligible (held, waiting for another job) only if they are
 //! requested by id. So Takt sees such a job once it is eligible. Until then, the job holds no
@@ -103,6 +104,15 @@ impl Poller {
         }
     }
 
+    /// Polls this scheduler instead of the configured one.
+    #[must_use]
+    pub fn with_scheduler(self, scheduler: Box<dyn Scheduler>) -> Self {
+        Self {
+            scheduler: Some(scheduler),
+            ..self
+        }
+    }
+
     /// Polls until the future is dropped, and sends the state to `status`. Dropping the future
     /// cancels a running request; imported records stay.
     pub async fn run(mut self, status: watch::Sender<PollStatus>) {
@@ -185,10 +195,10 @@ impl Poller {
         self.ask_for_nodes(scheduler, &cluster, now).await?;
         let mut listed = HashSet::new();
         if self.jobcomp.is_none() {
-            listed = self.ask_controller(scheduler, &cluster).await?;
+            listed = self.ask_controller(scheduler, &cluster, now).await?;
         }
         let summary = match &self.jobcomp {
-            Some(_) => self.poll_without_database(scheduler, &cluster).await,
+            Some(_) => self.poll_without_database(scheduler, &cluster, now).await,
             None => match self.poll_database(scheduler, &cluster, now, listed).await {
                 // This Slurm runs without slurmdbd. If it writes a job completion file, read that
                 // from now on.
@@ -197,7 +207,7 @@ impl Poller {
                         Some(path) => {
                             tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; reading its job completion file");
                             self.jobcomp = Some(FileFollower::new(path));
-                            self.poll_without_database(scheduler, &cluster).await
+                            self.poll_without_database(scheduler, &cluster, now).await
                         }
                         None => Err(error),
                     }
@@ -335,15 +345,17 @@ impl Poller {
         mut listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let source = scheduler.name();
-        let recent = now - self.config.look_back_seconds.cast_signed();
+        let look_back = self.config.look_back_seconds.cast_signed();
+        let recent = now - look_back;
         let (complete_until, timezone) = self
             .blocking({
                 let cluster = cluster.to_owned();
                 move |records| {
-                    Ok((
-                        records.complete_until(&cluster, source, recent)?,
-                        records.timezone(&cluster)?,
-                    ))
+                    // Records may have been on their way at the last success, however old it is.
+                    let latest = records.complete_until(&cluster, source, now)?;
+                    let settled = records.complete_until(&cluster, source, recent)?;
+                    let begin = settled.min(latest.map(|latest| latest - look_back));
+                    Ok((begin, records.timezone(&cluster)?))
                 }
             })
             .await?;

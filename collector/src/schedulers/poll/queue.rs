@@ -3,7 +3,6 @@
 use super::Poller;
 use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::{Pending, PollError};
-use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
 use std::slice;
 use takt_model::{UnixTime, error_chain};
@@ -18,10 +17,11 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
+        now: UnixTime,
     ) -> Result<HashSet<OpenRun>, PollError> {
         match scheduler.live_jobs(cluster).await {
             Ok(mut live) => {
-                self.note_live(cluster, &live).await?;
+                self.note_live(cluster, &live, now).await?;
                 let listed: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
                 let known = {
                     let cluster = cluster.to_owned();
@@ -69,6 +69,7 @@ impl Poller {
         &mut self,
         cluster: &str,
         live: &[LiveJob],
+        now: UnixTime,
     ) -> Result<(), PollError> {
         self.pending = Some(pending(live));
         let waiting: Vec<WaitingRun> = live.iter().flat_map(waiting).collect();
@@ -88,7 +89,6 @@ impl Poller {
             })
             .collect();
         let cluster = cluster.to_owned();
-        let now = UnixTime::from(Timestamp::now());
         self.blocking(move |records| {
             records.note_waiting(&cluster, &waiting, now)?;
             Ok(records.note_held_gpus(&cluster, &held, now)?)

@@ -144,7 +144,7 @@ async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
     stage.poller.poll(NOW + 60).await.unwrap();
     assert_eq!(stage.asked(), ["-S 2026-10-09T23:00:00"]);
     stage.poller.poll(NOW + 3660).await.unwrap();
-    assert_eq!(stage.asked(), ["-S 2026-10-10T00:01:00"]);
+    assert_eq!(stage.asked(), ["-S 2026-10-09T23:01:00"]);
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn a_wrong_clock_loses_no_records_and_is_reported() {
     stage.poller.poll(NOW + 3700).await.unwrap();
     assert_eq!(
         stage.asked(),
-        ["-S 2026-10-09T22:00:00"],
+        ["-S 2026-10-09T21:00:00"],
         "a look-back before the last question by Slurm's clock"
     );
     let mut status = PollStatus::default();
@@ -200,12 +200,13 @@ async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
         assert_eq!(error.state(), PollState::DatabaseDown);
     }
     stage.answer(&[]);
-    // For one look-back after the outage, requests start before it.
+    // For one look-back after the outage, requests start before it; the first covers records that
+    // were on their way when it began.
     for (seconds, since) in [
-        (21_000, "02:00:00"),
+        (21_000, "01:00:00"),
         (24_000, "02:00:00"),
-        (24_600, "05:50:00"),
-        (28_200, "06:50:00"),
+        (24_600, "05:40:00"),
+        (28_200, "05:50:00"),
     ] {
         stage.poller.poll(NOW + seconds).await.unwrap();
         assert_eq!(
@@ -238,7 +239,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
         ),
     );
     let summary = stage.poller.poll(NOW + 3600).await.unwrap();
-    assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00", "-j 7,8,9"]);
+    assert_eq!(stage.asked(), ["-S 2026-10-09T23:00:00", "-j 7,8,9"]);
     assert_eq!(summary.runs_updated, 4);
     assert_eq!(summary.runs_inserted, 0);
     assert_eq!(

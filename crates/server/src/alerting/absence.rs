@@ -106,7 +106,7 @@ impl AlertStore for NoStore {
 }
 
 impl Outside for NoStore {
-    fn exporters_down(&self, _at: Timestamp) -> IsDown {
+    fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
         Box::new(|_| false)
     }
 

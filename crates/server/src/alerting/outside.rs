@@ -262,7 +262,14 @@ impl AlertStore for OverStore {
 
 /// Returns a function that says whether the exporter of a series was down at a time. If `up` cannot
 /// be read, it says that no exporter was down: the rules then behave as in Prometheus.
-pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) -> IsDown {
+///
+/// An exporter without `up` is no target any more, or was not scraped yet. Within the lookback after
+/// a gap (`watched_since`) it counts as down, and all do while none was scraped.
+pub fn exporters_down(
+    source: &dyn takt_promql::Source,
+    at: Timestamp,
+    watched_since: Timestamp,
+) -> IsDown {
     let up = instant(source, "up", at).unwrap_or_default();
     let instances: BTreeSet<String> = up
         .iter()
@@ -277,11 +284,22 @@ pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) ->
             .collect()
     };
     let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
+
+    let awaits = at < watched_since.plus_ms(Options::default().lookback_ms);
+    let values = |name: &str| -> BTreeSet<String> {
+        let labels = up.iter().map(|(labels, _)| labels);
+        let values = labels.filter_map(|labels| labels.get(name));
+        values.map(str::to_owned).collect()
+    };
+    let scraped = awaits.then(|| (values("instance"), values("node")));
+    let none_scraped = awaits && up.is_empty();
     Box::new(
-        move |labels| match (labels.get("instance"), labels.get("node")) {
-            (Some(instance), _) => instances.contains(instance),
-            (None, Some(node)) => nodes.contains(node),
-            (None, None) => false,
+        move |labels| match (labels.get("instance"), labels.get("node"), &scraped) {
+            (Some(instance), _, Some((scraped, _))) if !scraped.contains(instance) => true,
+            (None, Some(node), Some((_, scraped))) if !scraped.contains(node) => true,
+            (Some(instance), ..) => instances.contains(instance),
+            (None, Some(node), _) => nodes.contains(node),
+            (None, None, _) => none_scraped,
         },
     )
 }
@@ -307,8 +325,10 @@ impl Outside for OverStore {
         self.clock().steady()
     }
 
-    fn exporters_down(&self, at: Timestamp) -> IsDown {
-        exporters_down(&*self.store, self.of_samples(at))
+    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown {
+        let clock = self.clock();
+        let at = clock.of_samples(at);
+        exporters_down(&*self.store, at, clock.of_samples(watched_since))
     }
 
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
@@ -400,6 +420,28 @@ mod tests {
     use crate::testing::{import, store_in};
     use takt_model::{EventKind, METRIC_NAME};
     use tempfile::tempdir;
+
+    #[test]
+    fn an_exporter_that_was_not_scraped_since_a_gap_counts_as_down() {
+        let at = Timestamp::from_seconds;
+        let mut samples = takt_promql::Memory::new();
+        let up = [
+            (METRIC_NAME, "up"),
+            ("instance", "g01:9855"),
+            ("node", "g01"),
+        ];
+        samples.add(up.into_iter().collect(), [(at(1000), Some(1.0))]);
+        let is_down = |labels: &[(&str, &str)], now: i64, since: i64| {
+            exporters_down(&samples, at(now), at(since))(&labels.iter().copied().collect())
+        };
+        assert!(!is_down(&[("instance", "g01:9855")], 1010, 990));
+        assert!(is_down(&[("instance", "g02:9855")], 1010, 990));
+        assert!(is_down(&[("node", "g02")], 1010, 990));
+        assert!(!is_down(&[], 1010, 990), "some exporter was scraped");
+        assert!(is_down(&[], 5000, 4990), "none was scraped");
+        let instance = [("instance", "g02:9855")];
+        assert!(!is_down(&instance, 1010, 10), "no target any more");
+    }
 
     /// A node whose clock was ten minutes ahead: the owner of the job got no mail.
     #[test]

@@ -193,7 +193,7 @@ impl Lab {
                 self.scrape();
             }
             let now = self.at();
-            let down = |at| outside::exporters_down(&*self.samples.0.borrow(), at);
+            let down = |at, since| outside::exporters_down(&*self.samples.0.borrow(), at, since);
             let (_, report) = self
                 .engine
                 .evaluate(&self.samples, &self.samples, &down, now);

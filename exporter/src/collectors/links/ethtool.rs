@@ -169,9 +169,9 @@ pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     if count == 0 || count > MAX_COUNTERS {
         return Err(Errno::OPNOTSUPP);
     }
-    // A driver whose queues are just being changed may write more than it said: there is room for
-    // that.
-    let room = 2 * count + 256;
+    // A driver whose queues are just being changed may write more than it said, and the kernel
+    // writes all of it. Pages of the buffers that it does not write take no memory.
+    let room = MAX_COUNTERS;
     let mut names = vec![0; 12 + room * TEXT_BYTES];
     let mut values = vec![0; 8 + room * 8];
     let words = |words: [usize; 2]| {

@@ -234,9 +234,13 @@ fn limit_process(statement: &Statement) -> io::Result<()> {
     setrlimit(Resource::As, both(address_space))?;
     setrlimit(Resource::Core, both(0))?;
     let seconds = (statement.timeout + ALARM_GRACE).as_secs() + 1;
-    // SAFETY: takes no pointer. The default action of SIGALRM ends the process, whatever its
-    // threads do (alarm(2), signal(7)); nothing here changes that action.
-    unsafe { libc::alarm(u32::try_from(seconds).unwrap_or(u32::MAX)) };
+    // SAFETY: neither call takes a pointer. The default action of SIGALRM ends the process, whatever
+    // its threads do (alarm(2), signal(7)). It is set here, because a program that ignores the signal
+    // passes that on to the programs that it starts (execve(2)).
+    unsafe {
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        libc::alarm(u32::try_from(seconds).unwrap_or(u32::MAX));
+    }
     Ok(())
 }
 

@@ -1,0 +1,210 @@
+//! What the channels have got, and whether that is what they should have got.
+//!
+//! "At least once" means here: a channel gets a message a second time only if its answer was lost, or
+//! the process ended before the answer was stored. A message whose row was never stored, because
+//! commits failed until the process ended, may be decided again; only its alerts may then have a
+//! second end, or none.
+
+use super::disk::Tables;
+use crate::seeds::{Broken, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use takt_alerts::fingerprint::Fingerprint;
+use takt_alerts::message::{Message, Status};
+use takt_alerts::outbox::Row;
+use takt_model::Timestamp;
+
+pub const ONE_END: &str = "each announced episode has exactly one end in each channel";
+pub const NOTHING_AFTER: &str = "no message about an episode comes after its end";
+pub const AT_LEAST_ONCE: &str =
+    "a message comes a second time only if its first answer was lost or not stored";
+pub const NO_ENDS: &str = "a channel without send_resolved gets no end";
+pub const NOTHING_LOST: &str = "a row that counts as sent was taken by its channel";
+
+/// What a channel knows of an alert.
+#[derive(Debug, Clone)]
+struct Told {
+    status: Status,
+    starts_at: Timestamp,
+    /// How often it had begun, at the last message that it fires.
+    begun: u64,
+    /// The row of the message.
+    row: u64,
+    /// Whether another end, or none at all, may follow: a message about it was never stored.
+    is_excused: bool,
+}
+
+/// A message that a channel has, or has refused for good.
+#[derive(Debug, Clone)]
+struct Taken {
+    message: Message,
+    /// How often it may come again.
+    excuses: usize,
+}
+
+/// The messages of all channels.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    told: BTreeMap<(String, Fingerprint), Told>,
+    /// How often each alert has begun. Times do not tell episodes apart: the clock is set back.
+    begun: BTreeMap<Fingerprint, u64>,
+    taken: BTreeMap<u64, Taken>,
+    /// The configured channels.
+    channels: BTreeSet<String>,
+    /// Rows up to this one are of a configuration that lacked the channel since.
+    forgotten_until: BTreeMap<String, u64>,
+    /// The newest row at each reload: a route that leads elsewhere ends an episode in its channel,
+    /// and one that leads back begins it again.
+    reloads: Vec<u64>,
+    /// Channels that get no ends.
+    without_ends: BTreeSet<String>,
+}
+
+impl Ledger {
+    /// An alert begins to fire.
+    pub fn begins(&mut self, print: Fingerprint) {
+        *self.begun.entry(print).or_default() += 1;
+    }
+
+    /// A channel has a message. `is_known` says whether Takt gets the answer.
+    pub fn takes(&mut self, row: &Row, is_known: bool) -> Result<(), Broken> {
+        if let Some(taken) = self.taken.get_mut(&row.id) {
+            ensure(taken.excuses > 0, AT_LEAST_ONCE, || {
+                format!("row {}", row.id)
+            })?;
+            taken.excuses -= 1;
+            taken.excuses += usize::from(!is_known);
+            return Ok(());
+        }
+        self.hear(row)?;
+        self.keep(row, usize::from(!is_known));
+        Ok(())
+    }
+
+    /// A channel refused a message for good: it counts as heard, since others have it.
+    pub fn gives_up(&mut self, row: &Row) -> Result<(), Broken> {
+        if !self.taken.contains_key(&row.id) {
+            self.hear(row)?;
+            self.keep(row, 0);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, row: &Row, excuses: usize) {
+        let message = row.message.clone();
+        self.taken.insert(row.id, Taken { message, excuses });
+    }
+
+    fn hear(&mut self, row: &Row) -> Result<(), Broken> {
+        let channel = &row.message.channel;
+        let is_old = |until: &u64| row.id <= *until;
+        let is_forgotten = self.forgotten_until.get(channel).is_some_and(is_old);
+        if row.instead_of.is_some() || is_forgotten || !self.channels.contains(channel) {
+            return Ok(());
+        }
+        for alert in &row.message.alerts {
+            let key = (channel.clone(), alert.fingerprint);
+            let known = self.told.get(&key);
+            let about = || {
+                format!(
+                    "{channel}: {} {}, row {}",
+                    alert.labels, alert.starts_at, row.id
+                )
+            };
+            let is_excused = known.is_some_and(|known| known.is_excused);
+            let mut begun = self.begun.get(&alert.fingerprint).copied().unwrap_or(0);
+            if alert.status == Status::Resolved {
+                ensure(!self.without_ends.contains(channel), NO_ENDS, about)?;
+                let is_open = known.is_some_and(|known| known.status == Status::Firing);
+                ensure(is_open || is_excused, ONE_END, about)?;
+                begun = known.map_or(begun, |known| known.begun);
+            } else if let Some(known) = known {
+                let is_same = known.starts_at == alert.starts_at && known.begun == begun;
+                let is_over = known.status == Status::Resolved && is_same;
+                let between = known.row..row.id;
+                let is_rerouted = self.reloads.iter().any(|at| between.contains(at));
+                let is_kept = !is_over || is_excused || is_rerouted;
+                ensure(is_kept, NOTHING_AFTER, about)?;
+            }
+            self.told.insert(
+                key,
+                Told {
+                    status: alert.status,
+                    starts_at: alert.starts_at,
+                    begun,
+                    row: row.id,
+                    is_excused: is_excused && alert.status == Status::Firing,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// The process ends; the next one knows what is on the disk.
+    pub fn crash(&mut self, disk: &Tables) {
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.retain(|id, taken| {
+            if disk.ended.contains_key(id) {
+                return true;
+            }
+            if disk.outbox.contains_key(id) {
+                taken.excuses += 1;
+                return true;
+            }
+            for alert in &taken.message.alerts {
+                let key = (taken.message.channel.clone(), alert.fingerprint);
+                if let Some(told) = self.told.get_mut(&key) {
+                    told.is_excused = true;
+                }
+            }
+            false
+        });
+        self.taken = taken;
+    }
+
+    /// Another configuration: a channel that it lacks gets no more ends.
+    pub fn reload(&mut self, channels: &[(&str, bool)], last_row: u64) {
+        self.reloads.push(last_row);
+        let wanted = |name: &str| channels.iter().any(|(channel, _)| *channel == name);
+        for gone in self.channels.iter().filter(|name| !wanted(name)) {
+            self.told.retain(|(name, _), _| name != gone);
+            self.forgotten_until.insert(gone.clone(), u64::MAX);
+        }
+        self.channels = channels
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        for (name, wants_ends) in channels {
+            if let Some(until) = self.forgotten_until.get_mut(*name) {
+                *until = (*until).min(last_row);
+            }
+            if !wants_ends {
+                self.without_ends.insert((*name).to_owned());
+            }
+        }
+    }
+
+    /// Whether a channel knows that an alert fires.
+    pub fn knows(&self, channel: &str, print: Fingerprint) -> bool {
+        let told = self.told.get(&(channel.to_owned(), print));
+        told.is_some_and(|told| told.status == Status::Firing)
+    }
+
+    /// All is well and silent: every announced episode has its end.
+    pub fn at_rest(&mut self, disk: &Tables) -> Result<(), Broken> {
+        for ((channel, print), told) in &self.told {
+            let is_over = told.status == Status::Resolved
+                || told.is_excused
+                || self.without_ends.contains(channel);
+            ensure(is_over, ONE_END, || {
+                format!("{channel}: no end of {print}, {}", told.starts_at)
+            })?;
+        }
+        for (id, has_it) in &disk.ended {
+            let is_taken = self.taken.contains_key(id);
+            ensure(!has_it || is_taken, NOTHING_LOST, || format!("row {id}"))?;
+        }
+        self.told.clear();
+        self.reloads.clear();
+        Ok(())
+    }
+}
