@@ -64,7 +64,14 @@ pub trait SampleSink {
 }
 
 /// Returns whether the exporter behind series with these labels was down.
-pub type IsDown = Box<dyn Fn(&Labels) -> bool>;
+pub type IsDown = Box<dyn Fn(&Labels) -> bool + Send>;
+
+/// What the evaluation of rules asks, on several threads at once.
+pub trait RuleQueries: Query + Send + Sync {
+    /// A function that says whether the exporter behind series with these labels was down at `at`.
+    /// Called once for each evaluation of a group.
+    fn exporters_down(&self, at: Timestamp) -> IsDown;
+}
 
 /// The store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

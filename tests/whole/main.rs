@@ -24,6 +24,7 @@ mod fairshare;
 mod hostile_clients;
 mod hostile_queries;
 mod installed;
+mod ipv6;
 mod job_pages;
 mod lake;
 mod lake_reader;

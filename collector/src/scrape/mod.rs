@@ -12,6 +12,7 @@ mod evidence;
 mod fetch;
 mod http;
 mod job;
+mod lookup;
 mod manager;
 mod metrics;
 mod page_row;
