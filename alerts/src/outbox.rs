@@ -7,6 +7,7 @@ use crate::message::{Message, Status};
 use crate::routing::dedup::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::slice;
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -204,6 +205,33 @@ impl Outbox {
             message.alerts.extend(ended.take(TAKEN_OVER_MAX).cloned());
         }
         Some(row.clone())
+    }
+
+    /// Replaces old firing messages that have a newer message about their group behind them: they
+    /// were under way, or young, when it was added. Returns the rows to commit.
+    pub fn renew(&mut self, now: Timestamp) -> Vec<Row> {
+        if !self.rows.values().any(|row| is_old(row, now)) {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        let mut behind: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let ids: Vec<u64> = self.rows.keys().rev().copied().collect();
+        for id in ids {
+            let Some(row) = self.rows.get(&id) else {
+                continue;
+            };
+            let newer = behind.get(&thread_key(row)).copied();
+            let Some(newer) = newer.filter(|_| is_old(row, now)) else {
+                behind.insert(thread_key(row), id);
+                continue;
+            };
+            if let Some(mut old) = self.rows.remove(&id) {
+                changed.extend(self.take_over(newer, slice::from_ref(&old)));
+                old.state = RowState::Superseded;
+                changed.push(old);
+            }
+        }
+        changed
     }
 
     /// Supersedes old firing messages about a group of which nothing fires any more: their channel
@@ -569,6 +597,25 @@ mod tests {
             ]
             .map(text)
         );
+    }
+
+    /// The channel failed while the message was under way, and its end came behind it.
+    #[test]
+    fn a_message_that_failed_gives_way_to_the_end_behind_it() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        outbox.due(at(0));
+        outbox.add([about("g", Reason::Resolved, "a")], at(3));
+        outbox.answered(1, &again(None), &|_| None, at(4));
+        assert!(outbox.renew(at(59)).is_empty());
+        let states: Vec<_> = outbox
+            .renew(at(60))
+            .iter()
+            .map(|row| (row.id, row.state))
+            .collect();
+        assert_eq!(states, [(2, RowState::Queued), (1, RowState::Superseded)]);
+        let ended = ("g".to_owned(), Reason::Resolved, "a".to_owned());
+        assert_eq!(delivered(&mut outbox, at(100)), [ended]);
     }
 
     #[test]

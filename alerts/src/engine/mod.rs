@@ -315,9 +315,11 @@ impl Engine {
     /// The messages to hand to their channels once the batch is committed, which marks them as
     /// being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
+        let mut changed = self.outbox.renew(now);
         let rows = self.outbox.due(now);
+        changed.extend(rows.iter().cloned());
         let batch = Batch {
-            outbox: rows.clone(),
+            outbox: changed,
             ..Batch::default()
         };
         (rows, batch)

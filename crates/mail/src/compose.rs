@@ -107,7 +107,7 @@ impl SenderAddresses {
         let message = if mail.attachments.is_empty() {
             match &mail.html {
                 Some(html) => builder.multipart(alternatives(mail, html)),
-                None => builder.singlepart(SinglePart::plain(mail.text.clone())),
+                None => builder.singlepart(SinglePart::plain(body(&mail.text))),
             }
         } else {
             builder.multipart(with_attachments(mail).map_err(failed)?)
@@ -119,13 +119,13 @@ impl SenderAddresses {
 }
 
 fn alternatives(mail: &Mail, html: &str) -> MultiPart {
-    MultiPart::alternative_plain_html(mail.text.clone(), html.to_owned())
+    MultiPart::alternative_plain_html(body(&mail.text), body(html))
 }
 
 fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error + Send + Sync>> {
     let content = match &mail.html {
         Some(html) => alternatives(mail, html),
-        None => MultiPart::mixed().singlepart(SinglePart::plain(mail.text.clone())),
+        None => MultiPart::mixed().singlepart(SinglePart::plain(body(&mail.text))),
     };
     let mut all = MultiPart::mixed().multipart(content);
     for file in &mail.attachments {
@@ -165,6 +165,18 @@ fn header(name: HeaderName, text: &str) -> HeaderValue {
     }
     let encoded = encoded_words(&text);
     HeaderValue::dangerous_new_pre_encoded(name, text, encoded)
+}
+
+/// The text of a part, without control characters except line feeds and tabs: RFC 5321 forbids NUL,
+/// and a carriage return alone.
+fn body(text: &str) -> String {
+    let lines = text.replace("\r\n", "\n").replace('\r', "\n");
+    let plain = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    lines.chars().map(plain).collect()
 }
 
 /// The text as encoded words (RFC 2047), one a line.

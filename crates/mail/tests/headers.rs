@@ -26,7 +26,7 @@ for line in sys.stdin:
         "subject": str(mail["Subject"]),
         "list": str(mail["List-Id"]),
         "to": [[a.display_name, a.addr_spec] for a in mail["To"].addresses],
-        "defects": [repr(d) for d in mail.defects] + [repr(d) for n in mail.keys() for d in mail[n].defects if n != "Message-ID"],
+        "defects": [repr(defect) for defect in mail.defects],
         "parts": [part.get_payload(decode=True).decode() for part in parts],
         "files": [part.get_filename() for part in parts],
     }))
