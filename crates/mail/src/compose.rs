@@ -4,8 +4,8 @@ use super::MailError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use lettre::address::AddressError;
-use lettre::message::header::{ContentType, HeaderName, HeaderValue};
-use lettre::message::{Attachment as FilePart, Mailbox, MultiPart, SinglePart};
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment as FilePart, Body, Mailbox, MultiPart, SinglePart};
 
 /// Longest text of a header, in bytes. Mail programs show far less.
 const TEXT_MAX: usize = 2_000;
@@ -130,7 +130,12 @@ fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error 
     let mut all = MultiPart::mixed().multipart(content);
     for file in &mail.attachments {
         let kind = ContentType::parse(&file.content_type)?;
-        let part = FilePart::new(file.name.clone()).body(file.content.clone(), kind);
+        // Bytes are not changed, and a line feed alone must not reach a server: some take it for the
+        // end of a line.
+        let base64 = ContentTransferEncoding::Base64;
+        let content = Body::new_with_encoding(file.content.clone(), base64)
+            .unwrap_or_else(|content| Body::new(content));
+        let part = FilePart::new(file.name.clone()).body(content, kind);
         all = all.singlepart(part);
     }
     Ok(all)
