@@ -12,7 +12,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use takt_mail::{Attachment, EmailConfig, Mail, Mailer, TlsMode};
 
-const MAILS: usize = 2_000;
+const MAILS: usize = 300;
 
 /// Reads a mail of each line, and prints its headers and parts.
 const READER: &str = r#"
