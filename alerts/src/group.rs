@@ -6,15 +6,20 @@ use crate::ports::{Query, Sample, SampleSink};
 use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
 use crate::schedule::Schedule;
 use crate::state::{
-    Closing, EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
+    Closing, EvalError, Instance, Instances, Present, Reason, RuleKey, State, Step, Surroundings,
+    Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 /// The series of active alerts.
 pub const ALERTS: &str = "ALERTS";
+
+/// Changes of an evaluation are handed on together, unless it takes longer than this.
+const HANDED_AFTER: Duration = Duration::from_secs(1);
 
 /// The series with the time since when an alert is active.
 pub const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
@@ -23,12 +28,79 @@ pub const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 #[derive(Debug)]
 pub struct GroupRun {
     file: String,
-    group: Group,
+    group: Arc<Group>,
     query_offset: Duration,
     rules: Vec<RuleRun>,
     /// Its evaluation times.
     pub schedule: Schedule,
     last: LastRun,
+    running: Option<Running>,
+    /// Evaluations since the start, and those that were due and skipped.
+    pub counts: EvaluationCounts,
+}
+
+/// An evaluation that is under way.
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    at: Timestamp,
+    begun: Instant,
+    /// The rule whose answer is waited for, and since when.
+    rule: usize,
+    rule_begun: Instant,
+    /// When changes were last handed on, and those since then.
+    handed_at: Instant,
+    evaluation: Evaluation,
+}
+
+/// How often a group was evaluated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EvaluationCounts {
+    /// Evaluations that began.
+    pub begun: u64,
+    /// Evaluations that were due and skipped: the one before was not finished.
+    pub missed: u64,
+}
+
+/// A rule to evaluate: everything that its expression and its templates need, without the state of
+/// its alerts. So it can be answered on any thread.
+#[derive(Debug)]
+pub struct RuleQuestion {
+    /// Number of the evaluation.
+    pub evaluation: u64,
+    group: Arc<Group>,
+    rule: usize,
+    at: Timestamp,
+    sampled_at: Timestamp,
+    /// Alerts with all their texts; empty for a rule whose texts need no query.
+    written: BTreeSet<Fingerprint>,
+}
+
+/// The answer to a [`RuleQuestion`].
+#[derive(Debug)]
+pub struct RuleAnswer {
+    /// Number of the evaluation.
+    pub evaluation: u64,
+    rule: usize,
+    found: Result<Found, EvalError>,
+    took: Duration,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// Series of a recording rule.
+    Recorded(Vec<(Labels, f64)>),
+    /// Alerts of an alerting rule.
+    Present(Present),
+}
+
+/// What follows from a rule's answer.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The group's next rule; `None` if the evaluation is finished.
+    pub next: Option<RuleQuestion>,
+    /// Changes to hand on: at the end of the evaluation, or of a part of it that took long.
+    pub evaluation: Option<Evaluation>,
 }
 
 /// The last evaluation of a group or a rule.
@@ -122,10 +194,12 @@ impl GroupRun {
         Self {
             file,
             query_offset,
-            group,
+            group: Arc::new(group),
             rules,
             schedule,
             last: LastRun::default(),
+            running: None,
+            counts: EvaluationCounts::default(),
         }
     }
 
@@ -137,6 +211,11 @@ impl GroupRun {
     /// Its file.
     pub fn file(&self) -> &str {
         &self.file
+    }
+
+    /// File and name, as Prometheus' label `rule_group` has them.
+    pub fn title(&self) -> String {
+        format!("{};{}", self.file, self.group.name)
     }
 
     /// Time from one evaluation to the next.
@@ -176,8 +255,11 @@ impl GroupRun {
                 (run.instances, run.written, run.last) = (old.instances, old.written, old.last);
             }
         }
-        self.schedule.go_on_from(&before.schedule);
-        self.last = before.last.clone();
+        if (&self.file, &self.group.name) == (&before.file, &before.group.name) {
+            self.schedule.go_on_from(&before.schedule);
+            self.last = before.last.clone();
+            self.counts = before.counts;
+        }
     }
 
     /// Ends all alerts of a group that no longer exists.
@@ -185,12 +267,7 @@ impl GroupRun {
         let mut evaluation = Evaluation::default();
         for run in &mut self.rules {
             let step = run.instances.clear(&run.key, at, Reason::RuleRemoved);
-            evaluation.transitions.extend(step.transitions);
-            evaluation.forgotten.extend(
-                step.forgotten
-                    .into_iter()
-                    .map(|print| (run.key.clone(), print)),
-            );
+            evaluation.follow(&run.key, step);
         }
         evaluation
     }
@@ -224,7 +301,7 @@ impl GroupRun {
         false
     }
 
-    /// Evaluates all rules at the slot `at`.
+    /// Evaluates all rules at the slot `at`, on the caller's thread.
     pub fn evaluate(
         &mut self,
         at: Timestamp,
@@ -233,69 +310,238 @@ impl GroupRun {
         around: &Surroundings<'_>,
     ) -> Evaluation {
         let mut evaluation = Evaluation::default();
-        let sampled_at = at.minus(self.query_offset);
-        let around = &Surroundings {
-            query: Some(query),
-            ..*around
-        };
-        let group_begun = Instant::now();
-        for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
-            let begun = Instant::now();
-            let result = query
-                .instant(rule.expr(), sampled_at)
-                .map_err(EvalError::from);
-            let series = match (rule, result) {
-                (_, Err(error)) => Err(error),
-                (Rule::Recording(rule), Ok(result)) => recorded(rule, result, self.group.limit),
-                (Rule::Alerting(rule), Ok(result)) => {
-                    let step =
-                        run.instances
-                            .step(&run.key, rule, self.group.limit, &result, around, at);
-                    step.map(|step| {
-                        evaluation.transitions.extend(step.transitions);
-                        evaluation.forgotten.extend(
-                            step.forgotten
-                                .into_iter()
-                                .map(|print| (run.key.clone(), print)),
-                        );
-                        alert_series(&run.instances)
-                    })
-                }
-            };
-            let error = series
-                .as_ref()
-                .err()
-                .map(|error| takt_model::error_chain(error));
-            match series {
-                Ok(series) => {
-                    let samples = run.samples(series, sampled_at);
-                    evaluation.unwritten += sink.write(&samples).map_or(samples.len(), |()| 0);
-                }
-                Err(error) => {
-                    if let EvalError::OverLimit { .. } = error {
-                        let step = run.instances.clear(&run.key, at, Reason::OverLimit);
-                        evaluation.transitions.extend(step.transitions);
-                        evaluation.forgotten.extend(
-                            step.forgotten
-                                .into_iter()
-                                .map(|print| (run.key.clone(), print)),
-                        );
-                    }
-                    evaluation.failures.push((run.key.clone(), error));
-                }
-            }
-            run.last = LastRun {
-                at: Some(at),
-                took: begun.elapsed(),
-                error,
-            };
+        let mut next = self.begin(0, at);
+        while let Some(question) = next {
+            let answer = question.answer(query, around);
+            let progress = self.answered(answer, around.exporter_down, sink);
+            evaluation.then(progress.evaluation.unwrap_or_default());
+            next = progress.next;
         }
-        self.last = LastRun {
+        evaluation
+    }
+
+    /// The number of the evaluation under way.
+    pub fn evaluation(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.number)
+    }
+
+    /// The rule whose answer is waited for, and for how long the evaluation has been under way.
+    pub fn waits_for(&self) -> Option<(&RuleKey, Duration)> {
+        let running = self.running.as_ref()?;
+        let run = self.rules.get(running.rule)?;
+        Some((&run.key, running.begun.elapsed()))
+    }
+
+    /// Duration of the last evaluation, or of the one under way if it takes longer already.
+    pub fn took(&self) -> Duration {
+        let so_far = self.running.as_ref().map(|running| running.begun.elapsed());
+        so_far.unwrap_or_default().max(self.last.took)
+    }
+
+    /// Whether the group takes longer than its interval.
+    pub fn overruns(&self) -> bool {
+        self.took() > self.interval()
+    }
+
+    /// The rule that took longest in its last evaluation, or takes longest now.
+    pub fn slowest(&self) -> Option<(&RuleKey, Duration)> {
+        let waited = self.running.as_ref().and_then(|running| {
+            let run = self.rules.get(running.rule)?;
+            Some((&run.key, running.rule_begun.elapsed()))
+        });
+        let last = self.rules.iter().map(|run| (&run.key, run.last.took));
+        last.chain(waited).max_by_key(|(_, took)| *took)
+    }
+
+    /// Begins the evaluation with this number at the slot `at`. The changes of an evaluation that was
+    /// under way have to be taken first: see [`GroupRun::abandon`].
+    pub fn begin(&mut self, number: u64, at: Timestamp) -> Option<RuleQuestion> {
+        let begun = Instant::now();
+        self.counts.begun += 1;
+        self.running = Some(Running {
+            number,
+            at,
+            begun,
+            rule: 0,
+            rule_begun: begun,
+            handed_at: begun,
+            evaluation: Evaluation::default(),
+        });
+        let first = self.question();
+        if first.is_none() {
+            // A group without rules is finished at once.
+            self.running = None;
+        }
+        first
+    }
+
+    /// Ends the evaluation under way, and returns its changes so far.
+    pub fn abandon(&mut self) -> Option<Evaluation> {
+        self.running.take().map(|running| running.evaluation)
+    }
+
+    fn question(&self) -> Option<RuleQuestion> {
+        let running = self.running.as_ref()?;
+        let rule = self.group.rules.get(running.rule)?;
+        let asks = match rule {
+            Rule::Alerting(rule) => rule.asks(),
+            Rule::Recording(_) => false,
+        };
+        let written = asks.then(|| self.rules[running.rule].instances.written());
+        Some(RuleQuestion {
+            evaluation: running.number,
+            group: Arc::clone(&self.group),
+            rule: running.rule,
+            at: running.at,
+            sampled_at: running.at.minus(self.query_offset),
+            written: written.unwrap_or_default(),
+        })
+    }
+
+    /// Takes the answer of the rule that is waited for. Does nothing with any other answer.
+    pub fn answered(
+        &mut self,
+        answer: RuleAnswer,
+        exporter_down: &dyn Fn(&Labels) -> bool,
+        sink: &dyn SampleSink,
+    ) -> Progress {
+        let Some(running) = &mut self.running else {
+            return Progress::default();
+        };
+        if (answer.evaluation, answer.rule) != (running.number, running.rule) {
+            return Progress::default();
+        }
+
+        let run = &mut self.rules[running.rule];
+        let rule = &self.group.rules[running.rule];
+        let evaluation = &mut running.evaluation;
+        let at = running.at;
+        let series = answer.found.and_then(|found| match (rule, found) {
+            (Rule::Alerting(rule), Found::Present(present)) => {
+                let limit = self.group.limit;
+                let step =
+                    run.instances
+                        .step(&run.key, rule, limit, &present, exporter_down, at)?;
+                evaluation.follow(&run.key, step);
+                let unwritten = present.unwritten();
+                Ok((alert_series(&run.instances), unwritten))
+            }
+            (_, Found::Recorded(series)) => Ok((series, None)),
+            (Rule::Recording(_), Found::Present(_)) => Ok((Vec::new(), None)),
+        });
+        let error = match series {
+            Ok((series, unwritten)) => {
+                let samples = run.samples(series, at.minus(self.query_offset));
+                evaluation.unwritten += sink.write(&samples).map_or(samples.len(), |()| 0);
+                unwritten
+            }
+            Err(error) => {
+                if let EvalError::OverLimit { .. } = error {
+                    let step = run.instances.clear(&run.key, at, Reason::OverLimit);
+                    evaluation.follow(&run.key, step);
+                }
+                Some(error)
+            }
+        };
+        run.last = LastRun {
             at: Some(at),
-            took: group_begun.elapsed(),
-            error: None,
+            took: answer.took,
+            error: error.as_ref().map(|error| takt_model::error_chain(error)),
         };
         evaluation
+            .failures
+            .extend(error.map(|error| (run.key.clone(), error)));
+
+        running.rule += 1;
+        running.rule_begun = Instant::now();
+        self.progress()
+    }
+
+    /// The next question, and the changes that are to be handed on.
+    fn progress(&mut self) -> Progress {
+        if let Some(next) = self.question() {
+            let long = self
+                .running
+                .as_mut()
+                .filter(|running| running.handed_at.elapsed() > HANDED_AFTER);
+            let evaluation = long.map(|running| {
+                running.handed_at = Instant::now();
+                mem::take(&mut running.evaluation)
+            });
+            return Progress {
+                next: Some(next),
+                evaluation,
+            };
+        }
+
+        let finished = self.running.take().map(|running| {
+            self.last = LastRun {
+                at: Some(running.at),
+                took: running.begun.elapsed(),
+                error: None,
+            };
+            running.evaluation
+        });
+        Progress {
+            next: None,
+            evaluation: finished,
+        }
+    }
+}
+
+impl Evaluation {
+    fn follow(&mut self, key: &RuleKey, step: Step) {
+        self.transitions.extend(step.transitions);
+        let forgotten = step.forgotten.into_iter();
+        self.forgotten
+            .extend(forgotten.map(|print| (key.clone(), print)));
+    }
+
+    /// Adds the changes of a later part of the evaluation.
+    fn then(&mut self, later: Self) {
+        self.transitions.extend(later.transitions);
+        self.forgotten.extend(later.forgotten);
+        self.failures.extend(later.failures);
+        self.unwritten += later.unwritten;
+    }
+}
+
+impl RuleQuestion {
+    /// Evaluates the rule.
+    pub fn answer(&self, query: &dyn Query, around: &Surroundings<'_>) -> RuleAnswer {
+        let begun = Instant::now();
+        let found = self.found(query, around);
+        RuleAnswer {
+            evaluation: self.evaluation,
+            rule: self.rule,
+            found,
+            took: begun.elapsed(),
+        }
+    }
+
+    /// The answer that the evaluation failed.
+    pub fn failed(&self, error: EvalError) -> RuleAnswer {
+        RuleAnswer {
+            evaluation: self.evaluation,
+            rule: self.rule,
+            found: Err(error),
+            took: Duration::ZERO,
+        }
+    }
+
+    fn found(&self, query: &dyn Query, around: &Surroundings<'_>) -> Result<Found, EvalError> {
+        let rule = &self.group.rules[self.rule];
+        let result = query.instant(rule.expr(), self.sampled_at)?;
+        match rule {
+            Rule::Recording(rule) => recorded(rule, result, self.group.limit).map(Found::Recorded),
+            Rule::Alerting(rule) => {
+                let around = Surroundings {
+                    query: Some(query),
+                    ..*around
+                };
+                Present::of(rule, &result, &around, &self.written, self.at).map(Found::Present)
+            }
+        }
     }
 }
 

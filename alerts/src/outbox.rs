@@ -3,10 +3,11 @@
 //! A row is committed together with the decision to send it, so a crash loses no message, and each
 //! is delivered at least once. This module decides what to send and when; the clock is an argument.
 
-use crate::message::Message;
+use crate::message::{Message, Status};
 use crate::routing::dedup::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::slice;
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -15,6 +16,12 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 
 /// Longest wait after a failure.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// A firing message that has waited for this long is old: a newer one about its group replaces it.
+pub const OLD_AFTER: Duration = Duration::from_secs(60);
+
+/// Ended alerts that a message takes over from those that it replaces.
+const TAKEN_OVER_MAX: usize = 1_000;
 
 /// Messages that may follow one another without a pause in a paced channel.
 pub const BURST: usize = 4;
@@ -159,32 +166,131 @@ impl Outbox {
     pub fn add(&mut self, messages: impl IntoIterator<Item = Message>, now: Timestamp) -> Vec<Row> {
         let mut changed = Vec::new();
         for message in messages {
-            let old = self
+            let old: Vec<Row> = self
                 .rows
                 .values_mut()
-                .filter(|row| is_superseded_by(row, &message))
+                .filter(|row| is_superseded_by(row, &message, now))
                 .map(|row| {
                     row.state = RowState::Superseded;
                     row.clone()
-                });
+                })
+                .collect();
+            let new = self.queue(message.channel.clone(), None, message, now);
+            let new = self.take_over(new.id, &old).unwrap_or(new);
             changed.extend(old);
-            changed.push(self.queue(message.channel.clone(), None, message, now));
+            changed.push(new);
         }
         self.rows.retain(|_, row| !row.state.is_final());
         changed
     }
 
-    /// The rows to send now, at most one for each channel, the oldest first: a resolved message
-    /// never overtakes the firing one. The rows are marked as being sent; the caller commits the
-    /// marks before sending.
+    /// Gives a new row what the rows that it replaces have and it lacks: the age, the wait after
+    /// failures, the beginning of a thread, and the alerts that ended meanwhile.
+    fn take_over(&mut self, id: u64, old: &[Row]) -> Option<Row> {
+        let row = self.rows.get_mut(&id)?;
+        for old in old {
+            row.created_at = row.created_at.min(old.created_at);
+            row.next_at = row.next_at.max(old.next_at);
+            row.attempts = row.attempts.max(old.attempts);
+
+            let message = &mut row.message;
+            let begins = old.message.reason == Reason::FirstFiring;
+            if begins && message.status == Status::Firing {
+                message.reason = Reason::FirstFiring;
+            }
+            let known: BTreeSet<_> = message.alerts.iter().map(|one| one.fingerprint).collect();
+            let ended = old.message.alerts.iter().filter(|alert| {
+                alert.status == Status::Resolved && !known.contains(&alert.fingerprint)
+            });
+            message.alerts.extend(ended.take(TAKEN_OVER_MAX).cloned());
+        }
+        Some(row.clone())
+    }
+
+    /// Replaces old firing messages that have a newer message about their group behind them: they
+    /// were under way, or young, when it was added. Returns the rows to commit.
+    pub fn renew(&mut self, now: Timestamp) -> Vec<Row> {
+        if !self.rows.values().any(|row| is_old(row, now)) {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        let mut behind: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let ids: Vec<u64> = self.rows.keys().rev().copied().collect();
+        for id in ids {
+            let Some(row) = self.rows.get(&id) else {
+                continue;
+            };
+            let newer = behind.get(&thread_key(row)).copied();
+            let Some(newer) = newer.filter(|_| is_old(row, now)) else {
+                behind.insert(thread_key(row), id);
+                continue;
+            };
+            if let Some(mut old) = self.rows.remove(&id) {
+                changed.extend(self.take_over(newer, slice::from_ref(&old)));
+                old.state = RowState::Superseded;
+                changed.push(old);
+            }
+        }
+        changed
+    }
+
+    /// Supersedes old firing messages about a group of which nothing fires any more: their channel
+    /// gets no message about the end.
+    pub fn withdraw(&mut self, channel: &str, group_key: &str, now: Timestamp) -> Vec<Row> {
+        let withdrawn = self
+            .rows
+            .values_mut()
+            .filter(|row| {
+                (row.channel.as_str(), row.message.group_key.as_str()) == (channel, group_key)
+            })
+            .filter(|row| is_old(row, now))
+            .map(|row| {
+                row.state = RowState::Superseded;
+                row.clone()
+            })
+            .collect();
+        self.rows.retain(|_, row| !row.state.is_final());
+        withdrawn
+    }
+
+    /// The next row of each channel. Groups with a firing message come first; within a group the
+    /// oldest, as a resolved message never overtakes the firing one.
+    fn heads(&self) -> BTreeMap<&str, &Row> {
+        let firing: BTreeSet<(&str, &str)> = self
+            .rows
+            .values()
+            .filter(|row| row.message.status == Status::Firing)
+            .map(|row| (row.channel.as_str(), row.message.group_key.as_str()))
+            .collect();
+        let rank = |row: &Row| {
+            let group = (row.channel.as_str(), row.message.group_key.as_str());
+            (
+                row.state != RowState::Sending,
+                !firing.contains(&group),
+                row.id,
+            )
+        };
+        let mut heads: BTreeMap<&str, &Row> = BTreeMap::new();
+        for row in self.rows.values() {
+            let head = heads.entry(&row.channel).or_insert(row);
+            if rank(row) < rank(head) {
+                *head = row;
+            }
+        }
+        heads
+    }
+
+    /// The rows to send now, at most one for each channel. The rows are marked as being sent; the
+    /// caller commits the marks before sending.
     pub fn due(&mut self, now: Timestamp) -> Vec<Row> {
-        let mut busy: BTreeSet<String> = BTreeSet::new();
+        let mut heads: Vec<u64> = self.heads().values().map(|row| row.id).collect();
+        heads.sort_unstable();
         let mut due = Vec::new();
-        for row in self.rows.values_mut() {
-            if !busy.insert(row.channel.clone())
-                || row.state != RowState::Queued
-                || row.next_at > now
-            {
+        for id in heads {
+            let Some(row) = self.rows.get_mut(&id) else {
+                continue;
+            };
+            if row.state != RowState::Queued || row.next_at > now {
                 continue;
             }
             if self
@@ -218,11 +324,7 @@ impl Outbox {
 
     /// Time at which a row may be due.
     pub fn next_due(&self) -> Option<Timestamp> {
-        let mut heads: BTreeMap<&str, &Row> = BTreeMap::new();
-        for row in self.rows.values() {
-            heads.entry(&row.channel).or_insert(row);
-        }
-        heads
+        self.heads()
             .values()
             .filter(|row| row.state == RowState::Queued)
             .map(|row| {
@@ -307,14 +409,17 @@ impl Outbox {
         vec![changed]
     }
 
-    /// The oldest row of each channel, if it was decided before `since`.
+    /// The longest-waiting row of each channel, if it was decided before `since`.
     pub fn late(&self, since: Timestamp) -> Vec<&Row> {
-        let mut seen = BTreeSet::new();
-        self.rows
-            .values()
-            .filter(|row| seen.insert(row.channel.as_str()))
-            .filter(|row| row.created_at < since)
-            .collect()
+        let mut oldest: BTreeMap<&str, &Row> = BTreeMap::new();
+        for row in self.rows.values() {
+            let known = oldest.entry(&row.channel).or_insert(row);
+            if row.created_at < known.created_at {
+                *known = row;
+            }
+        }
+        oldest.retain(|_, row| row.created_at < since);
+        oldest.into_values().collect()
     }
 
     /// The rows whose delivery has not ended.
@@ -371,20 +476,157 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
     doubled - doubled * share / 1024
 }
 
-/// Whether `newer` makes a queued row needless: the row is a repetition, and the newer message has
-/// the whole state of the group. First and resolved messages are never dropped.
-fn is_superseded_by(row: &Row, newer: &Message) -> bool {
+/// Whether `newer` makes a queued row needless: the newer message has the whole state of the group,
+/// and the row is a repetition, or is so old that its alerts may have ended. Resolved messages are
+/// never dropped.
+fn is_superseded_by(row: &Row, newer: &Message, now: Timestamp) -> bool {
+    let is_same = (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
+    let is_repeat = row.message.reason == Reason::StillFiring
+        && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring);
+    is_same && row.state == RowState::Queued && (is_repeat || is_old(row, now))
+}
+
+/// Whether a row is a firing message that has waited for long.
+fn is_old(row: &Row, now: Timestamp) -> bool {
     row.state == RowState::Queued
-        && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key)
-        && row.message.reason == Reason::StillFiring
-        && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring)
+        && row.message.status == Status::Firing
+        && row.created_at.plus(OLD_AFTER) <= now
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Status;
+    use crate::fingerprint::Fingerprint;
+    use crate::message::MessageAlert;
     use takt_model::Labels;
+
+    /// A message with alerts: those in capitals fire.
+    fn about(group: &str, reason: Reason, alerts: &str) -> Message {
+        let alert = |name: char| MessageAlert {
+            status: if name.is_uppercase() {
+                Status::Firing
+            } else {
+                Status::Resolved
+            },
+            labels: Labels::new(),
+            annotations: BTreeMap::new(),
+            starts_at: at(0),
+            began_at: None,
+            ends_at: None,
+            generator_url: String::new(),
+            fingerprint: Fingerprint(u64::from(u32::from(name.to_ascii_lowercase()))),
+        };
+        let alerts: Vec<_> = alerts.chars().map(alert).collect();
+        Message {
+            status: if reason == Reason::Resolved {
+                Status::Resolved
+            } else {
+                Status::Firing
+            },
+            alerts,
+            ..message("slack", group, reason)
+        }
+    }
+
+    /// The waiting messages in the order of delivery, at a channel that takes all of them.
+    fn delivered(outbox: &mut Outbox, now: Timestamp) -> Vec<(String, Reason, String)> {
+        let mut delivered = Vec::new();
+        while let Some(row) = outbox.due(now).pop() {
+            let name = |alert: &MessageAlert| {
+                let name = char::from_u32(alert.fingerprint.0 as u32).unwrap();
+                match alert.status {
+                    Status::Firing => name.to_ascii_uppercase(),
+                    Status::Resolved => name,
+                }
+            };
+            let alerts = row.message.alerts.iter().map(name).collect();
+            delivered.push((row.message.group_key.clone(), row.message.reason, alerts));
+            outbox.answered(row.id, &Outcome::Sent(None), &|_| None, now);
+        }
+        delivered
+    }
+
+    /// The channel is down for six hours. Before that, it was told of `a`.
+    #[test]
+    fn after_hours_a_channel_is_told_what_is_true_now() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        assert_eq!(delivered(&mut outbox, at(0)).len(), 1);
+        let down = |outbox: &mut Outbox, from: i64, to: i64| {
+            let mut attempts = 0;
+            for second in from..to {
+                for row in outbox.due(at(second)) {
+                    attempts += 1;
+                    outbox.answered(row.id, &again(None), &|_| None, at(second));
+                }
+            }
+            attempts
+        };
+        let mut attempts = 0;
+        for (second, group, reason, alerts) in [
+            (100, "g", Reason::Resolved, "a"),
+            // Began and ended while the channel was down: never delivered as firing.
+            (300, "page", Reason::FirstFiring, "B"),
+            (900, "page", Reason::Resolved, "b"),
+            // Of three alerts, one still fires at the end.
+            (1_000, "many", Reason::FirstFiring, "CD"),
+            (2_000, "many", Reason::SomeResolved, "Cd"),
+            (3_000, "many", Reason::NewInGroup, "CE"),
+            (4_000, "many", Reason::SomeResolved, "Ec"),
+            // Fires again.
+            (5_000, "g", Reason::FirstFiring, "A"),
+        ] {
+            attempts += down(&mut outbox, second - 100, second);
+            outbox.add([about(group, reason, alerts)], at(second));
+        }
+        attempts += down(&mut outbox, 5_000, 21_600);
+        assert_eq!(outbox.iter().len(), 4);
+        assert!(attempts < 150, "{attempts}");
+        assert_eq!(outbox.late(at(21_600))[0].created_at, at(100));
+        let text = |(group, reason, alerts): (&str, Reason, &str)| {
+            (group.to_owned(), reason, alerts.to_owned())
+        };
+        assert_eq!(
+            delivered(&mut outbox, at(30_000)),
+            [
+                // What fires comes first; the end of a told episode before its new beginning.
+                ("g", Reason::Resolved, "a"),
+                ("many", Reason::FirstFiring, "Ecd"),
+                ("g", Reason::FirstFiring, "A"),
+                ("page", Reason::Resolved, "b"),
+            ]
+            .map(text)
+        );
+    }
+
+    /// The channel failed while the message was under way, and its end came behind it.
+    #[test]
+    fn a_message_that_failed_gives_way_to_the_end_behind_it() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        outbox.due(at(0));
+        outbox.add([about("g", Reason::Resolved, "a")], at(3));
+        outbox.answered(1, &again(None), &|_| None, at(4));
+        assert!(outbox.renew(at(59)).is_empty());
+        let states: Vec<_> = outbox
+            .renew(at(60))
+            .iter()
+            .map(|row| (row.id, row.state))
+            .collect();
+        assert_eq!(states, [(2, RowState::Queued), (1, RowState::Superseded)]);
+        let ended = ("g".to_owned(), Reason::Resolved, "a".to_owned());
+        assert_eq!(delivered(&mut outbox, at(100)), [ended]);
+    }
+
+    #[test]
+    fn a_channel_without_ends_gets_no_page_whose_alert_has_ended() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        assert!(outbox.withdraw("slack", "g", at(59)).is_empty());
+        let changed = outbox.withdraw("slack", "g", at(60));
+        assert_eq!(changed[0].state, RowState::Superseded);
+        assert!(outbox.due(at(60)).is_empty());
+    }
 
     fn message(channel: &str, group: &str, reason: Reason) -> Message {
         Message {

@@ -64,7 +64,15 @@ pub trait SampleSink {
 }
 
 /// Returns whether the exporter behind series with these labels was down.
-pub type IsDown = Box<dyn Fn(&Labels) -> bool>;
+pub type IsDown = Box<dyn Fn(&Labels) -> bool + Send>;
+
+/// What the evaluation of rules asks, on several threads at once.
+pub trait RuleQueries: Query + Send + Sync {
+    /// A function that says whether the exporter behind series with these labels was down at `at`,
+    /// or was not scraped yet: Takt sees its targets without a gap since `watched_since`. Called once
+    /// for each evaluation of a group.
+    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown;
+}
 
 /// The store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

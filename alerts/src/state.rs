@@ -8,8 +8,9 @@
 use crate::fingerprint::Fingerprint;
 use crate::ports::{Query, QueryError};
 use crate::rules::{ALERT_NAME, AlertingRule, OnExporterDown};
-use crate::template::Context;
+use crate::template::{Context, NOT_WRITTEN, TemplateBudget};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -175,6 +176,25 @@ impl Instance {
         }
     }
 
+    /// Takes the texts of a new evaluation. A text that was not written leaves the earlier one.
+    fn reword(&mut self, fresh: &[(String, String)]) {
+        let before = mem::replace(&mut self.annotations, fresh.to_vec());
+        if self.is_written() {
+            return;
+        }
+        for (name, text) in &mut self.annotations {
+            let earlier = before.iter().find(|(known, _)| known == name);
+            if let Some((_, earlier)) = earlier.filter(|_| text == NOT_WRITTEN) {
+                text.clone_from(earlier);
+            }
+        }
+    }
+
+    /// Whether no text is beyond the limits of templates.
+    fn is_written(&self) -> bool {
+        self.annotations.iter().all(|(_, text)| text != NOT_WRITTEN)
+    }
+
     /// The state that people see.
     pub fn shown(&self) -> State {
         if self.unknown_since.is_some() {
@@ -202,6 +222,21 @@ pub enum EvalError {
         /// The number of results.
         count: usize,
     },
+    /// Labels of alerts were not computed: the alerts are unknown.
+    #[error("templates of labels take too long, ask too many queries or write too much text")]
+    LabelTemplates,
+    /// Annotations of alerts were not computed. The alerts themselves are.
+    #[error(
+        "texts of {count} alerts are missing or old: the rule's templates take too long, ask too many \
+         queries or write too much text"
+    )]
+    TextTemplates {
+        /// The number of alerts.
+        count: usize,
+    },
+    /// The evaluation ended early: a defect of Takt.
+    #[error("the evaluation panicked")]
+    Panicked,
 }
 
 /// The inputs of an evaluation besides the rule and the result of its expression.
@@ -218,6 +253,14 @@ pub struct Surroundings<'a> {
     pub exporter_down: &'a dyn Fn(&Labels) -> bool,
 }
 
+/// What one evaluation of a rule found: the alerts whose condition holds, as if they began now.
+#[derive(Debug, Default)]
+pub struct Present {
+    alerts: BTreeMap<Fingerprint, Instance>,
+    /// Alerts with texts beyond the limits of templates.
+    unwritten: usize,
+}
+
 /// All alerts of one rule.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Instances(BTreeMap<Fingerprint, Instance>);
@@ -232,31 +275,32 @@ pub struct Step {
 }
 
 impl Instances {
-    /// One evaluation: the expression's result and the clock are arguments.
+    /// One evaluation: the alerts whose condition holds and the clock are arguments. `exporter_down`
+    /// is that of [`Surroundings`].
     ///
     /// # Errors
-    /// Where two results have equal labels: nothing has changed then. Where there are more than
-    /// `limit` (0 is no limit): the caller has to drop all alerts with [`Instances::clear`].
+    /// Where there are more than `limit` (0 is no limit): the caller has to drop all alerts with
+    /// [`Instances::clear`].
     pub fn step(
         &mut self,
         key: &RuleKey,
         rule: &AlertingRule,
         limit: usize,
-        result: &[(Labels, f64)],
-        around: &Surroundings<'_>,
+        present: &Present,
+        exporter_down: &dyn Fn(&Labels) -> bool,
         at: Timestamp,
     ) -> Result<Step, EvalError> {
-        let present = identified(rule, result, around, at)?;
+        let present = &present.alerts;
         let mut step = Step::default();
         let mut begun = BTreeSet::new();
-        for (fingerprint, fresh) in &present {
+        for (fingerprint, fresh) in present {
             match self.0.entry(*fingerprint) {
                 Entry::Occupied(mut known)
                     if known.get().state != State::Inactive || known.get().closed_at.is_some() =>
                 {
                     let known = known.get_mut();
                     known.value = fresh.value;
-                    known.annotations.clone_from(&fresh.annotations);
+                    known.reword(&fresh.annotations);
                 }
                 Entry::Occupied(mut known) => {
                     known.insert(fresh.clone());
@@ -279,7 +323,7 @@ impl Instances {
             let is_down = !is_present
                 && rule.on_exporter_down == OnExporterDown::Hold
                 && (instance.state != State::Inactive || instance.closed_at.is_some())
-                && (around.exporter_down)(&instance.labels);
+                && exporter_down(&instance.labels);
             let keep = instance.advance(rule, is_present, is_down, at);
             let after = if keep {
                 instance.shown()
@@ -385,6 +429,12 @@ impl Instances {
         self.0.get(&fingerprint)
     }
 
+    /// The alerts with all their texts.
+    pub fn written(&self) -> BTreeSet<Fingerprint> {
+        let written = self.0.iter().filter(|(_, instance)| instance.is_written());
+        written.map(|(fingerprint, _)| *fingerprint).collect()
+    }
+
     /// All alerts, resolved ones that are still remembered among them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Fingerprint, &Instance)> {
         self.0
@@ -478,45 +528,68 @@ pub(crate) fn elapsed(since: Timestamp, at: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(at.0.saturating_sub(since.0)).unwrap_or(0))
 }
 
-/// The results as alerts that begin now, by identity.
-fn identified(
-    rule: &AlertingRule,
-    result: &[(Labels, f64)],
-    around: &Surroundings<'_>,
-    at: Timestamp,
-) -> Result<BTreeMap<Fingerprint, Instance>, EvalError> {
-    let mut present = BTreeMap::new();
-    for (series, value) in result {
-        let context = Context {
+impl Present {
+    /// The results of a rule's expression as alerts. `written` are the known alerts with all their
+    /// texts: when the limits of templates do not suffice for all, the others come first.
+    ///
+    /// # Errors
+    /// Where two results have equal labels, or labels are beyond the limits of templates.
+    pub fn of(
+        rule: &AlertingRule,
+        result: &[(Labels, f64)],
+        around: &Surroundings<'_>,
+        written: &BTreeSet<Fingerprint>,
+        at: Timestamp,
+    ) -> Result<Self, EvalError> {
+        let budget = TemplateBudget::new(around.query);
+        let context = |series, value| Context {
             labels: series,
             external_labels: around.external_labels,
             external_url: around.external_url,
-            value: *value,
-            query: around.query,
+            value,
+            query: None,
             at,
         };
-        let mut labels = series.clone();
-        labels.remove(METRIC_NAME);
-        for (name, template) in &rule.labels {
-            labels.set(name, &template.expand_or_explain(&context));
+        let mut present = Self::default();
+        let mut found = Vec::with_capacity(result.len());
+        for (series, value) in result {
+            let mut labels = series.clone();
+            labels.remove(METRIC_NAME);
+            for (name, template) in &rule.labels {
+                let text = budget.expand(template, &context(series, *value));
+                labels.set(name, &text.ok_or(EvalError::LabelTemplates)?);
+            }
+            labels.set(ALERT_NAME, &rule.name);
+
+            let fingerprint = Fingerprint::of(&labels);
+            let instance = Instance::pending(labels, Vec::new(), *value, at);
+            if let Some(twin) = present.alerts.insert(fingerprint, instance) {
+                return Err(EvalError::SameLabels(twin.labels));
+            }
+            found.push((written.contains(&fingerprint), fingerprint, series, *value));
         }
-        labels.set(ALERT_NAME, &rule.name);
-        let annotations = rule
-            .annotations
-            .iter()
-            .map(|(name, template)| {
-                (
-                    name.clone(),
-                    template.expand_or_explain(&context).into_owned(),
-                )
-            })
-            .collect();
-        let instance = Instance::pending(labels, annotations, *value, at);
-        if let Some(twin) = present.insert(Fingerprint::of(&instance.labels), instance) {
-            return Err(EvalError::SameLabels(twin.labels));
+
+        found.sort_by_key(|(is_written, ..)| *is_written);
+        for (_, fingerprint, series, value) in found {
+            let context = context(series, value);
+            let texts = rule.annotations.iter().map(|(name, template)| {
+                let text = budget.expand(template, &context);
+                let text = text.unwrap_or(Cow::Borrowed(NOT_WRITTEN));
+                (name.clone(), text.into_owned())
+            });
+            if let Some(instance) = present.alerts.get_mut(&fingerprint) {
+                instance.annotations = texts.collect();
+                present.unwritten += usize::from(!instance.is_written());
+            }
         }
+        Ok(present)
     }
-    Ok(present)
+
+    /// The error to report if texts are beyond the limits of templates.
+    pub fn unwritten(&self) -> Option<EvalError> {
+        let count = self.unwritten;
+        (count > 0).then_some(EvalError::TextTemplates { count })
+    }
 }
 
 /// The state of an alert after an outage of Takt.

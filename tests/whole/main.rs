@@ -26,6 +26,7 @@ mod forged_records;
 mod hostile_clients;
 mod hostile_queries;
 mod installed;
+mod ipv6;
 mod job_pages;
 mod lake;
 mod lake_reader;

@@ -6,6 +6,7 @@ use crate::group::GroupRun;
 use crate::message::{Message, Status};
 use crate::ports::Query;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use takt_model::Timestamp;
 
 /// How many alerts of one flush get additions to their rules' text.
@@ -14,10 +15,18 @@ const CONTEXT_MAX: usize = 5;
 /// How many GPUs one flush looks up.
 const GPUS_MAX: usize = 20;
 
+/// Time of the queries of one flush, which messages and events wait for.
+const QUERIES_MAX: Duration = Duration::from_millis(500);
+
 impl Engine {
     /// Looks up the GPUs of new alerts and puts their indexes into the texts.
     pub(super) fn name_gpus(&mut self, query: &dyn Query, now: Timestamp) {
+        let begun = Instant::now();
         for fingerprint in self.gpus.take_unknown(GPUS_MAX) {
+            if begun.elapsed() > QUERIES_MAX {
+                self.gpus.note_unknown(fingerprint);
+                continue;
+            }
             let Some(alert) = self.router.alerts().get(fingerprint) else {
                 continue;
             };
@@ -33,6 +42,7 @@ impl Engine {
     /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are
     /// summarised anyway.
     pub(super) fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
+        let begun = Instant::now();
         let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
         for message in messages
             .iter_mut()
@@ -44,7 +54,8 @@ impl Engine {
                 .filter(|alert| alert.status == Status::Firing)
                 .take(CONTEXT_MAX)
             {
-                if known.len() == CONTEXT_MAX && !known.contains_key(&alert.fingerprint) {
+                let is_full = known.len() == CONTEXT_MAX || begun.elapsed() > QUERIES_MAX;
+                if is_full && !known.contains_key(&alert.fingerprint) {
                     continue;
                 }
                 let words = known.entry(alert.fingerprint).or_insert_with(|| {

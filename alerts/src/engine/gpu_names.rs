@@ -64,6 +64,11 @@ impl GpuNames {
         taken
     }
 
+    /// Notes an alert whose GPU is to be looked up later.
+    pub fn note_unknown(&mut self, fingerprint: Fingerprint) {
+        self.unknown.insert(fingerprint);
+    }
+
     /// Notes what the lookup found.
     pub fn found(&mut self, fingerprint: Fingerprint, index: Option<String>) {
         self.indexes.insert(fingerprint, index);

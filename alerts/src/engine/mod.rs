@@ -6,6 +6,7 @@
 mod batch;
 mod close;
 mod context;
+mod evaluate;
 mod flaps;
 mod gap;
 mod gpu_names;
@@ -14,6 +15,7 @@ mod texts;
 
 pub use batch::{Batch, Snapshot};
 pub use close::CLOSED;
+pub use evaluate::{Overrun, RuleOutcome, RuleStep, RuleTask};
 pub use flaps::FLAPPING_LABEL;
 pub use texts::Texts;
 
@@ -23,18 +25,19 @@ use crate::fingerprint::Fingerprint;
 use crate::flapping::Flapping;
 use crate::group::{Defaults, Evaluation, GroupRun};
 use crate::outbox::{BACKOFF_MAX, Fallback, Outbox, Outcome, Row};
-use crate::ports::{IsDown, Query, SampleSink};
+use crate::ports::Query;
 use crate::routing::config::Config;
 use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
-use crate::routing::{Changes, Router, Settings};
+use crate::routing::{Changes, Logged, Router, Settings};
 use crate::rules::RuleFile;
-use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
+use crate::state::{EvalError, Instance, RuleKey, State};
 use gap::Watched;
 use gpu_names::GpuNames;
 use posted::PostedAlerts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
 
@@ -60,15 +63,30 @@ pub struct Report {
     pub missed: u64,
     /// Samples of rules that could not be stored.
     pub unwritten: usize,
-    /// How many groups were evaluated.
+    /// How many evaluations of groups began.
     pub groups: usize,
+    /// Duration of the longest evaluation of a group that ended.
+    pub took: Duration,
+}
+
+impl Report {
+    /// Adds the failures and counts of another report.
+    pub fn add(&mut self, other: Self) {
+        self.failures.extend(other.failures);
+        self.missed += other.missed;
+        self.unwritten += other.unwritten;
+        self.groups += other.groups;
+        self.took = self.took.max(other.took);
+    }
 }
 
 /// The alert engine.
 #[derive(Debug)]
 pub struct Engine {
-    server: Server,
+    server: Arc<Server>,
     groups: Vec<GroupRun>,
+    /// Number of the last evaluation of a group.
+    evaluations: u64,
     events: EventRun,
     /// The alerts that fire by their rules, whatever was sent about them.
     firing: BTreeSet<Fingerprint>,
@@ -96,6 +114,7 @@ impl Engine {
             .collect();
         Self {
             groups,
+            evaluations: 0,
             events: EventRun::new(events, xids),
             firing: BTreeSet::new(),
             flapping: BTreeMap::new(),
@@ -105,7 +124,7 @@ impl Engine {
             gpus: GpuNames::default(),
             posted: PostedAlerts::default(),
             watched: Watched::default(),
-            server,
+            server: Arc::new(server),
         }
     }
 
@@ -178,7 +197,7 @@ impl Engine {
     /// groups.
     pub fn set_server(&mut self, server: Server) {
         self.router.set_settings(server.settings.clone());
-        self.server = server;
+        self.server = Arc::new(server);
     }
 
     /// Replaces rules and configuration. Alerts of rules that no longer exist end now.
@@ -194,7 +213,7 @@ impl Engine {
             .iter()
             .flat_map(|file| GroupRun::of_file(file, self.server.defaults))
             .collect();
-        let mut batch = Batch::default();
+        let mut batch = self.abandon_evaluations(now);
         let changes = self.router.reconfigure(config, now);
         batch = batch.then(self.routed(changes, now));
         for mut old in mem::take(&mut self.groups) {
@@ -215,65 +234,6 @@ impl Engine {
         }
         self.events = run;
         batch
-    }
-
-    /// Evaluates the groups that are due, and ends alerts of events. `exporters_down` returns the
-    /// exporters that were down at an instant: a group is evaluated a little in the past, when
-    /// series that are back now may still have been missing. Its second argument is the time since
-    /// when Takt sees its targets without a gap.
-    pub fn evaluate(
-        &mut self,
-        query: &dyn Query,
-        sink: &dyn SampleSink,
-        exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
-        now: Timestamp,
-    ) -> (Batch, Report) {
-        let watched_since = self.watched.since(now);
-        let mut batch = Batch::default();
-        let mut report = Report::default();
-        let mut groups = mem::take(&mut self.groups);
-        for group in &mut groups {
-            let Some(due) = group.schedule.due(now) else {
-                continue;
-            };
-            let external_url = self.server.settings.external_url.clone();
-            let external_labels = self.server.external_labels.clone();
-            let is_down = exporters_down(due.at, watched_since);
-            let around = Surroundings {
-                query: None,
-                external_labels: &external_labels,
-                external_url: &external_url,
-                exporter_down: &*is_down,
-            };
-            let mut evaluation = group.evaluate(due.at, query, sink, &around);
-            report.groups += 1;
-            report.missed += due.missed;
-            report.unwritten += evaluation.unwritten;
-            report.failures.append(&mut evaluation.failures);
-            for transition in &evaluation.transitions {
-                let instances = group
-                    .instances()
-                    .find(|(key, _)| **key == transition.rule)
-                    .map(|(_, all)| all);
-                if let Some(instance) = instances.and_then(|all| all.get(transition.fingerprint)) {
-                    batch
-                        .instances
-                        .push((transition.rule.clone(), instance.clone()));
-                }
-            }
-            let fired: BTreeMap<_, _> = group
-                .instances()
-                .flat_map(|(_, all)| all.iter())
-                .filter(|(_, i)| i.state == State::Firing)
-                .collect();
-            batch = batch.then(self.follow(evaluation, &fired, now));
-        }
-        self.groups = groups;
-        let mut change = self.events.tick(query, now);
-        report.failures.append(&mut change.failures);
-        batch = batch.then(self.event_changed(change, now));
-        batch = batch.then(self.settle(now));
-        (batch, report)
     }
 
     /// Takes an event of a node. Its labels name the place; `jobs` are the labels of the jobs there.
@@ -377,9 +337,11 @@ impl Engine {
     /// The messages to hand to their channels once the batch is committed, which marks them as
     /// being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
+        let mut changed = self.outbox.renew(now);
         let rows = self.outbox.due(now);
+        changed.extend(rows.iter().cloned());
         let batch = Batch {
-            outbox: rows.clone(),
+            outbox: changed,
             ..Batch::default()
         };
         (rows, batch)
@@ -439,10 +401,18 @@ impl Engine {
         for fingerprint in &changes.forgotten {
             self.posted.forget(*fingerprint);
         }
+        let mut outbox = self.outbox.add(changes.messages, now);
+        let ended = changes.log.iter().filter(|logged| {
+            let entry = logged.entry.as_ref();
+            entry.is_some_and(|entry| entry.open.is_empty())
+        });
+        for Logged { key, .. } in ended {
+            outbox.extend(self.outbox.withdraw(&key.channel, &key.group_key, now));
+        }
         Batch {
             log: changes.log,
             forgotten_alerts: changes.forgotten,
-            outbox: self.outbox.add(changes.messages, now),
+            outbox,
             ..Batch::default()
         }
     }

@@ -1,10 +1,12 @@
 //! Alerts that begin with an event, such as a line of the kernel log. They fire when the event
 //! arrives and end after a fixed time or by a PromQL expression.
 
+mod ends;
 mod read;
 mod run;
 pub mod xid;
 
+pub use ends::{EndAnswers, EndTask};
 pub use run::{Change, EventBurst, EventInstance, EventRun, with_jobs};
 
 use crate::routing::matcher::Matchers;

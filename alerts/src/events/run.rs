@@ -1,9 +1,9 @@
 //! The alerts of event rules: counted, raised, ended.
 
+use super::ends::{EndAnswers, EndTask};
 use super::xid::XidTable;
 use super::{EndCondition, EventFile, EventPattern, EventRule, RepeatCount};
 use crate::fingerprint::Fingerprint;
-use crate::ports::Query;
 use crate::rules::ALERT_NAME;
 use crate::state::{Closing, EvalError, Reason, RuleKey, State, Transition, elapsed};
 use crate::template::Context;
@@ -195,33 +195,41 @@ impl EventRun {
         change
     }
 
-    /// Ends the alerts whose end has come.
-    pub fn tick(&mut self, query: &dyn Query, now: Timestamp) -> Change {
+    /// The end conditions of firing alerts, to ask at `now`; `None` without any.
+    pub fn end_conditions(&self, now: Timestamp) -> Option<EndTask> {
+        let is_firing = |run: &RuleRun| run.instances.values().any(|one| one.fired_at.is_some());
+        let conditions: Vec<_> = self
+            .rules
+            .iter()
+            .filter(|run| is_firing(run))
+            .filter_map(|run| match &run.rule.ends {
+                EndCondition::Until(expr) => Some((run.key.clone(), expr.clone())),
+                EndCondition::After(_) => None,
+            })
+            .collect();
+        (!conditions.is_empty()).then(|| EndTask::new(conditions, now))
+    }
+
+    /// Ends the alerts whose end has come, by time or by these answers.
+    pub fn end(&mut self, answers: EndAnswers, now: Timestamp) -> Change {
         let mut change = Change::default();
+        let asked_at = answers.asked_at.unwrap_or(now);
+        let mut answers = answers.by_rule;
         for run in &mut self.rules {
-            let until = match &run.rule.ends {
-                EndCondition::Until(expr)
-                    if run
-                        .instances
-                        .values()
-                        .any(|instance| instance.fired_at.is_some()) =>
-                {
-                    match query.instant(expr, now) {
-                        Ok(result) => result,
-                        Err(error) => {
-                            change.failures.push((run.key.clone(), error.into()));
-                            continue;
-                        }
-                    }
+            let until = match answers.remove(&run.key) {
+                Some(Err(error)) => {
+                    change.failures.push((run.key.clone(), error.into()));
+                    continue;
                 }
-                _ => Vec::new(),
+                Some(Ok(result)) => result,
+                None => Vec::new(),
             };
             let key = &run.key;
             let rule = &run.rule;
             run.instances.retain(|fingerprint, instance| {
                 let is_over = match (&rule.ends, instance.fired_at) {
                     (EndCondition::Until(_), Some(fired))
-                        if is_recent(instance.last_at, now) || is_recent(fired, now) =>
+                        if is_recent(instance.last_at, asked_at) || is_recent(fired, asked_at) =>
                     {
                         false
                     }

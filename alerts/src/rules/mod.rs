@@ -94,6 +94,14 @@ pub enum OnExporterDown {
     Resolve,
 }
 
+impl AlertingRule {
+    /// Whether its texts or labels need queries for each alert.
+    pub fn asks(&self) -> bool {
+        let mut templates = self.labels.iter().chain(&self.annotations);
+        templates.any(|(_, template)| template.asks())
+    }
+}
+
 impl Rule {
     /// The alert's or the series' name.
     pub fn name(&self) -> &str {

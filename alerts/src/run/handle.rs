@@ -4,11 +4,14 @@
 //! - events of exporters wait for room: the exporter keeps them, so none is lost;
 //! - requests (API, pages) wait [`ROOM_TIMEOUT`] for room, then fail with [`EngineError::Busy`],
 //!   which clients see as 503 and repeat; `takt_alerts_requests_refused_total` counts them;
-//! - answers of channels always enter: each channel has one message under way, so they are few.
+//! - answers of channels and of rules always enter: each channel has one message under way and each
+//!   group one rule, so they are few.
 
 use super::listen::Exporter;
 use super::metrics::StreamGauge;
 use super::{AlertMetrics, WatchConfig};
+use crate::engine::RuleOutcome;
+use crate::events::EndAnswers;
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row};
 use crate::ports::StoreError;
@@ -68,6 +71,8 @@ pub(super) enum Work {
         outcome: Outcome,
         pause: Duration,
     },
+    Evaluated(Box<RuleOutcome>),
+    Ends(EndAnswers),
     Channels(Arc<Channels>, WatchConfig),
     Stop,
 }

@@ -1,4 +1,5 @@
-//! Metrics of alerting: `takt_alerts_*` and `takt_notifications_*`.
+//! Metrics of alerting: `takt_alerts_*`, `takt_notifications_*`, and `prometheus_rule_group_*` with
+//! the names that Prometheus has for them.
 
 use crate::Engine;
 use crate::engine::Report;
@@ -9,7 +10,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 use takt_model::Timestamp;
 
 type Seconds = Gauge<f64, AtomicU64>;
@@ -29,6 +29,18 @@ struct AttemptLabels {
 struct StreamLabels {
     node: String,
     url: String,
+}
+
+/// A group as Prometheus names it: `FILE;GROUP`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GroupLabel {
+    rule_group: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    rule_group: String,
+    rule: String,
 }
 
 /// Whether the events of one exporter are read. The series ends when this is dropped.
@@ -82,6 +94,11 @@ pub struct AlertMetrics {
     missed: Counter,
     unwritten: Counter,
     duration: Seconds,
+    group_seconds: Family<GroupLabel, Seconds>,
+    group_interval: Family<GroupLabel, Seconds>,
+    group_evaluations: Family<GroupLabel, Counter>,
+    group_missed: Family<GroupLabel, Counter>,
+    slowest_rule: Family<RuleLabels, Seconds>,
     firing: Gauge,
     notifications: Family<AttemptLabels, Counter>,
     queued: Family<ChannelLabel, Gauge>,
@@ -166,10 +183,36 @@ impl AlertMetrics {
         );
         alerts.register(
             "evaluation_seconds",
-            "Duration of the last evaluation",
+            "Duration of the longest of the last evaluations of a group",
             all.duration.clone(),
         );
+        alerts.register(
+            "slowest_rule_seconds",
+            "Duration of the slowest rule of a group that takes longer than its interval",
+            all.slowest_rule.clone(),
+        );
         alerts.register("active", "Alerts known to routing", all.firing.clone());
+        let groups = registry.sub_registry_with_prefix("prometheus_rule_group");
+        groups.register(
+            "last_duration_seconds",
+            "Duration of the group's last evaluation, or of the one under way if it is longer",
+            all.group_seconds.clone(),
+        );
+        groups.register(
+            "interval_seconds",
+            "Interval of the group",
+            all.group_interval.clone(),
+        );
+        groups.register(
+            "iterations",
+            "Evaluations of the group that began",
+            all.group_evaluations.clone(),
+        );
+        groups.register(
+            "iterations_missed",
+            "Evaluations of the group that were skipped: the one before was not finished",
+            all.group_missed.clone(),
+        );
         let notifications = registry.sub_registry_with_prefix("takt_notifications");
         notifications.register(
             "attempts",
@@ -215,13 +258,44 @@ impl AlertMetrics {
             .inc();
     }
 
-    pub(super) fn evaluated(&self, report: &Report, took: Duration) {
+    pub(super) fn evaluated(&self, report: &Report) {
         self.evaluations.inc_by(report.groups as u64);
         self.failures.inc_by(report.failures.len() as u64);
         self.missed.inc_by(report.missed);
         self.unwritten.inc_by(report.unwritten as u64);
-        if report.groups > 0 {
-            self.duration.set(took.as_secs_f64());
+        if !report.took.is_zero() {
+            self.duration.set(report.took.as_secs_f64());
+        }
+    }
+
+    /// Sets the series of each group. Those of groups that no longer exist end.
+    pub(super) fn groups(&self, engine: &Engine) {
+        self.group_seconds.clear();
+        self.group_interval.clear();
+        self.group_evaluations.clear();
+        self.group_missed.clear();
+        self.slowest_rule.clear();
+        for group in engine.groups() {
+            let label = GroupLabel {
+                rule_group: group.title(),
+            };
+            let seconds = group.took().as_secs_f64();
+            let interval = group.interval().as_secs_f64();
+            self.group_seconds.get_or_create(&label).set(seconds);
+            self.group_interval.get_or_create(&label).set(interval);
+            let begun = group.counts.begun;
+            let missed = group.counts.missed;
+            self.group_evaluations.get_or_create(&label).inc_by(begun);
+            self.group_missed.get_or_create(&label).inc_by(missed);
+            if let Some((rule, took)) = group.slowest().filter(|_| group.overruns()) {
+                let labels = RuleLabels {
+                    rule_group: label.rule_group,
+                    rule: rule.to_string(),
+                };
+                self.slowest_rule
+                    .get_or_create(&labels)
+                    .set(took.as_secs_f64());
+            }
         }
     }
 

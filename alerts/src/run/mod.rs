@@ -1,8 +1,9 @@
 //! The running engine: one thread owns the engine, and other tasks send it work.
 //!
-//! A turn takes all waiting work, evaluates the rules that are due, flushes the groups that are
+//! A turn takes all waiting work, begins the evaluations that are due, flushes the groups that are
 //! due, marks messages as being sent, and commits everything in one transaction. Then it answers
-//! callers and hands the messages to their channels. So whatever a caller or a channel has seen
+//! callers and hands the messages to their channels. Queries of rules run on the threads of a
+//! [`pool`], and their answers are work as all other, so an event never waits for a rule. So whatever a caller or a channel has seen
 //! survives the loss of the process, and an event is in the outbox one commit after it was read.
 //!
 //! If the commit fails, messages are sent nevertheless, and `takt_notifications_uncommitted_total`
@@ -15,6 +16,7 @@ mod deliver;
 mod handle;
 mod listen;
 mod metrics;
+mod pool;
 mod recorded;
 mod uncommitted;
 mod watch;
@@ -26,24 +28,27 @@ pub use listen::{Exporter, RequestFactory, listen};
 pub use metrics::AlertMetrics;
 pub use watch::{Heartbeat, WatchConfig, store_failure};
 
-use crate::events::with_jobs;
+use crate::engine::Report;
+use crate::events::{EndAnswers, with_jobs};
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
-use crate::ports::{AlertStore, IsDown, Query, SampleSink, StoreError};
+use crate::ports::{AlertStore, RuleQueries, SampleSink, StoreError};
 use crate::routing::maintenance::Maintenance;
 use crate::state::{EvalError, RuleKey};
 use crate::{Batch, Engine};
 use deliver::Delivery;
 use handle::{CommitReport, QueuedWork, Work};
+use pool::{Pool, Task};
 use recorded::Recorded;
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::mem;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use takt_model::{Event, Labels, Timestamp, error_chain};
 use watch::{HeartbeatDue, Watch};
 
-/// Shortest time between two evaluations of rules; groups have intervals of their own.
+/// Interval of looking for evaluations that are due; groups have intervals of their own.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Interval of looking up the scheduler's reservations. Each has its own start time, so a new one
@@ -58,17 +63,15 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 const TURN_MAX: usize = 4096;
 
 /// Services that the engine needs from the rest of Takt.
-pub trait Outside: Query + AlertStore + SampleSink + Send {
+pub trait Outside: AlertStore + SampleSink + Send {
     /// The current time. It does not follow a clock that was set by mistake: `for` would have passed
     /// at once, silences would end, and reminders be due.
     fn now(&self) -> Timestamp {
         SystemTime::now().into()
     }
 
-    /// A function that says whether the exporter behind series with these labels was down at `at`,
-    /// or was not scraped yet: Takt sees its targets without a gap since `watched_since`. Called once
-    /// for each evaluation of a group.
-    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown;
+    /// Answers queries, also on other threads.
+    fn queries(&self) -> Arc<dyn RuleQueries>;
 
     /// Current and future maintenance of nodes; `None` if it cannot be read now.
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
@@ -105,9 +108,15 @@ impl Alerting {
         let (handle, waiting) = Handle::new(metrics.clone());
         let runtime = tokio::runtime::Handle::current();
         let delivery = Delivery::new(channels, runtime, handle.clone(), metrics.clone())?;
+        let queries = outside.queries();
+        let pool = Pool::start(Arc::clone(&queries), handle.clone())?;
         let runner = Runner {
             engine,
             outside,
+            queries,
+            pool,
+            report: Report::default(),
+            is_asking_ends: false,
             waiting,
             delivery,
             commits: Commits::new(restored, now),
@@ -155,6 +164,12 @@ impl Drop for Alerting {
 struct Runner<O> {
     engine: Engine,
     outside: O,
+    queries: Arc<dyn RuleQueries>,
+    pool: Pool,
+    /// Failures and counts since the last tick.
+    report: Report,
+    /// Whether end conditions of events' alerts are being asked.
+    is_asking_ends: bool,
     waiting: mpsc::Receiver<QueuedWork>,
     delivery: Delivery,
     commits: Commits,
@@ -215,7 +230,7 @@ where
         Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK)
     }
 
-    /// Does the waiting work, evaluates, commits and sends.
+    /// Does the waiting work, begins evaluations, commits and sends.
     fn turn(&mut self, work: Vec<QueuedWork>) {
         let now = self.clock.now(self.outside.now());
         let mut batch = self.commits.take_unsaved();
@@ -226,7 +241,7 @@ where
         if now >= self.tick_at {
             batch = batch.then(self.tick(now));
         }
-        batch = batch.then(self.engine.flush(&self.outside, now));
+        batch = batch.then(self.engine.flush(&*self.queries, now));
         if self.stop_by.is_none() {
             batch = batch.then(self.commits.mark_due(&mut self.engine, now));
         }
@@ -248,6 +263,18 @@ where
                 outcome,
                 pause,
             } => return self.answered(&row, &outcome, pause, now),
+            Work::Evaluated(outcome) => {
+                let step = self.engine.evaluated(*outcome, &self.outside, now);
+                self.report.add(step.report);
+                if let Some(next) = step.next.filter(|_| self.stop_by.is_none()) {
+                    self.pool.put(Task::Rule(next));
+                }
+                return step.batch;
+            }
+            Work::Ends(answers) => {
+                self.is_asking_ends = false;
+                return self.end(answers, now);
+            }
             Work::Channels(channels, watch) => {
                 self.delivery.channels = channels;
                 self.watch.config = watch;
@@ -280,16 +307,18 @@ where
         batch
     }
 
-    /// Evaluates the rules, checks alerting itself, and sends the heartbeat.
+    /// Begins evaluations, checks alerting itself, and sends the heartbeat.
     fn tick(&mut self, now: Timestamp) -> Batch {
         self.tick_at = now.plus(TICK);
         self.follow_maintenance(now);
-        let begun = Instant::now();
-        let outside = &self.outside;
-        let exporters_down = |at, watched_since| outside.exporters_down(at, watched_since);
-        let (mut batch, report) = self.engine.evaluate(outside, outside, &exporters_down, now);
-        self.metrics.evaluated(&report, begun.elapsed());
+        self.begin(now);
+        let mut batch = self.end(EndAnswers::default(), now);
+
+        let report = mem::take(&mut self.report);
+        self.metrics.evaluated(&report);
+        self.metrics.groups(&self.engine);
         log_failures(&report.failures);
+        self.watch.log_overruns(&self.engine, now);
         self.watch.note_storage(self.outside.storage_problem(), now);
         let posted = self.watch.look(&self.engine, &report, now);
         if !posted.is_empty() {
@@ -301,6 +330,31 @@ where
             HeartbeatDue::Later => {}
         }
         self.metrics.outbox(&self.engine, now);
+        batch
+    }
+
+    /// Begins the evaluations that are due, and asks the end conditions of events' alerts.
+    fn begin(&mut self, now: Timestamp) {
+        if self.stop_by.is_some() {
+            return;
+        }
+        let (tasks, report) = self.engine.begin(now);
+        self.report.add(report);
+        for task in tasks {
+            self.pool.put(Task::Rule(task));
+        }
+        if !self.is_asking_ends
+            && let Some(task) = self.engine.end_conditions(now)
+        {
+            self.is_asking_ends = true;
+            self.pool.put(Task::Ends(task));
+        }
+    }
+
+    /// Ends alerts of events, by time or by the answers to their end conditions.
+    fn end(&mut self, answers: EndAnswers, now: Timestamp) -> Batch {
+        let (batch, report) = self.engine.end(answers, now);
+        self.report.add(report);
         batch
     }
 

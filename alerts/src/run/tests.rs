@@ -4,17 +4,20 @@ use super::*;
 use crate::Snapshot;
 use crate::alert::Posted;
 use crate::engine::Server;
+use crate::events::EventFile;
 use crate::events::xid::XidTable;
 use crate::group::Defaults;
 use crate::notify::owner::Addresses;
 use crate::notify::suite::{Verdict, service};
-use crate::ports::{QueryError, Sample};
+use crate::ports::{IsDown, Query, QueryError, Sample};
 use crate::routing::Settings;
 use crate::routing::config::Config;
+use crate::rules::RuleFile;
 use crate::testing::Memory;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use takt_mail::EmailConfig;
 use tokio::task;
 use tokio::time;
@@ -25,16 +28,6 @@ struct FailingStore {
     memory: Memory,
     is_full: Arc<AtomicBool>,
     committed: Arc<Mutex<Vec<Batch>>>,
-}
-
-impl Query for FailingStore {
-    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
-        self.memory.instant(expr, at)
-    }
-
-    fn check(&self, expr: &str) -> Result<(), QueryError> {
-        self.memory.check(expr)
-    }
 }
 
 impl SampleSink for FailingStore {
@@ -58,8 +51,8 @@ impl AlertStore for FailingStore {
 }
 
 impl Outside for FailingStore {
-    fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
-        Box::new(|_| false)
+    fn queries(&self) -> Arc<dyn RuleQueries> {
+        Arc::new(Answers)
     }
 
     fn maintenance(&self, _now: Timestamp) -> Option<Vec<Maintenance>> {
@@ -75,6 +68,39 @@ impl Outside for FailingStore {
     }
 }
 
+/// Alerts of the expression `many`, each of whose texts needs a query of its own.
+const MANY: usize = 7_000;
+
+/// Time of a query of a text.
+const TEXT_QUERY: Duration = Duration::from_millis(20);
+
+/// A store without samples, but with alerts: one for `one`, [`MANY`] for `many`.
+struct Answers;
+
+impl Query for Answers {
+    fn instant(&self, expr: &str, _at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        let node = |n: usize| (Labels::from_iter([("node", format!("g{n}"))]), 1.0);
+        match expr {
+            "one" => Ok(vec![node(0)]),
+            "many" => Ok((0..MANY).map(node).collect()),
+            _ => {
+                thread::sleep(TEXT_QUERY);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn check(&self, _expr: &str) -> Result<(), QueryError> {
+        Ok(())
+    }
+}
+
+impl RuleQueries for Answers {
+    fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
+        Box::new(|_| false)
+    }
+}
+
 fn config(server: &str, routes: &str) -> Config {
     let text = format!(
         "route: {{receiver: ops, group_by: [alertname], {routes}}}\n\
@@ -84,6 +110,10 @@ fn config(server: &str, routes: &str) -> Config {
 }
 
 fn engine(config: Config) -> Engine {
+    engine_with(config, &[], &[])
+}
+
+fn engine_with(config: Config, rules: &[RuleFile], events: &[EventFile]) -> Engine {
     let server = Server {
         external_labels: Labels::new(),
         defaults: Defaults {
@@ -97,7 +127,7 @@ fn engine(config: Config) -> Engine {
         },
         posted_max: 1000,
     };
-    Engine::new(server, &[], &[], XidTable::shipped().clone(), config)
+    Engine::new(server, rules, events, XidTable::shipped().clone(), config)
 }
 
 fn alert(name: &str, node: &str, starts_at: Timestamp) -> Posted {
@@ -179,6 +209,108 @@ async fn messages_are_sent_while_the_store_is_full() {
         time::sleep(Duration::from_millis(50)).await;
     }
     assert!(received.try_recv().is_err());
+    task::spawn_blocking(move || drop(alerting)).await.unwrap();
+}
+
+/// A rule with a query in the text of each of 7,000 alerts delayed all other alerts, events and pages
+/// by 140 s an evaluation.
+#[tokio::test]
+async fn a_slow_rule_delays_no_other_group_and_no_event() {
+    let (server, mut received) = service(Verdict::Takes).await;
+    let routes = "group_wait: 0s, group_interval: 1s, routes: [{receiver: nobody, matchers: \
+                  ['alertname=\"Many\"']}]";
+    let text = format!(
+        "route: {{receiver: ops, group_by: [alertname], {routes}}}\n\
+         receivers: [{{name: ops, webhook_configs: [{{url: 'http://{server}/x'}}]}}, {{name: nobody}}]"
+    );
+    let config = Config::read("am.yml", &text).unwrap();
+    let channels = Channels::build(
+        &config,
+        &EmailConfig::default(),
+        &Addresses::none(),
+        Path::new("/nonexistent"),
+    )
+    .unwrap();
+    let rules = "
+groups:
+  - name: slow
+    interval: 1s
+    rules:
+      - alert: Many
+        expr: many
+        annotations: {summary: '{{ query (printf \"up{node=%q}\" $labels.node) | len }}'}
+  - name: quick
+    interval: 1s
+    rules: [{alert: One, expr: one}]
+";
+    let events = "groups: [{name: g, rules: [{alert: Fault, when: [{kind: xid}], hold: 1h}]}]";
+    let engine = engine_with(
+        config,
+        &[RuleFile::read("r.yml", rules).unwrap()],
+        &[EventFile::read("e.events.yml", events, XidTable::shipped()).unwrap()],
+    );
+    let watch = WatchConfig {
+        heartbeat: None,
+        patience: Duration::from_secs(300),
+    };
+    let store = FailingStore::default();
+    let metrics = AlertMetrics::default();
+    let begun = Instant::now();
+    let alerting = Alerting::start(engine, store, channels, watch, metrics).unwrap();
+    let handle = alerting.handle();
+    let mut next = async |name: &str, within: Duration| {
+        let body = time::timeout(within, received.recv()).await;
+        let body = body.unwrap_or_else(|_| panic!("no {name} within {within:?}"));
+        assert!(body.unwrap().contains(name), "{name}");
+    };
+    next("One", Duration::from_secs(3)).await;
+
+    // The group is in its queries now, and stays there for seconds.
+    let (overruns, asked) = loop {
+        let asked = Instant::now();
+        let overruns = handle.read(|engine, _| engine.overruns()).await.unwrap();
+        if !overruns.is_empty() {
+            break (overruns, asked.elapsed());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(overruns[0].group, "r.yml;slow");
+    assert_eq!(overruns[0].rule, "r.yml:slow/Many");
+    assert!(asked < Duration::from_secs(1), "{asked:?}");
+    let now = Timestamp::from(SystemTime::now());
+    let event = Event {
+        id: 1,
+        at: now,
+        kind: takt_model::EventKind::Xid,
+        labels: [("node", "g1"), ("xid", "79")].into_iter().collect(),
+        message: String::new(),
+    };
+    handle.event("http://g1", event).await.unwrap();
+    next("Fault", Duration::from_secs(1)).await;
+
+    // The alerts with and without a text all fire, and the rule says how many have none.
+    let unwritten = loop {
+        let found = handle.read(|engine, _| {
+            let slow = engine
+                .groups()
+                .iter()
+                .find(|group| group.group().name == "slow")?;
+            let view = slow.views().next()?;
+            let firing = view.instances.iter().len();
+            let missed = slow.counts.missed;
+            Some((firing, missed, view.last.error.clone()?))
+        });
+        if let Some(found) = found.await.unwrap() {
+            break found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        time::sleep(Duration::from_millis(100)).await;
+    };
+    let (firing, missed, error) = unwritten;
+    assert_eq!(firing, MANY);
+    assert!(missed >= 3, "{missed}");
+    assert!(error.starts_with("texts of 6"), "{error}");
     task::spawn_blocking(move || drop(alerting)).await.unwrap();
 }
 

@@ -26,6 +26,9 @@ const HOLD: Duration = Duration::from_secs(120);
 /// fire one.
 const STORAGE_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Shortest time between two log lines about groups that take longer than their interval.
+const OVERRUN_LOG_PAUSE: Duration = Duration::from_secs(60);
+
 /// Firing alerts from which on silences of more than half of them are reported.
 const SILENCED_OF: usize = 10;
 
@@ -87,6 +90,7 @@ pub(super) struct Watch {
     failing_rules: BTreeMap<RuleKey, RuleFailure>,
     failing_commits: Option<CommitFailure>,
     failing_storage: Option<StorageFailure>,
+    overrun_log_at: Timestamp,
 }
 
 impl Watch {
@@ -98,6 +102,24 @@ impl Watch {
             failing_rules: BTreeMap::new(),
             failing_commits: None,
             failing_storage: None,
+            overrun_log_at: Timestamp(0),
+        }
+    }
+
+    /// Logs the groups of rules that have been evaluated for longer than their interval.
+    pub fn log_overruns(&mut self, engine: &Engine, now: Timestamp) {
+        if now < self.overrun_log_at {
+            return;
+        }
+        for overrun in engine.overruns() {
+            self.overrun_log_at = now.plus(OVERRUN_LOG_PAUSE);
+            tracing::warn!(
+                group = overrun.group,
+                rule = overrun.rule,
+                seconds = overrun.took.as_secs(),
+                interval_seconds = overrun.interval.as_secs(),
+                "a group of rules takes longer than its interval: evaluations are skipped"
+            );
         }
     }
 

@@ -6,12 +6,16 @@ use super::value::{Value, fail};
 use super::{TemplateError, World, members};
 use std::borrow::Cow;
 use std::mem;
+use std::time::{Duration, Instant};
 
 /// Depth of templates that call one another.
 const CALLS_MAX: usize = 40;
 
 /// Longest text, in bytes: a template must not fill the memory.
 const OUT_MAX: usize = 1 << 20;
+
+/// Longest time of one text: loops in loops over thousands of samples would take hours.
+const RUN_MAX: Duration = Duration::from_secs(5);
 
 /// Runs a template over `dot`, with `variables` known at its outermost level.
 pub(super) fn run<'a>(
@@ -27,6 +31,7 @@ pub(super) fn run<'a>(
         variables,
         out: String::new(),
         calls: 0,
+        until: Instant::now() + RUN_MAX,
     };
     machine.run(body, dot)?;
     Ok(machine.out)
@@ -51,6 +56,8 @@ struct Machine<'w, 'a> {
     variables: Vec<(&'a str, Value<'a>)>,
     out: String,
     calls: usize,
+    /// The end of [`RUN_MAX`].
+    until: Instant,
 }
 
 /// The reason for which a list of parts ended.
@@ -163,6 +170,9 @@ impl<'a> Machine<'_, 'a> {
         }
         let outside = self.variables.len();
         for (name, value) in items {
+            if Instant::now() > self.until {
+                return fail(format!("no end within {} s", RUN_MAX.as_secs()));
+            }
             if let Some(key) = key {
                 self.variables.push((key, name));
             }

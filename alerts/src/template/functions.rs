@@ -57,6 +57,9 @@ impl Dialect {
 /// Runs a template by its name and returns its text.
 pub(super) const TMPL: &str = "tmpl";
 
+/// The function that asks the store.
+pub(super) const QUERY: &str = "query";
+
 /// A function: name, least and most number of arguments, implementation.
 #[derive(Clone, Copy)]
 pub struct Function {
@@ -137,7 +140,7 @@ const GO: &[Function] = &[
 /// Functions of Prometheus' rules.
 const RULES: &[Function] = &[
     of_text("title", title),
-    function("query", 1, 1, |args, world| query(&args[0].print(), world)),
+    function(QUERY, 1, 1, |args, world| query(&args[0].print(), world)),
     function("first", 1, 1, |args, _| match &args[0] {
         Value::List(items) if !items.is_empty() => Ok(items[0].clone()),
         Value::List(_) => fail("first() called on vector with no elements"),

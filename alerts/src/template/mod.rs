@@ -7,6 +7,7 @@
 //! variables are errors when the template is read; other mistakes are errors when it runs, as in
 //! Go.
 
+mod budget;
 mod eval;
 mod functions;
 mod members;
@@ -17,6 +18,7 @@ mod reads;
 mod time;
 mod value;
 
+pub use budget::{NOT_WRITTEN, TemplateBudget};
 pub use functions::Dialect;
 pub use message::{MessageTemplate, MessageTemplates};
 pub use number::print_scientific;
@@ -34,6 +36,7 @@ pub struct Template {
     source: String,
     body: Vec<Part>,
     defines: Defines,
+    asks: bool,
 }
 
 /// Data for the template of a rule.
@@ -92,7 +95,13 @@ impl Template {
             source: source.to_owned(),
             body,
             defines,
+            asks: parse::calls(source, functions::QUERY),
         })
+    }
+
+    /// Whether the template asks the store: its cost grows with the number of alerts.
+    pub fn asks(&self) -> bool {
+        self.asks
     }
 
     /// Runs the template for an alert without labels. Finds unknown fields and wrong types, but
@@ -168,8 +177,11 @@ impl Template {
     /// The text for one alert, or the error if the template fails: an alert with a broken template
     /// must still be sent.
     pub fn expand_or_explain<'s>(&'s self, context: &Context<'s>) -> Cow<'s, str> {
-        self.expand(context)
-            .unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
+        Self::or_explanation(self.expand(context))
+    }
+
+    fn or_explanation(text: Result<Cow<'_, str>, TemplateError>) -> Cow<'_, str> {
+        text.unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
     }
 }
 

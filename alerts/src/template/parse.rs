@@ -104,6 +104,16 @@ pub(super) fn parse(source: &str, dialect: Dialect) -> Result<(Vec<Part>, Define
     }
 }
 
+/// Whether a template calls this function.
+pub(super) fn calls(source: &str, function: &str) -> bool {
+    let word = Token::Word(function.to_owned());
+    split(source).is_ok_and(|pieces| {
+        pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Action(tokens) if tokens.contains(&word)))
+    })
+}
+
 enum Piece {
     Text(String),
     Action(Vec<Token>),

@@ -6,6 +6,7 @@
 //! wake-ups were most of the cost of ingestion. Here the scrape task itself reads the response into
 //! the buffer that the parser reads.
 
+use super::lookup;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -100,7 +101,7 @@ impl Connection {
                 done => return done,
             }
         }
-        let stream = TcpStream::connect((self.host.as_str(), self.port))
+        let stream = lookup::connect(&self.host, self.port)
             .await
             .map_err(ConnectionError::Unreachable)?;
         stream

@@ -1,12 +1,12 @@
 //! Evidence that the machine of a failed target is alive: a hung exporter and a dead machine both
 //! answer no scrape.
 
+use super::lookup;
 use reqwest::Url;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -78,7 +78,7 @@ impl Drop for Evidence {
 
 /// Returns whether the machine accepts or refuses a connection; in both cases its kernel runs.
 async fn accepts(host: &str, port: u16) -> bool {
-    match timeout(TIMEOUT, TcpStream::connect((host, port))).await {
+    match timeout(TIMEOUT, lookup::connect(host, port)).await {
         Ok(Ok(_)) => true,
         Ok(Err(error)) => error.kind() == ErrorKind::ConnectionRefused,
         Err(_) => false,

@@ -1,5 +1,6 @@
 //! HTTP settings of scrapes and `http_sd_configs`: credentials, certificates, redirects.
 
+use super::lookup::{LimitedLookups, addresses};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{self, HeaderMap, HeaderValue};
@@ -259,6 +260,7 @@ impl Http {
             .no_gzip()
             // As in Prometheus, proxies from the environment are not used.
             .no_proxy()
+            .dns_resolver(Arc::new(LimitedLookups))
             .tcp_nodelay(true)
             .redirect(if self.follow_redirects {
                 Policy::limited(MAX_REDIRECTS)
@@ -375,8 +377,8 @@ impl Resolve for OtherName {
         };
         Box::pin(async move {
             // The port comes from the address; 0 is a placeholder.
-            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
-            Ok(Box::new(found.collect::<Vec<_>>().into_iter()) as Addrs)
+            let found = addresses(&host, 0).await?;
+            Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
 }

@@ -13,6 +13,7 @@ mod fetch;
 mod files;
 mod http;
 mod job;
+mod lookup;
 mod manager;
 mod metrics;
 mod page_row;

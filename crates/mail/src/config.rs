@@ -1,6 +1,6 @@
 //! The `[email]` table of `takt.toml`: mail server, login and sender.
 
-use lettre::message::Mailbox;
+use crate::compose::mailbox;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ impl EmailConfig {
             return wrong("server", "the mail server, HOST or HOST:PORT", "nothing");
         }
         self.endpoint()?;
-        let is_address = |text: &str| text.parse::<Mailbox>().is_ok();
+        let is_address = |text: &str| mailbox(text).is_ok();
         if !is_address(&self.from) {
             let expected = "an address such as takt@lab.example";
             return wrong("from", expected, &format!("{:?}", self.from));

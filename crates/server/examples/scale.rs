@@ -313,7 +313,7 @@ fn evaluate(store: &Store, newest: Timestamp) -> Result<(), Failure> {
         let at = newest.plus_ms(1000 * STEP_SECONDS * round);
         let used = Cpu::now();
         let clock = Instant::now();
-        let (_, report) = engine.evaluate(&over, &over, &|_| Box::new(|_| false), at);
+        let (_, report) = engine.evaluate(&over, &over, &|_, _| Box::new(|_| false), at);
         println!(
             "{} groups of rules: {:.2} s of CPU, {:.2} s; {} rules failed",
             report.groups,

@@ -320,9 +320,14 @@ export default board({
       none: NO_TAKT,
       min: 0,
       thresholds: worseFrom(5, 15),
-      about: `How long the last evaluation of all rules took. From 15 seconds on evaluations are
-          missed.`,
-      targets: [range(`max(${series('takt_alerts_evaluation_seconds', CLUSTER)})`, 'evaluation')],
+      about: `How long the last evaluation of each group of rules took. A group that takes longer than
+          its interval skips evaluations.`,
+      targets: [
+        range(
+          `max by (rule_group) (${series('prometheus_rule_group_last_duration_seconds', CLUSTER)})`,
+          '{{rule_group}}',
+        ),
+      ],
     }),
     lines({
       title: 'Failures of alerting',

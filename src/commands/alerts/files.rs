@@ -65,7 +65,12 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
     let mut rules = Rules::default();
     rules.add(&name, &shown, &text)?;
     let (samples, events) = rules.count();
-    Ok(format!("{} rules found", samples + events))
+    let mut said = format!("{} rules found", samples + events);
+    for rule in rules.with_queries() {
+        let (name, line) = (&rule.name, rule.line);
+        said += &format!("\n  warning: line {line}: {name}: its templates query for each alert");
+    }
+    Ok(said)
 }
 
 /// Runs promtool's test files. Runs all tests, then fails if one failed.

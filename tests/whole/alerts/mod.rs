@@ -9,3 +9,4 @@ mod operation;
 mod own_faults;
 mod peers;
 mod samples;
+mod slow_rules;

@@ -6,7 +6,8 @@ use super::boards::repository;
 use std::fs;
 
 /// Prefixes of the server's metrics about itself. A metric without an event yet is not on its page.
-pub const OF_SERVER: [&str; 4] = [
+pub const OF_SERVER: [&str; 5] = [
+    "prometheus_rule_group_",
     "takt_alerts_",
     "takt_collector_",
     "takt_notifications_",

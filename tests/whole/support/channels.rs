@@ -21,6 +21,7 @@ pub struct Channel {
     daemon: Option<Daemon>,
     taken: PathBuf,
     script: PathBuf,
+    options: &'static [&'static str],
     directory: TempDir,
 }
 
@@ -31,19 +32,24 @@ impl Channel {
             program: "python3",
             package: "python3",
         }])?;
-        Ok(Self::start("slack.py"))
+        Ok(Self::start("slack.py", &[]))
     }
 
     /// Starts the mail server, without TLS and authentication.
     pub fn smtp() -> Result<Self, Skip> {
+        Self::smtp_with(&[])
+    }
+
+    /// As [`smtp`](Self::smtp), with further options of `smtp.py`.
+    pub fn smtp_with(options: &'static [&'static str]) -> Result<Self, Skip> {
         need(&[Needed {
             program: "aiosmtpd",
             package: "python3-aiosmtpd",
         }])?;
-        Ok(Self::start("smtp.py"))
+        Ok(Self::start("smtp.py", options))
     }
 
-    fn start(program: &str) -> Self {
+    fn start(program: &str, options: &'static [&'static str]) -> Self {
         let directory = TempDir::with_prefix("takt-channel-").unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/whole/support")
@@ -53,6 +59,7 @@ impl Channel {
             daemon: None,
             taken: directory.path().join("taken"),
             script,
+            options,
             directory,
         };
         channel.run();
@@ -67,6 +74,7 @@ impl Channel {
         command
             .arg(&self.script)
             .arg(&self.taken)
+            .args(self.options)
             .args(["--port", &self.port.to_string()]);
         let mut daemon = Daemon::start("channel", command, &log);
         self.port = daemon.wait_until("listening", SOON, || {

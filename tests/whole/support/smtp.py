@@ -53,6 +53,7 @@ class Handler:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tls", choices=["none", "starttls", "tls"], default="none")
     parser.add_argument("--cert")
@@ -86,7 +87,7 @@ def main():
     async def serve():
         loop = asyncio.get_running_loop()
         wrapped = context if asked.tls == "tls" else None
-        server = await loop.create_server(factory, "127.0.0.1", asked.port, ssl=wrapped)
+        server = await loop.create_server(factory, asked.host, asked.port, ssl=wrapped)
         print(server.sockets[0].getsockname()[1], flush=True)
         await server.serve_forever()
 

@@ -13,6 +13,7 @@ use crate::events::EventInstance;
 use crate::message::Status;
 use crate::outbox::RowState;
 use crate::ports::{AlertStore, StoreError};
+use crate::ports::{IsDown, SampleSink};
 use crate::routing::dedup::{LogEntry, Reason};
 use crate::routing::maintenance::Maintenance;
 use crate::routing::matcher::{Matchers, parse_matchers};

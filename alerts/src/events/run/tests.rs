@@ -1,6 +1,11 @@
 use super::*;
 use crate::testing::Memory;
 
+fn ticked(run: &mut EventRun, samples: &Memory, now: Timestamp) -> Change {
+    let asked = run.end_conditions(now).map(|task| task.run(samples));
+    run.end(asked.unwrap_or_default(), now)
+}
+
 #[test]
 fn a_sample_from_before_the_event_does_not_end_its_alert() {
     let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
@@ -18,7 +23,7 @@ fn a_sample_from_before_the_event_does_not_end_its_alert() {
         message: String::new(),
     };
     run.event(&event, &[], &Labels::new(), "", at(5));
-    let ended = (6..120).find(|now| !run.tick(&samples, at(*now)).transitions.is_empty());
+    let ended = (6..120).find(|now| !ticked(&mut run, &samples, at(*now)).transitions.is_empty());
     assert_eq!(ended, Some(90), "the first sample of the returned GPU");
 }
 
@@ -81,7 +86,7 @@ fn what_is_read_late_is_held_from_then_on() {
         1
     );
     let ends =
-        |run: &mut EventRun, now: i64| run.tick(&Memory::default(), at(now)).transitions.len();
+        |run: &mut EventRun, now: i64| ticked(run, &Memory::default(), at(now)).transitions.len();
     assert_eq!(
         [
             ends(&mut run, 7_200),

@@ -7,6 +7,9 @@ use crate::outbox::Row;
 use jiff::tz::TimeZone;
 use takt_mail::Mail;
 
+/// Bytes of the address in a Message-ID: a header's line must not have more than 998 bytes.
+const ADDRESS_MAX: usize = 128;
+
 /// One address and the templates of its mails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Email {
@@ -24,7 +27,12 @@ impl Email {
     /// The Message-ID of a row's mail. Every attempt has the same one, so that mail programs can
     /// drop a duplicate.
     pub fn message_id(&self, row: &Row) -> String {
-        let address: String = self.to.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let address: String = self
+            .to
+            .bytes()
+            .take(ADDRESS_MAX)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         format!(
             "takt.{}.{}.{address}@{}",
             row.created_at.0, row.id, self.domain

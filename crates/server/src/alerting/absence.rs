@@ -7,9 +7,12 @@ use super::{Loaded, load, outside, server, watch_config};
 use crate::answers::LOCAL_CLUSTER;
 use crate::config::Config;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 use takt_alerts::events::xid::XidTable;
-use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::ports::{
+    AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
+};
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{AlertMetrics, Alerting, Outside, WatchConfig};
 use takt_alerts::{Batch, Engine, Snapshot};
@@ -69,6 +72,7 @@ fn start(config: &Config, reason: &str) -> anyhow::Result<Alerting> {
 }
 
 /// The services of a store that cannot be opened.
+#[derive(Clone)]
 struct NoStore {
     reason: String,
 }
@@ -105,9 +109,15 @@ impl AlertStore for NoStore {
     }
 }
 
-impl Outside for NoStore {
+impl RuleQueries for NoStore {
     fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
         Box::new(|_| false)
+    }
+}
+
+impl Outside for NoStore {
+    fn queries(&self) -> Arc<dyn RuleQueries> {
+        Arc::new(self.clone())
     }
 
     fn maintenance(&self, _now: Timestamp) -> Option<Vec<Maintenance>> {

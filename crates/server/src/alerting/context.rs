@@ -1,7 +1,7 @@
 //! Additional annotations of a message: the GPU, its jobs, and the values that the rule compared in
 //! the last hour.
 
-use super::instant;
+use super::outside::at_once;
 use crate::sparkline;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -69,7 +69,7 @@ fn gpu_info(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) ->
         "last_over_time(takt_gpu_info{{node={},{device}}}[1h])",
         quoted(node)
     );
-    instant(source, &expr, at)
+    at_once(source, &expr, at)
         .ok()?
         .into_iter()
         .next()
@@ -112,7 +112,7 @@ fn jobs(
         }
         _ => return None,
     };
-    let mut found = instant(source, &expr, since).ok()?;
+    let mut found = at_once(source, &expr, since).ok()?;
     let newest = found.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     found.retain(|(_, value)| *value >= newest);
     let mut ids: Vec<(&str, &str)> = found

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::ports::{
+    AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
+};
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
@@ -22,12 +24,20 @@ use std::mem;
 /// Timeout of a rule's expression.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Timeout of an expression on the engine's thread: jobs and GPUs of a message.
+const AT_ONCE_TIMEOUT: Duration = Duration::from_millis(300);
+
 /// The store as the alert engine uses it.
 pub struct OverStore {
-    store: Arc<Store>,
+    queries: Arc<StoreQueries>,
     records: AlertRecords,
-    cluster: String,
     written: RefCell<Writer>,
+}
+
+/// The store's samples and job records.
+struct StoreQueries {
+    store: Arc<Store>,
+    cluster: String,
 }
 
 /// Writes series without a target: the results of rules and the server's own series.
@@ -126,16 +136,16 @@ impl OverStore {
     ) -> Result<Self, takt_store::StoreError> {
         let records = AlertRecords::open(store.database(), now)?;
         let written = RefCell::new(Writer::new(&store));
+        let cluster = cluster.to_owned();
         Ok(Self {
-            store,
+            queries: Arc::new(StoreQueries { store, cluster }),
             records,
-            cluster: cluster.to_owned(),
             written,
         })
     }
 }
 
-impl OverStore {
+impl StoreQueries {
     fn clock(&self) -> ClockState {
         self.store.database().clock_state()
     }
@@ -169,7 +179,16 @@ pub fn instant(
     expr: &str,
     at: Timestamp,
 ) -> Result<Vec<(Labels, f64)>, QueryError> {
-    evaluate(source, expr, at, true)
+    evaluate(source, expr, at, true, QUERY_TIMEOUT)
+}
+
+/// As [`instant`], for the engine's thread: events wait for it.
+pub(super) fn at_once(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    at: Timestamp,
+) -> Result<Vec<(Labels, f64)>, QueryError> {
+    evaluate(source, expr, at, true, AT_ONCE_TIMEOUT)
 }
 
 fn evaluate(
@@ -177,9 +196,10 @@ fn evaluate(
     expr: &str,
     at: Timestamp,
     lazy: bool,
+    timeout: Duration,
 ) -> Result<Vec<(Labels, f64)>, QueryError> {
     let limits = Limits {
-        deadline: Some(Instant::now() + QUERY_TIMEOUT),
+        deadline: Some(Instant::now() + timeout),
         ..Limits::default()
     };
     let options = Options {
@@ -206,10 +226,18 @@ fn evaluate(
 
 /// Fails if the expression cannot be evaluated, or if its result is not a vector or scalar.
 pub fn check(expr: &str) -> Result<(), QueryError> {
-    evaluate(&takt_promql::Memory::new(), expr, Timestamp(0), false).map(drop)
+    let nothing = takt_promql::Memory::new();
+    evaluate(&nothing, expr, Timestamp(0), false, QUERY_TIMEOUT).map(drop)
 }
 
-impl Query for OverStore {
+impl RuleQueries for StoreQueries {
+    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown {
+        let [at, watched_since] = [at, watched_since].map(|at| self.of_samples(at));
+        exporters_down(&*self.store, at, watched_since)
+    }
+}
+
+impl Query for StoreQueries {
     fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
         instant(&*self.store, expr, self.of_samples(at))
     }
@@ -242,7 +270,7 @@ impl Query for OverStore {
 
 impl SampleSink for OverStore {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
-        let clock = self.clock();
+        let clock = self.queries.clock();
         let mut written = self.written.borrow_mut();
         written.write_at(samples, |at| clock.of_samples(at))
     }
@@ -322,18 +350,17 @@ fn holders_of_gpu(node: &str, uuid: &str, gpu_instance: Option<&str>) -> String 
 
 impl Outside for OverStore {
     fn now(&self) -> Timestamp {
-        self.clock().steady()
+        self.queries.clock().steady()
     }
 
-    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown {
-        let clock = self.clock();
-        let at = clock.of_samples(at);
-        exporters_down(&*self.store, at, clock.of_samples(watched_since))
+    fn queries(&self) -> Arc<dyn RuleQueries> {
+        self.queries.clone()
     }
 
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
-        let kept = Records::of(self.store.database())
-            .reservations(&self.cluster, now.whole_seconds())
+        let StoreQueries { store, cluster } = &*self.queries;
+        let kept = Records::of(store.database())
+            .reservations(cluster, now.whole_seconds())
             .inspect_err(|error| {
                 tracing::warn!(error = error_chain(error), "cannot look up reservations")
             });
@@ -344,7 +371,7 @@ impl Outside for OverStore {
             .map(|kept| Maintenance {
                 nodes: kept.nodes().into_iter().collect(),
                 name: kept.name,
-                cluster: self.cluster.clone(),
+                cluster: cluster.clone(),
                 from: kept.from.into(),
                 to: kept.to.into(),
             })
@@ -375,9 +402,9 @@ impl Outside for OverStore {
             _ => return Vec::new(),
         };
         // A node's clock may be ahead; the server has no samples of that time yet.
-        let clock = self.clock();
+        let clock = self.queries.clock();
         let at = clock.of_samples(event.at.min(clock.steady()));
-        let found = instant(&*self.store, &expr, at).unwrap_or_default();
+        let found = at_once(&*self.queries.store, &expr, at).unwrap_or_default();
         let mut jobs: BTreeMap<String, String> = found
             .iter()
             .filter_map(|(labels, _)| {
@@ -392,7 +419,7 @@ impl Outside for OverStore {
         }
         jobs.into_iter()
             .map(|(id, user)| {
-                let run = self.job(&id);
+                let run = self.queries.job(&id);
                 let mut labels: Labels = [("jobid", id)].into_iter().collect();
                 let of_run = run.as_ref().map(|run| run.user.clone());
                 if let Some(user) = Some(user).filter(|user| !user.is_empty()).or(of_run) {
@@ -407,7 +434,7 @@ impl Outside for OverStore {
     }
 
     fn storage_problem(&self) -> Option<String> {
-        match &*self.store.health().borrow() {
+        match &*self.queries.store.health().borrow() {
             Health::Writing => None,
             Health::Waiting(reason) | Health::Invalidated(reason) => Some(reason.clone()),
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use takt_alerts::events::EventFile;
 use takt_alerts::events::xid::XidTable;
 use takt_alerts::ports::QueryError;
-use takt_alerts::rules::{RecordingRule, Rule, RuleFile};
+use takt_alerts::rules::{AlertingRule, RecordingRule, Rule, RuleFile};
 use takt_alerts::yaml::Mistake;
 
 /// The files of `dashboards/rules`, by name.
@@ -159,6 +159,18 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    /// Returns the rules whose labels or texts need queries for each alert: with thousands of
+    /// alerts they take long.
+    pub fn with_queries(&self) -> impl Iterator<Item = &AlertingRule> {
+        let groups = self.files.iter().flat_map(|file| &file.groups);
+        groups
+            .flat_map(|group| &group.rules)
+            .filter_map(|rule| match rule {
+                Rule::Alerting(rule) if rule.asks() => Some(rule),
+                _ => None,
+            })
     }
 
     /// Returns the number of rules over samples and over events.

@@ -305,6 +305,11 @@ pub const CHECKS: &[Check] = &[
         of_server::remote_write_lag,
     ),
     check(
+        "rules.time",
+        "a group of rules takes longer than its interval",
+        of_server::rules_time,
+    ),
+    check(
         "targets.complete",
         "a node of Slurm has no exporter",
         of_server::targets_complete,

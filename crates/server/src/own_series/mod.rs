@@ -23,8 +23,9 @@ const INTERVAL: Duration = Duration::from_secs(15);
 
 /// Prefixes of the stored metrics. Metrics of requests and the runtime are only on the server's
 /// page.
-const SELECTED: [&str; 9] = [
+const SELECTED: [&str; 10] = [
     "process_",
+    "prometheus_rule_group_",
     "takt_alerts_",
     "takt_collector_",
     "takt_lake_",

@@ -52,6 +52,7 @@ const METRICS: &[&str] = &[
     "takt_store_disk_size_bytes",
     "takt_push_newest_timestamp_seconds",
     "takt_remote_write_lag_seconds",
+    "takt_alerts_slowest_rule_seconds",
     "takt_slurm_up",
     "takt_slurm_nodes",
     "takt_slurm_clock_ahead_seconds",

@@ -239,6 +239,32 @@ pub(super) fn push_senders(facts: &Facts) -> Vec<Finding> {
         .collect()
 }
 
+pub(super) fn rules_time(facts: &Facts) -> Vec<Finding> {
+    facts
+        .select("takt_alerts_slowest_rule_seconds", |_| true)
+        .map(|reading| {
+            let label = |name| reading.labels.get(name).unwrap_or_default();
+            let took = duration(reading.value);
+            finding(
+                Severity::Warning,
+                "",
+                format!(
+                    "the group {} takes longer than its interval; its rule {} takes {took}",
+                    label("rule_group"),
+                    label("rule")
+                ),
+                "Evaluations of this group are skipped, and its alerts come late. Other groups are \
+                 not delayed.",
+                [
+                    "takt alerts check FILE        # names rules with a query for each alert"
+                        .to_owned(),
+                    "interval: 5m        # in the group, if its alerts may come late".to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
 pub(super) fn remote_write_lag(facts: &Facts) -> Vec<Finding> {
     facts
         .select("takt_remote_write_lag_seconds", |reading| {

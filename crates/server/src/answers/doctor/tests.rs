@@ -387,6 +387,17 @@ fn each_defect_is_found_by_its_check_alone() {
             ),
         ),
         (
+            "rules.time",
+            set(
+                "takt_alerts_slowest_rule_seconds",
+                vec![
+                    ("rule_group", "own.yml;slow"),
+                    ("rule", "own.yml:slow/Many"),
+                ],
+                140.0,
+            ),
+        ),
+        (
             "query.remote",
             Box::new(|facts| {
                 facts.config.remote = Some("http://mimir:9009/prometheus".to_owned());

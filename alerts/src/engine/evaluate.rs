@@ -1,0 +1,297 @@
+//! Evaluation of rules: each group in its own time, and none on the thread that owns the engine.
+//!
+//! [`Engine::begin`] returns the first rules of the groups that are due. Each is answered on any
+//! thread ([`RuleTask::run`]), and its answer gives the next rule of its group
+//! ([`Engine::evaluated`]). So a group's rules are evaluated in order, a slow group delays no other
+//! one, and all state stays with the owner. A group that is still being evaluated when it is due
+//! again skips that evaluation.
+
+use super::{Batch, Engine, Report, Server};
+use crate::events::{EndAnswers, EndTask};
+use crate::fingerprint::Fingerprint;
+use crate::group::{Evaluation, GroupRun, RuleAnswer, RuleQuestion};
+use crate::ports::{IsDown, Query, SampleSink};
+use crate::state::{EvalError, State, Surroundings};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// A group whose last evaluation took more than this share of its interval is slow.
+const SLOW_SHARE: u32 = 4;
+
+/// A rule to evaluate.
+pub struct RuleTask {
+    question: RuleQuestion,
+    at: Timestamp,
+    watched_since: Timestamp,
+    server: Arc<Server>,
+    /// The exporters that are down, once the group's first rule has asked.
+    down: Option<IsDown>,
+    /// Whether the group took long lately: it must not occupy threads that others need.
+    pub is_slow: bool,
+}
+
+/// The result of a [`RuleTask`].
+pub struct RuleOutcome {
+    answer: RuleAnswer,
+    at: Timestamp,
+    watched_since: Timestamp,
+    down: IsDown,
+}
+
+/// What follows from a [`RuleOutcome`].
+#[derive(Debug, Default)]
+pub struct RuleStep {
+    /// The next rule of the group.
+    pub next: Option<RuleTask>,
+    /// Changes to commit.
+    pub batch: Batch,
+    /// Failures and counts.
+    pub report: Report,
+}
+
+/// A group that is still being evaluated although it is due again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overrun {
+    /// File and name of the group: `FILE;GROUP`.
+    pub group: String,
+    /// The rule that is being evaluated.
+    pub rule: String,
+    /// Time since the evaluation began.
+    pub took: Duration,
+    /// Interval of the group.
+    pub interval: Duration,
+}
+
+impl RuleTask {
+    /// Evaluates the rule. `exporters_down` returns the exporters that were down at an instant: a
+    /// group is evaluated a little in the past, when series that are back now may still have been
+    /// missing. Its second argument is the time since when Takt sees its targets without a gap.
+    pub fn run(
+        self,
+        query: &dyn Query,
+        exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
+    ) -> RuleOutcome {
+        let Self {
+            at, watched_since, ..
+        } = self;
+        let down = self
+            .down
+            .unwrap_or_else(|| exporters_down(at, watched_since));
+        let around = Surroundings {
+            query: None,
+            external_labels: &self.server.external_labels,
+            external_url: &self.server.settings.external_url,
+            exporter_down: &*down,
+        };
+        RuleOutcome {
+            answer: self.question.answer(query, &around),
+            at,
+            watched_since,
+            down,
+        }
+    }
+
+    /// The outcome of this rule if its evaluation fails.
+    pub fn failure(&self, error: EvalError) -> RuleOutcome {
+        RuleOutcome {
+            answer: self.question.failed(error),
+            at: self.at,
+            watched_since: self.watched_since,
+            down: Box::new(|_| false),
+        }
+    }
+}
+
+impl fmt::Debug for RuleTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RuleTask").field(&self.question).finish()
+    }
+}
+
+impl Engine {
+    /// Begins the evaluations that are due, and counts those that are skipped.
+    pub fn begin(&mut self, now: Timestamp) -> (Vec<RuleTask>, Report) {
+        let watched_since = self.watched.since(now);
+        let mut report = Report::default();
+        let mut tasks = Vec::new();
+        for group in &mut self.groups {
+            let Some(due) = group.schedule.due(now) else {
+                continue;
+            };
+            let is_running = group.evaluation().is_some();
+            let missed = due.missed + u64::from(is_running);
+            group.counts.missed += missed;
+            report.missed += missed;
+            if is_running {
+                continue;
+            }
+
+            self.evaluations += 1;
+            report.groups += 1;
+            if let Some(question) = group.begin(self.evaluations, due.at) {
+                tasks.push(RuleTask {
+                    question,
+                    at: due.at,
+                    watched_since,
+                    server: Arc::clone(&self.server),
+                    down: None,
+                    is_slow: is_slow(group),
+                });
+            }
+        }
+        (tasks, report)
+    }
+
+    /// Takes the outcome of a rule. One of an evaluation that a reload ended changes nothing.
+    pub fn evaluated(
+        &mut self,
+        outcome: RuleOutcome,
+        sink: &dyn SampleSink,
+        now: Timestamp,
+    ) -> RuleStep {
+        let RuleOutcome {
+            answer,
+            at,
+            watched_since,
+            down,
+        } = outcome;
+        let number = Some(answer.evaluation);
+        let Some(index) = self
+            .groups
+            .iter()
+            .position(|group| group.evaluation() == number)
+        else {
+            return RuleStep::default();
+        };
+
+        let mut groups = mem::take(&mut self.groups);
+        let group = &mut groups[index];
+        let progress = group.answered(answer, &*down, sink);
+        let mut step = RuleStep::default();
+        if let Some(evaluation) = progress.evaluation {
+            step = self.conclude(group, evaluation, now);
+        }
+        if progress.next.is_none() {
+            step.report.took = group.last().took;
+        }
+        step.next = progress.next.map(|question| RuleTask {
+            question,
+            at,
+            watched_since,
+            server: Arc::clone(&self.server),
+            down: Some(down),
+            is_slow: is_slow(group),
+        });
+        self.groups = groups;
+        step
+    }
+
+    /// The groups that are being evaluated for longer than their interval.
+    pub fn overruns(&self) -> Vec<Overrun> {
+        let overrun = |group: &GroupRun| {
+            let (rule, took) = group.waits_for()?;
+            (took > group.interval()).then(|| Overrun {
+                group: group.title(),
+                rule: rule.to_string(),
+                took,
+                interval: group.interval(),
+            })
+        };
+        self.groups.iter().filter_map(overrun).collect()
+    }
+
+    /// The end conditions of events' alerts to ask now.
+    pub fn end_conditions(&self, now: Timestamp) -> Option<EndTask> {
+        self.events.end_conditions(now)
+    }
+
+    /// Ends the alerts of events whose end has come, by time or by the answers to
+    /// [`Engine::end_conditions`], and the flapping of alerts.
+    pub fn end(&mut self, answers: EndAnswers, now: Timestamp) -> (Batch, Report) {
+        let mut change = self.events.end(answers, now);
+        let report = Report {
+            failures: mem::take(&mut change.failures),
+            ..Report::default()
+        };
+        let batch = self.event_changed(change, now);
+        let settled = self.settle(now);
+        (batch.then(settled), report)
+    }
+
+    /// Evaluates the groups that are due, and ends alerts of events, on the caller's thread.
+    pub fn evaluate(
+        &mut self,
+        query: &dyn Query,
+        sink: &dyn SampleSink,
+        exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
+        now: Timestamp,
+    ) -> (Batch, Report) {
+        let mut batch = Batch::default();
+        let (tasks, mut report) = self.begin(now);
+        for task in tasks {
+            let mut next = Some(task);
+            while let Some(task) = next {
+                let step = self.evaluated(task.run(query, exporters_down), sink, now);
+                batch = batch.then(step.batch);
+                report.add(step.report);
+                next = step.next;
+            }
+        }
+        let asked = self.end_conditions(now).map(|task| task.run(query));
+        let (ended, failures) = self.end(asked.unwrap_or_default(), now);
+        report.add(failures);
+        (batch.then(ended), report)
+    }
+
+    /// Hands on the changes of evaluations under way, and ends these.
+    pub(super) fn abandon_evaluations(&mut self, now: Timestamp) -> Batch {
+        let mut groups = mem::take(&mut self.groups);
+        let mut batch = Batch::default();
+        for group in &mut groups {
+            if let Some(evaluation) = group.abandon() {
+                batch = batch.then(self.conclude(group, evaluation, now).batch);
+            }
+        }
+        self.groups = groups;
+        batch
+    }
+
+    /// Hands the changes of a group's evaluation on to routing.
+    fn conclude(
+        &mut self,
+        group: &GroupRun,
+        mut evaluation: Evaluation,
+        now: Timestamp,
+    ) -> RuleStep {
+        let mut step = RuleStep::default();
+        step.report.unwritten = evaluation.unwritten;
+        step.report.failures = mem::take(&mut evaluation.failures);
+        for transition in &evaluation.transitions {
+            let instances = group
+                .instances()
+                .find(|(key, _)| **key == transition.rule)
+                .map(|(_, all)| all);
+            if let Some(instance) = instances.and_then(|all| all.get(transition.fingerprint)) {
+                let changed = (transition.rule.clone(), instance.clone());
+                step.batch.instances.push(changed);
+            }
+        }
+        let fired: BTreeMap<Fingerprint, _> = group
+            .instances()
+            .flat_map(|(_, all)| all.iter())
+            .filter(|(_, instance)| instance.state == State::Firing)
+            .collect();
+        let followed = self.follow(evaluation, &fired, now);
+        step.batch = step.batch.then(followed);
+        step
+    }
+}
+
+/// Whether a group takes much of its interval, now or the last time.
+fn is_slow(group: &GroupRun) -> bool {
+    group.took() * SLOW_SHARE > group.interval()
+}
