@@ -647,8 +647,10 @@ groups:
         let mut instances = Instances::default();
         let state = |seconds: &i64| {
             let at = Timestamp::from_seconds(*seconds);
-            let step = instances.step(&key, rule, 0, &result, &around, at);
-            step.unwrap();
+            let present = Present::of(rule, &result, &around, &BTreeSet::new(), at).unwrap();
+            instances
+                .step(&key, rule, 0, &present, around.exporter_down, at)
+                .unwrap();
             instances.iter().next().unwrap().1.state
         };
         seconds.iter().map(state).collect()

@@ -302,6 +302,7 @@ fn evaluate(store: &Store, newest: Timestamp) -> Result<(), Failure> {
             timezone: None,
             pages: None,
         },
+        posted_max: 10_000,
     };
     let xids = XidTable::shipped().clone();
     let mut engine = Engine::new(server, &loaded.rules.files, &[], xids, loaded.routing);

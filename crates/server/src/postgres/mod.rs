@@ -37,7 +37,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_access::Role;
 use takt_connections::{PlaceHolder, Places};
-use takt_model::client_of;
 use takt_store::sql::Limits;
 use takt_store::{Database, MemoryBudget};
 use tokio::net::{TcpListener, TcpStream};

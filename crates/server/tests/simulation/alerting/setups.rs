@@ -155,6 +155,7 @@ impl Setup {
                 query_offset: Duration::ZERO,
             },
             settings,
+            posted_max: 10_000,
         };
         Engine::new(
             server,
