@@ -8,7 +8,7 @@
 use crate::fingerprint::Fingerprint;
 use crate::ports::{Query, QueryError};
 use crate::rules::{ALERT_NAME, AlertingRule, OnExporterDown};
-use crate::template::{Context, NOT_WRITTEN, TemplateBudget};
+use crate::template::{Context, NOT_WRITTEN, TemplateBudget, templates_hash};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -135,6 +135,9 @@ pub struct Instance {
     pub labels: Labels,
     /// Annotations of the last evaluation that gave the series.
     pub annotations: Vec<(String, String)>,
+    /// [`templates_hash`] of the annotations' templates; `None` if an earlier version stored them.
+    #[serde(default)]
+    pub templates: Option<Fingerprint>,
     /// Inactive, pending or firing; see [`Instance::shown`] for unknown.
     pub state: State,
     /// The last value of the expression.
@@ -159,12 +162,14 @@ impl Instance {
     fn pending(
         labels: Labels,
         annotations: Vec<(String, String)>,
+        templates: Fingerprint,
         value: f64,
         at: Timestamp,
     ) -> Self {
         Self {
             labels,
             annotations,
+            templates: Some(templates),
             state: State::Pending,
             value,
             active_at: at,
@@ -177,9 +182,10 @@ impl Instance {
     }
 
     /// Takes the texts of a new evaluation. A text that was not written leaves the earlier one.
-    fn reword(&mut self, fresh: &[(String, String)]) {
-        let before = mem::replace(&mut self.annotations, fresh.to_vec());
+    fn reword(&mut self, fresh: &Self) {
+        let before = mem::replace(&mut self.annotations, fresh.annotations.clone());
         if self.is_written() {
+            self.templates = fresh.templates;
             return;
         }
         for (name, text) in &mut self.annotations {
@@ -300,7 +306,7 @@ impl Instances {
                 {
                     let known = known.get_mut();
                     known.value = fresh.value;
-                    known.reword(&fresh.annotations);
+                    known.reword(fresh);
                 }
                 Entry::Occupied(mut known) => {
                     known.insert(fresh.clone());
@@ -550,6 +556,7 @@ impl Present {
             query: None,
             at,
         };
+        let templates = templates_hash(&rule.annotations);
         let mut present = Self::default();
         let mut found = Vec::with_capacity(result.len());
         for (series, value) in result {
@@ -562,7 +569,7 @@ impl Present {
             labels.set(ALERT_NAME, &rule.name);
 
             let fingerprint = Fingerprint::of(&labels);
-            let instance = Instance::pending(labels, Vec::new(), *value, at);
+            let instance = Instance::pending(labels, Vec::new(), templates, *value, at);
             if let Some(twin) = present.alerts.insert(fingerprint, instance) {
                 return Err(EvalError::SameLabels(twin.labels));
             }

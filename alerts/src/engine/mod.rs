@@ -132,7 +132,9 @@ impl Engine {
     pub fn restore(&mut self, stored: Snapshot, now: Timestamp) -> Batch {
         let stored = stored.without_future(now);
         let mut batch = Batch::default();
-        let down_at = stored.down_at.unwrap_or(now).min(now);
+        // By the clock of then: it may have been ahead, as the ends of the alerts were.
+        let stopped_at = stored.down_at.unwrap_or(now);
+        let down_at = stopped_at.min(now);
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
@@ -172,7 +174,7 @@ impl Engine {
                 after_gap(
                     alert,
                     back,
-                    down_at,
+                    stopped_at,
                     now,
                     self.router.config().resolve_timeout,
                 )
@@ -501,7 +503,7 @@ impl Engine {
 fn after_gap(
     alert: Alert,
     is_ours: bool,
-    down_at: Timestamp,
+    stopped_at: Timestamp,
     now: Timestamp,
     resolve_timeout: Duration,
 ) -> Alert {
@@ -512,7 +514,7 @@ fn after_gap(
         ..alert
     };
     match alert.ends_at {
-        Some(end) if end > down_at => Alert {
+        Some(end) if end > stopped_at => Alert {
             ends_at: Some(end.max(now.plus(resolve_timeout))),
             ..alert
         },

@@ -106,6 +106,11 @@ impl Engine {
         self.posted.count()
     }
 
+    /// Whether a program has posted this alert, and no rule raises it.
+    pub fn is_posted(&self, fingerprint: Fingerprint) -> bool {
+        self.posted.known.contains_key(&fingerprint) && !self.firing.contains(&fingerprint)
+    }
+
     /// Number of posted alerts that may be known.
     pub fn posted_max(&self) -> usize {
         self.server.posted_max

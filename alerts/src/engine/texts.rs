@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::fingerprint::Fingerprint;
 use crate::rules::Rule;
-use crate::template::Template;
+use crate::template::{Template, templates_hash};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_model::Labels;
 
@@ -11,8 +11,9 @@ use takt_model::Labels;
 pub type Texts = Vec<(String, String)>;
 
 impl Engine {
-    /// Returns the annotations of these alerts, as far as they are alerts of rules, whose templates depend only on labels that `is_shown` accepts. The
-    /// kernel's lines and the annotations of posted alerts are not among them: they may contain anything.
+    /// Returns the annotations of these alerts, as far as they are alerts of rules, whose templates depend only on labels that `is_shown` accepts. Texts
+    /// of templates that the rule no longer has are not among them, since nobody knows which labels they depend on; nor are the
+    /// kernel's lines and the annotations of posted alerts, which may contain anything.
     pub fn texts_without_hidden_labels(
         &self,
         of: &BTreeSet<Fingerprint>,
@@ -25,18 +26,22 @@ impl Engine {
                     Rule::Recording(_) => &[],
                 };
                 let instances = view.instances.iter();
-                instances.map(move |(print, one)| (print, templates, &one.labels, &one.annotations))
+                instances.map(move |(print, one)| {
+                    let texts = (one.templates, one.annotations.as_slice());
+                    (print, templates, &one.labels, texts)
+                })
             })
         });
         let of_events = self.events.with_rules().map(|(rule, print, one)| {
-            let templates = rule.annotations.as_slice();
-            (print, templates, &one.labels, &one.annotations)
+            let texts = (one.templates, one.annotations.as_slice());
+            (print, rule.annotations.as_slice(), &one.labels, texts)
         });
 
         of_samples
             .chain(of_events)
             .filter(|(print, ..)| of.contains(print))
-            .map(|(print, templates, labels, texts)| {
+            .filter(|(_, templates, _, (written, _))| *written == Some(templates_hash(templates)))
+            .map(|(print, templates, labels, (_, texts))| {
                 let texts = shown(templates, texts, &|name| is_shown(labels, name));
                 (print, self.gpus.named(print, labels, texts))
             })

@@ -6,7 +6,7 @@ use super::{EndCondition, EventFile, EventPattern, EventRule, RepeatCount};
 use crate::fingerprint::Fingerprint;
 use crate::rules::ALERT_NAME;
 use crate::state::{Closing, EvalError, Reason, RuleKey, State, Transition, elapsed};
-use crate::template::Context;
+use crate::template::{Context, templates_hash};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -43,6 +43,9 @@ pub struct EventInstance {
     pub labels: Labels,
     /// Annotations of the last event.
     pub annotations: Vec<(String, String)>,
+    /// [`templates_hash`] of the annotations' templates; `None` if an earlier version stored them.
+    #[serde(default)]
+    pub templates: Option<Fingerprint>,
     /// Since when it fires; `None` while there were too few events.
     pub fired_at: Option<Timestamp>,
     /// The last event.
@@ -416,6 +419,7 @@ impl RuleRun {
             .or_insert_with(|| EventInstance {
                 labels,
                 annotations: Vec::new(),
+                templates: None,
                 fired_at: None,
                 last_at: event.at,
                 seen: Vec::new(),
@@ -457,6 +461,7 @@ impl RuleRun {
             })
             .chain([(KERNEL_LINES.to_owned(), instance.lines.join("\n"))])
             .collect();
+        instance.templates = Some(templates_hash(&rule.annotations));
         if instance.fired_at.is_none() && count >= rule.repeat.times {
             instance.fired_at = Some(now);
             change.transitions.push(transition(

@@ -23,6 +23,7 @@ pub use functions::Dialect;
 pub use message::{MessageTemplate, MessageTemplates};
 pub use number::print_scientific;
 
+use crate::fingerprint::Fingerprint;
 use crate::ports::Query;
 use parse::{Defines, Part, parse};
 use std::borrow::Cow;
@@ -83,6 +84,14 @@ type RouteLabel<'a> = dyn Fn(&str) -> Result<String, TemplateError> + 'a;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("template: {0}")]
 pub struct TemplateError(pub(crate) String);
+
+/// Identity of the templates of a rule's annotations: their names and sources.
+pub fn templates_hash(templates: &[(String, Template)]) -> Fingerprint {
+    let sources = templates
+        .iter()
+        .map(|(name, template)| (name.as_str(), template.source.as_str()));
+    Fingerprint::of(&sources.collect())
+}
 
 impl Template {
     /// Reads a template of a rule. As in Prometheus, wrong types are found when it runs.

@@ -1,7 +1,7 @@
 //! Which labels of alerts, events and silences a viewer sees.
 //!
 //! A label that no list names is a detail of the job: labels of an operator's own rules and of pushed series may contain
-//! anything.
+//! anything. Of an alert that a program has posted, the values of the known ones may be any text too.
 
 use crate::{Owner, Viewer};
 
@@ -57,12 +57,23 @@ const HARDWARE: &[&str] = &[
     "xid_severity",
 ];
 
+/// Labels of alerts of other programs that everybody sees: posted ones, and those over pushed series.
+const PUSHED: &[&str] = &["alertname", "node", "severity"];
+
+/// The label that Takt gives to pushed series whose sender has no labels of its own.
+const SENDER: &str = "sender";
+
+/// Maximum length of a device's name in the kernel.
+const MAX_DEVICE_BYTES: usize = 32;
+
 /// Labels that say whose job it is. Who may know that the job exists sees them.
 const JOB: &[&str] = &["account", "job_id", "jobid", "user"];
 
 /// How much of the labels a viewer sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
+    /// [`PUSHED`].
+    Pushed,
     /// What is about hardware and the rule.
     Hardware,
     /// Also the job and its owner.
@@ -75,8 +86,8 @@ enum Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownLabels {
     level: Level,
-    /// Whether it is about a mounted file system. Its device may be a text of the user who mounted it.
-    is_mounted: bool,
+    /// Whether the label `device` may be a text of the user who mounted a file system.
+    is_users_device: bool,
 }
 
 impl ShownLabels {
@@ -86,6 +97,8 @@ impl ShownLabels {
         let owner = Owner::new(value("user"), value("account"));
         let level = if viewer.sees_details(owner) {
             Level::All
+        } else if label(SENDER).is_some() {
+            Level::Pushed
         } else if viewer.sees_job(owner) {
             Level::Job
         } else {
@@ -93,8 +106,20 @@ impl ShownLabels {
         };
         Self {
             level,
-            is_mounted: label("mountpoint").is_some(),
+            is_users_device: label("mountpoint").is_some()
+                || !label("device").is_none_or(is_kernel_device),
         }
+    }
+
+    /// Returns what the same viewer sees of an alert with these labels that a program has posted.
+    #[must_use]
+    pub fn of_posted(self) -> Self {
+        let level = if self.is_all() {
+            self.level
+        } else {
+            Level::Pushed
+        };
+        Self { level, ..self }
     }
 
     /// Returns whether all labels and texts are shown.
@@ -104,11 +129,20 @@ impl ShownLabels {
 
     /// Returns whether the label with this name is shown.
     pub fn shows(self, name: &str) -> bool {
-        let is_text = self.is_mounted && name == "device";
-        self.is_all()
-            || HARDWARE.contains(&name) && !is_text
-            || self.level == Level::Job && JOB.contains(&name)
+        let is_hardware = HARDWARE.contains(&name) && !(self.is_users_device && name == "device");
+        match self.level {
+            Level::Pushed => PUSHED.contains(&name),
+            Level::Hardware => is_hardware,
+            Level::Job => is_hardware || JOB.contains(&name),
+            Level::All => true,
+        }
     }
+}
+
+/// Whether a device may have this name in the kernel. The device of a FUSE mount is a text of its user: often an address or a path.
+fn is_kernel_device(device: &str) -> bool {
+    let is_in_names = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '!');
+    device.len() <= MAX_DEVICE_BYTES && device.chars().all(is_in_names)
 }
 
 #[cfg(test)]
@@ -174,5 +208,41 @@ mod tests {
             ("node", "g01"),
         ];
         assert_eq!(shown(&alice, &mounted), "node");
+        // A rule may have left out the mount point.
+        for device in ["bob@host:/secret", "remote:secret", "/home/bob/secret"] {
+            assert_eq!(
+                shown(&alice, &[("device", device), ("node", "g01")]),
+                "node"
+            );
+        }
+        for device in ["nvme0n1p1", "dm-0", "cciss!c0d0", "bond0.100", "mlx5_0"] {
+            assert_eq!(shown(&alice, &[("device", device)]), "device");
+        }
+    }
+
+    #[test]
+    fn labels_of_other_programs_are_texts_of_anybody() {
+        let labels = [
+            ("alertname", "Slow"),
+            ("severity", "warning"),
+            ("node", "g01"),
+            ("instance", "secret"),
+            ("task", "secret"),
+            ("user", "bob"),
+        ];
+        let of = |name: &str| {
+            let mut known = labels.iter().filter(|(label, _)| *label == name);
+            known.next().map(|(_, value)| *value)
+        };
+        let seen = |user: &str| {
+            let viewer = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user(user);
+            let posted = ShownLabels::of(&viewer, of).of_posted();
+            labels.iter().filter(|(name, _)| posted.shows(name)).count()
+        };
+        assert_eq!((seen("alice"), seen("bob")), (3, labels.len()));
+
+        let alice = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("alice");
+        let pushed = [&labels[..], &[("sender", "rack-a")]].concat();
+        assert_eq!(shown(&alice, &pushed), "alertname severity node");
     }
 }

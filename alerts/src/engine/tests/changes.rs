@@ -32,6 +32,57 @@ fn a_rule_that_is_gone_ends_its_alerts() {
 }
 
 #[test]
+fn texts_of_earlier_templates_are_not_judged_by_the_new_ones() {
+    let mut takt = Takt::new();
+    let labels = "hot{node=\"g01\",user=\"bob\"}";
+    takt.set(labels, 95.0);
+    let old = RULES.replace("$labels.node }} is", "$labels.user }} is");
+    let reload = |takt: &mut Takt, rules: &str, events: &str| {
+        let batch = takt.engine.reload(
+            &[RuleFile::read("r.yml", rules).unwrap()],
+            &[EventFile::read("e.events.yml", events, XidTable::shipped()).unwrap()],
+            XidTable::shipped().clone(),
+            Config::read("am.yml", ROUTES).unwrap(),
+            takt.now,
+        );
+        takt.commit(&batch);
+    };
+    let shown = |takt: &Takt| {
+        let all: BTreeSet<_> = takt
+            .engine
+            .router()
+            .alerts()
+            .iter()
+            .map(|(p, _)| p)
+            .collect();
+        let is_shown = |_: &Labels, name: &str| name == "node";
+        let texts = takt.engine.texts_without_hidden_labels(&all, is_shown);
+        texts
+            .values()
+            .flatten()
+            .filter(|(name, _)| name == "summary")
+            .count()
+    };
+    let old_events = EVENTS.replace("on {{ $labels.node }}", "of {{ $labels.uuid }}");
+    let new_events = EVENTS.replace("{{ $labels.xid_meaning }} on", "A GPU failed on");
+
+    reload(&mut takt, &old, &old_events);
+    takt.seconds(20);
+    let batch = takt.engine.event(&xid(79, "7", 20), &[], takt.now);
+    takt.commit(&batch);
+    assert_eq!(shown(&takt), 0, "both name what is hidden");
+
+    reload(&mut takt, RULES, &new_events);
+    assert_eq!(shown(&takt), 0, "the texts are still those of before");
+    takt.set(labels, 95.0);
+    takt.seconds(16);
+    assert_eq!(shown(&takt), 1, "the rule over samples has a new text");
+    let batch = takt.engine.event(&xid(79, "7", 40), &[], takt.now);
+    takt.commit(&batch);
+    assert_eq!(shown(&takt), 2, "the event rule too");
+}
+
+#[test]
 fn another_route_for_a_firing_alert_is_no_end() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
