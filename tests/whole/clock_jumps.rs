@@ -302,7 +302,9 @@ fn a_server_that_starts_with_a_wrong_clock_deletes_nothing() {
 /// What targets say whose clocks are forty days ahead of this machine's.
 fn forty_days_later(_path: &str) -> target::Page {
     let seconds = now() + 40 * DAY;
-    let page = format!("node_time_seconds {seconds}\nnode_timex_sync_status 1\n");
+    let page = format!(
+        "node_time_seconds {seconds}\nnode_timex_sync_status 1\nnode_boot_time_seconds 1000\n"
+    );
     ("text/plain; version=0.0.4", page)
 }
 

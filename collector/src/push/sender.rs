@@ -234,7 +234,7 @@ impl Sender {
         let mut points = BTreeSet::new();
         let mut state = self.state();
         // While the server's clock is wrong, true samples are neither too old nor too far ahead.
-        let now = self.store.database().clock_state().steady();
+        let now = self.store.database().clock_state().alerting_time();
         let checked = self.check(&mut state, request, now, &mut report, &mut points);
         let placed = self
             .store

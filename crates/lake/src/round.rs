@@ -112,7 +112,7 @@ impl<'d> Lake<'d> {
         let mut files = self.files()?;
         let data = self.database.directory();
         // A clock that is ahead must not end what the lake keeps.
-        let now = now.min(self.database.clock_state().settled());
+        let now = now.min(self.database.clock_state().surely_passed());
         // One round at a time: two would write the same files. Closing the folder releases it.
         let folder = fs::File::open(data).map_err(LakeError::read(data))?;
         folder.lock().map_err(LakeError::read(data))?;

@@ -133,7 +133,7 @@ pub async fn keep_writing(
                 tracing::warn!("the clock is not trusted; the next round of the data lake waits");
                 return false;
             }
-            let now = clock.settled();
+            let now = clock.surely_passed();
             let done = lake.round(false, now, &|| stop.is_cancelled());
             let error = match &done {
                 Ok(summary) => summary.error(),

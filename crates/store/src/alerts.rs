@@ -147,8 +147,8 @@ impl AlertRecords {
     /// If DuckDB fails.
     pub fn open(database: &Database, now: Timestamp) -> Result<Self, StoreError> {
         let db = database.connect()?;
-        let settled = now.min(database.clock_state().settled());
-        let before = micros(settled.minus(HISTORY));
+        let passed = now.min(database.clock_state().surely_passed());
+        let before = micros(passed.minus(HISTORY));
         let sql = format!(
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use takt_model::Timestamp;
 
-/// Source of the current time, and of a steady time that nobody can set.
+/// Source of the current time, and of the time since boot, which nobody can set.
 #[derive(Clone)]
 pub struct Clock {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Milliseconds since boot.
-    steady: Arc<dyn Fn() -> i64 + Send + Sync>,
+    since_boot: Arc<dyn Fn() -> i64 + Send + Sync>,
     boot: Arc<str>,
 }
 
@@ -20,20 +20,20 @@ impl Clock {
     /// Returns a clock that calls `now`. As much time passes as it shows.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         let now = Arc::new(now);
-        let steady = Arc::clone(&now);
+        let shown = Arc::clone(&now);
         Self {
             now,
-            steady: Arc::new(move || steady().0),
+            since_boot: Arc::new(move || shown().0),
             boot: "given".into(),
         }
     }
 
-    /// Returns the clock with a steady time of its own: milliseconds that pass whatever the clock
-    /// shows.
+    /// Returns the clock with a time since boot of its own: milliseconds that pass whatever the
+    /// clock shows.
     #[must_use]
-    pub fn with_steady(self, steady_ms: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+    pub fn with_boot_ms(self, boot_ms: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         Self {
-            steady: Arc::new(steady_ms),
+            since_boot: Arc::new(boot_ms),
             ..self
         }
     }
@@ -44,11 +44,11 @@ impl Clock {
     }
 
     /// Milliseconds since the machine was started, including those in which it was suspended.
-    pub(crate) fn steady_ms(&self) -> i64 {
-        (self.steady)()
+    pub(crate) fn boot_ms(&self) -> i64 {
+        (self.since_boot)()
     }
 
-    /// Name of the machine's start: the steady times of two starts have nothing in common.
+    /// Name of the machine's start: the times since two boots have nothing in common.
     pub(crate) fn boot(&self) -> &str {
         &self.boot
     }
@@ -58,13 +58,13 @@ impl Default for Clock {
     /// The system's clocks.
     fn default() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let steady = || {
+        let since_boot = || {
             let passed = clock_gettime(ClockId::Boottime);
             passed.tv_sec * 1000 + passed.tv_nsec / 1_000_000
         };
         Self {
             now: Arc::new(|| SystemTime::now().into()),
-            steady: Arc::new(steady),
+            since_boot: Arc::new(since_boot),
             boot: boot.trim().into(),
         }
     }

@@ -350,7 +350,7 @@ fn holders_of_gpu(node: &str, uuid: &str, gpu_instance: Option<&str>) -> String 
 
 impl Outside for OverStore {
     fn now(&self) -> Timestamp {
-        self.queries.clock().steady()
+        self.queries.clock().alerting_time()
     }
 
     fn queries(&self) -> Arc<dyn RuleQueries> {
@@ -403,7 +403,7 @@ impl Outside for OverStore {
         };
         // A node's clock may be ahead; the server has no samples of that time yet.
         let clock = self.queries.clock();
-        let at = clock.of_samples(event.at.min(clock.steady()));
+        let at = clock.of_samples(event.at.min(clock.alerting_time()));
         let found = at_once(&*self.queries.store, &expr, at).unwrap_or_default();
         let mut jobs: BTreeMap<String, String> = found
             .iter()

@@ -398,7 +398,7 @@ pub fn note_fairshare(
 ) -> Result<(), AnswerError> {
     let records = Records::of(database);
     // A clock that is ahead for a moment would note a time before which no later one is noted.
-    let now = database.settled(Timestamp::now().into());
+    let now = database.surely_passed(Timestamp::now().into());
     let noted = records.fairshare_noted(cluster)?;
     let is_known = records
         .clusters()?

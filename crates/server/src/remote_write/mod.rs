@@ -189,7 +189,7 @@ impl Destination {
     }
 
     fn now(&self) -> Timestamp {
-        self.store.database().clock_state().steady()
+        self.store.database().clock_state().alerting_time()
     }
 
     /// Skips the samples that are older than the time to catch up.

@@ -1,9 +1,10 @@
 //! Values that the server stores at intervals.
 
 use crate::answers::{self, AccountingConfig};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use takt_model::error_chain;
+use takt_collector::scrape::{ScrapeManager, TargetHealth};
+use takt_model::{Labels, error_chain};
 use takt_store::{Store, spawn_blocking};
 use tokio::time;
 
@@ -28,15 +29,24 @@ pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
     }
 }
 
-/// Compares the clock with those of targets.
-pub(super) async fn watch_clock(store: Arc<Store>) {
+/// Compares the clock with those of nodes that are scraped.
+pub(super) async fn watch_clock(store: Arc<Store>, scrape: Weak<ScrapeManager>) {
     const INTERVAL: Duration = Duration::from_secs(15);
     loop {
+        let Some(targets) = scrape.upgrade().map(|scrape| scrape.targets()) else {
+            return;
+        };
+        let up: Vec<Labels> = targets
+            .into_iter()
+            .filter(|target| target.health == TargetHealth::Up)
+            .map(|target| target.labels)
+            .collect();
+
         let of = Arc::clone(&store);
-        match spawn_blocking(move || of.hear_witnesses()).await {
+        match spawn_blocking(move || of.hear_witnesses(&up)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "cannot read the clocks of targets")
+                tracing::warn!(error = %error_chain(&error), "cannot read the clocks of nodes")
             }
             Err(_) => return,
         }

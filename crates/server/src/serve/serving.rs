@@ -262,8 +262,9 @@ impl Serving<'_> {
         });
 
         let of = Arc::clone(store);
+        let targets = Arc::downgrade(scrape);
         tasks.spawn("clock", move |stop| {
-            until_stopped(stop, watch_clock(Arc::clone(&of)))
+            until_stopped(stop, watch_clock(Arc::clone(&of), targets.clone()))
         });
 
         let of = Arc::clone(store);

@@ -47,7 +47,8 @@ const DAY_MS: i64 = 86_400_000;
 const LOG_LIMIT: u64 = 64 << 20;
 
 /// Tasks of a round, in order. Expired blocks go first to free space for new ones.
-const TASKS: [(&str, CompactionTask); 3] = [
+const TASKS: [(&str, CompactionTask); 4] = [
+    ("delete_removed", Compactor::delete_removed),
     ("expire", Compactor::expire),
     ("seal", Compactor::seal),
     ("merge", Compactor::merge),
@@ -213,7 +214,7 @@ impl Compactor {
     /// Merges the raw blocks of each finished day into one, and writes its lower resolutions.
     fn merge(&mut self) -> Result<CompactionSummary, StoreError> {
         let mut summary = CompactionSummary::default();
-        let now = self.settled();
+        let now = self.surely_passed();
         for day in days(&self.database.layout()) {
             let resolutions = self.due(&day, now);
             if resolutions.is_empty() {
@@ -291,8 +292,7 @@ impl Compactor {
     /// Removes blocks past their retention, then the oldest blocks until the rest fits
     /// `max_disk_gib`.
     fn expire(&mut self) -> Result<CompactionSummary, StoreError> {
-        let now = self.settled();
-        self.delete_removed(now)?;
+        let now = self.surely_passed();
         let layout = self.database.layout();
         let is_past = |block: &Arc<Block>, resolution| {
             self.config
@@ -348,25 +348,27 @@ impl Compactor {
     }
 
     /// Deletes removed blocks: those of days that are over, and all of them if space is needed.
-    fn delete_removed(&self, now: Timestamp) -> Result<(), StoreError> {
+    fn delete_removed(&mut self) -> Result<CompactionSummary, StoreError> {
         let data = self.database.path();
         let blocks = self.database.layout();
         let is_over_limit = self.config.max_disk_bytes().is_some_and(|limit| {
             let sealed: u64 = blocks.blocks.iter().map(|block| block.bytes()).sum();
             sealed + removed::removed_bytes(data) > limit
         });
-        // Samples stop at `min_free_bytes`.
-        let is_needed =
-            is_over_limit || check_free_space(data, 2 * self.config.min_free_bytes).is_err();
-        let deleted = if is_needed {
-            removed::delete_all(data)
+        let deleted = if is_over_limit {
+            removed::delete_all(data, "max_disk_gib is exceeded")
+        } else if check_free_space(data, 2 * self.config.min_free_bytes).is_err() {
+            // Samples stop at `min_free_bytes`.
+            removed::delete_all(data, "less than twice min_free_bytes is free")
         } else {
-            removed::delete_old(data, now)
+            removed::delete_old(data, self.surely_passed())
         };
-        deleted.map_err(|source| StoreError::Directory {
-            path: data.join(removed::REMOVED),
-            source,
-        })
+        deleted
+            .map(|()| CompactionSummary::default())
+            .map_err(|source| StoreError::Directory {
+                path: data.join(removed::REMOVED),
+                source,
+            })
     }
 
     /// Takes blocks out of the layout. `remains` says what becomes of their files.
@@ -391,8 +393,8 @@ impl Compactor {
     }
 
     /// The time by which samples expire.
-    fn settled(&self) -> Timestamp {
-        self.database.clock_state().settled()
+    fn surely_passed(&self) -> Timestamp {
+        self.database.clock_state().surely_passed()
     }
 
     /// Publishes new blocks in the layout, in place of the segment or blocks they replace.

@@ -61,7 +61,7 @@ impl ReplacedData {
             }
             Self::Block(block) => remove_block(database.path(), block).map_err(failed(block)),
             Self::Expired(block) => {
-                let now = database.clock_state().settled();
+                let now = database.clock_state().surely_passed();
                 set_removed(database.path(), block, now).map_err(failed(block))
             }
         }

@@ -155,6 +155,21 @@ impl Head {
         }
     }
 
+    /// Whether a group of scraped series writes the series.
+    pub fn is_scraped(&self, series: SeriesId) -> bool {
+        let location = read(&self.locations)
+            .by_series
+            .get(series.0 as usize)
+            .copied();
+        let Some(SeriesLocation::Column { group, .. }) = location else {
+            return false;
+        };
+        let groups = read(&self.groups);
+        groups
+            .get(&group)
+            .is_some_and(|rows| !read(rows).has_pushed())
+    }
+
     /// Adds a column for a series whose samples before `from` are in the database.
     fn give(
         &self,

@@ -246,6 +246,11 @@ impl GroupRows {
         is_new
     }
 
+    /// Whether samples were pushed to the group.
+    pub fn has_pushed(&self) -> bool {
+        self.newest_pushed.is_some()
+    }
+
     /// Adds a pushed sample at its place in time, unless the series has a sample at that time:
     /// here, or in `on_disk`, which is in order of time.
     #[inline]

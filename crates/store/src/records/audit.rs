@@ -65,7 +65,7 @@ impl Records<'_> {
             "shorten the audit log",
             "DELETE FROM records.access.audit WHERE happened_at < make_timestamp(?::BIGINT)",
             params![micros(
-                self.database.settled(entry.at) - AUDIT_DAYS * 86_400
+                self.database.surely_passed(entry.at) - AUDIT_DAYS * 86_400
             )],
         )?;
         Ok(())

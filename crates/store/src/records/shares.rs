@@ -225,7 +225,7 @@ impl Records<'_> {
         at: UnixTime,
         rows: &[ShareRow],
     ) -> Result<(), StoreError> {
-        let kept_from = self.database.settled(at) - HISTORY_SECONDS;
+        let kept_from = self.database.surely_passed(at) - HISTORY_SECONDS;
         let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {

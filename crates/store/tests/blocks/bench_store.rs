@@ -81,7 +81,7 @@ impl Bench {
         let [passed, by] = [Arc::clone(&now), Arc::clone(&jumped)];
         let mut registry = Registry::default();
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)))
-            .with_steady(move || passed.load(Ordering::SeqCst) - by.load(Ordering::SeqCst));
+            .with_boot_ms(move || passed.load(Ordering::SeqCst) - by.load(Ordering::SeqCst));
         let store = Store::open_at(claim(root), config, &mut registry, clock).unwrap();
         let group = store.group();
         Self {

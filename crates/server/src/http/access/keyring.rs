@@ -193,7 +193,7 @@ impl Keyring {
         };
         let store = self.open_store()?;
         let database = store.database();
-        let seen_after = database.settled(now) - IDLE_SECONDS;
+        let seen_after = database.surely_passed(now) - IDLE_SECONDS;
         Records::of(database).add_session(&session, seen_after)?;
         Ok(cookie)
     }
