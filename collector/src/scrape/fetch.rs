@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_model::exposition::Format;
 use takt_push::exposition;
+use tokio::time::{Instant, timeout_at};
 
 /// Value of the header `Accept`. OpenMetrics comes first: its last line shows that the page is
 /// complete.
@@ -115,11 +116,12 @@ impl Fetcher {
     }
 
     /// Fetches one page. `expected_bytes` is the expected size of the page. The connection stays open
-    /// for the next one if it `keeps` its file.
+    /// for the next one if it `keeps` its file. Fails at the `deadline`, when the target's timeout has passed.
     pub async fn fetch(
         &mut self,
         expected_bytes: usize,
         keeps: bool,
+        deadline: Instant,
     ) -> Result<FetchedPage, ScrapeError> {
         let limit = self.timeout;
         if keeps {
@@ -128,7 +130,7 @@ impl Fetcher {
             let close = HeaderValue::from_static("close");
             self.headers.insert(CONNECTION, close);
         }
-        let fetched = tokio::time::timeout(limit, self.fetch_in_time(expected_bytes)).await;
+        let fetched = timeout_at(deadline, self.fetch_in_time(expected_bytes)).await;
         if !keeps && let Transport::Plain { connection, .. } = &mut self.transport {
             connection.close();
         }

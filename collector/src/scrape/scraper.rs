@@ -247,10 +247,12 @@ impl Scraper {
     }
 
     /// Fetches a page. Where files are short, the connection is closed after it, for another target's.
+    /// Waiting for a file is part of the scrape's timeout.
     async fn fetch(&mut self) -> Result<FetchedPage, ScrapeError> {
+        let deadline = tokio::time::Instant::now() + self.target.timeout;
         if self.file.is_none() {
             let file = self.shared.files.for_scrape();
-            let file = tokio::time::timeout(self.target.timeout, file).await;
+            let file = tokio::time::timeout_at(deadline, file).await;
             self.file = file.ok().flatten();
         }
         if self.file.is_none() {
@@ -258,7 +260,7 @@ impl Scraper {
         }
 
         let keeps = self.shared.files.has_spare();
-        let fetched = self.fetcher.fetch(self.page_bytes, keeps).await;
+        let fetched = self.fetcher.fetch(self.page_bytes, keeps, deadline).await;
         if !keeps {
             self.file = None;
         }
@@ -404,5 +406,64 @@ impl StoreSeries<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::{ScrapeConfig, TargetConfig};
+    use super::*;
+    use prometheus_client::registry::Registry;
+    use rustls::crypto::ring;
+    use takt_store::{DataDir, StoreConfig};
+    use tokio::net::TcpListener;
+    use tokio::time::sleep;
+
+    #[tokio::test]
+    async fn waiting_for_a_file_is_part_of_the_timeout() {
+        // Fails if another test came first.
+        let _ = ring::default_provider().install_default();
+        let root = tempfile::tempdir().unwrap();
+        let mut registry = Registry::default();
+        let data = DataDir::claim(root.path()).unwrap();
+        let store = Arc::new(Store::open(data, &StoreConfig::default(), &mut registry).unwrap());
+
+        // It accepts the connection and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = ScrapeConfig {
+            interval_seconds: 1.0,
+            timeout_seconds: Some(1.0),
+            targets: vec![TargetConfig {
+                address: silent.local_addr().unwrap().to_string(),
+                ..TargetConfig::default()
+            }],
+            ..ScrapeConfig::default()
+        };
+        let (job, mut targets) = config.listed("lab").unwrap();
+        let job = Arc::new(job);
+        let target = targets.remove(0);
+        let client = job.http.client().unwrap();
+        let fetcher = Fetcher::new(&job, &target, &client).unwrap();
+        let status = Arc::new(Mutex::new(TargetStatus::new(&target, "lab")));
+        let context = ScraperContext {
+            store,
+            cluster: "lab".to_owned(),
+            files: TargetFiles::new(2),
+            metrics: ScrapeMetrics::register(&mut registry),
+            metadata: MetadataTable::default(),
+        };
+        let mut scraper = Scraper::new(Arc::new(context), job, target, fetcher, status);
+
+        let files = scraper.shared.files.clone();
+        let taken = [files.for_scrape().await, files.for_scrape().await];
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(800)).await;
+            drop(taken);
+        });
+        let began = Instant::now();
+        let failed = scraper.fetch().await.unwrap_err();
+        assert!(matches!(failed, ScrapeError::Timeout { .. }), "{failed}");
+        let passed = began.elapsed();
+        assert!(passed < Duration::from_millis(1700), "{passed:?}");
     }
 }
