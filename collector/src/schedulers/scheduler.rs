@@ -6,14 +6,18 @@ use super::{slurm_commands, slurmrestd};
 use async_trait::async_trait;
 use jiff::tz::TimeZone;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::fmt;
 use std::io::Cursor;
+use std::sync::Arc;
 use takt_model::UnixTime;
 use takt_slurm::jobcomp;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::sacct::{Cluster, Options, Reader};
-use takt_slurm::{Entry, Node, NodeEvent, Reservation, ShareSettings};
-use takt_store::Corrections;
+use takt_slurm::{
+    Entry, MAX_TEXT_BYTES, Node, NodeEvent, Reject, Reservation, ShareSettings, bounded,
+};
+use takt_store::{Corrections, OpenRun};
 
 /// All schedulers. The first configured one in this order is polled.
 pub(super) const SCHEDULERS: &[SchedulerFactory] =
@@ -112,8 +116,8 @@ pub enum SchedulerAnswer {
     },
     /// Answers of `/slurmdb/vX/jobs` and `/slurmdb/vX/job/ID`.
     Database(Vec<Value>),
-    /// Lines of a jobcomp file.
-    Jobcomp(Vec<u8>, jobcomp::Options),
+    /// Lines of a jobcomp file, and the times at which the live queue listed unfinished runs.
+    Jobcomp(Vec<u8>, jobcomp::Options, Arc<HashMap<OpenRun, UnixTime>>),
     /// The live queue.
     Live(Vec<LiveJob>),
 }
@@ -144,11 +148,41 @@ impl SchedulerAnswer {
                     .flat_map(move |answer| openapi::database_jobs(&answer, &options))
                     .map(Ok),
             ),
-            Self::Jobcomp(text, options) => Box::new(
-                jobcomp::Reader::open(Cursor::new(text), name, options)?.map(|entry| Ok(entry?)),
+            Self::Jobcomp(text, options, unfinished) => Box::new(
+                jobcomp::Reader::open(Cursor::new(text), name, options)?
+                    .map(move |entry| Ok(checked_end(entry?, &unfinished))),
             ),
             Self::Live(jobs) => Box::new(jobs.into_iter().map(|job| Ok(job.entry))),
         })
+    }
+}
+
+/// Maximum difference between the clocks of slurmctld and the poll, in seconds.
+pub(super) const CLOCKS_AGREE_SECONDS: i64 = 60;
+
+/// Rejects a record of a run that the live queue listed as unfinished after the record's end.
+fn checked_end(entry: Entry, unfinished: &HashMap<OpenRun, UnixTime>) -> Entry {
+    let Entry::Run(run) = &entry else {
+        return entry;
+    };
+    let key = OpenRun {
+        job_id: run.job_id.clone(),
+        submit: run.submit,
+    };
+    let listed = unfinished.get(&key);
+    match (run.end, listed) {
+        (Some(end), Some(listed)) if end + CLOCKS_AGREE_SECONDS < *listed => {
+            let text = format!(
+                "{}|{}|{}|{end}|{}",
+                run.job_id, run.user, run.submit, run.state
+            );
+            Entry::Rejected(Reject {
+                line: None,
+                reason: "the live queue listed the run as unfinished after this end".to_owned(),
+                text: bounded(&text, MAX_TEXT_BYTES).into_owned(),
+            })
+        }
+        _ => entry,
     }
 }
 
@@ -158,5 +192,41 @@ pub(super) fn options(cluster: &str) -> Options {
         cluster: Cluster::Named(cluster.to_owned()),
         zone: TimeZone::UTC,
         columns: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_slurm::JobRun;
+
+    /// A forged end of a run that goes on.
+    #[test]
+    fn an_end_before_the_run_was_listed_is_rejected() {
+        let run = |end: i64| {
+            Entry::Run(JobRun {
+                job_id: "5".into(),
+                submit: UnixTime(1000),
+                end: Some(UnixTime(end)),
+                ..JobRun::default()
+            })
+        };
+        let key = OpenRun {
+            job_id: "5".into(),
+            submit: UnixTime(1000),
+        };
+        let unfinished = HashMap::from([(key, UnixTime(9000))]);
+        assert!(matches!(
+            checked_end(run(5000), &unfinished),
+            Entry::Rejected(_)
+        ));
+        // The run ended after the queue was read; two clocks differ a little.
+        for end in [8950, 9001] {
+            assert!(matches!(checked_end(run(end), &unfinished), Entry::Run(_)));
+        }
+        assert!(matches!(
+            checked_end(run(5000), &HashMap::new()),
+            Entry::Run(_)
+        ));
     }
 }

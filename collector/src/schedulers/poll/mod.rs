@@ -18,10 +18,10 @@ mod queue;
 use super::command::completion_file;
 use super::config::JobsConfig;
 use super::follow::FileFollower;
-use super::scheduler::{self, Scheduler};
+use super::scheduler::{self, CLOCKS_AGREE_SECONDS, Scheduler};
 use super::status::{Pending, PollError, PollState, PollStatus};
 use jiff::Timestamp;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub struct Poller {
     nodes: Option<Vec<Node>>,
     /// Resized jobs in the completion file's lines so far.
     resized: jobcomp::Resized,
+    /// Unfinished runs of the last live queues, and the last time at which a queue listed them.
+    unfinished: Arc<HashMap<OpenRun, UnixTime>>,
 }
 
 /// Maximum number of job ids in one request.
@@ -69,9 +71,6 @@ const SHARES_SOURCE: &str = "slurm";
 
 /// Seconds between two requests for shares and prices.
 const SHARES_SECONDS: i64 = 900;
-
-/// Maximum difference between two clocks that count as equal, in seconds: an answer takes time.
-const CLOCKS_AGREE_SECONDS: i64 = 60;
 
 /// Maximum pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
@@ -101,6 +100,7 @@ impl Poller {
             pending: None,
             nodes: None,
             resized: jobcomp::Resized::default(),
+            unfinished: Arc::default(),
         }
     }
 

@@ -1,7 +1,12 @@
 //! Runs of a source in which a user's text can look like a record, and that contradict recorded runs.
 
 use super::import::{FIRST_REJECTS, ImportSummary, LIVE_QUEUE};
-use duckdb::Connection;
+use super::{OpenRun, Records, TimeColumns, micros};
+use crate::StoreError;
+use crate::database::microseconds_now;
+use duckdb::types::Value;
+use duckdb::{Connection, params_from_iter};
+use takt_model::UnixTime;
 use takt_slurm::Reject;
 
 /// Times and amounts of an ended run, which decide what is charged.
@@ -24,27 +29,80 @@ pub(super) fn is_record() -> String {
     format!("(j.source <> '{LIVE_QUEUE}' AND j.end_time IS NOT NULL)")
 }
 
-/// SQL that is true where the run `i` contradicts the run `j`. An unknown value contradicts nothing,
-/// and a number as user is the uid of a name that was unknown for a moment.
-fn contradicts(j_is_record: &str) -> String {
-    let differs = |fact: &&str| format!("coalesce(i.\"{fact}\" <> j.\"{fact}\", false)");
-    let charged: Vec<String> = CHARGED.iter().map(differs).collect();
+/// SQL that is true where two facts of the runs `i` and `j` differ. An unknown value differs from
+/// nothing.
+fn differ(fact: &str) -> String {
+    format!("coalesce(i.\"{fact}\" <> j.\"{fact}\", false)")
+}
+
+/// SQL that is true where two names of the runs `i` and `j` differ; an empty one is unknown.
+fn names_differ(name: &str) -> String {
+    format!("coalesce(nullif(i.\"{name}\", '') <> nullif(j.\"{name}\", ''), false)")
+}
+
+fn charges_differ() -> String {
+    let mut facts = vec![names_differ("account")];
+    facts.extend(CHARGED.iter().map(|fact| differ(fact)));
+    facts.join(" OR ")
+}
+
+/// SQL that is true where the user of a run is the uid of a name that was unknown for a moment.
+pub(super) fn user_is_number(run: char) -> String {
+    format!("regexp_full_match({run}.\"user\", '[0-9]+')")
+}
+
+/// SQL that is true where the run `i`, which may be forged, contradicts the recorded run `j`: another
+/// user, or other facts of an ended run. A number and a name can be the same user.
+fn contradicts_recorded() -> String {
     format!(
-        "(coalesce(nullif(i.\"user\", '') <> j.\"user\", false)
-            AND NOT regexp_full_match(j.\"user\", '[0-9]*')
-         OR coalesce(i.start_time <> j.start_time OR i.gpus < j.gpus OR i.cpus < j.cpus, false)
-         OR {j_is_record} AND (coalesce(nullif(i.account, '') <> nullif(j.account, ''), false) OR {}))",
-        charged.join(" OR ")
+        "({} AND {} = {} OR {} AND ({}))",
+        names_differ("user"),
+        user_is_number('i'),
+        user_is_number('j'),
+        is_record(),
+        charges_differ()
+    )
+}
+
+/// SQL that is true where the run `i`, which may be forged, only fills gaps of the recorded run `j`: an
+/// ended one, or one that the live queue saw with other facts. The end of the latter is a gap. Of an
+/// ended run the live queue can see less than the run had, so there only less is suspect.
+pub(super) fn keeps_recorded() -> String {
+    format!(
+        "({} OR j.start_time IS NOT NULL AND CASE WHEN j.end_time IS NULL THEN {} ELSE
+            {} OR {} OR {} OR coalesce(i.gpus < j.gpus OR i.cpus < j.cpus, false) END)",
+        is_record(),
+        charges_differ(),
+        names_differ("account"),
+        differ("start_time"),
+        differ("end_time")
+    )
+}
+
+/// SQL of a run as the text of a rejected row.
+fn text_of(run: char) -> String {
+    let columns = [
+        "job_id",
+        "\"user\"",
+        "account",
+        "submit_time",
+        "start_time",
+        "end_time",
+        "state",
+        "alloc_tres",
+    ];
+    format!(
+        "concat_ws('|', {})",
+        columns.map(|column| format!("{run}.{column}")).join(", ")
     )
 }
 
 /// Lists in the temporary table `contradicting` the staged runs that contradict recorded runs, or an
 /// earlier row of the source (`is_second`). Returns the job id of the first such row, if any.
 pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<Option<String>> {
-    let text = "concat_ws('|', i.job_id, i.\"user\", i.account, i.submit_time, i.start_time, i.end_time, i.state,
-                          i.alloc_tres)";
-    let recorded = contradicts(&is_record());
-    let staged = contradicts("true");
+    let text = text_of('i');
+    let recorded = contradicts_recorded();
+    let staged = format!("({} OR {})", names_differ("user"), charges_differ());
     db.execute_batch(&format!(
         "CREATE TEMP TABLE contradicting AS
              SELECT i.precedence, i.job_id, false AS is_second, {text} AS text
@@ -99,4 +157,76 @@ pub(super) fn set_aside_contradictions(
         )?;
     }
     Ok(())
+}
+
+/// Reason of a record that the scheduler disproved.
+const STILL_UNFINISHED: &str =
+    "the scheduler lists the run as unfinished after this record of its end";
+
+/// Seconds by which a record is older than a question that can disprove it: times of records are whole
+/// seconds.
+const RECORDED_BEFORE_SECONDS: i64 = 2;
+
+impl Records<'_> {
+    /// Sets aside the records of ended runs that a scheduler lists as unfinished, and that were stored
+    /// before `asked_at`, this machine's time when the scheduler was asked: they are false. Returns these runs.
+    /// The next import of the listed runs stores them anew.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn set_aside_false_ends(
+        &self,
+        cluster: &str,
+        unfinished: &[OpenRun],
+        asked_at: UnixTime,
+    ) -> Result<Vec<OpenRun>, StoreError> {
+        let listed: Vec<String> = unfinished
+            .iter()
+            .map(|run| format!("{} {}", run.job_id, run.submit.0))
+            .collect();
+        let is_false = "cluster = ? AND end_time IS NOT NULL AND recorded_at < make_timestamp(?::BIGINT)::TIMESTAMP_S
+             AND concat(job_id, ' ', epoch_ms(submit_time) // 1000) IN (SELECT unnest(string_split(?, ',')))";
+        let values: Vec<Value> = vec![
+            cluster.to_owned().into(),
+            micros(asked_at - RECORDED_BEFORE_SECONDS).into(),
+            listed.join(",").into(),
+        ];
+        if unfinished.is_empty() {
+            return Ok(Vec::new());
+        }
+
+        let found = self.list(
+            "find false ends of runs",
+            &format!(
+                "SELECT job_id, epoch_ms(submit_time) // 1000 FROM records.jobs WHERE {is_false}"
+            ),
+            values.clone(),
+            |row| {
+                Ok(OpenRun {
+                    job_id: row.get(0)?,
+                    submit: row.time(1)?,
+                })
+            },
+        )?;
+        if found.is_empty() {
+            return Ok(found);
+        }
+
+        self.writing("set aside false ends of runs", |db| {
+            let rejected = format!(
+                "INSERT INTO records.rejects (source, line, reason, text, recorded_at)
+                 SELECT source || ' of ' || cluster, NULL, '{STILL_UNFINISHED}', {}, make_timestamp({})
+                 FROM records.jobs AS j WHERE {is_false}",
+                text_of('j'),
+                microseconds_now()
+            );
+            db.execute(&rejected, params_from_iter(values.clone()))?;
+            db.execute(
+                &format!("DELETE FROM records.jobs WHERE {is_false}"),
+                params_from_iter(values),
+            )
+            .map(drop)
+        })?;
+        Ok(found)
+    }
 }

@@ -5,12 +5,17 @@
 //! account) keeps the recorded one. An older state than the recorded one (the run still waits or
 //! runs, though it has ended) changes nothing.
 //!
-//! A file in which a job's name can look like a record ([`Corrections::Refuse`]) may end a recorded
-//! run and fill the gaps of an ended one, and changes nothing else of it. What contradicts the record
-//! is set aside with the rejected rows.
+//! A file in which a job's name can look like a record ([`Corrections::Refuse`]) may add runs, end
+//! recorded runs of the same user and fill their gaps. What was recorded of a run that has begun stays:
+//! a true record of fewer GPUs ends the run all the same. What contradicts an ended run is set aside with
+//! the rejected rows. A running run that such a file ended is open again as soon as the scheduler lists it
+//! ([`Records::set_aside_false_ends`]).
 
 use super::Records;
-use super::contradictions::{IDENTITY, find_contradictions, is_record, set_aside_contradictions};
+use super::contradictions::{
+    IDENTITY, find_contradictions, is_record, keeps_recorded, set_aside_contradictions,
+    user_is_number,
+};
 use crate::StoreError;
 use crate::database::microseconds_now;
 use duckdb::arrow::array::{
@@ -47,8 +52,8 @@ pub struct Origin<'a> {
     pub corrections: Corrections,
 }
 
-/// Handling of runs that contradict recorded ones: another user or start, fewer GPUs or CPUs, or, once
-/// the recorded run has ended, another account, end or amount.
+/// Handling of runs that contradict recorded ones: another user, or, once the recorded run has ended,
+/// another account, time or amount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Corrections {
@@ -398,10 +403,10 @@ fn merge(
         )?;
     }
 
-    let fills_gaps = if origin.source == LIVE_QUEUE || refuses {
-        is_record()
-    } else {
-        "false".to_owned()
+    let fills_gaps = match origin.source {
+        _ if refuses => keeps_recorded(),
+        LIVE_QUEUE => is_record(),
+        _ => "false".to_owned(),
     };
     let merged: Vec<MergedColumn> = COLUMNS.iter().map(MergedColumn::of).collect();
     let differs = |fills: bool| {
@@ -434,10 +439,11 @@ fn merge(
         db.execute(
             &format!(
                 "CREATE TEMP TABLE corrected AS
-                     SELECT {}, CASE WHEN k.fills_gaps THEN j.source ELSE ? END AS source
+                     SELECT {}, CASE WHEN k.fills_gaps AND {} THEN j.source ELSE ? END AS source
                      FROM known AS k JOIN incoming AS i USING (precedence)
                      JOIN records.jobs AS j ON {IDENTITY} WHERE k.changed",
-                values.join(", ")
+                values.join(", "),
+                is_record()
             ),
             [origin.source],
         )?;
@@ -544,10 +550,28 @@ impl MergedColumn {
             ColumnKind::Word(_) => format!("nullif({row}.\"{name}\", '')"),
             _ => format!("{row}.\"{name}\""),
         };
+        let (incoming, recorded) = match *name {
+            // slurmctld and sacct show a uid while the name is unknown.
+            "user" => (
+                format!(
+                    "CASE WHEN j.\"user\" = '' OR {} OR NOT {} THEN nullif(i.\"user\", '') END",
+                    user_is_number('j'),
+                    user_is_number('i')
+                ),
+                value('j'),
+            ),
+            // The state of a run ends with the run.
+            "state" => (
+                value('i'),
+                "CASE WHEN j.end_time IS NOT NULL OR i.end_time IS NULL THEN nullif(j.state, '') END"
+                    .to_owned(),
+            ),
+            _ => (value('i'), value('j')),
+        };
         Self {
             name,
-            incoming: value('i'),
-            recorded: value('j'),
+            incoming,
+            recorded,
         }
     }
 

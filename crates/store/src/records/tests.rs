@@ -237,14 +237,27 @@ fn what_may_be_forged_ends_runs_and_changes_no_finished_one() {
         assert_eq!(store.jobs(), [forged]);
     }
 
-    // A run that waits or runs may end, with all that it held, and as its own user's.
+    // A run that waits or runs may end, as its own user's, and keeps what it was seen to hold.
     let store = Store::new();
     store.import(&[run("7", 1000, None)]);
-    for forge in [forgeries[0], forgeries[2], forgeries[3], forgeries[6]] {
+    let mut forged = ended.clone();
+    forgeries[0](&mut forged);
+    assert_eq!(import_unbelieved(&store, "sacct", &[forged]).1, 1);
+    assert_eq!(store.jobs(), [run("7", 1000, None)]);
+    for forge in [
+        forgeries[1],
+        forgeries[2],
+        forgeries[3],
+        forgeries[6],
+        forgeries[7],
+    ] {
+        let store = Store::new();
+        store.import(&[run("7", 1000, None)]);
         let mut forged = ended.clone();
         forge(&mut forged);
-        assert_eq!(import_unbelieved(&store, "sacct", &[forged]).1, 1);
-        assert_eq!(store.jobs(), [run("7", 1000, None)]);
+        let found = import_unbelieved(&store, "jobcomp", slice::from_ref(&forged));
+        assert_eq!(found, ([0, 1, 0, 0], 0), "{forged:?}");
+        assert_eq!(store.jobs(), slice::from_ref(&ended));
     }
     assert_eq!(
         import_unbelieved(&store, "sacct", slice::from_ref(&ended)),
@@ -287,6 +300,80 @@ fn a_record_ends_a_run_of_the_live_queue() {
         ([0, 1, 0, 0], 0)
     );
     assert_eq!(store.jobs(), [ended]);
+}
+
+/// A forged end of a run that goes on: the first record won for ever.
+#[test]
+fn a_run_that_the_scheduler_lists_is_open_again() {
+    let store = Store::new();
+    let live = run("7", 1000, None);
+    let forged = JobRun {
+        gpus: Some(0),
+        ..run("7", 1000, Some(1500))
+    };
+    store.import(slice::from_ref(&live));
+    assert_eq!(
+        import_unbelieved(&store, "jobcomp", &[forged]),
+        ([0, 1, 0, 0], 0)
+    );
+    let unfinished = [OpenRun {
+        job_id: "7".into(),
+        submit: live.submit,
+    }];
+    let set_aside = |asked_at| {
+        store
+            .records()
+            .set_aside_false_ends("lab", &unfinished, asked_at)
+            .unwrap()
+    };
+
+    // The scheduler was asked before the record came: the run may have ended since.
+    let seconds = crate::database::microseconds_now() / 1_000_000;
+    let now = UnixTime(seconds.try_into().unwrap());
+    assert!(set_aside(now).is_empty());
+    assert_eq!(store.jobs()[0].end, Some(UnixTime(1500)));
+
+    assert_eq!(set_aside(now + 60), unfinished);
+    store.import(slice::from_ref(&live));
+    assert_eq!(store.jobs(), slice::from_ref(&live));
+    let ended = run("7", 1000, Some(9000));
+    assert_eq!(
+        import_unbelieved(&store, "jobcomp", slice::from_ref(&ended)),
+        ([0, 1, 0, 0], 0)
+    );
+    assert_eq!(store.jobs(), [ended]);
+    let kept: String = store
+        .database
+        .connect()
+        .unwrap()
+        .query_row("SELECT text FROM records.rejects", [], |row| row.get(0))
+        .unwrap();
+    assert!(kept.starts_with("7|ann|physics|"), "{kept}");
+}
+
+/// The end of alice's run came with her uid, because her name was unknown for a moment.
+#[test]
+fn a_uid_contradicts_no_name() {
+    let store = Store::new();
+    store.import(&[run("7", 1000, None)]);
+    let ended = run("7", 1000, Some(2000));
+    let by_uid = JobRun {
+        user: "61001".into(),
+        ..ended.clone()
+    };
+    assert_eq!(
+        import_unbelieved(&store, "jobcomp", &[by_uid.clone()]),
+        ([0, 1, 0, 0], 0)
+    );
+    assert_eq!(store.jobs(), slice::from_ref(&ended));
+
+    let other = JobRun {
+        user: "61002".into(),
+        ..by_uid.clone()
+    };
+    let store = Store::new();
+    store.import(&[by_uid]);
+    assert_eq!(import_unbelieved(&store, "jobcomp", &[other]).1, 1);
 }
 
 #[test]
