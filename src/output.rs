@@ -1,6 +1,7 @@
 //! Standard output of the commands.
 
 use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use takt_model::shown::printable_lines;
 
@@ -12,13 +13,19 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 pub struct Output {
     to: StdoutLock<'static>,
     is_terminal: bool,
+    /// Beginning of a character whose end was not written yet.
+    started: Vec<u8>,
 }
 
 /// Returns standard output, locked.
 pub fn stdout() -> Output {
     let to = io::stdout().lock();
     let is_terminal = to.is_terminal();
-    Output { to, is_terminal }
+    Output {
+        to,
+        is_terminal,
+        started: Vec::new(),
+    }
 }
 
 /// Returns whether the reader has closed standard output.
@@ -41,8 +48,7 @@ impl Write for Output {
         if !self.is_terminal {
             return noting(self.to.write(bytes));
         }
-        // Commands write whole texts, so no character is split.
-        let text = String::from_utf8_lossy(bytes);
+        let text = whole_characters(&mut self.started, bytes);
         noting(self.to.write_all(printable_lines(&text).as_bytes()))?;
         Ok(bytes.len())
     }
@@ -52,10 +58,49 @@ impl Write for Output {
     }
 }
 
+/// Returns the text of `started` and `bytes`. The beginning of a character at the end stays in `started`: a writer with a buffer
+/// may split characters.
+fn whole_characters(started: &mut Vec<u8>, bytes: &[u8]) -> String {
+    started.extend_from_slice(bytes);
+    let is_cut = |end: &&[u8]| str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
+    let unknown = started.utf8_chunks().last().map(|chunk| chunk.invalid());
+    let rest = unknown.filter(is_cut).map_or(0, <[u8]>::len);
+    let rest = started.split_off(started.len() - rest);
+    let whole = mem::replace(started, rest);
+    String::from_utf8_lossy(&whole).into_owned()
+}
+
 fn noting<T>(result: io::Result<T>) -> io::Result<T> {
     let is_pipe = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     if result.as_ref().is_err_and(is_pipe) {
         IS_CLOSED.store(true, Ordering::Relaxed);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_character_stays_whole() {
+        let text = "Zoë \u{1f600} é";
+        for size in 1..text.len() {
+            let mut started = Vec::new();
+            let pieces = text.as_bytes().chunks(size);
+            let shown: String = pieces
+                .map(|piece| whole_characters(&mut started, piece))
+                .collect();
+            assert_eq!((shown.as_str(), started.len()), (text, 0), "{size}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_begin_no_character_do_not_wait() {
+        let mut started = Vec::new();
+        assert_eq!(whole_characters(&mut started, b"a\xff"), "a\u{fffd}");
+        assert_eq!(whole_characters(&mut started, b"\xe2\x82"), "");
+        assert_eq!(whole_characters(&mut started, b"x"), "\u{fffd}x");
+        assert!(started.is_empty());
+    }
 }
