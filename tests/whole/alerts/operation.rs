@@ -127,11 +127,13 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     let error = failed["lastError"].as_str().unwrap();
     assert!(error.contains("found duplicate series"), "{error}");
     // The log has the same reason, not only that the rule failed.
-    let log = lab.server.as_ref().unwrap().log();
-    let of_rule = log
-        .lines()
-        .find(|line| line.contains("rule evaluation failed"))
-        .unwrap_or_else(|| panic!("{log}"));
+    let of_rule = wait_for("a line in the log", SOON, || {
+        let log = lab.server.as_ref().unwrap().log();
+        let line = log
+            .lines()
+            .find(|line| line.contains("rule evaluation failed"))?;
+        Some(line.to_owned())
+    });
     for part in ["test.rules.yml:test/Hot", "found duplicate series"] {
         assert!(of_rule.contains(part), "{of_rule}");
     }

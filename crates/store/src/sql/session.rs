@@ -58,6 +58,8 @@ impl Cancel {
 #[derive(Debug)]
 pub struct Session {
     pub(super) db: Connection,
+    /// Whether names are looked up in the schema `pg`, before DuckDB's catalog.
+    sees_catalog: bool,
 }
 
 impl Session {
@@ -81,7 +83,10 @@ impl Session {
         }
         db.execute_batch(&sql)
             .map_err(StoreError::sql("open a session"))?;
-        Ok(Self { db })
+        Ok(Self {
+            db,
+            sees_catalog: user.is_some(),
+        })
     }
 
     /// Runs one read-only statement.
@@ -94,7 +99,7 @@ impl Session {
         limits: Limits,
         cancel: &Cancel,
     ) -> Result<ResultSet, SqlError> {
-        admit(&self.db, sql)?;
+        admit(&self.db, sql, self.sees_catalog)?;
         self.set_clock(sql)?;
         let watch = StatementWatch::start(self.db.interrupt_handle(), limits, cancel.clone());
         let answer = self.fetch_needed(sql, limits);
@@ -113,7 +118,7 @@ impl Session {
     /// # Errors
     /// If the statement is not allowed or cannot be bound.
     pub fn parameter_types(&self, sql: &str) -> Result<HashMap<usize, String>, SqlError> {
-        admit(&self.db, sql)?;
+        admit(&self.db, sql, self.sees_catalog)?;
         let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
         let question = format!(
             "SELECT json_serialize_plan({}, skip_null := true, skip_empty := true)",
