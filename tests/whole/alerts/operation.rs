@@ -257,7 +257,7 @@ fn faults_of_a_job_go_to_its_owner() {
         ));
     }
     kernel(
-        "oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/system.slice/slurmstepd.scope/job_7/step_0/user/task_0,task=python,pid=1234,uid=1000",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/system.slice/slurmstepd.scope/job_7,task_memcg=/system.slice/slurmstepd.scope/job_7/step_0/user/task_0,task=python,pid=1234,uid=1000",
     );
     kernel("Memory cgroup out of memory: Killed process 1234 (python) total-vm:100kB");
     let mail = lab.smtp.mails("a.lovelace@uni.example", 1).remove(0);

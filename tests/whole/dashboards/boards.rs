@@ -169,7 +169,7 @@ pub fn metrics(promql: &str) -> Vec<String> {
     outside
         .split(|c| !is_name(c))
         .filter(|word| {
-            ["takt_", "node_", "scrape_"]
+            ["takt_", "node_", "scrape_", "prometheus_"]
                 .iter()
                 .any(|prefix| word.starts_with(prefix))
                 || ["up", "ALERTS"].contains(word)
