@@ -3,6 +3,7 @@
 use crate::{Need, Privacy, Refusal, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Name in place of a user that the viewer may not see. Unix names contain no space.
@@ -73,6 +74,28 @@ pub struct Viewer {
     privacy: Privacy,
     /// Name of the sender in `[[push.senders]]`.
     sender: Option<Arc<str>>,
+    caller: Caller,
+}
+
+/// The name under which the requests of a viewer count together. It says nothing of what the viewer
+/// may see: viewers that differ in it alone are equal, and share answers.
+#[derive(Debug, Clone, Default)]
+struct Caller(Option<Arc<str>>);
+
+impl PartialEq for Caller {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Caller {}
+
+impl Hash for Caller {
+    fn hash<H>(&self, _: &mut H)
+    where
+        H: Hasher,
+    {
+    }
 }
 
 impl Viewer {
@@ -95,6 +118,7 @@ impl Viewer {
             way,
             privacy,
             sender: None,
+            caller: Caller::default(),
         }
     }
 
@@ -109,6 +133,18 @@ impl Viewer {
     /// Returns the name of the sender, if the viewer may push samples.
     pub fn sender_name(&self) -> Option<&str> {
         self.sender.as_deref()
+    }
+
+    /// Sets the name under which the requests count: of the user, the sender, or the address.
+    #[must_use]
+    pub fn with_caller(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.caller = Caller(Some(name.into()));
+        self
+    }
+
+    /// Returns the name under which the requests count together.
+    pub fn caller(&self) -> Arc<str> {
+        self.caller.0.clone().unwrap_or_default()
     }
 
     /// Sets the user, by the Unix name.
@@ -261,6 +297,7 @@ impl Viewer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     const OTHER: Owner<'_> = Owner {
         user: "bob",
@@ -416,5 +453,14 @@ mod tests {
         for need in [Need::SignedIn, Need::Samples, Need::AllUsers] {
             assert_eq!(nobody.check(need), Err(Refusal::SignIn), "{need:?}");
         }
+    }
+
+    #[test]
+    fn viewers_at_different_addresses_share_answers() {
+        let at = |address| Viewer::anonymous(Privacy::Open).with_caller(address);
+        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(at);
+        assert_ne!(one.caller(), other.caller());
+        assert_eq!(one, other);
+        assert!(HashSet::from([one]).contains(&other));
     }
 }

@@ -1,6 +1,7 @@
 //! One connection and its phases.
 
 use super::{Limits, Place};
+use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -68,8 +69,12 @@ struct State {
     is_upload_ended: bool,
     /// The request's body so far.
     upload: Transfer,
+    /// Time in which it has to arrive, if another than of most requests.
+    upload_time: Option<Duration>,
     /// The answer so far.
     answer: Transfer,
+    /// Whether the answer is in memory until the client has read it.
+    is_in_memory: bool,
     /// The request's place among those of its class.
     place: Option<Place>,
     /// Pieces of the answer that the kernel has not taken yet.
@@ -134,7 +139,9 @@ impl Connection {
             upload_waker: None,
             is_upload_ended: false,
             upload: Transfer::default(),
+            upload_time: None,
             answer: Transfer::default(),
+            is_in_memory: false,
             place: None,
             unsent: 0,
             is_blocked: false,
@@ -163,8 +170,20 @@ impl Connection {
             state.has_head = false;
             state.is_upload_ended = false;
             state.upload = Transfer::default();
+            state.upload_time = None;
             state.answer = Transfer::default();
+            state.is_in_memory = false;
         });
+    }
+
+    /// The request's body may take so long, because it is large.
+    pub fn upload_within(&self, time: Duration) {
+        self.lock().upload_time = Some(time);
+    }
+
+    /// The answer is in memory until the client has read it, for which the client has a time limit.
+    pub fn answers_from_memory(&self) {
+        self.lock().is_in_memory = true;
     }
 
     /// The request has a place until it is answered: it no longer counts among the connections that
@@ -244,6 +263,14 @@ impl Connection {
         });
     }
 
+    /// As [`Connection::writes`], of the result of a write.
+    pub fn wrote(&self, result: &Poll<io::Result<usize>>) {
+        self.writes(match result {
+            Poll::Ready(written) => Poll::Ready(written.as_ref().map_or(0, |bytes| *bytes)),
+            Poll::Pending => Poll::Pending,
+        });
+    }
+
     /// A piece of the answer waits to be sent: a client has one time limit for the whole piece.
     pub fn sending(&self) {
         self.change(|state| state.unsent += 1);
@@ -296,13 +323,16 @@ impl Connection {
             Phase::Head => (limits.head, false, CloseReason::HeaderTimeout),
             Phase::Idle => (limits.idle, false, CloseReason::IdleTimeout),
             Phase::Receiving => {
+                let most = state.upload_time.unwrap_or(limits.upload);
                 let is_slow = state.upload.is_slow(lasted, limits.upload_grace, limits)
-                    || state.upload.waited + lasted > limits.upload;
+                    || state.upload.waited + lasted > most;
                 (limits.stall, is_slow, CloseReason::ReceiveTimeout)
             }
             Phase::Sending => {
-                let is_slow =
-                    state.is_blocked && state.answer.is_slow(lasted, limits.stall, limits);
+                let is_late =
+                    state.is_in_memory && state.answer.waited + lasted > limits.answer_in_memory;
+                let is_slow = state.is_blocked
+                    && (is_late || state.answer.is_slow(lasted, limits.stall, limits));
                 (limits.stall, is_slow, CloseReason::SendTimeout)
             }
             Phase::Answering => return None,

@@ -22,8 +22,11 @@ pub struct Limits {
     pub min_bytes_per_second: u64,
     /// Time that an upload has on top of what its bytes need at the least rate.
     pub upload_grace: Duration,
-    /// Time in which the whole upload has to arrive.
+    /// Time in which the whole upload has to arrive, of a request that has no time of its own.
     pub upload: Duration,
+    /// Time in which a client has to read an answer that is in memory. Only the time in which the
+    /// server waits for the client counts.
+    pub answer_in_memory: Duration,
     /// Time after which a client that does not read gives way to a new connection.
     pub stall_patience: Duration,
 }

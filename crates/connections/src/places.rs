@@ -19,8 +19,12 @@ const LOGGED_HOLDERS: usize = 5;
 pub enum PlaceHolder {
     /// A client whose user is unknown, as [`takt_model::client_of`] has its address.
     Address(IpAddr),
-    /// A user or a sender of samples, wherever the requests come from.
+    /// A user, wherever the requests come from.
     User(Arc<str>),
+    /// A sender of samples, wherever the requests come from.
+    Sender(Arc<str>),
+    /// A user of this machine whose name is unknown, by number.
+    Uid(u32),
 }
 
 impl Display for PlaceHolder {
@@ -28,6 +32,8 @@ impl Display for PlaceHolder {
         match self {
             Self::Address(address) => write!(f, "{address}"),
             Self::User(user) => write!(f, "{user:?}"),
+            Self::Sender(sender) => write!(f, "sender {sender:?}"),
+            Self::Uid(uid) => write!(f, "uid {uid}"),
         }
     }
 }
@@ -45,7 +51,7 @@ pub enum NoPlace {
     },
     /// The holder has as many as one may have.
     #[error(
-        "you hold {per_holder} places of the class {class} already, as many as one may; try again when one is free"
+        "you have {per_holder} open requests of the class {class}, the maximum of one user or address; try again when one is answered"
     )]
     Holder {
         /// Name of the class.
@@ -182,6 +188,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     fn address(last: u8) -> PlaceHolder {
         PlaceHolder::Address(IpAddr::from([10, 0, 0, last]))
@@ -209,5 +216,19 @@ mod tests {
         drop((taken, others));
         assert_eq!(places.taken(), 0);
         assert!(places.lock().by_holder.is_empty());
+    }
+
+    #[test]
+    fn holders_of_different_kinds_have_different_names() {
+        let all = [
+            PlaceHolder::User("1000".into()),
+            PlaceHolder::User("uid 1000".into()),
+            PlaceHolder::Sender("1000".into()),
+            PlaceHolder::Uid(1000),
+            PlaceHolder::User("10.0.0.1".into()),
+            address(1),
+        ];
+        let names: HashSet<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(names.len(), all.len());
     }
 }

@@ -14,6 +14,7 @@ const LIMITS: Limits = Limits {
     min_bytes_per_second: 1024,
     upload_grace: Duration::from_secs(15),
     upload: Duration::from_secs(3600),
+    answer_in_memory: Duration::from_secs(600),
     stall_patience: Duration::from_secs(5),
 };
 
@@ -165,6 +166,48 @@ fn each_byte_gives_an_upload_and_a_reader_time_but_none_may_stop() {
     assert_eq!(
         (unread(29), unread(31)),
         (None, Some(CloseReason::SendTimeout))
+    );
+}
+
+#[test]
+fn a_large_upload_has_more_time() {
+    let limits = Limits {
+        upload: Duration::from_secs(20),
+        ..LIMITS
+    };
+    let overdue = |prepare: fn(&Connection)| {
+        let connection = Connection::new(ONE, Instant::now());
+        connection.requested();
+        prepare(&connection);
+        connection.uploads(Poll::Ready(1 << 30), Waker::noop());
+        connection.uploads(Poll::Pending, Waker::noop());
+        connection.overdue(&limits, Instant::now() + Duration::from_secs(21))
+    };
+    assert_eq!(overdue(|_| {}), Some(CloseReason::ReceiveTimeout));
+    assert_eq!(
+        overdue(|connection| connection.upload_within(Duration::from_secs(30))),
+        None
+    );
+}
+
+#[test]
+fn an_answer_in_memory_is_read_in_time() {
+    let limits = Limits {
+        answer_in_memory: Duration::from_secs(20),
+        ..LIMITS
+    };
+    let overdue = |prepare: fn(&Connection)| {
+        let connection = Connection::new(ONE, Instant::now());
+        connection.requested();
+        prepare(&connection);
+        connection.wrote(&Poll::Ready(Ok(1 << 30)));
+        connection.wrote(&Poll::Pending);
+        connection.overdue(&limits, Instant::now() + Duration::from_secs(21))
+    };
+    assert_eq!(overdue(|_| {}), None);
+    assert_eq!(
+        overdue(Connection::answers_from_memory),
+        Some(CloseReason::SendTimeout)
     );
 }
 

@@ -111,12 +111,13 @@ pub struct ServerConfig {
     /// directory.
     pub read_token_file: Option<PathBuf>,
     /// Memory that queries, answers until they are read, statements, and pushed requests may hold
-    /// together, in MiB; all of one user have half of it. What does not fit waits for five seconds
-    /// and is then refused. At least 64.
+    /// together, in MiB; one user has half of it, all users three quarters: the rest is for pushes
+    /// and administrators. A request for which it is short waits for five seconds and is then
+    /// refused. At least 64; the largest results of SQL, of 64 MiB, need 128.
     pub memory_budget_mib: u64,
 }
 
-/// Smallest memory budget, in MiB: the largest result of SQL is 64 MiB.
+/// Smallest memory budget, in MiB.
 const LEAST_BUDGET_MIB: u64 = 64;
 
 /// Largest memory budget, in MiB: one TiB.

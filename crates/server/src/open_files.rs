@@ -1,5 +1,5 @@
-//! Open files: how many the configuration needs, and how many its parts may have. Each part has its
-//! own, so that many targets leave some to those who ask, and a crowd leaves some to the store.
+//! Open files: how many the configuration needs, and how many its parts may have. Each part has a
+//! number of its own, so that neither many targets nor many clients take those of the store.
 
 use crate::Config;
 use crate::http::HTTP_FILES;
@@ -29,6 +29,8 @@ pub struct TooFewFiles {
 pub(crate) struct OpenFiles {
     /// HTTP connections.
     pub http: usize,
+    /// SQL connections of clients that are logged in.
+    pub sql: usize,
     /// Connections to targets.
     pub targets: usize,
 }
@@ -60,9 +62,12 @@ impl OpenFiles {
     fn of(config: &Config, limit: usize) -> Result<Self, TooFewFiles> {
         let http = HTTP_FILES.min(limit / 2);
         let rest = limit - http;
-        let own = OWN_FILES.min(rest / 2) + sql_files(config).min(rest / 8);
+        let sql = sql_files(config).min(rest / 8);
+        let own = OWN_FILES.min(rest / 2) + sql;
+        let logins = LOGIN_CONNECTIONS.min(sql / 2);
         let files = Self {
             http,
+            sql: config.sql.max_connections.min(sql - logins),
             targets: rest - own,
         };
 
@@ -92,11 +97,12 @@ mod tests {
             config
         };
         let large = OpenFiles::of(&with(10_000), 20_000).unwrap();
-        assert_eq!(large.http, HTTP_FILES);
+        let sql = Config::default().sql.max_connections;
+        assert_eq!((large.http, large.sql), (HTTP_FILES, sql));
         assert!((11_000..15_000).contains(&large.targets), "{large:?}");
 
         let small = OpenFiles::of(&with(3), 256).unwrap();
-        assert_eq!(small.http, 128);
+        assert_eq!((small.http, small.sql), (128, 8));
         assert!(small.targets >= TargetFiles::needed(3));
 
         let refused = OpenFiles::of(&with(20_000), 20_000).unwrap_err();

@@ -1,9 +1,9 @@
 //! One budget of memory for everything that clients make a server hold: queries and their answers,
 //! until they are read; statements; pushed requests.
 //!
-//! Each holder takes bytes before it allocates them and gives them back when it drops them. Of one
-//! viewer, all holders together have half of the budget. Who finds too little waits a moment, and is
-//! then refused: answers that are being read, and queries that end, free memory soon.
+//! One viewer may hold at most half of the budget, and users together three quarters: the rest is for
+//! pushes and administrators. If memory is short, a request that holds nothing yet waits five seconds
+//! and is then refused; one that holds some is refused at once, since others wait for it.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::collections::HashMap;
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -22,6 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Holders that wait for memory at the same time; more are refused at once.
 const MAX_WAITING: usize = 64;
+
+/// Of them, those of one viewer.
+const MAX_WAITING_OF_ONE: usize = MAX_WAITING / 4;
+
+/// One part in so many of the budget is reserved for pushes and administrators.
+const RESERVED_PART: u64 = 4;
 
 /// What memory is held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +59,7 @@ impl MemoryUse {
 /// Why memory is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryRefusal {
-    /// One holder wants more than a viewer may have: waiting does not help.
+    /// One request wants more than a viewer may have: waiting does not help.
     #[error(
         "it takes more than {} MiB of memory, half of server.memory_budget_mib: ask for less at a time",
         share >> 20
@@ -63,8 +70,8 @@ pub enum MemoryRefusal {
     },
     /// The viewer's other queries and unread answers have its share.
     #[error(
-        "your other queries and unread answers hold {} of the {} MiB that one user may have: read or \
-         end them, and try again",
+        "your queries and unread answers hold {} of the {} MiB that one user may have: read or end \
+         them, or ask for less at a time, and try again",
         held >> 20, share >> 20
     )]
     Share {
@@ -73,7 +80,7 @@ pub enum MemoryRefusal {
         /// What a viewer may have, in bytes.
         share: u64,
     },
-    /// The whole budget is in use.
+    /// The whole budget, or the part of users, is in use.
     #[error(
         "queries and answers hold {} of {} MiB (server.memory_budget_mib): try again",
         held >> 20, limit >> 20
@@ -81,7 +88,7 @@ pub enum MemoryRefusal {
     Full {
         /// What all hold, in bytes.
         held: u64,
-        /// The budget, in bytes.
+        /// The budget, or the part of users, in bytes.
         limit: u64,
     },
 }
@@ -129,7 +136,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     held: u64,
-    of_viewer: HashMap<Arc<str>, u64>,
+    /// Without those that may have the reserve.
+    held_by_users: u64,
+    waiting: usize,
+    of_viewer: HashMap<Arc<str>, OfViewer>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct OfViewer {
+    held: u64,
     waiting: usize,
 }
 
@@ -147,6 +162,7 @@ impl MemoryBudget {
         let Shared { held, refused, .. } = &*budget.0;
         let total: Gauge = Gauge::default();
         total.set(i64::try_from(limit).unwrap_or(i64::MAX));
+
         registry.register(
             "takt_server_memory_budget_bytes",
             "Memory that queries, unread answers, statements and pushed requests may hold together",
@@ -160,9 +176,11 @@ impl MemoryBudget {
         registry.register(
             "takt_server_memory_refused",
             "Requests that were refused for lack of memory: too_large (one took more than half of \
-             the budget), share (one user had half of it), full (all of it was in use)",
+             the budget), share (one user had half of it), full (all of it, or the three quarters of \
+             users, was in use)",
             refused.clone(),
         );
+
         for kind in MemoryUse::ALL.map(MemoryUse::name) {
             drop(held.get_or_create(&UseLabel { kind }));
             for reason in ["full", "share", "too_large"] {
@@ -184,11 +202,13 @@ impl MemoryBudget {
         }))
     }
 
-    /// Returns the account of a viewer. An equal name is the same viewer.
+    /// Returns the account of one request of a viewer. An equal name is the same viewer.
     pub fn account(&self, viewer: impl Into<Arc<str>>) -> MemoryAccount {
         MemoryAccount {
             budget: self.clone(),
             viewer: viewer.into(),
+            has_reserve: false,
+            of_request: Arc::default(),
         }
     }
 
@@ -228,44 +248,67 @@ impl Shared {
 }
 
 impl State {
-    /// Adds bytes of a viewer, if there is room for them.
-    fn take(
-        &mut self,
-        shared: &Shared,
-        viewer: &Arc<str>,
-        bytes: u64,
-    ) -> Result<(), MemoryRefusal> {
-        let held = self.of_viewer.get(viewer).copied().unwrap_or(0);
+    /// Adds bytes of an account, if there is room for them.
+    fn take(&mut self, account: &MemoryAccount, bytes: u64) -> Result<(), MemoryRefusal> {
+        let shared = &account.budget.0;
+        let held = self.of(&account.viewer).held;
         let share = shared.share();
         if held.saturating_add(bytes) > share {
             return Err(MemoryRefusal::Share { held, share });
         }
-        if self.held.saturating_add(bytes) > shared.limit {
-            let held = self.held;
-            let limit = shared.limit;
-            return Err(MemoryRefusal::Full { held, limit });
+
+        let most_of_users = shared.limit - shared.limit / RESERVED_PART;
+        let bounds = [
+            (self.held_by_users, most_of_users),
+            (self.held, shared.limit),
+        ];
+        for (held, limit) in bounds.into_iter().skip(account.has_reserve.into()) {
+            if held.saturating_add(bytes) > limit {
+                return Err(MemoryRefusal::Full { held, limit });
+            }
         }
+
         self.held += bytes;
-        *self.of_viewer.entry(Arc::clone(viewer)).or_default() += bytes;
+        if !account.has_reserve {
+            self.held_by_users += bytes;
+        }
+        self.change(&account.viewer, |of_viewer| of_viewer.held += bytes);
         Ok(())
     }
 
-    fn give_back(&mut self, viewer: &Arc<str>, bytes: u64) {
+    fn give_back(&mut self, account: &MemoryAccount, bytes: u64) {
         self.held -= bytes;
-        if let Some(held) = self.of_viewer.get_mut(viewer) {
-            *held -= bytes;
-            if *held == 0 {
-                self.of_viewer.remove(viewer);
-            }
+        if !account.has_reserve {
+            self.held_by_users -= bytes;
+        }
+        self.change(&account.viewer, |of_viewer| of_viewer.held -= bytes);
+    }
+
+    fn of(&self, viewer: &Arc<str>) -> OfViewer {
+        self.of_viewer.get(viewer).copied().unwrap_or_default()
+    }
+
+    /// Changes what is known of a viewer, and forgets one that holds nothing and does not wait.
+    fn change(&mut self, viewer: &Arc<str>, change: impl FnOnce(&mut OfViewer)) {
+        let mut of_viewer = self.of(viewer);
+        change(&mut of_viewer);
+        if of_viewer == OfViewer::default() {
+            self.of_viewer.remove(viewer);
+        } else {
+            self.of_viewer.insert(Arc::clone(viewer), of_viewer);
         }
     }
 }
 
-/// One viewer's part of the budget.
+/// One viewer's part of the budget, as one request uses it.
 #[derive(Debug, Clone)]
 pub struct MemoryAccount {
     budget: MemoryBudget,
     viewer: Arc<str>,
+    /// Whether it may have the part of the budget that users leave.
+    has_reserve: bool,
+    /// Bytes that all holders of this account and its clones hold. Changed under the lock of the state.
+    of_request: Arc<AtomicU64>,
 }
 
 impl Default for MemoryAccount {
@@ -276,6 +319,13 @@ impl Default for MemoryAccount {
 }
 
 impl MemoryAccount {
+    /// May also have the part of the budget that users leave, for pushes and administrators.
+    #[must_use]
+    pub fn with_reserve(mut self, has_reserve: bool) -> Self {
+        self.has_reserve = has_reserve;
+        self
+    }
+
     /// Name of the viewer.
     pub fn viewer(&self) -> &Arc<str> {
         &self.viewer
@@ -287,7 +337,6 @@ impl MemoryAccount {
             account: self.clone(),
             kind,
             bytes: 0,
-            taken: 0,
             gauge: self.budget.0.gauge(kind),
         }
     }
@@ -309,26 +358,31 @@ pub struct HeldMemory {
     account: MemoryAccount,
     kind: MemoryUse,
     bytes: u64,
-    /// With the parts that were split off.
-    taken: u64,
     gauge: Gauge,
 }
 
 /// A place among those that wait.
-struct WaitingPlace<'s>(&'s Shared);
+struct WaitingPlace<'a>(&'a MemoryAccount);
 
-impl<'s> WaitingPlace<'s> {
-    fn take(shared: &'s Shared, state: &mut State) -> Option<Self> {
-        (state.waiting < MAX_WAITING).then(|| {
+impl<'a> WaitingPlace<'a> {
+    /// `None` if too many wait, or the request holds memory that others wait for.
+    fn take(account: &'a MemoryAccount, state: &mut State) -> Option<Self> {
+        let is_free = state.waiting < MAX_WAITING
+            && state.of(&account.viewer).waiting < MAX_WAITING_OF_ONE
+            && account.of_request.load(Ordering::Relaxed) == 0;
+        is_free.then(|| {
             state.waiting += 1;
-            Self(shared)
+            state.change(&account.viewer, |of_viewer| of_viewer.waiting += 1);
+            Self(account)
         })
     }
 }
 
 impl Drop for WaitingPlace<'_> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        let mut state = self.0.budget.0.lock();
+        state.waiting -= 1;
+        state.change(&self.0.viewer, |of_viewer| of_viewer.waiting -= 1);
     }
 }
 
@@ -343,50 +397,57 @@ impl HeldMemory {
     /// # Errors
     /// If they are not.
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), MemoryRefusal> {
-        let shared = Arc::clone(&self.account.budget.0);
-        self.attempt(&mut shared.lock(), &shared, bytes)
-            .map_err(|refusal| shared.refuse(self.kind, refusal))
+        let account = self.account.clone();
+        let taken = self.attempt(&mut account.budget.0.lock(), bytes);
+        self.noted(taken)
     }
 
-    /// Takes more bytes; waits for them where there are too few. Blocks.
+    /// Takes more bytes. A request that holds none waits where there are too few. Blocks.
     ///
     /// # Errors
-    /// If there are too few for [`PATIENCE`].
+    /// If there are too few, for [`PATIENCE`] if it waits.
     pub fn grow(&mut self, bytes: u64) -> Result<(), MemoryRefusal> {
-        let shared = Arc::clone(&self.account.budget.0);
+        let account = self.account.clone();
+        let shared = &account.budget.0;
         let deadline = Instant::now() + PATIENCE;
         let mut state = shared.lock();
-        let mut taken = self.attempt(&mut state, &shared, bytes);
-        if is_temporary(&taken) && state.waiting < MAX_WAITING {
-            state.waiting += 1;
-            while is_temporary(&taken) && Instant::now() < deadline {
+        let mut taken = self.attempt(&mut state, bytes);
+
+        if is_temporary(&taken) {
+            let place = WaitingPlace::take(&account, &mut state);
+            while is_temporary(&taken) && place.is_some() && Instant::now() < deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 state = shared
                     .freed
                     .wait_timeout(state, left)
                     .unwrap_or_else(PoisonError::into_inner)
                     .0;
-                taken = self.attempt(&mut state, &shared, bytes);
+                taken = self.attempt(&mut state, bytes);
             }
-            state.waiting -= 1;
+            // The place is given back under the same lock.
+            drop(state);
+            drop(place);
+        } else {
+            drop(state);
         }
-        drop(state);
-        taken.map_err(|refusal| shared.refuse(self.kind, refusal))
+        self.noted(taken)
     }
 
-    /// Takes more bytes; waits for them where there are too few, without blocking the thread.
+    /// As [`grow`](Self::grow), without blocking the thread.
     ///
     /// # Errors
-    /// If there are too few for [`PATIENCE`].
+    /// If there are too few, for [`PATIENCE`] if it waits.
     pub async fn grow_soon(&mut self, bytes: u64) -> Result<(), MemoryRefusal> {
-        let shared = Arc::clone(&self.account.budget.0);
-        let mut taken = self.attempt(&mut shared.lock(), &shared, bytes);
+        let account = self.account.clone();
+        let shared = &account.budget.0;
+        let mut taken = self.attempt(&mut shared.lock(), bytes);
+
         if is_temporary(&taken) {
-            let place = WaitingPlace::take(&shared, &mut shared.lock());
+            let place = WaitingPlace::take(&account, &mut shared.lock());
             let waited = async {
                 while is_temporary(&taken) && place.is_some() {
                     let freed = shared.notify.notified();
-                    taken = self.attempt(&mut shared.lock(), &shared, bytes);
+                    taken = self.attempt(&mut shared.lock(), bytes);
                     if is_temporary(&taken) {
                         freed.await;
                     }
@@ -395,7 +456,7 @@ impl HeldMemory {
             // After the time, the last refusal stays.
             let _ = time::timeout(PATIENCE, waited).await;
         }
-        taken.map_err(|refusal| shared.refuse(self.kind, refusal))
+        self.noted(taken)
     }
 
     /// Takes bytes up to this sum.
@@ -415,23 +476,23 @@ impl HeldMemory {
             account: self.account.clone(),
             kind: self.kind,
             bytes,
-            taken: bytes,
             gauge: self.gauge.clone(),
         }
     }
 
     /// Gives everything back.
     pub fn clear(&mut self) {
-        self.taken = 0;
         let bytes = mem::take(&mut self.bytes);
         if bytes == 0 {
             return;
         }
         let shared = &self.account.budget.0;
         let mut state = shared.lock();
-        state.give_back(&self.account.viewer, bytes);
+        state.give_back(&self.account, bytes);
+        self.account.of_request.fetch_sub(bytes, Ordering::Relaxed);
         let is_awaited = state.waiting > 0;
         drop(state);
+
         self.gauge.dec_by(bytes.cast_signed());
         if is_awaited {
             shared.freed.notify_all();
@@ -439,21 +500,26 @@ impl HeldMemory {
         }
     }
 
-    fn attempt(
-        &mut self,
-        state: &mut State,
-        shared: &Shared,
-        bytes: u64,
-    ) -> Result<(), MemoryRefusal> {
-        let share = shared.share();
-        if self.taken.saturating_add(bytes) > share {
+    fn attempt(&mut self, state: &mut State, bytes: u64) -> Result<(), MemoryRefusal> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let share = self.account.budget.0.share();
+        let of_request = self.account.of_request.load(Ordering::Relaxed);
+        if of_request.saturating_add(bytes) > share {
             return Err(MemoryRefusal::TooLarge { share });
         }
-        state.take(shared, &self.account.viewer, bytes)?;
+
+        state.take(&self.account, bytes)?;
+        self.account.of_request.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
-        self.taken += bytes;
         self.gauge.inc_by(bytes.cast_signed());
         Ok(())
+    }
+
+    /// Counts a refusal.
+    fn noted(&self, taken: Result<(), MemoryRefusal>) -> Result<(), MemoryRefusal> {
+        taken.map_err(|refusal| self.account.budget.0.refuse(self.kind, refusal))
     }
 }
 
@@ -475,40 +541,65 @@ mod tests {
     #[test]
     fn one_viewer_has_half_and_all_have_the_budget() {
         let budget = MemoryBudget::of_bytes(100);
-        let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| budget.account(name));
-        let mut first = alice.holder(MemoryUse::Answer);
-        assert_eq!(
-            first.try_grow(51),
-            Err(MemoryRefusal::TooLarge { share: 50 })
-        );
+        let request = |name: &str| budget.account(name);
+        let mut first = request("alice").holder(MemoryUse::Answer);
+        let share = 50;
+        assert_eq!(first.try_grow(51), Err(MemoryRefusal::TooLarge { share }));
         first.try_grow(40).unwrap();
-        let mut second = alice.holder(MemoryUse::Query);
+        let mut second = request("alice").holder(MemoryUse::Query);
         let refusal = second.try_grow(11).unwrap_err();
-        assert_eq!(
-            refusal,
-            MemoryRefusal::Share {
-                held: 40,
-                share: 50
-            }
-        );
+        assert_eq!(refusal, MemoryRefusal::Share { held: 40, share });
         assert!(refusal.is_temporary());
-        let mut of_bob = bob.holder(MemoryUse::Push);
-        of_bob.try_grow(50).unwrap();
-        let mut of_carol = carol.holder(MemoryUse::Push);
-        let refused = of_carol.try_grow(11);
-        assert_eq!(
-            refused,
-            Err(MemoryRefusal::Full {
-                held: 90,
-                limit: 100
-            })
-        );
+
+        let mut of_bob = request("bob").holder(MemoryUse::Query);
+        of_bob.try_grow(30).unwrap();
+        let mut of_carol = request("carol").holder(MemoryUse::Query);
+        let full = |held, limit| Err(MemoryRefusal::Full { held, limit });
+        assert_eq!(of_carol.try_grow(6), full(70, 75), "a quarter is reserved");
+        let sender = request("sender").with_reserve(true);
+        let mut of_sender = sender.holder(MemoryUse::Push);
+        assert_eq!(of_sender.try_grow(31), full(70, 100));
+        of_sender.try_grow(30).unwrap();
+
         let part = of_bob.split(20);
-        drop(of_bob);
+        drop((of_bob, of_sender));
         assert_eq!(budget.held_bytes(), 60);
         of_carol.try_grow(11).unwrap();
+        of_carol.try_grow(0).unwrap();
         drop((first, second, part, of_carol));
         assert_eq!(budget.held_bytes(), 0);
+        let state = budget.0.lock();
+        assert!(state.of_viewer.is_empty() && state.held_by_users == 0);
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_its_own_memory() {
+        let budget = MemoryBudget::of_bytes(100);
+        let account = budget.account("alice");
+        let query = account.hold(MemoryUse::Query, 40).unwrap();
+        let began = Instant::now();
+        let answer = account.hold(MemoryUse::Answer, 11);
+        assert!(matches!(answer, Err(MemoryRefusal::TooLarge { share: 50 })));
+
+        // Nor does it make others wait for what it holds.
+        let other = budget.account("alice").hold(MemoryUse::Query, 10).unwrap();
+        let answer = account.hold(MemoryUse::Answer, 5);
+        assert!(matches!(answer, Err(MemoryRefusal::Share { .. })));
+        assert!(began.elapsed() < PATIENCE / 2);
+        drop((query, other));
+        account.hold(MemoryUse::Answer, 50).unwrap();
+    }
+
+    #[test]
+    fn one_viewer_cannot_take_all_waiting_places() {
+        let budget = MemoryBudget::of_bytes(100);
+        let bob = budget.account("bob");
+        let requests: Vec<_> = (0..MAX_WAITING).map(|_| budget.account("alice")).collect();
+        let take = |account| WaitingPlace::take(account, &mut budget.0.lock());
+        let places: Vec<_> = requests.iter().filter_map(take).collect();
+        assert_eq!(places.len(), MAX_WAITING_OF_ONE);
+        assert!(take(&bob).is_some());
+        drop(places);
         assert!(budget.0.lock().of_viewer.is_empty());
     }
 
@@ -516,7 +607,7 @@ mod tests {
     fn a_holder_waits_until_memory_is_given_back() {
         let budget = MemoryBudget::of_bytes(100);
         let held = budget.account("a").hold(MemoryUse::Answer, 50).unwrap();
-        let other = budget.account("b").hold(MemoryUse::Answer, 50).unwrap();
+        let other = budget.account("b").hold(MemoryUse::Answer, 25).unwrap();
         thread::scope(|threads| {
             let waiting = threads.spawn(|| budget.account("a").hold(MemoryUse::Query, 30));
             while budget.0.lock().waiting == 0 {

@@ -25,6 +25,7 @@ const LIMITS: Limits = Limits {
     upload_grace: SEND_TIMEOUT,
     upload: SEND_TIMEOUT,
     // Only connections without a request give way. Pages have a way of their own to end slow readers.
+    answer_in_memory: SEND_TIMEOUT,
     stall_patience: SEND_TIMEOUT,
 };
 

@@ -336,11 +336,9 @@ fn host_name() -> String {
     }
 }
 
-/// Names who posts alerts: the user, else the kind of access, which all its users share.
+/// Names who posts alerts.
 async fn note_sender(By(viewer): By, mut request: Request, next: Next) -> Response {
-    let sender = viewer.user().unwrap_or(viewer.way().name());
-    let sender = PostedBy(sender.into());
-    request.extensions_mut().insert(sender);
+    request.extensions_mut().insert(PostedBy(viewer.caller()));
     next.run(request).await
 }
 

@@ -12,8 +12,13 @@ use takt_connections::{CloseReason, Limits, Meter};
 
 /// Least rate of an upload, and of reading an answer.
 pub(super) const MIN_BYTES_PER_SECOND: u64 = 1024;
-/// Time in which an upload has to arrive: an import of 4 GiB at 10 Mbit/s.
+/// Time in which a body has to arrive: 8 MiB of alerts at 1 Mbit/s.
+pub(super) const BODY_TIME: Duration = Duration::from_secs(60);
+/// Time in which an import has to arrive: 4 GiB at 10 Mbit/s.
 pub(super) const UPLOAD_TIME: Duration = Duration::from_secs(3600);
+
+/// Time in which an answer in memory has to be read: 256 MiB at 4 Mbit/s.
+pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(600);
 
 /// Files of all HTTP connections: those that wait, and those with a request.
 pub(crate) const HTTP_FILES: usize = LIMITS.total + REQUEST_PLACES;
@@ -27,7 +32,8 @@ const LIMITS: Limits = Limits {
     stall: Duration::from_secs(30),
     min_bytes_per_second: MIN_BYTES_PER_SECOND,
     upload_grace: Duration::from_secs(15),
-    upload: UPLOAD_TIME,
+    upload: BODY_TIME,
+    answer_in_memory: ANSWER_TIME,
     stall_patience: Duration::from_secs(5),
 };
 
@@ -89,7 +95,7 @@ fn registered(registry: &mut Registry) -> ConnectionMetrics {
         "takt_server_connections_closed",
         "HTTP connections that the server closed: header_timeout (no complete request), \
          idle_timeout, receive_timeout (an upload stalled or was slow), send_timeout (the client \
-         did not read), limit (too many connections)",
+         did not read in time), limit (too many connections)",
         metrics.closed.clone(),
     );
     metrics

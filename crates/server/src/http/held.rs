@@ -1,9 +1,11 @@
-//! Memory of answers: held from the time when they are made until the client has read them.
+//! Memory of requests: of their bodies while they are answered, and of answers from the time when
+//! they are made until the client has read them.
 //!
 //! Hyper keeps the pieces of a body until the system has taken their bytes. Each piece carries the
 //! memory that it takes, so a client that does not read keeps its share of the budget in use.
 
 use super::{ErrorBody, ErrorKind, GuardedRouter};
+use crate::answers::IMPORT_PATH;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -15,8 +17,9 @@ use std::convert::Infallible;
 use std::io::{self, Write};
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use takt_access::Viewer;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use takt_access::{Role, Viewer};
 use takt_store::{HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryUse};
 
 /// Bytes of a piece of an answer.
@@ -28,17 +31,11 @@ const LEAST_BYTES: u64 = 16 << 10;
 /// Time after which a refused client may try again, in seconds.
 pub(super) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
-/// Returns a viewer's account. All who are known by the same name share one; so do the holders of a
-/// token without a name.
+/// Returns the account of one request of a viewer. All that is held for the same user, or the same
+/// address where the user is unknown, counts together.
 pub fn account_of(memory: &MemoryBudget, viewer: &Viewer) -> MemoryAccount {
-    match viewer.user().or(viewer.sender_name()) {
-        Some(name) => memory.account(name),
-        None => memory.account(format!(
-            "{} by {}",
-            viewer.role().name(),
-            viewer.way().name()
-        )),
-    }
+    let is_admin = viewer.role() == Role::Admin;
+    memory.account(viewer.caller()).with_reserve(is_admin)
 }
 
 /// Bytes with the memory that they take.
@@ -186,6 +183,11 @@ impl HttpBody for HeldAnswer {
 #[derive(Debug, Clone, Copy)]
 struct IsHeld;
 
+/// Whether the response is in memory, which it holds until it is read.
+pub(super) fn is_held(response: &Response) -> bool {
+    response.extensions().get::<IsHeld>().is_some()
+}
+
 /// Holds memory for all answers of the routes that are in memory as a whole.
 pub(crate) fn with_held_answers<S>(
     router: GuardedRouter<S>,
@@ -199,15 +201,31 @@ where
 
 async fn hold(State(memory): State<MemoryBudget>, request: Request, next: Next) -> Response {
     let viewer = request.extensions().get::<Viewer>();
-    let account = viewer.map(|viewer| account_of(&memory, viewer));
-    let response = next.run(request).await;
-
-    let is_held = response.extensions().get::<IsHeld>().is_some();
-    let bytes = response.body().size_hint().exact().unwrap_or(0);
-    let Some(account) = account.filter(|_| bytes >= LEAST_BYTES && !is_held) else {
-        return response;
+    let Some(account) = viewer.map(|viewer| account_of(&memory, viewer)) else {
+        return next.run(request).await;
     };
+    // An import is read as a stream.
+    if request.uri().path() == IMPORT_PATH {
+        return next.run(request).await;
+    }
 
+    let arrived = ArrivedBytes::new(&account);
+    let counted = Arc::clone(&arrived);
+    let request = request.map(|body| {
+        let arrived = counted;
+        Body::new(CountedBody { body, arrived })
+    });
+    let response = next.run(request).await;
+    let refusal = arrived.lock().refusal;
+    drop(arrived);
+    if let Some(refusal) = refusal {
+        return refused(refusal);
+    }
+
+    let bytes = response.body().size_hint().exact().unwrap_or(0);
+    if bytes < LEAST_BYTES || is_held(&response) {
+        return response;
+    }
     let mut memory = account.holder(MemoryUse::Answer);
     match memory.grow_soon(bytes).await {
         Ok(()) => {
@@ -216,6 +234,65 @@ async fn hold(State(memory): State<MemoryBudget>, request: Request, next: Next) 
             response
         }
         Err(refusal) => refused(refusal),
+    }
+}
+
+/// Memory of a request's body, held until the answer is made.
+struct ArrivedBytes(Mutex<Arrived>);
+
+struct Arrived {
+    memory: HeldMemory,
+    /// Why the rest of the body is not read.
+    refusal: Option<MemoryRefusal>,
+}
+
+impl ArrivedBytes {
+    fn new(account: &MemoryAccount) -> Arc<Self> {
+        let memory = account.holder(MemoryUse::Statement);
+        let refusal = None;
+        Arc::new(Self(Mutex::new(Arrived { memory, refusal })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, bytes: usize) -> Result<(), MemoryRefusal> {
+        let mut arrived = self.lock();
+        let taken = arrived.memory.try_grow(bytes as u64);
+        arrived.refusal = taken.err();
+        taken
+    }
+}
+
+/// A request's body whose bytes take memory as they arrive.
+struct CountedBody {
+    body: Body,
+    arrived: Arc<ArrivedBytes>,
+}
+
+impl HttpBody for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            self.arrived.add(bytes).map_err(axum::Error::new)?;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -279,6 +356,39 @@ impl HttpBody for HeldBody {
 mod tests {
     use super::*;
     use axum::body::to_bytes;
+    use axum::routing::post;
+    use axum::{Extension, Router};
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use takt_access::Privacy;
+
+    #[tokio::test]
+    async fn a_body_takes_memory_as_it_arrives_and_its_viewer_has_a_share() {
+        let budget = MemoryBudget::of_bytes(100_000);
+        let inside = budget.clone();
+        let sizes =
+            move |body: String| async move { format!("{} {}", body.len(), inside.held_bytes()) };
+        let viewer = Viewer::anonymous(Privacy::Open).with_caller("10.0.0.1");
+        let router = Router::new()
+            .route("/", post(sizes))
+            .layer(middleware::from_fn_with_state(budget.clone(), hold))
+            .layer(Extension(viewer));
+        let router = TowerToHyperService::new(router);
+        let ask = async |bytes: usize| {
+            let request = Request::post("/").body(Body::from("x".repeat(bytes)));
+            let response = router.call(request.unwrap()).await.unwrap();
+            let status = response.status();
+            let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+
+        let answered = (StatusCode::OK, "40000 40000".to_owned());
+        assert_eq!(ask(40_000).await, answered);
+        let (status, said) = ask(60_000).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{said}");
+        assert!(said.contains("memory_budget_mib"), "{said}");
+        assert_eq!(budget.held_bytes(), 0);
+    }
 
     #[tokio::test]
     async fn an_answer_holds_memory_until_its_pieces_are_read() {

@@ -1,7 +1,8 @@
 //! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
 
 use super::access::Peer;
-use super::connections::{Connections, MIN_BYTES_PER_SECOND, OpenConnection, UPLOAD_TIME};
+use super::connections::{BODY_TIME, Connections, MIN_BYTES_PER_SECOND, OpenConnection};
+use super::held::is_held;
 use super::request_line::RequestLine;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -30,7 +31,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 /// How often connections are checked against their time limits.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory for the head of a request; a longer head is refused. Long PromQL queries travel in it.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
@@ -98,7 +99,7 @@ pub(crate) async fn serve_socket(
 /// and none is a client of the network.
 fn client_of_uid(uid: Option<u32>) -> IpAddr {
     let [a, b, c, d] = uid.unwrap_or(u32::MAX).to_be_bytes();
-    // Nobody sends from 100::/8 (RFC 6666).
+    // 100::/8 is not allocated (RFC 4291), but for 100::/64, from which nobody sends (RFC 6666).
     IpAddr::from([1, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
 }
 
@@ -137,6 +138,9 @@ async fn answer<S>(
             // Most handlers take the end of a slow upload for a damaged body.
             if answering.0.is_upload_ended() && is_of_body(response.status()) {
                 response = too_slow();
+            }
+            if is_held(&response) {
+                answering.0.answers_from_memory();
             }
             Ok::<_, Infallible>(response.map(|body| AnswerBody {
                 body,
@@ -188,9 +192,9 @@ fn too_slow() -> Response {
 /// The error of a body that arrives too slowly.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the body arrived too slowly: expected {} bytes per second, and the whole of it within {} minutes",
+    "the body arrived too slowly: expected {} bytes per second, and the whole of it within {} seconds (of an import, an hour)",
     MIN_BYTES_PER_SECOND,
-    UPLOAD_TIME.as_secs() / 60
+    BODY_TIME.as_secs()
 )]
 pub(super) struct SlowUpload;
 
@@ -308,16 +312,6 @@ where
     }
 }
 
-impl<S> WatchedStream<S> {
-    fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.connection.writes(match &result {
-            Poll::Ready(written) => Poll::Ready(written.as_ref().map_or(0, |bytes| *bytes)),
-            Poll::Pending => Poll::Pending,
-        });
-        result
-    }
-}
-
 impl<S> AsyncRead for WatchedStream<S>
 where
     S: AsyncRead + Unpin,
@@ -350,7 +344,8 @@ where
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.written(result)
+        self.connection.wrote(&result);
+        result
     }
 
     fn poll_write_vectored(
@@ -359,7 +354,8 @@ where
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.written(result)
+        self.connection.wrote(&result);
+        result
     }
 
     fn is_write_vectored(&self) -> bool {

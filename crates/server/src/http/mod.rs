@@ -15,13 +15,14 @@ mod questions;
 mod request_line;
 mod socket;
 
-pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, Standing, guarded};
+pub use access::{Access, AuthConfig, By, GuardedRouter, OpenRequestRights, Peer, guarded};
 pub use compress::accepts_gzip;
-pub(crate) use connections::{Connections, HTTP_FILES, connections};
+pub(crate) use connections::{ANSWER_TIME, Connections, HTTP_FILES, connections};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
+use held::RETRY_AFTER;
 pub(crate) use held::{account_of, with_held_answers};
-pub(crate) use listen::{serve, serve_socket};
+pub(crate) use listen::{CHECK_INTERVAL, serve, serve_socket};
 pub(crate) use places::{holder_of, register_places};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
 pub(crate) use push::{Pushing, router as push_router};

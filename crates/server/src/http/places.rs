@@ -2,13 +2,17 @@
 //! its administrators, its senders of samples and the health checks.
 //!
 //! A connection has no place until the access check knows who asks; until then it gives way to new
-//! ones. Then the request takes a place of its class until it is answered.
+//! ones, except while a refusal is made. Then the request takes a place of its class until it is
+//! answered.
 
-use super::access::Peer;
+use super::RETRY_AFTER;
+use super::access::{LINK_PATH, MUNGE_PATH, Peer};
+use super::connections::UPLOAD_TIME;
+use crate::answers::IMPORT_PATH;
 use axum::Extension;
 use axum::Router;
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -22,14 +26,23 @@ use takt_access::{Need, Role, Viewer, Way};
 use takt_connections::{Connection, NoPlace, PlaceHolder, Places};
 use takt_model::client_of;
 
-/// Seconds after which a refused client may try again.
-const RETRY_AFTER: &str = "5";
-
 /// Least number of places of a class, however few files may be open.
 const LEAST_PLACES: usize = 4;
 
-/// Routes that a load balancer, a watchdog and the screen in the corridor ask.
-const HEALTH_ROUTES: [&str; 3] = ["/-/healthy", "/-/ready", "/status"];
+/// Of them, those of one holder: a browser asks twice at once.
+const LEAST_PLACES_OF_ONE: usize = 2;
+
+/// Routes that a load balancer and a watchdog ask.
+const HEALTH_ROUTES: [&str; 2] = ["/-/healthy", "/-/ready"];
+
+/// Route of the screen in the corridor.
+const STATUS_ROUTE: &str = "/status";
+
+/// Routes by which people sign in.
+const SIGN_IN_ROUTES: [&str; 3] = ["/login", LINK_PATH, MUNGE_PATH];
+
+/// Prefix of further ones.
+const SIGN_IN_PREFIX: &str = "/login/";
 
 /// Prefix of the routes whose answers are streams.
 const STREAM_PREFIX: &str = "/live/";
@@ -37,8 +50,12 @@ const STREAM_PREFIX: &str = "/live/";
 /// A class of requests with places of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestClass {
-    /// Health checks and the status page.
+    /// Health checks.
     Health,
+    /// The status page.
+    Status,
+    /// Signing in.
+    SignIn,
     /// The Unix socket.
     Socket,
     /// Administrators.
@@ -54,8 +71,10 @@ enum RequestClass {
 }
 
 /// Name, number of places, and places of one holder, in the order of [`RequestClass`].
-const CLASSES: [(&str, usize, usize); 7] = [
+const CLASSES: [(&str, usize, usize); 9] = [
     ("health", 64, 32),
+    ("status", 64, 32),
+    ("sign_in", 128, 16),
     ("socket", 64, 32),
     ("admin", 64, 48),
     ("push", 256, 128),
@@ -81,6 +100,10 @@ impl RequestClass {
     fn of(route: &str, need: Option<Need>, viewer: &Viewer, is_socket: bool) -> Self {
         if HEALTH_ROUTES.contains(&route) {
             Self::Health
+        } else if route == STATUS_ROUTE {
+            Self::Status
+        } else if SIGN_IN_ROUTES.contains(&route) || route.starts_with(SIGN_IN_PREFIX) {
+            Self::SignIn
         } else if need == Some(Need::Push) {
             Self::Push
         } else if route.starts_with(STREAM_PREFIX) {
@@ -105,9 +128,10 @@ impl RequestPlaces {
     /// `files` of [`REQUEST_PLACES`] files may be open for requests; all classes get the same share.
     pub fn new(files: usize) -> Self {
         let files = files.min(REQUEST_PLACES);
-        let share = |places: usize| (places * files / REQUEST_PLACES).max(LEAST_PLACES);
-        let classes = CLASSES.map(|(class, total, per_holder)| {
-            Arc::new(Places::new(class, share(total), share(per_holder)))
+        let classes = CLASSES.map(|(class, most, per_holder)| {
+            let total = (most * files / REQUEST_PLACES).max(LEAST_PLACES);
+            let per_holder = (per_holder * total / most).max(LEAST_PLACES_OF_ONE);
+            Arc::new(Places::new(class, total, per_holder))
         });
         Self(Arc::new(classes))
     }
@@ -148,6 +172,9 @@ pub(super) fn take_place(
     match places.0[class as usize].take(holder_of(viewer, peer)) {
         Ok(place) => {
             connection.hold(place);
+            if route == IMPORT_PATH {
+                connection.upload_within(UPLOAD_TIME);
+            }
             Ok(())
         }
         Err(reason) => Err(PlaceRefusal { class, reason }),
@@ -157,11 +184,14 @@ pub(super) fn take_place(
 /// Who takes a place: the user or sender, else the Unix user of a process on this machine, else the
 /// address.
 pub(crate) fn holder_of(viewer: &Viewer, peer: Peer) -> PlaceHolder {
-    let user = viewer.user().or_else(|| viewer.sender_name());
-    match (user, peer.uid) {
-        (Some(user), _) => PlaceHolder::User(user.into()),
-        (None, Some(uid)) => PlaceHolder::User(format!("uid {uid}").into()),
-        (None, None) => PlaceHolder::Address(client_of(peer.address.ip())),
+    if let Some(user) = viewer.user() {
+        PlaceHolder::User(user.into())
+    } else if let Some(sender) = viewer.sender_name() {
+        PlaceHolder::Sender(sender.into())
+    } else if let Some(uid) = peer.uid {
+        PlaceHolder::Uid(uid)
+    } else {
+        PlaceHolder::Address(client_of(peer.address.ip()))
     }
 }
 
@@ -181,7 +211,7 @@ impl IntoResponse for PlaceRefusal {
         } else {
             StatusCode::SERVICE_UNAVAILABLE
         };
-        let after = [(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER))];
+        let after = [(header::RETRY_AFTER, RETRY_AFTER)];
         (status, after, format!("{}\n", self.reason)).into_response()
     }
 }
@@ -249,7 +279,7 @@ mod tests {
                 false,
                 RequestClass::Health,
             ),
-            ("/status", Need::SignedIn, &user, true, RequestClass::Health),
+            ("/status", Need::SignedIn, &user, true, RequestClass::Status),
             (
                 "/api/v1/write",
                 Need::Push,
@@ -274,8 +304,15 @@ mod tests {
                 RequestClass::SignedIn,
             ),
             (
-                "/login",
+                "/login/password",
                 Need::Nothing,
+                &unknown,
+                false,
+                RequestClass::SignIn,
+            ),
+            (
+                "/nodes",
+                Need::SignedIn,
                 &unknown,
                 false,
                 RequestClass::Anonymous,
@@ -293,8 +330,13 @@ mod tests {
             places.classes().map(|places| places.total).collect()
         };
         assert_eq!(totals(usize::MAX), CLASSES.map(|(_, total, _)| total));
-        assert_eq!(totals(REQUEST_PLACES / 4), [16, 16, 16, 64, 128, 128, 128]);
+        assert_eq!(
+            totals(REQUEST_PLACES / 4),
+            [16, 16, 32, 16, 16, 64, 128, 128, 128]
+        );
         assert_eq!(totals(0), [LEAST_PLACES; CLASSES.len()]);
+        let few = RequestPlaces::new(0);
+        assert!(few.classes().all(|one| one.per_holder < one.total));
     }
 
     #[test]

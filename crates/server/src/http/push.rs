@@ -3,10 +3,10 @@
 //! A reply of 2xx means that the samples are on disk. docs/push.md lists the codes.
 
 use super::listen::SlowUpload;
-use super::{By, GuardedRouter};
+use super::{By, GuardedRouter, RETRY_AFTER};
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use flate2::read::MultiGzDecoder;
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use takt_access::{Need, RouteNeeds};
 use takt_collector::push::{PushConfig, PushReport, Sender, Senders};
+use takt_connections::PlaceHolder;
 use takt_model::error_chain;
 use takt_push::MemoryGrant;
 use takt_push::otlp::{Encoding, ExportReply, PartialSuccess};
@@ -49,9 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time in which the body of a request has to arrive. Prometheus gives up after 30 seconds.
 const BODY_TIME: Duration = Duration::from_secs(60);
-
-/// Time after which a refused sender may try again, in seconds.
-const RETRY_AFTER: &str = "5";
 
 /// Memory for a body is taken in steps of so many bytes.
 const BODY_STEP_BYTES: u64 = 64 << 10;
@@ -181,8 +179,9 @@ impl IntoResponse for PushRefusal {
         let status = self.status();
         let mut response = (status, format!("{self}\n")).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            let after = HeaderValue::from_static(RETRY_AFTER);
-            response.headers_mut().insert(header::RETRY_AFTER, after);
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response
     }
@@ -229,7 +228,9 @@ impl Pushing {
             .ok()
             .flatten()
             .ok_or(PushRefusal::Busy)?;
-        let mut memory = self.memory.account(name).holder(MemoryUse::Push);
+        let holder = PlaceHolder::Sender(name.into()).to_string();
+        let account = self.memory.account(holder).with_reserve(true);
+        let mut memory = account.holder(MemoryUse::Push);
         let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes, &mut memory))
             .await
             .unwrap_or(Err(PushRefusal::Slow))

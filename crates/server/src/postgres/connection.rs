@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use takt_connections::Connection;
 use takt_store::{HeldMemory, MemoryUse};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -49,9 +50,9 @@ pub(super) enum ConnectionError {
     /// The client did not log in within the limit.
     #[error("the client did not log in in time")]
     LoginTimeout,
-    /// Too many clients that are not logged in: this one had waited longest.
-    #[error("the client gave way to another before its login")]
-    GaveWay,
+    /// The client did not read, or gave way to another before its login.
+    #[error("the client did not read its rows, or gave way to another before its login")]
+    Closed,
     /// The password is wrong, or the client may not connect.
     #[error("the login of {user:?} failed")]
     LoginFailed {
@@ -85,7 +86,7 @@ impl ConnectionError {
             Self::Malformed(_) | Self::Undecodable => Some("malformed"),
             Self::NoMemory(_) => Some("memory"),
             // Counted as it is closed.
-            Self::GaveWay | Self::Broken(_) => None,
+            Self::Closed | Self::Broken(_) => None,
         }
     }
 }
@@ -114,7 +115,7 @@ pub(super) async fn serve(
 ) -> Result<(), ConnectionError> {
     let address = socket.peer_addr()?.ip();
     let has_passwords = sessions.auth.has_passwords();
-    let mut socket = begin(socket, tls).await?;
+    let mut socket = begin(socket, tls, Arc::clone(&sessions.connection)).await?;
     let sessions = Arc::new(sessions);
     loop {
         let was_logged_in = sessions.logged_in.is_cancelled();
@@ -122,6 +123,10 @@ pub(super) async fn serve(
             let account = sessions.account(&socket);
             account.holder(MemoryUse::Statement)
         });
+        if was_logged_in {
+            sessions.connection.requested();
+            sessions.connection.answers_from_memory();
+        }
         begin_message(&mut socket, memory);
         let message = match socket.next().await {
             Some(Ok(PgWireFrontendMessage::Terminate(_))) | None => return Ok(()),
@@ -204,7 +209,11 @@ async fn refuse_message(socket: &mut Socket, cause: &io::Error) -> io::Result<()
 }
 
 /// Negotiates TLS.
-async fn begin(socket: TcpStream, tls: Option<TlsAcceptor>) -> Result<Socket, ConnectionError> {
+async fn begin(
+    socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    connection: Arc<Connection>,
+) -> Result<Socket, ConnectionError> {
     let no_tls = || io::Error::new(io::ErrorKind::InvalidData, "the server has no TLS");
     let old = negotiate_tls::<PreparedStatement>(socket, tls)
         .await?
@@ -215,6 +224,7 @@ async fn begin(socket: TcpStream, tls: Option<TlsAcceptor>) -> Result<Socket, Co
         left: LOGIN_BYTES_MAX,
         received: 0,
         memory: None,
+        connection,
     };
     let mut parts = FramedParts::new(stream, old.codec);
     parts.read_buf = old.read_buf;
@@ -269,7 +279,8 @@ fn user(socket: &Socket) -> String {
         .unwrap_or_default()
 }
 
-/// A connection that reads a limited number of bytes, and holds memory for them.
+/// A connection that reads a limited number of bytes, and holds memory for them. A client that does
+/// not read is noticed.
 struct LimitedStream {
     stream: MaybeTls,
     left: usize,
@@ -277,6 +288,8 @@ struct LimitedStream {
     received: usize,
     /// `None` before the login.
     memory: Option<HeldMemory>,
+    /// Is told whether the client reads.
+    connection: Arc<Connection>,
 }
 
 impl LimitedStream {
@@ -320,14 +333,62 @@ impl AsyncWrite for LimitedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.connection.wrote(&result);
+        result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let result = Pin::new(&mut self.stream).poll_flush(context);
+        // TLS takes bytes before the kernel does.
+        self.connection.writes(if result.is_pending() {
+            Poll::Pending
+        } else {
+            Poll::Ready(0)
+        });
+        result
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Connections, LIMITS, STALL_TIME, SqlMetrics};
+    use super::*;
+    use std::time::Instant;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_client_may_wait_but_has_to_read_its_rows() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
+        let (socket, peer) = listener.accept().await.unwrap();
+        let connections = Arc::new(Connections::new(LIMITS, SqlMetrics::default()));
+        let open = connections.open(peer.ip()).unwrap();
+        open.connection.requested();
+        connections.close_overdue(Instant::now() + Duration::from_secs(86_400));
+        assert_eq!(connections.count(), 1);
+
+        let mut stream = LimitedStream {
+            stream: MaybeTls::Plain(socket),
+            left: 0,
+            received: 0,
+            memory: None,
+            connection: Arc::clone(&open.connection),
+        };
+        let rows = vec![0; 64 << 20];
+        let sent = time::timeout(Duration::from_millis(200), stream.write_all(&rows)).await;
+        assert!(sent.is_err(), "the client does not read");
+        connections.close_overdue(Instant::now() + STALL_TIME / 2);
+        assert_eq!(connections.count(), 1);
+        connections.close_overdue(Instant::now() + STALL_TIME * 2);
+        assert_eq!(connections.count(), 0);
+        open.connection.closed().await;
+        drop(client);
     }
 }

@@ -16,12 +16,13 @@ use takt_model::error_chain;
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Values of the label `reason`.
-const REASONS: [&str; 5] = [
+const REASONS: [&str; 6] = [
     "limit",
     "login_failed",
     "login_timeout",
     "malformed",
     "memory",
+    "send_timeout",
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -43,9 +44,11 @@ impl Meter for SqlMetrics {
         self.open.set(count as i64);
     }
 
-    /// The login has a time limit of its own.
-    fn closed(&self, _: CloseReason) {
-        let reason = "limit";
+    fn closed(&self, reason: CloseReason) {
+        let reason = match reason {
+            CloseReason::HeaderTimeout => "login_timeout",
+            other => other.name(),
+        };
         self.closed.get_or_create(&CloseLabel { reason }).inc();
     }
 }

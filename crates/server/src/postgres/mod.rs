@@ -23,7 +23,7 @@ pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 pub use metrics::SqlMetrics;
 
-use crate::http::{Access, Peer, account_of, holder_of};
+use crate::http::{ANSWER_TIME, Access, CHECK_INTERVAL, Peer, holder_of};
 use auth::ClientAuth;
 use connection::ConnectionError;
 use entrance::Entrance;
@@ -34,7 +34,7 @@ use session::Sessions;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use takt_access::Role;
 use takt_connections::{PlaceHolder, Places};
 use takt_store::sql::Limits;
@@ -53,17 +53,23 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections that are not logged in.
 pub(crate) const LOGIN_CONNECTIONS: usize = 128;
 
-/// Connections that are not logged in: the one that has waited longest, of the address with the
-/// most, gives way to a new one. A request to cancel a statement needs no more.
-const LOGIN_LIMITS: takt_connections::Limits = takt_connections::Limits {
+/// Time without a byte that a client reads of its rows.
+const STALL_TIME: Duration = Duration::from_secs(30);
+
+/// Of the connections that are not logged in, the one that has waited longest, of the address with
+/// the most, gives way to a new one. A request to cancel a statement needs no more. A client that is
+/// logged in has to read its rows, which are in memory; it may wait for as long as it likes.
+const LIMITS: takt_connections::Limits = takt_connections::Limits {
     total: LOGIN_CONNECTIONS,
     per_client: LOGIN_CONNECTIONS / 4,
-    head: LOGIN_TIMEOUT,
-    idle: LOGIN_TIMEOUT,
-    stall: LOGIN_TIMEOUT,
+    // The login has a limit of its own, which is shorter.
+    head: STALL_TIME,
+    idle: STALL_TIME,
+    stall: STALL_TIME,
     min_bytes_per_second: 1024,
     upload_grace: LOGIN_TIMEOUT,
     upload: LOGIN_TIMEOUT,
+    answer_in_memory: ANSWER_TIME,
     stall_patience: LOGIN_TIMEOUT,
 };
 
@@ -108,7 +114,7 @@ impl SqlServer {
             limits: config.limits(),
             entrance: Entrance::open(config, Arc::clone(&manager))?,
             manager,
-            connections: Arc::new(Connections::new(LOGIN_LIMITS, metrics.clone())),
+            connections: Arc::new(Connections::new(LIMITS, metrics.clone())),
             places,
             access,
             metrics,
@@ -118,11 +124,16 @@ impl SqlServer {
 
     /// Serves clients until the future is dropped, which also interrupts their statements.
     pub async fn serve(mut self, listener: TcpListener) {
+        let mut check = time::interval(CHECK_INTERVAL);
         let mut clients = JoinSet::new();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 Some(_) = clients.join_next() => continue,
+                _ = check.tick() => {
+                    self.connections.close_overdue(Instant::now());
+                    continue;
+                }
             };
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
@@ -154,16 +165,18 @@ impl SqlServer {
         let memory = self.memory.clone();
         let places = Arc::clone(&self.places);
         let logged_in = CancellationToken::new();
+
         async move {
             let mut is_admin = false;
-            let mut account = None;
+            let mut caller = None;
             let mut holder = PlaceHolder::Address(open.connection.client);
+
             let auth = if auth.is_open() {
                 let peer = Peer::of(socket.peer_addr()?, socket.local_addr().ok());
                 let viewer = access.viewer_of(peer).await;
                 is_admin = viewer.role() == Role::Admin;
-                account = Some(account_of(&memory, &viewer));
                 holder = holder_of(&viewer, peer);
+                caller = Some(holder.to_string().into());
                 if viewer.sees_samples() {
                     auth
                 } else {
@@ -172,13 +185,15 @@ impl SqlServer {
             } else {
                 auth
             };
+
             let socket = socket.into_std()?;
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
             let socket = TcpStream::from_std(socket)?;
+
             let sessions = Sessions {
                 is_admin,
                 memory,
-                account,
+                caller,
                 database,
                 limits,
                 auth,
@@ -191,10 +206,11 @@ impl SqlServer {
                 sql: Arc::default(),
                 settings: Arc::default(),
             };
+
             tokio::select! {
                 ended = connection::serve(socket, tls, sessions, access) => ended,
                 () = login_timeout(logged_in) => Err(ConnectionError::LoginTimeout),
-                () = open.connection.closed() => Err(ConnectionError::GaveWay),
+                () = open.connection.closed() => Err(ConnectionError::Closed),
             }
         }
     }

@@ -70,8 +70,9 @@ pub struct Sessions {
     pub(super) limits: Limits,
     pub(super) auth: Arc<ClientAuth>,
     pub(super) memory: MemoryBudget,
-    /// Account of the client, if the kernel names it; else its name says whose memory it takes.
-    pub(super) account: Option<MemoryAccount>,
+    /// Name of the client's account, if the kernel names the client; else its user says whose memory
+    /// it takes.
+    pub(super) caller: Option<Arc<str>>,
     /// Whether the kernel names an admin as the client.
     pub(super) is_admin: bool,
     pub(super) manager: Arc<ConnectionManager>,
@@ -137,15 +138,14 @@ impl Drop for CancelOnDrop {
 }
 
 impl Sessions {
-    /// The account whose memory the client takes.
+    /// The account whose memory the client takes, for one message.
     pub(super) fn account<C>(&self, client: &C) -> MemoryAccount
     where
         C: ClientInfo,
     {
-        match &self.account {
-            Some(account) => account.clone(),
-            None => self.memory.account(user_of(client)),
-        }
+        let by_password = || PlaceHolder::User(user_of(client).into()).to_string().into();
+        let caller = self.caller.clone().unwrap_or_else(by_password);
+        self.memory.account(caller).with_reserve(self.is_admin)
     }
 
     /// Holds memory for a statement or its parameters.

@@ -384,7 +384,7 @@ impl Serving<'_> {
         follower.first().await;
         let budget = self.config.server.memory_budget_bytes();
         let memory = MemoryBudget::register(budget, &mut self.registry);
-        let sql_places = session_places(self.config.sql.max_connections);
+        let sql_places = session_places(files.sql);
         let classes = places.classes().chain([Arc::clone(&sql_places)]);
         http::register_places(&mut self.registry, classes.collect());
         self.sql(&mut tasks, &store, &memory, sql_places).await?;

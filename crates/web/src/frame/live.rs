@@ -11,7 +11,7 @@ use futures_util::stream;
 use std::convert::Infallible;
 use std::time::Duration;
 use takt_access::Viewer;
-use takt_server::http::{By, Standing};
+use takt_server::http::{By, OpenRequestRights};
 use tokio::time::{self, Instant, Interval, MissedTickBehavior};
 
 /// Pause between two looks at a page.
@@ -24,7 +24,7 @@ struct Followed {
     frame: Frame,
     page: &'static Page,
     request: Request,
-    standing: Standing,
+    rights: OpenRequestRights,
     ticks: Interval,
     ends: Instant,
 }
@@ -32,7 +32,7 @@ struct Followed {
 pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
     get(
         async move |By(viewer): By,
-                    standing: Standing,
+                    rights: OpenRequestRights,
                     uri: Uri,
                     RawQuery(query): RawQuery,
                     Path(parameters): Path<Vec<(String, String)>>| {
@@ -49,7 +49,7 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
                     query: query.unwrap_or_default(),
                     parameters,
                 },
-                standing,
+                rights,
                 ticks,
                 ends: Instant::now() + LIFETIME,
             };
@@ -72,7 +72,7 @@ async fn next(mut followed: Followed) -> Option<(Result<Event, Infallible>, Foll
         () = followed.frame.site.stop.cancelled() => return None,
     }
     // Who has lost a right gets no further word; the browser connects again with what is left.
-    if Instant::now() > followed.ends || !followed.standing.holds().await {
+    if Instant::now() > followed.ends || !followed.rights.holds().await {
         return None;
     }
     let rendered = followed

@@ -16,11 +16,11 @@ mod known;
 mod local;
 mod munge;
 mod oidc;
+mod open_request;
 mod password;
 mod proxy;
 mod sign_in;
 mod slurm;
-mod standing;
 
 pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting, SignInWays};
 pub use directory::LdapConfig;
@@ -29,12 +29,12 @@ pub use guarded::{GuardedRouter, NeedTable};
 pub use known::{Access, check_files};
 pub use munge::MungeChallenge;
 pub use oidc::OidcConfig;
+pub use open_request::OpenRequestRights;
 pub use proxy::ProxyConfig;
 pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
-pub use standing::Standing;
 
-use super::places::take_place;
+use super::places::{holder_of, take_place};
 use super::{ErrorBody, ErrorKind, push};
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -151,81 +151,49 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
         let said = format!("no such path; samples are pushed to {path} (docs/push.md)\n");
         return (StatusCode::NOT_FOUND, said).into_response();
     }
-    let peer = request
-        .extensions()
-        .get::<Peer>()
-        .copied()
-        .unwrap_or_else(|| Peer {
-            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
-            uid: None,
-            is_socket: false,
-        });
-    let forwarded = guard.access.forwarded(peer, request.headers());
-    let names_user = guard.access.remove_proxy_headers(request.headers_mut());
-    let mut origin = origin(&request, peer);
-    let mut peer = peer;
-    if let Some(forwarded) = forwarded {
-        peer = peer.forwarded(forwarded.client);
-        request.extensions_mut().insert(peer);
-        origin = Origin::Proxy(forwarded.user);
-    } else if names_user {
-        origin = Origin::Elsewhere;
-    }
-    let headers = request.headers().clone();
-    let viewer = guard.access.viewer(&headers, origin.clone()).await;
-    let allowed = match guard.need(&request) {
-        Some(need) => viewer.check(need),
-        None => {
-            let path = request.uri().path();
-            tracing::error!(path, "the route has no needs; it answers nobody");
-            Err(Refusal::Role(Role::Admin))
-        }
-    };
-    let is_change = guard.need(&request).is_some_and(Need::is_change);
-    let allowed = allowed.and_then(|()| {
-        if is_change {
-            check_site(&viewer, request.headers())
-        } else {
-            Ok(())
-        }
-    });
-    let mut entry = is_change.then(|| change_entry(&request, &viewer, peer));
+
+    let need = guard.need(&request);
+    let identified = guard.identify(&mut request).await;
+    let allowed = allow(need, &identified.viewer, &request);
+
+    // Unknown viewers must not fill the log.
+    let is_noted = need.is_some_and(Need::is_change)
+        && (allowed.is_ok() || identified.viewer.way() != Way::Unknown);
+    let entry = is_noted.then(|| change_entry(&request, &identified.viewer, identified.peer));
+
     let response = match allowed {
-        Ok(()) => match take_place(&request, guard.need(&request), &viewer, peer) {
-            Ok(()) => {
-                if let Some(need) = guard.need(&request).filter(|need| !need.is_change()) {
-                    request.extensions_mut().insert(Standing {
-                        access: guard.access.clone(),
-                        headers,
-                        origin,
-                        need,
-                        viewer: viewer.clone(),
-                    });
-                }
-                request.extensions_mut().insert(viewer);
-                next.run(request).await
-            }
-            Err(refusal) => {
-                discard(request).await;
-                refusal.into_response()
-            }
-        },
-        Err(refusal) => {
-            if guard.need(&request) == Some(Need::Push) {
-                push::note_refused(peer.address.ip());
-            }
-            let sign_in = guard.sign_in_page(refusal, &request);
-            discard(request).await;
-            // Strangers must not fill the log.
-            entry = entry.filter(|_| viewer.way() != Way::Unknown);
-            sign_in.unwrap_or_else(|| refused(refusal, &viewer))
-        }
+        Ok(()) => guard.answer(request, need, identified, next).await,
+        Err(refusal) => guard.refuse(request, need, &identified, refusal).await,
     };
+
     if let Some(mut entry) = entry {
         entry.outcome = response.status().as_u16().to_string();
         guard.access.audit(entry).await;
     }
     response
+}
+
+/// The sender of a request, with what the check knew about it: it can be repeated while the answer stays open.
+struct IdentifiedViewer {
+    viewer: Viewer,
+    /// The client; for a request of a trusted proxy, the proxy's client.
+    peer: Peer,
+    headers: HeaderMap,
+    origin: Origin,
+}
+
+/// Checks that the viewer may do what the request asks for.
+fn allow(need: Option<Need>, viewer: &Viewer, request: &Request) -> Result<(), Refusal> {
+    let Some(need) = need else {
+        let path = request.uri().path();
+        tracing::error!(path, "the route has no needs; it answers nobody");
+        return Err(Refusal::Role(Role::Admin));
+    };
+    viewer.check(need)?;
+    if need.is_change() {
+        check_site(viewer, request.headers())?;
+    }
+    Ok(())
 }
 
 /// Returns where a request comes from that no trusted proxy has sent. A proxy that is not trusted
@@ -352,16 +320,89 @@ impl Guard {
     /// Returns the need of a request. `None` for a route that is not in the table.
     fn need(&self, request: &Request) -> Option<Need> {
         let Some(path) = request.extensions().get::<MatchedPath>() else {
-            // A path that does not exist. Strangers do not learn that.
+            // Unknown viewers must not learn that the path does not exist.
             return Some(Need::SignedIn);
         };
         let RouteNeeds { read, other } = *self.needs.get(path.as_str())?;
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         Some(if reads { read } else { other })
     }
-}
 
-impl Guard {
+    /// Finds out who sends a request, and removes the headers that only trusted proxies send.
+    async fn identify(&self, request: &mut Request) -> IdentifiedViewer {
+        let unknown = Peer {
+            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
+            uid: None,
+            is_socket: false,
+        };
+        let peer = request.extensions().get().copied().unwrap_or(unknown);
+
+        let forwarded = self.access.forwarded(peer, request.headers());
+        let names_user = self.access.remove_proxy_headers(request.headers_mut());
+        let (peer, origin) = match forwarded {
+            Some(forwarded) => {
+                let client = peer.forwarded(forwarded.client);
+                request.extensions_mut().insert(client);
+                (client, Origin::Proxy(forwarded.user))
+            }
+            None if names_user => (peer, Origin::Elsewhere),
+            None => (peer, origin(request, peer)),
+        };
+
+        let headers = request.headers().clone();
+        IdentifiedViewer {
+            viewer: self.access.viewer(&headers, origin.clone()).await,
+            peer,
+            headers,
+            origin,
+        }
+    }
+
+    /// Answers a request that is allowed, if its class has a place.
+    async fn answer(
+        &self,
+        mut request: Request,
+        need: Option<Need>,
+        identified: IdentifiedViewer,
+        next: Next,
+    ) -> Response {
+        let IdentifiedViewer { viewer, peer, .. } = &identified;
+        if let Err(refusal) = take_place(&request, need, viewer, *peer) {
+            discard(request).await;
+            return refusal.into_response();
+        }
+
+        let caller = holder_of(viewer, *peer).to_string();
+        let viewer = viewer.clone().with_caller(caller);
+        request.extensions_mut().insert(viewer);
+        if let Some(need) = need.filter(|need| !need.is_change()) {
+            request.extensions_mut().insert(OpenRequestRights {
+                access: self.access.clone(),
+                headers: identified.headers,
+                origin: identified.origin,
+                need,
+                viewer: identified.viewer,
+            });
+        }
+        next.run(request).await
+    }
+
+    async fn refuse(
+        &self,
+        request: Request,
+        need: Option<Need>,
+        identified: &IdentifiedViewer,
+        refusal: Refusal,
+    ) -> Response {
+        if need == Some(Need::Push) {
+            push::note_refused(identified.peer.address.ip());
+        }
+
+        let sign_in = self.sign_in_page(refusal, &request);
+        discard(request).await;
+        sign_in.unwrap_or_else(|| refused(refusal, &identified.viewer))
+    }
+
     /// Returns the way to the sign-in page, for a browser that opens a page and is not signed in.
     fn sign_in_page(&self, refusal: Refusal, request: &Request) -> Option<Response> {
         let mode = request.headers().get("sec-fetch-mode");

@@ -1,4 +1,5 @@
-//! The rights behind an answer that does not end: a token may be revoked, a session end, and a role or the privacy change.
+//! Rights of a viewer whose answer stays open, such as the stream of a live page. Meanwhile a token may be revoked, a session
+//! may end, and a role or the level of privacy may change.
 
 use super::known::{Access, Origin};
 use crate::http::ErrorBody;
@@ -8,9 +9,9 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use takt_access::{Need, Viewer};
 
-/// Finds the viewer of an open request again. A handler whose answer goes on asks before each part of it.
+/// The rights with which a request began. A handler whose answer stays open checks them before each part of the answer.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct OpenRequestRights {
     pub(super) access: Access,
     pub(super) headers: HeaderMap,
     pub(super) origin: Origin,
@@ -18,16 +19,16 @@ pub struct Standing {
     pub(super) viewer: Viewer,
 }
 
-impl Standing {
-    /// Returns whether the viewer has the rights of the beginning. If any has changed, the answer should end: the client's
-    /// next request gets the new ones.
+impl OpenRequestRights {
+    /// Returns whether the viewer still has the same rights. If not, the answer should end; the client's next request gets
+    /// the new rights.
     pub async fn holds(&self) -> bool {
         let now = self.access.viewer(&self.headers, self.origin.clone()).await;
         now == self.viewer && now.check(self.need).is_ok()
     }
 }
 
-impl<S> FromRequestParts<S> for Standing
+impl<S> FromRequestParts<S> for OpenRequestRights
 where
     S: Send + Sync,
 {
