@@ -88,6 +88,12 @@ impl Reader<'_> {
                 None => break,
                 Some(line) => line?,
             };
+            // Older versions of Slurm write no exit codes.
+            let is_complete = position(&record[last_line..], OLDER_LAST_KEY).is_some();
+            if is_complete && self.lines.text().starts_with(FIRST_KEY) {
+                self.lines.put_back();
+                break;
+            }
             last_line = record.len();
             record.push('\n');
             record.push_str(&self.lines.text());
@@ -148,6 +154,9 @@ const FIRST_KEY: &str = "JobId=";
 
 /// Last key of each record.
 const LAST_KEY: &str = "ExitCode";
+
+/// Last key of each record of Slurm without exit codes.
+const OLDER_LAST_KEY: &str = "EligibleTime";
 
 /// Maximum number of lines of one record: job names have at most 1024 bytes, directories 4096.
 const MAX_RECORD_LINES: u32 = 8192;

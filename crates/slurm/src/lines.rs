@@ -6,6 +6,7 @@
 use flate2::bufread::MultiGzDecoder;
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
+use std::mem;
 
 /// Maximum length of a line in bytes. sacct's longest fields (`SubmitLine`, `Comment`) are much
 /// shorter.
@@ -30,6 +31,7 @@ pub(super) struct Lines<'i> {
     line: u64,
     row: Vec<u8>,
     is_cut: bool,
+    is_put_back: bool,
     done: bool,
 }
 
@@ -47,6 +49,7 @@ impl<'i> Lines<'i> {
             line: 0,
             row: Vec::new(),
             is_cut: false,
+            is_put_back: false,
             done: false,
         })
     }
@@ -55,6 +58,9 @@ impl<'i> Lines<'i> {
     pub fn next(&mut self) -> Option<Result<&[u8], LinesError>> {
         if self.done {
             return None;
+        }
+        if mem::take(&mut self.is_put_back) {
+            return Some(Ok(&self.row));
         }
         match self.read() {
             Ok(true) => Some(Ok(&self.row)),
@@ -71,6 +77,11 @@ impl<'i> Lines<'i> {
                 }))
             }
         }
+    }
+
+    /// Returns the current line from [`Lines::next`] again: it belongs to the next record.
+    pub fn put_back(&mut self) {
+        self.is_put_back = true;
     }
 
     /// Returns the number of the current line, from 1.

@@ -230,11 +230,18 @@ impl<'i> Reader<'i> {
         let needed = self.layout.delimiters();
         let mut found = row.matches(&self.layout.delimiter).count();
         let mut more = 0;
-        while self.layout.spans_lines && found < needed && !self.lines.is_cut() {
+        let is_known = self.may_be_forged();
+        let spans_lines = self.layout.spans_lines && (!is_known || self.layout.may_begin(row));
+        while spans_lines && found < needed && !self.lines.is_cut() {
             match self.lines.next() {
                 None => break,
                 Some(line) => line?,
             };
+            // A row is never a part of another: a name could have begun a row that takes the next one.
+            if is_known && self.layout.is_row(&self.lines.text()) {
+                self.lines.put_back();
+                break;
+            }
             let line = self.lines.text();
             found += line.matches(&self.layout.delimiter).count();
             row.push('\n');

@@ -246,6 +246,23 @@ fn a_name_of_several_lines_makes_no_record() {
     );
 }
 
+/// Without `ExitCode=`, all records were read as one.
+#[test]
+fn records_of_slurm_without_exit_codes() {
+    let older = LINE.split_once(" DerivedExitCode").unwrap().0;
+    let second = older.replace("JobId=5", "JobId=6");
+    let second = second.replace("Name=multi", "Name=two\nlines");
+    let text = [older, &second, LINE].join("\n");
+    let ids: Vec<String> = read(&text)
+        .into_iter()
+        .map(|entry| match entry {
+            Ok(Entry::Run(run)) => run.job_id,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(ids, ["5", "6", "5"]);
+}
+
 #[test]
 fn bad_lines_are_set_aside_and_other_files_refused() {
     for (line, reason) in [

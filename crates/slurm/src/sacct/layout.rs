@@ -31,6 +31,8 @@ pub(super) struct RowLayout {
     pub spans_lines: bool,
     /// Whether any column has texts of users.
     pub has_user_texts: bool,
+    /// Number of columns before the first text of a user.
+    first_user_text: usize,
 }
 
 impl RowLayout {
@@ -50,6 +52,7 @@ impl RowLayout {
         Self {
             spans_lines: names[..followed].iter().any(is_written),
             has_user_texts: names.iter().any(is_written),
+            first_user_text: names.iter().position(is_written).unwrap_or(names.len()),
             columns: names.into_iter().map(column).collect(),
             delimiter: delimiter.to_owned(),
             ends,
@@ -59,6 +62,30 @@ impl RowLayout {
     /// Returns the number of delimiters in a row.
     pub fn delimiters(&self) -> usize {
         self.columns.len() - usize::from(!self.ends)
+    }
+
+    /// Returns whether the first line of a row shows a JobID, or has a user's text before it. The rest of
+    /// a name that completed its row does not begin one.
+    pub fn may_begin(&self, line: &str) -> bool {
+        let job_id = self
+            .columns
+            .iter()
+            .position(|column| *column == Some(Field::JobId));
+        job_id
+            .filter(|at| *at < self.first_user_text)
+            .is_none_or(|at| {
+                line.split(&self.delimiter)
+                    .nth(at)
+                    .is_some_and(begins_as_id)
+            })
+    }
+
+    /// Returns whether a line is a row by itself.
+    pub fn is_row(&self, line: &str) -> bool {
+        line.matches(&self.delimiter).count() == self.delimiters()
+            && self
+                .split(line)
+                .is_ok_and(|fields| begins_as_id(fields.get(Field::JobId)))
     }
 
     /// Returns the known fields of a row. Extra delimiters belong to the last column if it is the
@@ -102,6 +129,10 @@ impl RowLayout {
             ))
         }
     }
+}
+
+fn begins_as_id(text: &str) -> bool {
+    text.starts_with(|letter: char| letter.is_ascii_digit())
 }
 
 /// Returns the delimiter of a header: the shortest text after its first name that leaves nothing but

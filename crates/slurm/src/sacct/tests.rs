@@ -535,8 +535,16 @@ fn a_name_of_several_lines_makes_no_record() {
     assert!(open(&known).unwrap().may_be_forged());
     assert_eq!(
         names(entries(&known)),
-        ["expected 8 fields, found 15", "7 next"]
+        ["no delimiter at the end", "5 big", "7 next"]
     );
+    // The rest of a name that completes its row takes no other row with it.
+    for rest in ["a", "8|a"] {
+        let name = format!("x|\n{rest}");
+        let rows = [POLLED.to_vec(), polled("6", &name), polled("7", "next")];
+        let found = names(entries(printed("|", &rows)));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!((&*found[0], &*found[2]), ("6 x", "7 next"), "{found:?}");
+    }
     let harmless = printed("|", &[POLLED.to_vec(), polled("6", "two\nlines")]);
     assert_eq!(names(entries(&harmless)), ["6 two\nlines"]);
 
