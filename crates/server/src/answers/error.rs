@@ -1,6 +1,7 @@
 //! Why a question has no answer.
 
 use std::error::Error;
+use takt_alerts::run::EngineError;
 use takt_model::error_chain;
 use takt_store::{MemoryRefusal, StoreError};
 
@@ -13,7 +14,7 @@ pub enum AnswerError {
     /// Valid form, unusable content: a malformed file, an SQL error, a user without jobs. HTTP 422, exit code 1.
     #[error("{0}")]
     Input(String),
-    /// The server has no memory for the answer now. HTTP 503, exit code 1.
+    /// The server cannot answer now: it has no memory for the answer, or the alert engine is busy. HTTP 503, exit code 1.
     #[error("{0}")]
     Unavailable(String),
     /// The store failed. HTTP 500, exit code 1.
@@ -46,6 +47,12 @@ impl AnswerError {
     }
 }
 
+impl From<EngineError> for AnswerError {
+    fn from(error: EngineError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
 impl From<MemoryRefusal> for AnswerError {
     fn from(refusal: MemoryRefusal) -> Self {
         if refusal.is_temporary() {
@@ -53,5 +60,19 @@ impl From<MemoryRefusal> for AnswerError {
         } else {
             Self::Input(refusal.to_string())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+
+    #[test]
+    fn a_busy_alert_engine_is_asked_again() {
+        let response = AnswerError::from(EngineError::Busy).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(response.headers().contains_key("retry-after"));
     }
 }

@@ -3,7 +3,6 @@
 use axum::http::StatusCode;
 use serde::Serialize;
 use takt_access::Refusal;
-use takt_alerts::run::EngineError;
 use takt_model::error_chain;
 use takt_server::answers::AnswerError;
 use takt_store::StoreError;
@@ -115,10 +114,6 @@ impl From<AnswerError> for PageError {
                 "This cannot be answered",
                 text,
             ),
-            AnswerError::Failed(error) if error.is::<EngineError>() => Self {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                ..Self::failed(&*error)
-            },
             AnswerError::Unavailable(text) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text)
             }

@@ -106,7 +106,15 @@ fn answer(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (AlertsAnswer, Ve
         let listed = firing.iter().map(|(print, _)| *print).collect();
         engine.texts_without_hidden_labels(&listed, |labels, name| of(labels).shows(name))
     };
-    let shown: Vec<ShownLabels> = firing.iter().map(|(_, alert)| of(&alert.labels)).collect();
+    let shown = firing.iter().map(|(print, alert)| {
+        let shown = of(&alert.labels);
+        if engine.is_posted(*print) {
+            shown.of_posted()
+        } else {
+            shown
+        }
+    });
+    let shown: Vec<ShownLabels> = shown.collect();
     let alerts = firing.iter().zip(&shown).map(|((print, alert), shown)| {
         let annotations = if shown.is_all() {
             alert.annotations.clone()

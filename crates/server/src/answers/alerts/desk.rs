@@ -4,7 +4,7 @@ use crate::answers::AnswerError;
 use std::fmt;
 use std::sync::Arc;
 use takt_access::{ShownLabels, keyed_hash};
-use takt_alerts::run::Handle;
+use takt_alerts::run::{ChangeError, Handle};
 use takt_alerts::{Batch, Engine};
 use takt_model::Timestamp;
 use tokio::runtime;
@@ -32,9 +32,7 @@ impl AlertDesk {
         look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Result<T, AnswerError> {
         let engine = self.engine()?;
-        runtime::Handle::current()
-            .block_on(engine.read(look))
-            .map_err(AnswerError::failed)
+        Ok(runtime::Handle::current().block_on(engine.read(look))?)
     }
 
     /// Changes the engine.
@@ -43,9 +41,11 @@ impl AlertDesk {
         change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
     ) -> Result<T, AnswerError> {
         let engine = self.engine()?;
-        runtime::Handle::current()
-            .block_on(engine.change(change))
-            .map_err(AnswerError::failed)
+        let changed = runtime::Handle::current().block_on(engine.change(change));
+        changed.map_err(|error| match error {
+            ChangeError::Engine(error) => error.into(),
+            ChangeError::Store(_) => AnswerError::failed(error),
+        })
     }
 
     fn engine(&self) -> Result<&Handle, AnswerError> {

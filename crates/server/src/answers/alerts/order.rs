@@ -20,7 +20,7 @@ pub enum AlertOrder {
         fingerprint: String,
         /// Duration, such as `4h`.
         length: String,
-        /// Person who acknowledges it.
+        /// Person who acknowledges it, if the viewer is a program; of a user, the name counts that the server knows.
         by: String,
         /// Reason.
         comment: String,
@@ -31,7 +31,7 @@ pub enum AlertOrder {
         matchers: String,
         /// Duration, such as `4h`.
         length: String,
-        /// Person who makes it.
+        /// Person who makes it, if the viewer is a program; of a user, the name counts that the server knows.
         by: String,
         /// Reason.
         comment: String,
@@ -40,7 +40,7 @@ pub enum AlertOrder {
     Close {
         /// Fingerprint of the alert.
         fingerprint: String,
-        /// Person who closes it.
+        /// Person who closes it, if the viewer is a program; of a user, the name counts that the server knows.
         by: String,
         /// Reason.
         comment: String,
@@ -61,7 +61,7 @@ impl Question for AlertOrder {
 
     fn answer(
         &self,
-        _viewer: &Viewer,
+        viewer: &Viewer,
         _database: &Database,
         config: &AnswerConfig,
     ) -> Result<(), AnswerError> {
@@ -71,7 +71,10 @@ impl Question for AlertOrder {
                 length,
                 by,
                 comment,
-            } => silence(config, labels_of(config, fingerprint)?, length, by, comment),
+            } => {
+                let matchers = labels_of(config, fingerprint)?;
+                silence(config, matchers, length, person(viewer, by), comment)
+            }
             Self::Silence {
                 matchers,
                 length,
@@ -80,16 +83,27 @@ impl Question for AlertOrder {
             } => {
                 let matchers = parse_matchers(matchers)
                     .map_err(|error| AnswerError::Usage(format!("matchers: {error}")))?;
-                silence(config, Matchers(matchers), length, by, comment)
+                silence(
+                    config,
+                    Matchers(matchers),
+                    length,
+                    person(viewer, by),
+                    comment,
+                )
             }
             Self::Close {
                 fingerprint,
                 by,
                 comment,
-            } => close(config, fingerprint, by, comment),
+            } => close(config, fingerprint, person(viewer, by), comment),
             Self::Expire { id } => expire(config, id),
         }
     }
+}
+
+/// Returns the person who gives the order: the viewer, or for programs the name that they give.
+fn person<'a>(viewer: &'a Viewer, given: &'a str) -> &'a str {
+    viewer.user().unwrap_or(given)
 }
 
 fn over() -> AnswerError {
@@ -183,5 +197,19 @@ fn split(changed: Result<Batch, SilenceError>) -> (Result<(), SilenceError>, Bat
     match changed {
         Ok(batch) => (Ok(()), batch),
         Err(error) => (Err(error), Batch::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_access::{Privacy, Way};
+
+    #[test]
+    fn nobody_acts_in_anothers_name() {
+        let token = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
+        assert_eq!(person(&token, "alice"), "alice");
+        let mallory = Viewer::new(Role::Support, Way::Session, Privacy::Open).with_user("mallory");
+        assert_eq!(person(&mallory, "alice"), "mallory");
     }
 }
