@@ -115,7 +115,9 @@ mod tests {
     #[test]
     fn an_hour_of_rest_ends_flapping_although_the_clock_was_set_back() {
         let mut flapping = Flapping::default();
-        (0..5).for_each(|n| drop(flapping.change(n % 2 == 0, minute(600 + n))));
+        for n in 0..5 {
+            flapping.change(n % 2 == 0, minute(600 + n));
+        }
         assert_eq!(flapping.settled(minute(0)), None);
         assert_eq!(flapping.settled(minute(59)), None);
         assert_eq!(flapping.settled(minute(60)), Some(true));

@@ -112,6 +112,12 @@ pub(super) fn admit(db: &Connection, sql: &str, sees_catalog: bool) -> Result<()
     Ok(())
 }
 
+fn without_sizes(table: &str) -> SqlError {
+    SqlError::Refused(format!(
+        "the table {table} is not available here; information_schema.tables lists tables"
+    ))
+}
+
 /// Returns the statement inside an `EXPLAIN` or `EXPLAIN ANALYZE`; other statements unchanged.
 pub(super) fn explained(sql: &str) -> &str {
     let after = |text: &'_ str, word: &str| -> Option<usize> {
