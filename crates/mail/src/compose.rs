@@ -133,8 +133,8 @@ fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error 
         // Bytes are not changed, and a line feed alone must not reach a server: some take it for the
         // end of a line.
         let base64 = ContentTransferEncoding::Base64;
-        let content = Body::new_with_encoding(file.content.clone(), base64)
-            .unwrap_or_else(|content| Body::new(content));
+        let content =
+            Body::new_with_encoding(file.content.clone(), base64).unwrap_or_else(Body::new);
         let part = FilePart::new(file.name.clone()).body(content, kind);
         all = all.singlepart(part);
     }

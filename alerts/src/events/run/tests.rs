@@ -44,7 +44,8 @@ fn an_alert_of_a_node_whose_clock_is_behind_does_not_end_at_once() {
         message: String::new(),
     };
     run.event(&event, &[], &Labels::new(), "", at(3_600));
-    let ended = (3_600..3_700).find(|now| !ticked(&mut run, &samples, at(*now)).transitions.is_empty());
+    let ended =
+        (3_600..3_700).find(|now| !ticked(&mut run, &samples, at(*now)).transitions.is_empty());
     assert_eq!(ended, Some(3_660), "a minute after it was read");
 }
 

@@ -166,9 +166,7 @@ impl Serving<'_> {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => {
-                            SqlServer::new(database, &config, access, places, metrics, memory)?
-                        }
+                        None => SqlServer::new(database, &config, access, places, metrics, memory)?,
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
