@@ -316,7 +316,7 @@ impl Cluster {
         let random = &mut self.random;
         for _ in 0..random.below(8) {
             trace.steps += 1;
-            slurm.now = slurm.now + random.between(5, 120);
+            slurm.now += random.between(5, 120);
             if random.once_in(2) {
                 slurm.submit(random);
             } else {
@@ -342,7 +342,7 @@ impl Cluster {
                 "Takt stops or starts"
             }
             5 => {
-                slurm.now = slurm.now + random.between(600, 14_400);
+                slurm.now += random.between(600, 14_400);
                 "hours pass"
             }
             6 => {
@@ -429,7 +429,7 @@ impl Cluster {
         self.is_up = true;
         for _ in 0..12 {
             let mut slurm = self.slurm.lock().unwrap();
-            slurm.now = slurm.now + 600;
+            slurm.now += 600;
             slurm.deliver();
             drop(slurm);
             self.poll(trace)?;
