@@ -132,7 +132,8 @@ impl Engine {
     pub fn restore(&mut self, stored: Snapshot, now: Timestamp) -> Batch {
         let stored = stored.without_future(now);
         let mut batch = Batch::default();
-        let down_at = stored.down_at.unwrap_or(now).min(now);
+        // After the clock was set back, this is later than now, and so are ends that were before it.
+        let down_at = stored.down_at.unwrap_or(now);
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
