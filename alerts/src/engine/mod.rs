@@ -338,7 +338,9 @@ impl Engine {
     /// The messages to hand to their channels once the batch is committed, which marks them as
     /// being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
-        let mut changed = self.outbox.renew(now);
+        let router = &self.router;
+        let is_open = |row: &Row, print| router.is_open(&row.message, print);
+        let mut changed = self.outbox.renew(&is_open, now);
         let rows = self.outbox.due(now);
         changed.extend(rows.iter().cloned());
         let batch = Batch {
@@ -402,7 +404,9 @@ impl Engine {
         for fingerprint in &changes.forgotten {
             self.posted.forget(*fingerprint);
         }
-        let mut outbox = self.outbox.add(changes.messages, now);
+        let router = &self.router;
+        let is_open = |row: &Row, print| router.is_open(&row.message, print);
+        let mut outbox = self.outbox.add(changes.messages, &is_open, now);
         let ended = changes.log.iter().filter(|logged| {
             let entry = logged.entry.as_ref();
             entry.is_some_and(|entry| entry.open.is_empty())
