@@ -170,13 +170,13 @@ impl Engine {
             .into_iter()
             .map(|alert| {
                 let back = self.is_wanted(&alert, &wanted);
-                after_gap(
-                    alert,
-                    back,
-                    down_at,
-                    now,
-                    self.router.config().resolve_timeout,
-                )
+                let timeout = self.router.config().resolve_timeout;
+                let known = after_gap(alert.clone(), back, down_at, now, timeout);
+                // The next start compares with a time after this one.
+                if known != alert {
+                    batch.alerts.push(known.clone());
+                }
+                known
             })
             .collect();
         for alert in &alerts {
