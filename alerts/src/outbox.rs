@@ -223,19 +223,20 @@ impl Outbox {
             return Vec::new();
         }
         let mut changed = Vec::new();
-        let mut behind: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let series = |row: &Row| (thread_key(row), row.instead_of.clone());
+        let mut behind = BTreeMap::new();
         let ids: Vec<u64> = self.rows.keys().rev().copied().collect();
         for id in ids {
             let Some(row) = self.rows.get(&id) else {
                 continue;
             };
-            let newer = behind.get(&thread_key(row)).copied();
+            let newer = behind.get(&series(row)).copied();
             let tells_all = |newer: &u64| {
                 let newer = self.rows.get(newer);
                 newer.is_some_and(|newer| tells_all_of(row, &newer.message, is_open))
             };
             let Some(newer) = newer.filter(|newer| is_old(row, now) && tells_all(newer)) else {
-                behind.insert(thread_key(row), id);
+                behind.insert(series(row), id);
                 continue;
             };
             if let Some(mut old) = self.rows.remove(&id) {
@@ -493,7 +494,9 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
 /// and the row is a repetition, or is so old that its alerts may have ended. Resolved messages are
 /// never dropped.
 fn is_superseded_by(row: &Row, newer: &Message, is_open: IsOpen<'_>, now: Timestamp) -> bool {
-    let is_same = (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
+    // What another channel refused is a copy beside this channel's own messages.
+    let is_same = row.instead_of.is_none()
+        && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
     let is_repeat = row.message.reason == Reason::StillFiring
         && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring);
     let is_outdated = || is_old(row, now) && tells_all_of(row, newer, is_open);
@@ -662,6 +665,32 @@ mod tests {
         outbox.add([about("g", Reason::FirstFiring, "AB")], &is_open, at(0));
         outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(100));
         assert_eq!(delivered(&mut outbox, at(200)), [end]);
+    }
+
+    /// The mail channel gets no ends of its own.
+    #[test]
+    fn a_copy_of_what_another_channel_refused_gives_its_ends_to_no_other_message() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::SomeResolved, "Ab")], &none_open, at(0));
+        outbox.due(at(0));
+        let refused = Outcome::GiveUp {
+            error: "404".to_owned(),
+        };
+        outbox.answered(1, &refused, &|_| Some("mail".to_owned()), at(1));
+        let own = Message {
+            channel: "mail".to_owned(),
+            ..about("g", Reason::FirstFiring, "A")
+        };
+        outbox.add([own], &none_open, at(100));
+        let text = |reason, alerts: &str| ("g".to_owned(), reason, alerts.to_owned());
+        assert!(outbox.renew(&none_open, at(100)).is_empty());
+        assert_eq!(
+            delivered(&mut outbox, at(200)),
+            [
+                text(Reason::SomeResolved, "Ab"),
+                text(Reason::FirstFiring, "A")
+            ]
+        );
     }
 
     #[test]
