@@ -143,6 +143,15 @@ impl Ledger {
             let key = (channel.clone(), alert.fingerprint);
             let is_replaced = self.has_replaced(&key, row.id);
             let known = self.told.get(&key);
+            // A reload puts an alert into another group, and groups that fire come first: what the
+            // earlier group had to say of it comes late.
+            let is_late = known.is_some_and(|known| {
+                let between = row.id..known.row;
+                self.reloads.iter().any(|at| between.contains(at))
+            });
+            if is_late {
+                continue;
+            }
             let about = || {
                 format!(
                     "{channel}: {} {}, row {}",

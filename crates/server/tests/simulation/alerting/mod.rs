@@ -46,7 +46,7 @@ const CLOCK_BEHIND: Duration = Duration::from_secs(60);
 #[test]
 fn alerting_keeps_its_promises() {
     let size = Size {
-        seeds: 4,
+        seeds: 10,
         steps: 20_000,
     };
     seeds::run("alerting_keeps_its_promises", size, |seed, steps, trace| {
