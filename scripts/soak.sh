@@ -16,7 +16,7 @@ cargo test --release "${features[@]}" --locked -p takt-store --test blocks -- --
 cargo test --release "${features[@]}" --locked -p takt --test whole -- --nocapture disk_faults:: alerts::disk::
 unset TAKT_TEST_SEEDS
 echo "== simulations"
-TAKT_SIMULATION_SEEDS=${SOAK_SIMULATIONS:-200} cargo test --release "${features[@]}" --locked -p takt-server --test simulation -- --nocapture
+TAKT_SIMULATION_RANDOM=1 TAKT_SIMULATION_SEEDS=${SOAK_SIMULATIONS:-200} cargo test --release "${features[@]}" --locked -p takt-server --test simulation -- --nocapture
 for ((round = 1; round <= rounds; round++)); do
 	echo "== round $round of $rounds"
 	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape

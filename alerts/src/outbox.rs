@@ -3,6 +3,7 @@
 //! A row is committed together with the decision to send it, so a crash loses no message, and each
 //! is delivered at least once. This module decides what to send and when; the clock is an argument.
 
+use crate::fingerprint::Fingerprint;
 use crate::message::{Message, Status};
 use crate::routing::dedup::Reason;
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,9 @@ pub struct Outbox {
 /// Returns the channel that gets the messages another channel refused.
 pub type Fallback<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// Says whether the channel of a message counts as knowing that an alert fires.
+pub type IsOpen<'a> = &'a dyn Fn(&Row, Fingerprint) -> bool;
+
 impl Outbox {
     /// Restores stored rows. Rows that were being sent are sent again; of ended rows only their
     /// thread is kept. `next_id` must be above all numbers ever used.
@@ -163,13 +167,18 @@ impl Outbox {
     }
 
     /// Adds messages. Returns the rows to commit: new rows, and queued rows that they supersede.
-    pub fn add(&mut self, messages: impl IntoIterator<Item = Message>, now: Timestamp) -> Vec<Row> {
+    pub fn add(
+        &mut self,
+        messages: impl IntoIterator<Item = Message>,
+        is_open: IsOpen<'_>,
+        now: Timestamp,
+    ) -> Vec<Row> {
         let mut changed = Vec::new();
         for message in messages {
             let old: Vec<Row> = self
                 .rows
                 .values_mut()
-                .filter(|row| is_superseded_by(row, &message, now))
+                .filter(|row| is_superseded_by(row, &message, is_open, now))
                 .map(|row| {
                     row.state = RowState::Superseded;
                     row.clone()
@@ -209,20 +218,25 @@ impl Outbox {
 
     /// Replaces old firing messages that have a newer message about their group behind them: they
     /// were under way, or young, when it was added. Returns the rows to commit.
-    pub fn renew(&mut self, now: Timestamp) -> Vec<Row> {
+    pub fn renew(&mut self, is_open: IsOpen<'_>, now: Timestamp) -> Vec<Row> {
         if !self.rows.values().any(|row| is_old(row, now)) {
             return Vec::new();
         }
         let mut changed = Vec::new();
-        let mut behind: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let series = |row: &Row| (thread_key(row), row.instead_of.clone());
+        let mut behind = BTreeMap::new();
         let ids: Vec<u64> = self.rows.keys().rev().copied().collect();
         for id in ids {
             let Some(row) = self.rows.get(&id) else {
                 continue;
             };
-            let newer = behind.get(&thread_key(row)).copied();
-            let Some(newer) = newer.filter(|_| is_old(row, now)) else {
-                behind.insert(thread_key(row), id);
+            let newer = behind.get(&series(row)).copied();
+            let tells_all = |newer: &u64| {
+                let newer = self.rows.get(newer);
+                newer.is_some_and(|newer| tells_all_of(row, &newer.message, is_open))
+            };
+            let Some(newer) = newer.filter(|newer| is_old(row, now) && tells_all(newer)) else {
+                behind.insert(series(row), id);
                 continue;
             };
             if let Some(mut old) = self.rows.remove(&id) {
@@ -479,11 +493,23 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
 /// Whether `newer` makes a queued row needless: the newer message has the whole state of the group,
 /// and the row is a repetition, or is so old that its alerts may have ended. Resolved messages are
 /// never dropped.
-fn is_superseded_by(row: &Row, newer: &Message, now: Timestamp) -> bool {
-    let is_same = (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
+fn is_superseded_by(row: &Row, newer: &Message, is_open: IsOpen<'_>, now: Timestamp) -> bool {
+    // What another channel refused is a copy beside this channel's own messages.
+    let is_same = row.instead_of.is_none()
+        && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
     let is_repeat = row.message.reason == Reason::StillFiring
         && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring);
-    is_same && row.state == RowState::Queued && (is_repeat || is_old(row, now))
+    let is_outdated = || is_old(row, now) && tells_all_of(row, newer, is_open);
+    is_same && row.state == RowState::Queued && (is_repeat || is_outdated())
+}
+
+/// Whether a newer message tells of each alert that fires by this row. It lacks those that were
+/// muted since: as the channel counts as knowing of them, no later message would begin with them.
+fn tells_all_of(row: &Row, newer: &Message, is_open: IsOpen<'_>) -> bool {
+    let told: BTreeSet<_> = newer.alerts.iter().map(|one| one.fingerprint).collect();
+    let alerts = row.message.alerts.iter();
+    let mut firing = alerts.filter(|alert| alert.status == Status::Firing);
+    firing.all(|alert| told.contains(&alert.fingerprint) || !is_open(row, alert.fingerprint))
 }
 
 /// Whether a row is a firing message that has waited for long.
@@ -496,9 +522,12 @@ fn is_old(row: &Row, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fingerprint::Fingerprint;
     use crate::message::MessageAlert;
     use takt_model::Labels;
+
+    fn none_open(_: &Row, _: Fingerprint) -> bool {
+        false
+    }
 
     /// A message with alerts: those in capitals fire.
     fn about(group: &str, reason: Reason, alerts: &str) -> Message {
@@ -550,7 +579,7 @@ mod tests {
     #[test]
     fn after_hours_a_channel_is_told_what_is_true_now() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
         assert_eq!(delivered(&mut outbox, at(0)).len(), 1);
         let down = |outbox: &mut Outbox, from: i64, to: i64| {
             let mut attempts = 0;
@@ -577,7 +606,7 @@ mod tests {
             (5_000, "g", Reason::FirstFiring, "A"),
         ] {
             attempts += down(&mut outbox, second - 100, second);
-            outbox.add([about(group, reason, alerts)], at(second));
+            outbox.add([about(group, reason, alerts)], &none_open, at(second));
         }
         attempts += down(&mut outbox, 5_000, 21_600);
         assert_eq!(outbox.iter().len(), 4);
@@ -603,13 +632,13 @@ mod tests {
     #[test]
     fn a_message_that_failed_gives_way_to_the_end_behind_it() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
         outbox.due(at(0));
-        outbox.add([about("g", Reason::Resolved, "a")], at(3));
+        outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(3));
         outbox.answered(1, &again(None), &|_| None, at(4));
-        assert!(outbox.renew(at(59)).is_empty());
+        assert!(outbox.renew(&none_open, at(59)).is_empty());
         let states: Vec<_> = outbox
-            .renew(at(60))
+            .renew(&none_open, at(60))
             .iter()
             .map(|row| (row.id, row.state))
             .collect();
@@ -618,10 +647,56 @@ mod tests {
         assert_eq!(delivered(&mut outbox, at(100)), [ended]);
     }
 
+    /// `b` was muted before `a` ended: no later message says that it fires.
+    #[test]
+    fn a_message_stays_if_the_newer_one_lacks_an_alert_that_fires() {
+        let b = Fingerprint(u64::from(b'b'));
+        let is_open = |_: &Row, print: Fingerprint| print == b;
+        let first = ("g".to_owned(), Reason::FirstFiring, "AB".to_owned());
+        let end = ("g".to_owned(), Reason::Resolved, "a".to_owned());
+
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::FirstFiring, "AB")], &is_open, at(0));
+        outbox.add([about("g", Reason::Resolved, "a")], &is_open, at(100));
+        assert!(outbox.renew(&is_open, at(200)).is_empty());
+        assert_eq!(delivered(&mut outbox, at(200)), [first, end.clone()]);
+
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::FirstFiring, "AB")], &is_open, at(0));
+        outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(100));
+        assert_eq!(delivered(&mut outbox, at(200)), [end]);
+    }
+
+    /// The mail channel gets no ends of its own.
+    #[test]
+    fn a_copy_of_what_another_channel_refused_gives_its_ends_to_no_other_message() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([about("g", Reason::SomeResolved, "Ab")], &none_open, at(0));
+        outbox.due(at(0));
+        let refused = Outcome::GiveUp {
+            error: "404".to_owned(),
+        };
+        outbox.answered(1, &refused, &|_| Some("mail".to_owned()), at(1));
+        let own = Message {
+            channel: "mail".to_owned(),
+            ..about("g", Reason::FirstFiring, "A")
+        };
+        outbox.add([own], &none_open, at(100));
+        let text = |reason, alerts: &str| ("g".to_owned(), reason, alerts.to_owned());
+        assert!(outbox.renew(&none_open, at(100)).is_empty());
+        assert_eq!(
+            delivered(&mut outbox, at(200)),
+            [
+                text(Reason::SomeResolved, "Ab"),
+                text(Reason::FirstFiring, "A")
+            ]
+        );
+    }
+
     #[test]
     fn a_channel_without_ends_gets_no_page_whose_alert_has_ended() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "A")], at(0));
+        outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
         assert!(outbox.withdraw("slack", "g", at(59)).is_empty());
         let changed = outbox.withdraw("slack", "g", at(60));
         assert_eq!(changed[0].state, RowState::Superseded);
@@ -665,7 +740,7 @@ mod tests {
         let mut outbox = Outbox::load([], 1);
         let messages =
             ["slack", "slack", "mail"].map(|channel| message(channel, "g", Reason::FirstFiring));
-        assert_eq!(ids(&outbox.add(messages, at(0))), [1, 2, 3]);
+        assert_eq!(ids(&outbox.add(messages, &none_open, at(0))), [1, 2, 3]);
         assert_eq!(ids(&outbox.due(at(0))), [1, 3]);
         assert!(outbox.due(at(0)).is_empty(), "2 waits behind 1");
         outbox.answered(1, &Outcome::Sent(None), &|_| None, at(1));
@@ -680,11 +755,16 @@ mod tests {
                 message("slack", "g", Reason::FirstFiring),
                 message("slack", "h", Reason::FirstFiring),
             ],
+            &none_open,
             at(0),
         );
         outbox.due(at(0));
         outbox.answered(1, &again(Some(30)), &|_| None, at(0));
-        outbox.add([message("mail", "g", Reason::FirstFiring)], at(1));
+        outbox.add(
+            [message("mail", "g", Reason::FirstFiring)],
+            &none_open,
+            at(1),
+        );
         assert_eq!(ids(&outbox.due(at(29))), [3]);
         assert_eq!(outbox.next_due(), Some(at(30)));
         assert_eq!(ids(&outbox.due(at(30))), [1]);
@@ -695,6 +775,7 @@ mod tests {
         let mut outbox = Outbox::load([], 1);
         outbox.add(
             (0..12).map(|n| message("slack", &n.to_string(), Reason::FirstFiring)),
+            &none_open,
             at(0),
         );
         let mut sent_at = Vec::new();
@@ -730,7 +811,11 @@ mod tests {
     #[test]
     fn what_one_channel_gives_up_another_delivers() {
         let mut outbox = Outbox::load([], 7);
-        outbox.add([message("slack", "g", Reason::FirstFiring)], at(0));
+        outbox.add(
+            [message("slack", "g", Reason::FirstFiring)],
+            &none_open,
+            at(0),
+        );
         outbox.due(at(0));
         let give_up = Outcome::GiveUp {
             error: "channel_not_found".to_owned(),
@@ -755,7 +840,7 @@ mod tests {
         let mut outbox = Outbox::load([], 1);
         let both =
             ["ops/slack/0", "ops/email/0"].map(|name| message(name, "g", Reason::FirstFiring));
-        outbox.add(both, at(0));
+        outbox.add(both, &none_open, at(0));
         outbox.due(at(0));
         let give_up = Outcome::GiveUp {
             error: "404".to_owned(),
@@ -771,13 +856,17 @@ mod tests {
     #[test]
     fn after_a_crash_unacknowledged_messages_are_sent_again() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add([message("slack", "g", Reason::FirstFiring)], at(0));
+        outbox.add(
+            [message("slack", "g", Reason::FirstFiring)],
+            &none_open,
+            at(0),
+        );
         let stored = outbox.due(at(0));
         assert_eq!(stored[0].state, RowState::Sending);
         let mut after = Outbox::load(stored, 2);
         assert_eq!(ids(&after.due(at(5))), [1]);
         assert_eq!(
-            ids(&after.add([message("slack", "g", Reason::Resolved)], at(5))),
+            ids(&after.add([message("slack", "g", Reason::Resolved)], &none_open, at(5))),
             [2],
             "numbers are not used again"
         );
@@ -788,7 +877,7 @@ mod tests {
         let mut outbox = Outbox::load([], 1);
         let send = |outbox: &mut Outbox, reason, handle: Option<&str>| {
             let row = outbox
-                .add([message("slack", "g", reason)], at(0))
+                .add([message("slack", "g", reason)], &none_open, at(0))
                 .pop()
                 .unwrap();
             let thread = outbox.thread(&row).map(str::to_owned);
@@ -825,21 +914,34 @@ mod tests {
     #[test]
     fn repeats_give_way_to_news_but_beginnings_and_ends_stay() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add([message("slack", "g", Reason::StillFiring)], at(0));
-        let changed = outbox.add([message("slack", "g", Reason::NewInGroup)], at(1));
+        outbox.add(
+            [message("slack", "g", Reason::StillFiring)],
+            &none_open,
+            at(0),
+        );
+        let changed = outbox.add(
+            [message("slack", "g", Reason::NewInGroup)],
+            &none_open,
+            at(1),
+        );
         assert_eq!(changed[0].state, RowState::Superseded);
         outbox.add(
             [
                 message("slack", "g", Reason::Resolved),
                 message("slack", "g", Reason::FirstFiring),
             ],
+            &none_open,
             at(2),
         );
         assert_eq!(
             outbox.iter().map(|row| row.id).collect::<Vec<_>>(),
             [2, 3, 4]
         );
-        outbox.add([message("slack", "h", Reason::StillFiring)], at(3));
+        outbox.add(
+            [message("slack", "h", Reason::StillFiring)],
+            &none_open,
+            at(3),
+        );
         assert_eq!(outbox.iter().len(), 4, "another group");
     }
 }

@@ -392,7 +392,7 @@ fn a_changed_time_zone_of_the_machine_changes_no_time() {
     assert_eq!(machine.metric("takt_store_clock_trusted"), Some(1.0));
     let log = server.log();
     assert!(!log.contains("clock was set"), "{log}");
-    let query = [("query", "count_over_time(heat[20s]) > 30")];
+    let query = [("query", "count_over_time(heat[20s]) > 10")];
     let url = format!("http://{}/api/v1/query", machine.address);
     let page = http_get_with(&url, &query, &[]).unwrap();
     assert!(page.body.contains("\"value\""), "{}", page.body);

@@ -171,13 +171,13 @@ impl Engine {
             .into_iter()
             .map(|alert| {
                 let back = self.is_wanted(&alert, &wanted);
-                after_gap(
-                    alert,
-                    back,
-                    stopped_at,
-                    now,
-                    self.router.config().resolve_timeout,
-                )
+                let timeout = self.router.config().resolve_timeout;
+                let known = after_gap(alert.clone(), back, stopped_at, now, timeout);
+                // The next start compares with a time after this one.
+                if known != alert {
+                    batch.alerts.push(known.clone());
+                }
+                known
             })
             .collect();
         for alert in &alerts {
@@ -339,7 +339,9 @@ impl Engine {
     /// The messages to hand to their channels once the batch is committed, which marks them as
     /// being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
-        let mut changed = self.outbox.renew(now);
+        let router = &self.router;
+        let is_open = |row: &Row, print| router.is_open(&row.message, print);
+        let mut changed = self.outbox.renew(&is_open, now);
         let rows = self.outbox.due(now);
         changed.extend(rows.iter().cloned());
         let batch = Batch {
@@ -403,7 +405,9 @@ impl Engine {
         for fingerprint in &changes.forgotten {
             self.posted.forget(*fingerprint);
         }
-        let mut outbox = self.outbox.add(changes.messages, now);
+        let router = &self.router;
+        let is_open = |row: &Row, print| router.is_open(&row.message, print);
+        let mut outbox = self.outbox.add(changes.messages, &is_open, now);
         let ended = changes.log.iter().filter(|logged| {
             let entry = logged.entry.as_ref();
             entry.is_some_and(|entry| entry.open.is_empty())

@@ -231,6 +231,16 @@ impl Router {
         &self.alerts
     }
 
+    /// Whether the channel of a message counts as knowing that an alert fires.
+    pub fn is_open(&self, message: &Message, fingerprint: Fingerprint) -> bool {
+        let key = LogKey {
+            group_key: message.group_key.clone(),
+            channel: message.channel.clone(),
+        };
+        let entry = self.log.get(&key);
+        entry.is_some_and(|entry| entry.open.contains_key(&fingerprint))
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config

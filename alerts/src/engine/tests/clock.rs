@@ -15,10 +15,12 @@ fn an_alert_that_has_ended_does_not_fire_again() {
     assert_eq!(states, [Status::Firing, Status::Resolved]);
 
     takt.now = at(5_000);
-    takt.restart();
-    takt.set("up{node=\"g01\"}", 1.0);
-    takt.seconds(90);
-    assert_eq!(takt.sent(SLACK), before);
+    for _ in 0..2 {
+        takt.restart();
+        takt.set("up{node=\"g01\"}", 1.0);
+        takt.seconds(90);
+        assert_eq!(takt.sent(SLACK), before);
+    }
 }
 
 #[test]

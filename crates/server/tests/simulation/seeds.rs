@@ -62,8 +62,8 @@ pub struct Size {
     pub steps: usize,
 }
 
-/// Runs `simulation`. Half of the seeds are always the same, the others are new at each run.
-/// `TAKT_SIMULATION_SEED` runs one seed, `TAKT_SIMULATION_SEEDS` and `TAKT_SIMULATION_STEPS` set
+/// Runs `simulation` with seeds that are always the same. With `TAKT_SIMULATION_RANDOM=1`, half of
+/// the seeds are new at each run. `TAKT_SIMULATION_SEED` runs one seed, `TAKT_SIMULATION_SEEDS` and `TAKT_SIMULATION_STEPS` set
 /// number and length.
 pub fn run(test: &'static str, size: Size, simulation: Simulation) {
     let steps = number("TAKT_SIMULATION_STEPS").map_or(size.steps, |steps| steps as usize);
@@ -73,7 +73,8 @@ pub fn run(test: &'static str, size: Size, simulation: Simulation) {
         None => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             let new = since.as_secs() << 20;
-            let fixed = seeds.div_ceil(2);
+            let is_random = number("TAKT_SIMULATION_RANDOM").is_some_and(|number| number > 0);
+            let fixed = if is_random { seeds.div_ceil(2) } else { seeds };
             (0..fixed)
                 .map(|n| n as u64)
                 .chain((fixed..seeds).map(|n| new + n as u64))

@@ -60,9 +60,8 @@ impl AlertStore for Disk {
     fn load(&self) -> Result<Snapshot, StoreError> {
         let tables = self.tables.borrow().clone();
         let keyed = |((key, _), instance)| (key, instance);
-        let last = tables.outbox.keys().chain(tables.ended.keys()).max();
         Ok(Snapshot {
-            next_row: last.map_or(1, |last| last + 1),
+            next_row: tables.last_row() + 1,
             instances: tables.instances.into_iter().map(keyed).collect(),
             event_instances: tables
                 .event_instances
@@ -93,6 +92,12 @@ impl AlertStore for Disk {
 }
 
 impl Tables {
+    /// The highest number of a row; 0 without any.
+    pub fn last_row(&self) -> u64 {
+        let ids = self.outbox.keys().chain(self.ended.keys());
+        ids.max().copied().unwrap_or(0)
+    }
+
     /// Deletions come first, as in the store: a batch stores no item that it deletes.
     fn apply(&mut self, batch: Batch, at: Timestamp) {
         self.down_at = Some(at);

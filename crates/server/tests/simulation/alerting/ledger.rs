@@ -4,10 +4,15 @@
 //! the process ended before the answer was stored. A message whose row was never stored, because
 //! commits failed until the process ended, may be decided again; only its alerts may then have a
 //! second end, or none.
+//!
+//! A newer message replaces a firing one of its group that has waited for a minute, and takes over its
+//! ends. So an end may come without the beginning; and it comes a second time if the channel had the
+//! replaced message, but its answer was lost or not stored.
 
 use super::disk::Tables;
 use crate::seeds::{Broken, ensure};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use takt_alerts::fingerprint::Fingerprint;
 use takt_alerts::message::{Message, Status};
 use takt_alerts::outbox::Row;
@@ -48,8 +53,14 @@ pub struct Ledger {
     /// How often each alert has begun. Times do not tell episodes apart: the clock is set back.
     begun: BTreeMap<Fingerprint, u64>,
     taken: BTreeMap<u64, Taken>,
+    /// Rows that a newer message replaced while they waited, and that excuse one end of an alert: the
+    /// channel has not got the beginning in the row, or it has the end in it, without an answer.
+    replaced: BTreeMap<(String, Fingerprint), BTreeSet<u64>>,
     /// The configured channels.
     channels: BTreeSet<String>,
+    /// What a channel knew that a configuration lacks. Where no commit succeeds until the process ends,
+    /// the next one with that channel goes on from there.
+    forgotten: BTreeMap<(String, Fingerprint), Told>,
     /// Rows up to this one are of a configuration that lacked the channel since.
     forgotten_until: BTreeMap<String, u64>,
     /// The newest row at each reload: a route that leads elsewhere ends an episode in its channel,
@@ -89,6 +100,33 @@ impl Ledger {
         Ok(())
     }
 
+    /// A message was replaced while it waited, at first or after an attempt without an answer. The
+    /// newer one has its ends.
+    pub fn replaced(&mut self, row: &Row) {
+        if row.instead_of.is_some() {
+            return;
+        }
+        let excusing = if self.taken.contains_key(&row.id) {
+            Status::Resolved
+        } else {
+            Status::Firing
+        };
+        let alerts = row.message.alerts.iter();
+        for alert in alerts.filter(|alert| alert.status == excusing) {
+            let key = (row.message.channel.clone(), alert.fingerprint);
+            self.replaced.entry(key).or_default().insert(row.id);
+        }
+    }
+
+    /// Whether a row before this one was replaced that excuses an end. It excuses only one.
+    fn has_replaced(&mut self, key: &(String, Fingerprint), row: u64) -> bool {
+        let Some(rows) = self.replaced.get_mut(key) else {
+            return false;
+        };
+        let later = rows.split_off(&row);
+        !mem::replace(rows, later).is_empty()
+    }
+
     fn keep(&mut self, row: &Row, excuses: usize) {
         let message = row.message.clone();
         self.taken.insert(row.id, Taken { message, excuses });
@@ -103,7 +141,17 @@ impl Ledger {
         }
         for alert in &row.message.alerts {
             let key = (channel.clone(), alert.fingerprint);
+            let is_replaced = self.has_replaced(&key, row.id);
             let known = self.told.get(&key);
+            // A reload puts an alert into another group, and groups that fire come first: what the
+            // earlier group had to say of it comes late.
+            let is_late = known.is_some_and(|known| {
+                let between = row.id..known.row;
+                self.reloads.iter().any(|at| between.contains(at))
+            });
+            if is_late {
+                continue;
+            }
             let about = || {
                 format!(
                     "{channel}: {} {}, row {}",
@@ -115,7 +163,7 @@ impl Ledger {
             if alert.status == Status::Resolved {
                 ensure(!self.without_ends.contains(channel), NO_ENDS, about)?;
                 let is_open = known.is_some_and(|known| known.status == Status::Firing);
-                ensure(is_open || is_excused, ONE_END, about)?;
+                ensure(is_open || is_replaced || is_excused, ONE_END, about)?;
                 begun = known.map_or(begun, |known| known.begun);
             } else if let Some(known) = known {
                 let is_same = known.starts_at == alert.starts_at && known.begun == begun;
@@ -141,7 +189,7 @@ impl Ledger {
 
     /// The process ends; the next one knows what is on the disk.
     pub fn crash(&mut self, disk: &Tables) {
-        let mut taken = std::mem::take(&mut self.taken);
+        let mut taken = mem::take(&mut self.taken);
         taken.retain(|id, taken| {
             if disk.ended.contains_key(id) {
                 return true;
@@ -159,6 +207,26 @@ impl Ledger {
             false
         });
         self.taken = taken;
+        // The numbers of rows that were never stored are given again.
+        let last = disk.last_row();
+        let until = self.forgotten_until.values_mut();
+        until
+            .filter(|until| **until != u64::MAX)
+            .chain(&mut self.reloads)
+            .for_each(|until| *until = last.min(*until));
+        for (key, told) in mem::take(&mut self.forgotten) {
+            let is_open = disk
+                .log
+                .iter()
+                .any(|(log, entry)| log.channel == key.0 && entry.open.contains_key(&key.1));
+            if is_open {
+                let is_excused = true;
+                self.told.entry(key).or_insert(Told { is_excused, ..told });
+            }
+        }
+        for rows in self.replaced.values_mut() {
+            rows.retain(|id| disk.ended.contains_key(id));
+        }
     }
 
     /// Another configuration: a channel that it lacks gets no more ends.
@@ -166,7 +234,8 @@ impl Ledger {
         self.reloads.push(last_row);
         let wanted = |name: &str| channels.iter().any(|(channel, _)| *channel == name);
         for gone in self.channels.iter().filter(|name| !wanted(name)) {
-            self.told.retain(|(name, _), _| name != gone);
+            let of_gone = self.told.extract_if(.., |(name, _), _| name == gone);
+            self.forgotten.extend(of_gone);
             self.forgotten_until.insert(gone.clone(), u64::MAX);
         }
         self.channels = channels
@@ -204,6 +273,8 @@ impl Ledger {
             ensure(!has_it || is_taken, NOTHING_LOST, || format!("row {id}"))?;
         }
         self.told.clear();
+        self.replaced.clear();
+        self.forgotten.clear();
         self.reloads.clear();
         Ok(())
     }
