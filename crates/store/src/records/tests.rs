@@ -362,7 +362,7 @@ fn a_uid_contradicts_no_name() {
         ..ended.clone()
     };
     assert_eq!(
-        import_unbelieved(&store, "jobcomp", std::slice::from_ref(&by_uid)),
+        import_unbelieved(&store, "jobcomp", slice::from_ref(&by_uid)),
         ([0, 1, 0, 0], 0)
     );
     assert_eq!(store.jobs(), slice::from_ref(&ended));
