@@ -74,7 +74,8 @@ enum RequestClass {
 const CLASSES: [(&str, usize, usize); 9] = [
     ("health", 64, 32),
     ("status", 64, 32),
-    ("sign_in", 128, 16),
+    // A class behind one address may sign in at once.
+    ("sign_in", 512, 160),
     ("socket", 64, 32),
     ("admin", 64, 48),
     ("push", 256, 128),
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(totals(usize::MAX), CLASSES.map(|(_, total, _)| total));
         assert_eq!(
             totals(REQUEST_PLACES / 4),
-            [16, 16, 32, 16, 16, 64, 128, 128, 128]
+            [16, 16, 128, 16, 16, 64, 128, 128, 128]
         );
         assert_eq!(totals(0), [LEAST_PLACES; CLASSES.len()]);
         let few = RequestPlaces::new(0);
