@@ -83,9 +83,22 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
 /// Other text is copied. Unknown groups, and numbers with a leading zero, expand to the empty
 /// string.
 pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
+    expand_within(groups, template, usize::MAX).unwrap_or_default()
+}
+
+/// As [`expand`], or `None` if the result would have more than `max_bytes` bytes: a template of a few
+/// kilobytes can repeat a group of some megabytes.
+pub fn expand_within(
+    groups: &regex::Captures<'_>,
+    template: &str,
+    max_bytes: usize,
+) -> Option<String> {
     let mut out = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
+        if out.len() > max_bytes {
+            return None;
+        }
         out.push_str(before);
         rest = after;
         if let Some(after) = after.strip_prefix('$') {
@@ -101,13 +114,18 @@ pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
             } else {
                 groups.name(name)
             };
-            out.push_str(group.map_or("", |group| group.as_str()));
+            let group = group.map_or("", |group| group.as_str());
+            if group.len() > max_bytes {
+                return None;
+            }
+            out.push_str(group);
             rest = after;
         } else {
             out.push('$');
         }
     }
-    out + rest
+    out.push_str(rest);
+    (out.len() <= max_bytes).then_some(out)
 }
 
 /// Parses a group reference, with or without braces. Returns its name and the rest of the text.

@@ -3,8 +3,14 @@
 use crate::column::{Column, merge};
 use crate::error::Error;
 use takt_model::METRIC_NAME;
-use takt_model::go_regex::expand;
+use takt_model::go_regex::expand_within;
 use takt_model::whole;
+
+/// Longest label that a function writes, in bytes.
+const LABEL_BYTES_MAX: usize = 64 << 10;
+
+/// Most that one call writes into all labels together, in bytes: labels are no samples, which the budget of a query counts.
+const WRITTEN_BYTES_MAX: usize = 32 << 20;
 
 /// `label_replace(v, dst, replacement, src, regex)`: where the regex fits all of `src`, `dst` becomes the replacement.
 pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
@@ -19,9 +25,12 @@ pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Co
         ))
     })?;
     writable(target, "label_replace", "destination")?;
+    let mut written = 0;
     for column in &mut columns {
         if let Some(groups) = regex.captures(column.labels.get(source).unwrap_or_default()) {
-            let value = expand(&groups, replacement);
+            let value = expand_within(&groups, replacement, LABEL_BYTES_MAX);
+            let value = value.ok_or_else(|| too_long("label_replace"))?;
+            count(value.len(), &mut written, "label_replace")?;
             column.write(target, &value);
         }
     }
@@ -39,15 +48,40 @@ pub(crate) fn join(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Colum
         writable(source, "label_join", "source")?;
     }
     writable(target, "label_join", "destination")?;
+    let mut written = 0;
     for column in &mut columns {
         let values: Vec<&str> = sources
             .iter()
             .map(|name| column.labels.get(name).unwrap_or_default())
             .collect();
-        let value = values.join(separator);
-        column.write(target, &value);
+        let separators = separator.len() * values.len().saturating_sub(1);
+        let bytes = values.iter().map(|value| value.len()).sum::<usize>() + separators;
+        if bytes > LABEL_BYTES_MAX {
+            return Err(too_long("label_join"));
+        }
+        count(bytes, &mut written, "label_join")?;
+        column.write(target, &values.join(separator));
     }
     merge(columns)
+}
+
+/// Adds to the bytes that a call has written.
+fn count(bytes: usize, written: &mut usize, function: &str) -> Result<(), Error> {
+    *written += bytes;
+    if *written > WRITTEN_BYTES_MAX {
+        return Err(Error::Execution(format!(
+            "{function}() writes more than {} MiB of labels",
+            WRITTEN_BYTES_MAX >> 20
+        )));
+    }
+    Ok(())
+}
+
+fn too_long(function: &str) -> Error {
+    Error::Execution(format!(
+        "{function}() writes a label of more than {} KiB",
+        LABEL_BYTES_MAX >> 10
+    ))
 }
 
 impl Column {
@@ -66,4 +100,37 @@ fn writable(name: &str, function: &str, role: &str) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_model::Labels;
+
+    fn columns(count: usize, value: &str) -> Vec<Column> {
+        let column = |number: usize| {
+            let labels = Labels::from_iter([("a", value), ("n", &number.to_string())]);
+            Column {
+                labels,
+                ..Column::default()
+            }
+        };
+        (0..count).map(column).collect()
+    }
+
+    #[test]
+    fn labels_do_not_grow_beyond_memory() {
+        let long = "x".repeat(50_000);
+        for repeated in ["$0$0", &"$0".repeat(1_000_000)] {
+            let error = replace(columns(1, &long), &["b", repeated, "a", ".*"]).unwrap_err();
+            assert!(error.to_string().contains("64 KiB"), "{error}");
+        }
+        let many: Vec<&str> = ["b", ""].into_iter().chain(["a"; 1000]).collect();
+        assert!(join(columns(1, &long), &many).is_err());
+        assert!(join(columns(1, &long), &["b", "", "a"]).is_ok());
+
+        let error = replace(columns(1000, &long), &["b", "$0", "a", ".*"]).unwrap_err();
+        assert!(error.to_string().contains("32 MiB"), "{error}");
+        assert!(replace(columns(100, &long), &["b", "$0", "a", ".*"]).is_ok());
+    }
 }
