@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use takt_model::UnixTime;
 
 /// Folder of the copy in the data directory. What a killed backup leaves is removed when the
@@ -64,6 +65,10 @@ const PAIRS: [Pair; 2] = [
     },
 ];
 
+/// Held while a copy is taken or removed: the server may still take one for a backup that was killed when the next
+/// backup asks for its own.
+static TAKING: Mutex<()> = Mutex::new(());
+
 impl Database {
     /// Copies records, series and blocks into a folder of the data directory, at `now`.
     /// Replaces an earlier copy.
@@ -71,6 +76,7 @@ impl Database {
     /// # Errors
     /// If a table cannot be read, or the copy cannot be written. The folder is removed then.
     pub(crate) fn snapshot(&self, now: UnixTime) -> Result<Snapshot, StoreError> {
+        let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path().join(FOLDER);
         let taken = self.write_snapshot(&folder, now);
         if taken.is_err() {
@@ -85,6 +91,7 @@ impl Database {
     /// # Errors
     /// If a file cannot be removed.
     pub fn drop_snapshot(&self) -> Result<(), StoreError> {
+        let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path().join(FOLDER);
         remove_if_there(&folder).map_err(failed(&folder))
     }
