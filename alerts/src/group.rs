@@ -94,7 +94,7 @@ enum Found {
     Present(Present),
 }
 
-/// What follows from a rule's answer.
+/// The next rule, or the finished evaluation, after a rule's answer.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// The group's next rule; `None` if the evaluation is finished.

@@ -233,7 +233,7 @@ impl Outbox {
             let newer = behind.get(&series(row)).copied();
             let tells_all = |newer: &u64| {
                 let newer = self.rows.get(newer);
-                newer.is_some_and(|newer| tells_all_of(row, &newer.message, is_open))
+                newer.is_some_and(|newer| contains_firing(row, &newer.message, is_open))
             };
             let Some(newer) = newer.filter(|newer| is_old(row, now) && tells_all(newer)) else {
                 behind.insert(series(row), id);
@@ -499,17 +499,17 @@ fn is_superseded_by(row: &Row, newer: &Message, is_open: IsOpen<'_>, now: Timest
         && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
     let is_repeat = row.message.reason == Reason::StillFiring
         && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring);
-    let is_outdated = || is_old(row, now) && tells_all_of(row, newer, is_open);
+    let is_outdated = || is_old(row, now) && contains_firing(row, newer, is_open);
     is_same && row.state == RowState::Queued && (is_repeat || is_outdated())
 }
 
-/// Whether a newer message tells of each alert that fires by this row. It lacks those that were
-/// muted since: as the channel counts as knowing of them, no later message would begin with them.
-fn tells_all_of(row: &Row, newer: &Message, is_open: IsOpen<'_>) -> bool {
-    let told: BTreeSet<_> = newer.alerts.iter().map(|one| one.fingerprint).collect();
+/// Whether a newer message contains each firing alert of this row. It lacks alerts that were muted
+/// since. The channel counts as notified of those, so no later message would begin with them.
+fn contains_firing(row: &Row, newer: &Message, is_open: IsOpen<'_>) -> bool {
+    let sent: BTreeSet<_> = newer.alerts.iter().map(|one| one.fingerprint).collect();
     let alerts = row.message.alerts.iter();
     let mut firing = alerts.filter(|alert| alert.status == Status::Firing);
-    firing.all(|alert| told.contains(&alert.fingerprint) || !is_open(row, alert.fingerprint))
+    firing.all(|alert| sent.contains(&alert.fingerprint) || !is_open(row, alert.fingerprint))
 }
 
 /// Whether a row is a firing message that has waited for long.

@@ -231,7 +231,7 @@ pub(super) async fn post(
     }
 }
 
-/// Reads the alerts of a request, and why some are none.
+/// Returns the alerts of a request, and the reasons why others were refused.
 fn read_posted(headers: &HeaderMap, bytes: &[u8]) -> Result<(Vec<Posted>, Vec<String>), Refusal> {
     let alerts = match body::read("alerts", headers, bytes)? {
         Value::Array(alerts) => alerts,

@@ -31,7 +31,7 @@ pub struct Api {
     pub started: jiff::Timestamp,
 }
 
-/// Who posts alerts: an extension of the request.
+/// The sender of posted alerts, as an extension of the request.
 #[derive(Debug, Clone)]
 pub struct PostedBy(pub Arc<str>);
 

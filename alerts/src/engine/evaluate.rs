@@ -42,7 +42,7 @@ pub struct RuleOutcome {
     down: IsDown,
 }
 
-/// What follows from a [`RuleOutcome`].
+/// The next rule and the changes after a [`RuleOutcome`].
 #[derive(Debug, Default)]
 pub struct RuleStep {
     /// The next rule of the group.

@@ -1,19 +1,22 @@
 use super::*;
 use crate::testing::Memory;
+use std::ops::Range;
 
 fn ticked(run: &mut EventRun, samples: &Memory, now: Timestamp) -> Change {
     let asked = run.end_conditions(now).map(|task| task.run(samples));
     run.end(asked.unwrap_or_default(), now)
 }
 
-#[test]
-fn a_sample_from_before_the_event_does_not_end_its_alert() {
+/// Loses a GPU at second 5 of the node's clock, which is second `read_at` here, and returns the second among `seconds` at
+/// which the samples `up` of the node, each 15 seconds, end the alert.
+fn end_of_lost_gpu(up: &str, read_at: i64, mut seconds: Range<i64>) -> Option<i64> {
     let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
          until: up == 1}]}]";
     let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
     let mut run = EventRun::new(&[file], XidTable::shipped().clone());
     let samples = Memory::default();
-    samples.load(Duration::from_secs(15), "up{node=g01}", "1 0 0 0 0 0 1");
+    samples.load(Duration::from_secs(15), "up{node=g01}", up);
+
     let at = Timestamp::from_seconds;
     let event = Event {
         id: 1,
@@ -22,30 +25,19 @@ fn a_sample_from_before_the_event_does_not_end_its_alert() {
         labels: [("node", "g01")].into_iter().collect(),
         message: String::new(),
     };
-    run.event(&event, &[], &Labels::new(), "", at(5));
-    let ended = (6..120).find(|now| !ticked(&mut run, &samples, at(*now)).transitions.is_empty());
+    run.event(&event, &[], &Labels::new(), "", at(read_at));
+    seconds.find(|now| !ticked(&mut run, &samples, at(*now)).transitions.is_empty())
+}
+
+#[test]
+fn a_sample_from_before_the_event_does_not_end_its_alert() {
+    let ended = end_of_lost_gpu("1 0 0 0 0 0 1", 5, 6..120);
     assert_eq!(ended, Some(90), "the first sample of the returned GPU");
 }
 
 #[test]
 fn an_alert_of_a_node_whose_clock_is_behind_does_not_end_at_once() {
-    let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
-         until: up == 1}]}]";
-    let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
-    let mut run = EventRun::new(&[file], XidTable::shipped().clone());
-    let samples = Memory::default();
-    samples.load(Duration::from_secs(15), "up{node=g01}", "1x300");
-    let at = Timestamp::from_seconds;
-    let event = Event {
-        id: 1,
-        at: at(5),
-        kind: EventKind::GpuLost,
-        labels: [("node", "g01")].into_iter().collect(),
-        message: String::new(),
-    };
-    run.event(&event, &[], &Labels::new(), "", at(3_600));
-    let ended =
-        (3_600..3_700).find(|now| !ticked(&mut run, &samples, at(*now)).transitions.is_empty());
+    let ended = end_of_lost_gpu("1x300", 3_600, 3_600..3_700);
     assert_eq!(ended, Some(3_660), "a minute after it was read");
 }
 

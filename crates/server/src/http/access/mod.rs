@@ -460,16 +460,20 @@ where
     type Rejection = ErrorBody;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ErrorBody> {
-        parts
-            .extensions
-            .get::<Viewer>()
-            .cloned()
-            .map(By)
-            .ok_or_else(|| ErrorBody {
-                kind: ErrorKind::Failed,
-                error: "the route has no access check".to_owned(),
-            })
+        found_by_check(parts).map(By)
     }
+}
+
+/// Returns what [`check`] has added to the request. Fails on a route outside the check.
+fn found_by_check<T>(parts: &Parts) -> Result<T, ErrorBody>
+where
+    T: Clone + Send + Sync + 'static,
+{
+    let found = parts.extensions.get::<T>();
+    found.cloned().ok_or_else(|| ErrorBody {
+        kind: ErrorKind::Failed,
+        error: "the route has no access check".to_owned(),
+    })
 }
 
 /// Compares in constant time.

@@ -1,9 +1,9 @@
 //! Rights of a viewer whose answer stays open, such as the stream of a live page. Meanwhile a token may be revoked, a session
 //! may end, and a role or the level of privacy may change.
 
+use super::found_by_check;
 use super::known::{Access, Origin};
 use crate::http::ErrorBody;
-use crate::http::ErrorKind;
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
@@ -35,13 +35,6 @@ where
     type Rejection = ErrorBody;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ErrorBody> {
-        parts
-            .extensions
-            .get::<Self>()
-            .cloned()
-            .ok_or_else(|| ErrorBody {
-                kind: ErrorKind::Failed,
-                error: "the route has no access check".to_owned(),
-            })
+        found_by_check(parts)
     }
 }
