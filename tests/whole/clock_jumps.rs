@@ -323,6 +323,13 @@ fn samples_expire_when_targets_confirm_the_time_and_can_be_restored() {
     let (blocks, _) = machine.blocks();
     server.stop();
 
+    machine.set_clock("+40d");
+    let mut server = machine.serve();
+    machine.seal();
+    assert_eq!(machine.samples(until - DAY, until), stored);
+    machine.wait_for_trust(0.0);
+    server.stop();
+
     let path = machine.takt.directory().join("takt.toml");
     let config = fs::read_to_string(&path).unwrap();
     let two: String = ["w1", "w2"]
@@ -332,10 +339,7 @@ fn samples_expire_when_targets_confirm_the_time_and_can_be_restored() {
         })
         .concat();
     fs::write(&path, format!("{config}{two}")).unwrap();
-    machine.set_clock("+40d");
     let mut server = machine.serve();
-    machine.seal();
-    assert_eq!(machine.samples(until - DAY, until), stored);
     machine.wait_for_trust(1.0);
     machine.seal();
     assert_eq!(machine.samples(until - DAY, until), 0);
