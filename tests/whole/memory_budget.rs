@@ -9,9 +9,13 @@ use flate2::write::GzEncoder;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
+
+/// How long unread answers take memory, at least.
+const ATTACK: Duration = Duration::from_secs(10);
 
 /// Until heavy answers are computed on a machine that runs other tests.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -32,7 +36,7 @@ struct Server {
     sql: u16,
     /// Resident memory before the attack, in MiB.
     at_rest: u64,
-    _takt: Takt,
+    takt: Takt,
 }
 
 impl Server {
@@ -41,13 +45,11 @@ impl Server {
         let address = format!("127.0.0.1:{}", free_port());
         let sql = free_port();
         takt.file("sender.token", TOKEN);
-        takt.file("read.token", "0123456789abcdef-reader");
         takt.file(
             "takt.toml",
             format!(
                 "cluster = \"lab\"\njobs.poll = false\nalerts.enabled = false\n\
                  server.listen_address = \"{address}\"\n\
-                 server.read_token_file = \"read.token\"\n\
                  server.memory_budget_mib = {BUDGET_MIB}\n\
                  sql.listen_address = \"127.0.0.1:{sql}\"\n\
                  [[push.senders]]\nname = \"one\"\ntoken_file = \"sender.token\"\n"
@@ -67,7 +69,7 @@ impl Server {
             address,
             sql,
             at_rest: 0,
-            _takt: takt,
+            takt,
         };
         // The first statement starts the query process.
         server.answers_others();
@@ -121,7 +123,8 @@ impl Server {
         );
     }
 
-    /// Sends requests whose answers nobody reads, until one is refused and another one answered.
+    /// Sends requests whose answers nobody reads. Some are answered, others refused, and others'
+    /// questions answered meanwhile.
     fn are_refused_unread(&self, count: usize, request: &str) {
         let clients: Vec<TcpStream> = (0..count)
             .map(|_| {
@@ -132,8 +135,13 @@ impl Server {
             })
             .collect();
 
-        wait_for("answers and refusals", PATIENCE, || {
+        let began = Instant::now();
+        while began.elapsed() < ATTACK {
             self.answers_others();
+            thread::sleep(Duration::from_millis(500));
+        }
+
+        wait_for("answers and refusals", PATIENCE, || {
             let statuses: Vec<[u8; 3]> = clients.iter().filter_map(status).collect();
             let strange = statuses.iter().find(|one| !matches!(*one, b"200" | b"503"));
             assert!(strange.is_none(), "{strange:?}");
@@ -247,7 +255,11 @@ fn pushed_requests_of_empty_messages_take_no_memory() {
 #[test]
 fn answers_that_nobody_reads_stay_within_the_budget() {
     let server = Server::start();
-    let authorization = "Authorization: Bearer 0123456789abcdef-reader";
+    let token = [
+        "token", "create", "attack", "--role", "viewer", "--user", "nobody",
+    ];
+    let token = server.takt.run(token).ok();
+    let authorization = format!("Authorization: Bearer {}", token.trim());
     let statement = "SELECT repeat('x', 100000) AS x FROM range(100)";
     let request = format!(
         "POST /api/takt/v1/sql HTTP/1.1\r\nHost: x\r\n{authorization}\r\nContent-Type: text/plain\r\n\
