@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks the links of all Markdown files: a file that a link names exists, and has the heading that its anchor names. Code spans
-# that are paths of this repository (`crates/store/src/select.rs`) must exist too, except in records: CHANGELOG.md and notes of fixtures.
+# that are paths (`crates/store/src/select.rs`), from the root or from the file's folder, must exist too, except in records:
+# CHANGELOG.md and notes of fixtures.
 #
 # Addresses of other sites are not asked. Paths with a placeholder in capitals (`exporter/src/collectors/NAME.rs`), with `*`
 # or with `{` are left out.
@@ -61,6 +62,7 @@ fenced { next }
 		if (span ~ /^(crates|exporter|collector|alerts|dashboards|src|tests|scripts|packaging|bench|docs)\/[a-zA-Z0-9_.\/-]+$/ &&
 			span !~ /[A-Z][A-Z]/ && FILENAME !~ /^CHANGELOG\.md$|\/fixtures\//) {
 			paths[++path_count] = span
+			path_file[path_count] = FILENAME
 			path_at[path_count] = FILENAME ":" FNR
 		}
 	}
@@ -85,7 +87,7 @@ END {
 	for (i = 1; i <= path_count; i++) {
 		path = paths[i]
 		sub(/\/$/, "", path)
-		if (!exists(path)) wrong(path_at[i] ": no file " paths[i])
+		if (!exists(path) && !exists(resolved(path_file[i], path))) wrong(path_at[i] ": no file " paths[i])
 	}
 	exit bad
 }' >&2 || {
