@@ -92,12 +92,13 @@ exam: test-deps peers library ## long tests that `make test` leaves out: package
 	RUST_TEST_THREADS=2 cargo test $(CARGO_FLAGS) --features takt/s3 -p takt --test whole --no-fail-fast -- --ignored
 	RUST_TEST_THREADS=2 cargo test $(CARGO_FLAGS) --features takt-lake/s3 -p takt-lake --no-fail-fast -- --include-ignored
 
-check: library ## check format, lints, banned crates, SQL, the Grafana boards and prose
+check: library ## check format, lints, banned crates, SQL, links of the documentation, the Grafana boards and prose
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
 	scripts/check-advisories.sh
 	scripts/check-sql.sh
+	scripts/check-links.sh
 	scripts/check-dashboards.sh
 	@scripts/prose.sh --files 5
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every benchmark in turn. Results go into docs/performance.md together with this command.
+# Runs the benchmarks in turn. The newest figures go into docs/performance.md, with command and machine; what changed them goes into
+# docs/performance-history.md.
 set -euo pipefail
 here=$(dirname "$0")
 echo "== $(nproc) cores, $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"

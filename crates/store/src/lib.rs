@@ -1,9 +1,10 @@
-//! Storage: all SQL and all files. No other crate uses DuckDB.
+//! Storage: the files of the data directory, and the SQL over them. Only this crate opens DuckDB;
+//! the data lake writes its statements on connections from here, and the server encodes rows.
 //!
-//! A data directory holds two DuckDB files. `records.duckdb` holds jobs, alert transitions,
-//! silences and the outbox, which must commit together. `hot.duckdb` holds the samples of the last
-//! hours. Each file has its own write-ahead log, so a stalled or damaged sample file does not
-//! affect the records.
+//! `records.duckdb` holds jobs, alert transitions, silences and the outbox, which must commit
+//! together. `hot.duckdb` holds the list of series. Samples are in memory (the head), in the logs
+//! and chunks of `unsealed/`, and in the Parquet files of `blocks/`. So a stalled or damaged file
+//! of samples does not affect the records.
 
 mod alerts;
 mod allocator;
