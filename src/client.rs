@@ -121,18 +121,23 @@ impl Server {
         self.send(write(self.request(method, question.path()), question)?)
     }
 
-    /// Lets the server read its configuration again. Fails if the server keeps the previous one.
-    pub fn reload(&self) -> Result<(), Failure> {
+    /// Lets the server read its configuration again. Returns what the server says of it.
+    ///
+    /// # Errors
+    /// If the server keeps the previous configuration.
+    pub fn reload(&self) -> Result<String, Failure> {
         self.runtime.block_on(async {
             let response = self
                 .request(Method::POST, "/-/reload")
                 .send()
                 .await
                 .map_err(|error| self.unreachable(&error))?;
-            if response.status().is_success() {
-                return Ok(());
+            let is_done = response.status().is_success();
+            let body = self.body(response).await?;
+            if is_done {
+                return Ok(String::from_utf8_lossy(&body).into_owned());
             }
-            read(&self.body(response).await?)
+            read(&body)
         })
     }
 

@@ -4,10 +4,10 @@ use crate::cli::Place;
 use crate::source::Whereabouts;
 use anyhow::Context;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use takt_server::config::read_token;
+use takt_server::config::{read_token, server_part};
 use takt_server::http::SOCKET_FILE;
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::DataDir;
@@ -92,8 +92,35 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
             let socket = Some(PathBuf::from(SOCKET_FILE));
             return Ok((config, Whereabouts::Server { url, token, socket }));
         }
-        loaded => loaded.usage()?,
+        Err(error) => return find_despite(place, error),
+        Ok(config) => config,
     };
+    let at = whereabouts(place, &config)?;
+    Ok((config, at))
+}
+
+/// Finds the running server of a configuration with a mistake, which it need not have read yet. Says the
+/// mistake on standard error.
+///
+/// # Errors
+/// The mistake, if no server runs: without one, the command would answer by a configuration that is
+/// not the written one.
+fn find_despite(place: &Place, mistake: anyhow::Error) -> Result<(Config, Whereabouts), Failure> {
+    let file = config_file(place).filter(|_| place.server.is_none());
+    let text = file.as_deref().map(fs::read_to_string);
+    let (Some(file), Some(Ok(text))) = (file, text) else {
+        return Err(Failure::Usage(mistake));
+    };
+
+    let config = server_part(&text, &file);
+    let runs = DataDir::holder(&server_dir(place, &config)).is_some();
+    if !runs {
+        return Err(Failure::Usage(mistake));
+    }
+    writeln!(
+        io::stderr(),
+        "warning: {mistake:#}; the running server is asked all the same"
+    )?;
     let at = whereabouts(place, &config)?;
     Ok((config, at))
 }

@@ -71,6 +71,9 @@ pub struct AlertsConfig {
     pub patience_seconds: u64,
 }
 
+/// Default of `ntfy_url`.
+const DEFAULT_NTFY_URL: &str = "https://ntfy.sh";
+
 impl Default for AlertsConfig {
     fn default() -> Self {
         Self {
@@ -83,7 +86,7 @@ impl Default for AlertsConfig {
             tell_owners: true,
             webhook_url: None,
             ntfy_topic: None,
-            ntfy_url: "https://ntfy.sh".to_owned(),
+            ntfy_url: DEFAULT_NTFY_URL.to_owned(),
             ntfy_token_file: None,
             alertmanager_file: None,
             shipped_rules: true,
@@ -140,6 +143,9 @@ impl AlertsConfig {
         }
         if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic that the token is for", "nothing");
+        }
+        if self.ntfy_url != DEFAULT_NTFY_URL && self.ntfy_topic.is_none() {
+            return wrong("ntfy_topic", "the topic of ntfy_url", "nothing");
         }
         let urls = [
             ("webhook_url", self.webhook_url.as_deref()),

@@ -1,6 +1,7 @@
 //! `takt check-config`: reads the configuration as the server does and prints the effective
 //! settings.
 
+use super::one_thread;
 use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
@@ -11,11 +12,17 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use takt_collector::schedulers::{self, JobsConfig};
+use takt_model::ConfigError;
 use takt_model::shown::{shown_parameter, without_secrets};
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::http::access;
 use takt_server::{Config, Failure, OrUsage};
+
+/// Maximum time that Slurm has to say its name, in seconds.
+const SLURM_SECONDS: u64 = 10;
 
 #[derive(Debug, Args)]
 pub struct CheckConfig {
@@ -34,6 +41,10 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     config.server_tokens().usage()?;
     config.sender_tokens().usage()?;
     config.check_engines().usage()?;
+    config
+        .check_missing(&place::server_dir(place, &config))
+        .usage()?;
+    check_cluster(&config).usage()?;
     access::check_files(&config.auth).context("auth").usage()?;
     for file in config.open_secrets() {
         let mut err = io::stderr();
@@ -70,6 +81,47 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         )?,
     }
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Checks that the cluster is that of the Slurm whose records the server reads. Says on standard error
+/// which users of `[auth]` the machine does not know: a directory that is not asked may know them.
+///
+/// # Errors
+/// If Slurm answers and has another name.
+fn check_cluster(config: &Config) -> anyhow::Result<()> {
+    for (key, name) in config.auth.named_users() {
+        if is_unknown_user(name) {
+            let mut err = io::stderr();
+            writeln!(err, "{key}: this machine knows no user {name}")?;
+        }
+    }
+
+    let Some(cluster) = config.cluster.as_ref().filter(|_| config.jobs.poll) else {
+        return Ok(());
+    };
+    let jobs = JobsConfig {
+        timeout_seconds: SLURM_SECONDS,
+        ..config.jobs.clone()
+    };
+    match one_thread()?.block_on(schedulers::detect(&jobs)) {
+        Ok(name) if name != *cluster => {
+            let expected = format!("{name}, the ClusterName of the Slurm that [jobs] reads");
+            Err(config.located(&ConfigError::new("cluster", expected, cluster)))
+        }
+        // Without an answer, nothing is known.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether the machine's sources of users, as nsswitch.conf lists them, have no user of this name.
+fn is_unknown_user(name: &str) -> bool {
+    const NOT_FOUND: i32 = 2;
+    let status = Command::new("getent")
+        .args(["passwd", "--", name])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.code() == Some(NOT_FOUND))
 }
 
 /// Returns the effective configuration as TOML, with the secret parts of URLs hidden.

@@ -10,7 +10,6 @@ use takt_server::Failure;
 /// Runs the command. Fails if the server keeps its previous configuration.
 pub fn run(place: &Place) -> Result<(), Failure> {
     let (_, at) = place::find(place)?;
-    source::server(at)?.reload()?;
-    let said = "reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart";
-    Ok(writeln!(stdout(), "{said}")?)
+    let done = source::server(at)?.reload()?;
+    Ok(write!(stdout(), "{done}")?)
 }

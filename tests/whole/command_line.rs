@@ -350,6 +350,65 @@ fn a_reload_with_a_mistake_fails_visibly() {
     assert!(takt.run(["reload"]).fails(1).contains("no server runs"));
 }
 
+/// A typing mistake stopped every command of root, although the server ran with what it had read.
+#[test]
+fn a_mistake_in_the_file_stops_no_question_to_the_running_server() {
+    let takt = with_jobs(1);
+    let good = fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let (mut server, address) = serve(&takt);
+    takt.file("takt.toml", format!("timezome = \"UTC\"\n{good}"));
+    for question in [&["jobs"][..], &["alerts", "list"], &["sql", "SELECT 1"]] {
+        let asked = [question, &["--config", "takt.toml"]].concat();
+        let run = takt.run(asked);
+        assert!(
+            run.stderr.contains("line 1: unknown key timezome")
+                && run.stderr.contains("the running server is asked"),
+            "{}",
+            run.stderr
+        );
+        run.ok();
+    }
+    // The server's own address is another one than the file's.
+    assert!(!good.contains(&address));
+    let said = takt.run(["check-config", "--config", "takt.toml"]).fails(2);
+    assert!(said.contains("did you mean timezone?"), "{said}");
+    server.stop();
+    let said = takt.run(["jobs", "--config", "takt.toml"]).fails(2);
+    assert!(said.contains("line 1: unknown key timezome"), "{said}");
+}
+
+#[test]
+fn a_configuration_that_names_what_is_absent_is_not_good() {
+    let takt = Takt::fresh();
+    let said = |text: &str| {
+        takt.file("takt.toml", text);
+        takt.run(["check-config", "--config", "takt.toml"])
+    };
+    let run = said("auth.admins = ['no-such-user', 'root']\n");
+    assert_eq!(
+        run.stderr,
+        "auth.admins: this machine knows no user no-such-user\n"
+    );
+    run.ok();
+    let wrong = said("[jobs]\nslurm_bin = '/nonexistent'\n").fails(2);
+    assert!(
+        wrong.contains("line 2: jobs.slurm_bin: expected the folder of sacct"),
+        "{wrong}"
+    );
+
+    // A running server says so too.
+    let (mut server, _) = serve(&takt);
+    assert!(server.log().contains("jobs.slurm_bin: expected the folder"));
+    let asked = ["doctor", "--only", "config", "--format", "json"];
+    let run = takt.run(asked);
+    assert!(
+        run.stdout.contains("\"config.names\"") && run.stdout.contains("no scontrol in"),
+        "{}",
+        run.stdout
+    );
+    server.stop();
+}
+
 /// `takt up` created its data directory for everyone to read, then asked for other permissions.
 #[test]
 fn the_data_directory_of_up_is_private() {

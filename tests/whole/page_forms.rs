@@ -133,8 +133,17 @@ fn the_configuration_is_read_again_from_a_page() {
         403
     );
 
+    // A section that needs a restart is named, until it is as it was.
     let file = lab.takt.directory().join("takt.toml");
     let config = fs::read_to_string(&file).unwrap();
+    let health = || lab.curl(WWW_DATA, "/health", &["--header", BEARER_ADMIN]).1;
+    fs::write(&file, format!("{config}[rates]\ncurrency = 'EUR'\n")).unwrap();
+    send(&lab, "/health", "do=reload", &admin);
+    assert!(health().contains("until a restart: <code>[rates]</code>"));
+    fs::write(&file, &config).unwrap();
+    send(&lab, "/health", "do=reload", &admin);
+    assert!(!health().contains("until a restart: <code>"));
+
     fs::write(&file, format!("{config}[scrape]\nintervall_seconds = 5\n")).unwrap();
     let (refused, page) = send(&lab, "/health", "do=reload", &admin);
     assert_eq!(refused.status, 400);

@@ -2,6 +2,8 @@
 
 mod current;
 mod mistake;
+mod named;
+mod readable;
 mod readers;
 mod values;
 
@@ -15,6 +17,7 @@ use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 pub use current::CurrentConfig;
 use jiff::tz::TimeZone;
+pub use readable::server_part;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -149,47 +152,61 @@ impl Config {
             .or(self.auth.external_url.as_deref())
     }
 
-    /// The configured files with passwords, tokens and keys. `read_token_file` is not one of them:
-    /// users share it.
-    fn secret_files(&self) -> impl Iterator<Item = &Path> {
+    /// The configured files with passwords, tokens and keys, each with its key. `read_token_file` is
+    /// not one of them: users share it.
+    fn secret_files(&self) -> impl Iterator<Item = (String, &Path)> {
         let files = [
-            &self.server.token_file,
-            &self.sql.password_file,
-            &self.sql.tls_key_file,
-            &self.email.password_file,
-            &self.alerts.slack_token_file,
-            &self.alerts.slack_webhook_file,
-            &self.alerts.ntfy_token_file,
-            &self.reports.slack_webhook_file,
-            &self.jobs.slurmrestd.token_file,
-            &self.lake.s3.credentials_file,
+            ("server.token_file", &self.server.token_file),
+            ("sql.password_file", &self.sql.password_file),
+            ("sql.tls_key_file", &self.sql.tls_key_file),
+            ("email.password_file", &self.email.password_file),
+            ("alerts.slack_token_file", &self.alerts.slack_token_file),
+            ("alerts.slack_webhook_file", &self.alerts.slack_webhook_file),
+            ("alerts.ntfy_token_file", &self.alerts.ntfy_token_file),
+            (
+                "reports.slack_webhook_file",
+                &self.reports.slack_webhook_file,
+            ),
+            (
+                "jobs.slurmrestd.token_file",
+                &self.jobs.slurmrestd.token_file,
+            ),
+            ("lake.s3.credentials_file", &self.lake.s3.credentials_file),
         ];
-        let of_remote_write = self
-            .remote_write
-            .iter()
-            .flat_map(RemoteWriteConfig::secret_files);
-        let of_senders = self.push.senders.iter().map(|sender| &sender.token_file);
-        files
+        let files = files
             .into_iter()
-            .flatten()
-            .chain(self.query.secret_files())
+            .filter_map(|(key, file)| Some((key.to_owned(), file.as_deref()?)));
+        let of_sections = self.query.secret_files().chain(self.auth.secret_files());
+        let of_destinations = self.remote_write.iter().enumerate().flat_map(|(at, one)| {
+            let files = one.secret_files();
+            files.map(move |(key, file)| (format!("remote_write[{at}].{key}"), file))
+        });
+        let senders = self.push.senders.iter().enumerate();
+        let of_senders = senders.map(|(at, sender)| {
+            let key = format!("push.senders[{at}].token_file");
+            (key, sender.token_file.as_path())
+        });
+        files
+            .chain(of_sections.map(|(key, file)| (key.to_owned(), file)))
             .chain(self.view.secret_files())
-            .chain(of_remote_write)
+            .chain(of_destinations)
             .chain(of_senders)
-            .map(PathBuf::as_path)
-            .chain(self.auth.secret_files())
     }
 
     /// Returns the files with secrets that every user can read.
     pub fn open_secrets(&self) -> Vec<PathBuf> {
         self.secret_files()
-            .filter(|file| is_world_readable(file))
-            .map(Path::to_owned)
+            .filter(|(_, file)| is_world_readable(file))
+            .map(|(_, file)| file.to_owned())
             .collect()
     }
 
-    /// Logs a warning for each file with a secret that every user can read.
-    pub fn warn_of_open_secrets(&self) {
+    /// Logs a warning for each file with a secret that every user can read, and for each key that
+    /// names what this machine does not have.
+    pub fn warn_of_files(&self, data_dir: &Path) {
+        for error in self.missing(data_dir) {
+            tracing::warn!("{:#}", self.located(&error));
+        }
         for file in self.open_secrets() {
             let file = file.display();
             tracing::warn!("every user can read the secret in {file}: chmod o-rwx {file}");
@@ -261,7 +278,7 @@ impl Config {
     }
 
     /// Adds the file, and the line of the key, if the configuration is of a file.
-    fn located(&self, error: &ConfigError) -> anyhow::Error {
+    pub fn located(&self, error: &ConfigError) -> anyhow::Error {
         match &self.file {
             Some(file) => {
                 let text = fs::read_to_string(file).unwrap_or_default();
@@ -279,7 +296,8 @@ impl Config {
     /// If a file exists that the user cannot read.
     pub fn check_secrets_of(&self, user: &ServiceUser) -> anyhow::Result<()> {
         let shared = self.server.read_token_file.as_deref();
-        for file in self.secret_files().chain(shared) {
+        let secret = self.secret_files().map(|(_, file)| file);
+        for file in secret.chain(shared) {
             if let Some(closed) = user.closed_path(file) {
                 bail!(
                     "the user {name} cannot read {file}: change the \

@@ -4,7 +4,7 @@ use crate::http_access::{HttpAccess, check_url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use takt_alerts::notify::http::HttpOptions;
 use takt_model::ConfigError;
@@ -136,10 +136,16 @@ impl QueryConfig {
     }
 
     /// The files with secrets.
-    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.remote_bearer_token_file, &self.remote_password_file]
-            .into_iter()
-            .flatten()
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        [
+            (
+                "query.remote_bearer_token_file",
+                &self.remote_bearer_token_file,
+            ),
+            ("query.remote_password_file", &self.remote_password_file),
+        ]
+        .into_iter()
+        .filter_map(|(key, file)| Some((key, file.as_deref()?)))
     }
 
     /// The files that the section names.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use takt_access::{Role, RouteNeeds};
 use takt_collector::scrape::ScrapeManager;
 
@@ -26,6 +26,8 @@ pub struct Reload {
     pub(crate) current: CurrentConfig,
     /// Whether the last reload succeeded.
     reloaded: Gauge,
+    /// Sections that the last reload found changed and that need a restart.
+    waiting: Arc<Mutex<Vec<String>>>,
 }
 
 impl Reload {
@@ -50,7 +52,18 @@ impl Reload {
             alerts,
             current,
             reloaded,
+            waiting: Arc::default(),
         }
+    }
+
+    /// Sections and keys that changed in the file and are not in force until a restart, as the last
+    /// reload found them.
+    pub fn waiting(&self) -> Vec<String> {
+        self.lock_waiting().clone()
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, Vec<String>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the route that reloads.
@@ -59,17 +72,18 @@ impl Reload {
         GuardedRouter::new().route("/-/reload", needs, post(reload_now).with_state(self))
     }
 
-    /// Applies the new `[scrape]`, `[alerts]` and `[email]`.
+    /// Applies the new `[scrape]`, `[alerts]` and `[email]`. Returns what was done, and which other
+    /// sections changed and need a restart.
     ///
     /// # Errors
     /// If a part of the configuration is invalid. Nothing changes then.
-    pub async fn now(&self) -> anyhow::Result<()> {
+    pub async fn now(&self) -> anyhow::Result<String> {
         let result = self.read_and_follow().await;
         self.reloaded.set(i64::from(result.is_ok()));
         result
     }
 
-    async fn read_and_follow(&self) -> anyhow::Result<()> {
+    async fn read_and_follow(&self) -> anyhow::Result<String> {
         let source = Arc::clone(&self.source);
         let (config, alerts) = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
             let config = source()?;
@@ -79,11 +93,11 @@ impl Reload {
         .await??;
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
-        self.current.follow(config);
-        tracing::info!(
-            "configuration reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart"
-        );
-        Ok(())
+        let waiting = self.current.follow(config);
+        let done = reload_summary(&waiting);
+        *self.lock_waiting() = waiting;
+        tracing::info!("configuration {done}");
+        Ok(done)
     }
 
     /// Reloads at each SIGHUP, until the future is dropped.
@@ -103,9 +117,19 @@ impl Reload {
     }
 }
 
+/// Says what a reload did. `waiting`: the sections that changed and need a restart.
+fn reload_summary(waiting: &[String]) -> String {
+    let done = "reloaded: [scrape], [alerts] and [email] are in use";
+    match waiting {
+        [] => done.to_owned(),
+        [one] => format!("{done}; {one} changed and needs a restart"),
+        _ => format!("{done}; {} changed and need a restart", waiting.join(", ")),
+    }
+}
+
 async fn reload_now(State(reload): State<Reload>) -> Response {
     match reload.now().await {
-        Ok(()) => "reloaded\n".into_response(),
+        Ok(done) => format!("{done}\n").into_response(),
         Err(error) => {
             let error = format!("{error:#}; keeping the previous configuration");
             AnswerError::failed(error).into_response()

@@ -94,7 +94,7 @@ async fn serve(
     ready: OnReady<'_>,
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
-    config.warn_of_open_secrets();
+    config.warn_of_files(dir);
     let (token, read_token) = config.server_tokens().usage()?;
     // Read again for each opening. Here, nothing was created yet.
     config.sender_tokens().usage()?;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::marker::PhantomData;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use takt_alerts::notify::http::{FetchedReply, HttpSender, NoReply};
@@ -74,10 +74,11 @@ impl ViewConfig {
     }
 
     /// The files with secrets.
-    pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.servers
-            .iter()
-            .filter_map(|server| server.token_file.as_ref())
+    pub fn secret_files(&self) -> impl Iterator<Item = (String, &Path)> {
+        self.servers.iter().enumerate().filter_map(|(at, server)| {
+            let key = format!("view.servers[{at}].token_file");
+            Some((key, server.token_file.as_deref()?))
+        })
     }
 
     /// The files that the section names.

@@ -88,6 +88,8 @@ pub struct DoctorConfig {
     pub has_heartbeat: bool,
     /// Files with secrets that every user can read.
     pub open_secrets: Vec<PathBuf>,
+    /// What is wrong with the keys that name files, folders and commands of this machine.
+    pub missing: Vec<String>,
     /// File with the token for slurmrestd.
     pub slurm_token_file: Option<PathBuf>,
     /// Sign-in and privacy.
@@ -141,6 +143,7 @@ impl DoctorConfig {
             has_external_url: config.public_url().is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
             open_secrets: config.open_secrets(),
+            missing: missing(config),
             slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
             auth: config.auth.clone(),
             lake: config.lake.path.clone(),
@@ -155,6 +158,14 @@ impl DoctorConfig {
             encrypted_jobs: config.scrape.encrypted_jobs(),
         }
     }
+}
+
+/// What the configuration names and the machine does not have, with the line of each key.
+fn missing(config: &Config) -> Vec<String> {
+    let data_dir = config.data_dir.as_deref().unwrap_or(Path::new(""));
+    let errors = config.missing(data_dir);
+    let said = |error| format!("{:#}", config.located(error));
+    errors.iter().map(said).collect()
 }
 
 /// A check.
@@ -278,6 +289,16 @@ pub const CHECKS: &[Check] = &[
         CONFIG_VALID,
         "the configuration file has a mistake",
         of_server::config_valid,
+    ),
+    check(
+        "config.names",
+        "the configuration names a file, folder or command that is not there",
+        of_server::config_names,
+    ),
+    check(
+        "config.cluster",
+        "the configured cluster is not that of the job records",
+        of_server::config_cluster,
     ),
     check(
         "config.secrets",

@@ -56,6 +56,9 @@ fn line_of(path: &[KeyStep], text: &str) -> Option<usize> {
     Some(text[..start?].matches('\n').count() + 1)
 }
 
+/// Keys outside of all tables. TOML puts a key that follows a table into that table.
+const TOP_KEYS: [&str; 3] = ["cluster", "data_dir", "timezone"];
+
 fn unknown_key(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let key = quoted.next().unwrap_or_default();
@@ -64,6 +67,9 @@ fn unknown_key(message: &str) -> String {
             "Takt has no {key}; it has static_configs, file_sd_configs, http_sd_configs and \
              slurm_sd_configs"
         );
+    }
+    if TOP_KEYS.contains(&key) {
+        return format!("{key} belongs above the first [table] of the file");
     }
     quoted
         .max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)))

@@ -5,7 +5,7 @@ use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use takt_alerts::notify::http::HttpOptions;
 use takt_model::{ConfigError, Labels, METRIC_NAME, Matcher};
@@ -91,10 +91,13 @@ impl RemoteWriteConfig {
     }
 
     /// The files with secrets.
-    pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.bearer_token_file, &self.password_file]
-            .into_iter()
-            .flatten()
+    pub fn secret_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        [
+            ("bearer_token_file", &self.bearer_token_file),
+            ("password_file", &self.password_file),
+        ]
+        .into_iter()
+        .filter_map(|(key, file)| Some((key, file.as_deref()?)))
     }
 
     /// The files that the section names.

@@ -63,6 +63,12 @@ impl Default for ReportsConfig {
 impl ReportsConfig {
     /// Checks that types cannot express: ranges and references between keys.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if let Some(domain) = &self.domain
+            && !is_address(&format!("user@{domain}"))
+        {
+            let expected = "a domain such as lab.example, which follows USER@";
+            return Err(ConfigError::new("domain", expected, format!("{domain:?}")));
+        }
         let owners = self.account_owners.values().flatten();
         for address in self.addresses.values().chain(owners).chain(&self.operators) {
             if !is_address(address) {

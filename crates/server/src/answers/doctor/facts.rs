@@ -98,6 +98,8 @@ pub(super) struct Facts {
     pub running: Vec<RunningJob>,
     /// Number of runs of the last week, and of running ones, whose number of GPUs is unknown.
     pub unknown_gpus: u64,
+    /// Clusters that have job records.
+    pub recorded_clusters: Vec<String>,
     /// Number and node of jobs that exporters see and Slurm's records lack.
     pub unrecorded: Vec<(String, String)>,
     /// Channels whose last message was not delivered.
@@ -169,6 +171,7 @@ impl Facts {
         let database = store.database();
         let records = Records::of(database);
         let clusters = records.clusters()?;
+        let recorded_clusters = clusters.iter().map(|one| one.cluster.clone()).collect();
         let cluster = config
             .cluster
             .clone()
@@ -183,6 +186,7 @@ impl Facts {
         let token = config.slurm_token_file.as_deref();
         let mut facts = Self {
             readings,
+            recorded_clusters,
             failing_channels: records.failing_channels(now.minus(RECENT))?,
             slurm_token_until: token.and_then(expiry),
             backup,

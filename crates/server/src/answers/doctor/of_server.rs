@@ -109,6 +109,41 @@ pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
     near.map(report).collect()
 }
 
+pub(super) fn config_names(facts: &Facts) -> Vec<Finding> {
+    let report = |said: &String| {
+        finding(
+            Severity::Failure,
+            "",
+            said.clone(),
+            "What the key is for does not work; the rest of the server does.",
+            ["takt check-config        # when the key is right".to_owned()],
+        )
+    };
+    facts.config.missing.iter().map(report).collect()
+}
+
+pub(super) fn config_cluster(facts: &Facts) -> Vec<Finding> {
+    let clusters = &facts.recorded_clusters;
+    let configured = facts.config.cluster.as_ref();
+    let stranger = configured.filter(|name| !clusters.is_empty() && !clusters.contains(name));
+    let report = |name: &String| {
+        finding(
+            Severity::Failure,
+            "",
+            format!(
+                "the configuration has cluster = \"{name}\"; the job records are of {}",
+                clusters.join(", ")
+            ),
+            "Pages, reports and rules show no jobs.",
+            [format!(
+                "cluster = \"{}\"        # in takt.toml, or leave the key out",
+                clusters[0]
+            )],
+        )
+    };
+    stranger.map(report).into_iter().collect()
+}
+
 pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
     facts
         .config

@@ -165,21 +165,38 @@ impl GroupRoles {
 }
 
 impl AuthConfig {
-    /// Returns the files with secrets.
-    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+    /// Returns the users that are named, each with the key.
+    pub fn named_users(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [
-            self.proxy
-                .as_ref()
-                .and_then(|proxy| proxy.secret_file.as_deref()),
-            self.oidc
-                .as_ref()
-                .and_then(|oidc| oidc.client_secret_file.as_deref()),
-            self.ldap
-                .as_ref()
-                .and_then(|ldap| ldap.bind_password_file.as_deref()),
+            ("auth.admins", &self.admins),
+            ("auth.support", &self.support),
+            ("auth.viewers", &self.viewers),
         ]
         .into_iter()
-        .flatten()
+        .flat_map(|(key, names)| names.iter().map(move |name| (key, name.as_str())))
+    }
+
+    /// Returns the files with secrets, each with its key.
+    pub fn secret_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let proxy = self.proxy.as_ref();
+        let oidc = self.oidc.as_ref();
+        let ldap = self.ldap.as_ref();
+        [
+            (
+                "auth.proxy.secret_file",
+                proxy.and_then(|proxy| proxy.secret_file.as_deref()),
+            ),
+            (
+                "auth.oidc.client_secret_file",
+                oidc.and_then(|oidc| oidc.client_secret_file.as_deref()),
+            ),
+            (
+                "auth.ldap.bind_password_file",
+                ldap.and_then(|ldap| ldap.bind_password_file.as_deref()),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(key, file)| Some((key, file?)))
     }
 
     /// Returns the file paths, so that the caller can resolve relative paths.

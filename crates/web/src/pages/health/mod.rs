@@ -94,6 +94,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         findings,
         checks,
         may_reload => visit.viewer.check(Need::Change(Role::Admin)).is_ok(),
+        waiting => visit.site.reload.waiting().join(", "),
         is_reloaded => visit.get("reloaded").is_some(),
         facts => [
             context! {
