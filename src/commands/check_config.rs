@@ -12,7 +12,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_model::ConfigError;
 use takt_model::shown::{shown_parameter, without_secrets};
@@ -90,7 +89,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
 /// If Slurm answers and has another name.
 fn check_cluster(config: &Config) -> anyhow::Result<()> {
     for (key, name) in config.auth.named_users() {
-        if is_unknown_user(name) {
+        if !access::knows_user(name) {
             let mut err = io::stderr();
             writeln!(err, "{key}: this machine knows no user {name}")?;
         }
@@ -111,17 +110,6 @@ fn check_cluster(config: &Config) -> anyhow::Result<()> {
         // Without an answer, nothing is known.
         Ok(_) | Err(_) => Ok(()),
     }
-}
-
-/// Whether the machine's sources of users, as nsswitch.conf lists them, have no user of this name.
-fn is_unknown_user(name: &str) -> bool {
-    const NOT_FOUND: i32 = 2;
-    let status = Command::new("getent")
-        .args(["passwd", "--", name])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.code() == Some(NOT_FOUND))
 }
 
 /// Returns the effective configuration as TOML, with the secret parts of URLs hidden.

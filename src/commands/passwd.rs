@@ -17,6 +17,9 @@ pub struct Passwd {
     /// Remove the password
     #[arg(long)]
     pub remove: bool,
+    /// Set the password though the server's machine does not know the user
+    #[arg(long)]
+    pub unknown_user: bool,
 }
 
 /// Runs the command.
@@ -29,6 +32,7 @@ pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {
     let order = PasswordOrder {
         user: asked.user.clone(),
         password,
+        may_be_unknown: asked.unknown_user,
     };
     let answer = ask(place, &order)?;
     let user = answer.user;

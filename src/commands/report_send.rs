@@ -24,6 +24,9 @@ pub struct ReportSend {
     /// Month, such as 2026-10 [default: last month]
     #[arg(long, value_name = "YYYY-MM")]
     pub month: Option<String>,
+    /// Send the reports of a month that has not ended; those who read them get corrections later
+    #[arg(long)]
+    pub unfinished: bool,
     /// Do not send: print the mails, or write them into the directory of --out
     #[arg(long)]
     pub dry_run: bool,
@@ -59,6 +62,12 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         None => last_month(&source.zone())?,
     };
     let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
+    if month.as_str() >= &*this_month(&source.zone()) && !asked.unfinished && !asked.dry_run {
+        return Err(anyhow::anyhow!(
+            "{month} has not ended: --dry-run shows its mails, --unfinished sends them to everybody"
+        ))
+        .usage();
+    }
     let sent = source.ask(&SentQuestion {
         month: month.clone(),
         cluster: asked.cluster.clone(),
@@ -107,6 +116,12 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         )?;
     }
     Ok(())
+}
+
+/// Returns the current month, by the cluster's clock.
+fn this_month(zone: &TimeZone) -> String {
+    let today = Timestamp::now().to_zoned(zone.clone()).date();
+    today.strftime("%Y-%m").to_string()
 }
 
 /// Returns the month before the current one, by the cluster's clock.

@@ -13,9 +13,9 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{self, Write};
 use takt_alerts::duration;
-use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
+use takt_alerts::routing::matcher::{MatchOp, Matcher, parse_matchers};
 use takt_server::Failure;
 use takt_server::answers::AboutQuestion;
 use takt_server::listing::{Column, Listing};
@@ -66,21 +66,13 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     if asked.matchers.is_empty() {
         return list(&server, asked);
     }
-    let mut matchers = Vec::new();
+    let mut parsed = Vec::new();
     for text in &asked.matchers {
-        let parsed =
+        let of_text =
             parse_matchers(text).map_err(|error| Failure::Usage(anyhow!("{text}: {error}")))?;
-        matchers.extend(parsed.iter().map(|one| {
-            let is_regex = matches!(one.op(), MatchOp::Regex | MatchOp::NotRegex);
-            let is_equal = matches!(one.op(), MatchOp::Equal | MatchOp::Regex);
-            json!({
-                "name": one.name(),
-                "value": one.value(),
-                "isRegex": is_regex,
-                "isEqual": is_equal,
-            })
-        }));
+        parsed.extend(of_text);
     }
+    let matchers: Vec<Value> = parsed.iter().map(in_json).collect();
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
     let start = asked
         .start
@@ -89,13 +81,88 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
         .transpose()?;
     let id = set(&server, &matchers, start, &asked.duration, &asked.comment)?;
     writeln!(stdout(), "{id}")?;
+
     let matched = firing(&server, &asked.matchers).map_or(0, |alerts| alerts.len());
+    let when = match start.filter(|start| *start > jiff::Timestamp::now()) {
+        Some(start) => format!("from {} ", shown_time(start, &zone)),
+        None => String::new(),
+    };
     tracing::info!(
-        "silenced for {}: {}; it matches {matched} active alerts now",
+        "silenced {when}for {}: {}; {matched} of the alerts that are active now match",
         asked.duration,
         asked.matchers.join(" ")
     );
+    if matched == 0 {
+        for said in unknown_names(&server, &parsed) {
+            writeln!(io::stderr(), "warning: {said}")?;
+        }
+    }
     Ok(())
+}
+
+/// A matcher as Alertmanager's API has it.
+fn in_json(matcher: &Matcher) -> Value {
+    let is_regex = matches!(matcher.op(), MatchOp::Regex | MatchOp::NotRegex);
+    let is_equal = matches!(matcher.op(), MatchOp::Equal | MatchOp::Regex);
+    json!({
+        "name": matcher.name(),
+        "value": matcher.value(),
+        "isRegex": is_regex,
+        "isEqual": is_equal,
+    })
+}
+
+/// Says which matchers are about a label, a rule or a value that the server has never seen: they may be
+/// misspelt. Empty if the server does not say what it has.
+fn unknown_names(server: &Server, matchers: &[Matcher]) -> Vec<String> {
+    let texts = |path: &str| -> Option<Vec<String>> {
+        let answer: Value = server.get(path).ok()?;
+        let texts = answer["data"].as_array()?.iter();
+        Some(texts.map(text).collect())
+    };
+    let rules: Value = server.get("/api/v1/rules").unwrap_or_default();
+    let rules = || {
+        let groups = rules["data"]["groups"].as_array().into_iter().flatten();
+        groups.flat_map(|group| group["rules"].as_array().into_iter().flatten())
+    };
+    let alerts: Vec<String> = rules().map(|rule| text(&rule["name"])).collect();
+    let of_rules = rules().filter_map(|rule| rule["labels"].as_object());
+    let of_rules: Vec<&String> = of_rules.flat_map(|labels| labels.keys()).collect();
+    let Some(labels) = texts("/api/v1/labels") else {
+        return Vec::new();
+    };
+
+    let unknown = |matcher: &Matcher| {
+        let (name, value) = (matcher.name(), matcher.value());
+        let is_exact = matcher.op() == MatchOp::Equal;
+        if name == "alertname" {
+            let is_unknown = is_exact && !alerts.iter().any(|alert| alert == value);
+            return is_unknown.then(|| format!("no rule is named {value}{}", near(value, &alerts)));
+        }
+        if of_rules.iter().any(|label| *label == name) {
+            return None;
+        }
+        if !labels.iter().any(|label| label == name) {
+            let near = near(name, &labels);
+            return Some(format!("no series and no rule has a label {name}{near}"));
+        }
+        let values = texts(&format!("/api/v1/label/{name}/values"))?;
+        let is_unknown = is_exact && !values.iter().any(|known| known == value);
+        is_unknown.then(|| format!("no series has {name}={value:?}{}", near(value, &values)))
+    };
+    matchers.iter().filter_map(unknown).collect()
+}
+
+/// Names a known text of which `text` is the beginning, or which is its beginning.
+fn near(text: &str, known: &[String]) -> String {
+    let is_near = |one: &&String| one.starts_with(text) || text.starts_with(one.as_str());
+    let found = known.iter().find(is_near);
+    found.map_or_else(String::new, |found| format!("; did you mean {found}?"))
+}
+
+fn shown_time(at: jiff::Timestamp, zone: &TimeZone) -> String {
+    let at = at.to_zoned(zone.clone());
+    at.strftime("%Y-%m-%d %H:%M").to_string()
 }
 
 /// Silences each firing alert that matches all matchers, by all of its labels.
@@ -181,6 +248,7 @@ fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
     let mut listing = Listing::new(&[
         Text("id"),
         Text("state"),
+        Time("starts"),
         Time("ends"),
         Text("by"),
         Text("matchers"),
@@ -203,6 +271,7 @@ fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
         listing.push(vec![
             text(&silence["id"]),
             text(&silence["status"]["state"]),
+            local(&silence["startsAt"], &zone),
             local(&silence["endsAt"], &zone),
             text(&silence["createdBy"]),
             matchers.collect::<Vec<_>>().join(" "),

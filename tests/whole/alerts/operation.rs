@@ -426,3 +426,50 @@ fn nodes_in_a_maintenance_reservation_send_no_messages() {
         );
     }
 }
+
+#[test]
+fn a_silence_of_what_nobody_knows_says_so() {
+    let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
+        return;
+    };
+    lab.heat(Some(50.0));
+    wait_for("samples", SOON, || {
+        let labels = ["query", "heat", "--format", "json"];
+        lab.takt(&labels).stdout.contains("node").then_some(())
+    });
+    let said = |matcher: &str, more: &[&str]| {
+        let silence = [&["alerts", "silence", matcher, "--for", "1m"], more].concat();
+        let run = lab.takt(&silence);
+        let said = run.stderr.clone();
+        run.ok();
+        said
+    };
+
+    for (matcher, warning) in [
+        (
+            "nod=g01",
+            "no series and no rule has a label nod; did you mean node?",
+        ),
+        ("alertname=Hott", "no rule is named Hott; did you mean Hot?"),
+        ("node=no-such-node", "no series has node=\"no-such-node\""),
+    ] {
+        let said = said(matcher, &[]);
+        assert!(said.contains(&format!("warning: {warning}")), "{said}");
+    }
+    for known in ["alertname=Hot", "severity=unheard-of", "node=~\"x.*\""] {
+        let said = said(known, &[]);
+        assert!(!said.contains("warning"), "{said}");
+    }
+
+    // One of the future begins then.
+    let said = said("alertname=Hot", &["--start", "2099-01-02T03:04Z"]);
+    assert!(
+        said.contains("silenced from 2099-01-02 03:04 for 1m"),
+        "{said}"
+    );
+    let list = lab.takt(&["alerts", "silence"]).ok();
+    assert!(
+        list.contains("starts") && list.contains("2099-01-02 03:04"),
+        "{list}"
+    );
+}

@@ -17,6 +17,8 @@ pub enum Grade {
     Poor,
     /// The run has held its resources for a few minutes only.
     TooEarly,
+    /// The run ended within a few minutes.
+    TooShort,
     /// Too little of the run was measured.
     Unmeasured,
     /// The cluster failed, not the run.
@@ -31,6 +33,7 @@ impl Grade {
             Self::Fair => "fair",
             Self::Poor => "poor",
             Self::TooEarly => "too early",
+            Self::TooShort => "too short",
             Self::Unmeasured => "not measured",
             Self::Lost => "lost",
         }
@@ -66,10 +69,15 @@ pub fn verdict(
     if let Some(fault) = &seen.fault {
         return verdict(Grade::Lost, format!("a fault ended it: {fault}"));
     }
-    if !is_final && seen.held_seconds < EARLY_SECONDS {
+    if seen.held_seconds < EARLY_SECONDS {
+        let (grade, what) = if is_final {
+            (Grade::TooShort, "it was short")
+        } else {
+            (Grade::TooEarly, "it has just begun")
+        };
         return verdict(
-            Grade::TooEarly,
-            "it has just begun: ten minutes are needed for a verdict".to_owned(),
+            grade,
+            format!("{what}: ten minutes are needed for a verdict"),
         );
     }
     if !seen.is_measured(rules) {
@@ -191,7 +199,13 @@ mod tests {
             ..seen(0.0, 60.0, 0.0, 1)
         };
         assert_eq!(of(1, early.clone(), false).0, Grade::TooEarly);
-        assert_eq!(of(1, early, true).0, Grade::Poor, "a short run has ended");
+        assert_eq!(
+            of(1, early, true),
+            (
+                Grade::TooShort,
+                "it was short: ten minutes are needed for a verdict".to_owned()
+            )
+        );
         let lost = Efficiency {
             fault: Some("node failed".into()),
             ..Efficiency::default()

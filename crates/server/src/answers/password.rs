@@ -1,6 +1,7 @@
 //! Passwords of people: set and remove.
 
 use super::{AnswerConfig, AnswerError, Question, RequestForm};
+use crate::http::access::knows_user;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,6 +19,8 @@ pub struct PasswordOrder {
     pub user: Option<String>,
     /// New password; `None` removes the password.
     pub password: Option<String>,
+    /// Whether the user may be one whom the server's machine does not know.
+    pub may_be_unknown: bool,
 }
 
 impl fmt::Debug for PasswordOrder {
@@ -70,6 +73,13 @@ impl Question for PasswordOrder {
         if let Some(password) = &self.password {
             if !config.keeps_passwords {
                 return Err(refused("set auth.passwords = true in takt.toml first"));
+            }
+            let is_known = viewer.is_user(&user) || knows_user(&user);
+            if !is_known && !self.may_be_unknown {
+                return Err(AnswerError::Usage(format!(
+                    "the server's machine knows no user {user}; --unknown-user sets a password all \
+                     the same"
+                )));
             }
             check(&user, password).map_err(AnswerError::usage)?;
         }
@@ -159,6 +169,7 @@ mod tests {
             let order = PasswordOrder {
                 user: user.map(str::to_owned),
                 password: password.map(str::to_owned),
+                may_be_unknown: true,
             };
             order
                 .answer(viewer, &database, &config)
@@ -192,9 +203,30 @@ mod tests {
         let off = PasswordOrder {
             user: Some("bob".to_owned()),
             password: good.map(str::to_owned),
+            may_be_unknown: true,
         };
         off.answer(&admin, &database, &AnswerConfig::default())
             .unwrap_err();
         assert!(!format!("{off:?}").contains("horse"));
+    }
+
+    #[test]
+    fn a_misspelt_user_gets_no_password() {
+        let (_root, database) = database();
+        let config = AnswerConfig {
+            keeps_passwords: true,
+            ..AnswerConfig::default()
+        };
+        let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
+        let order = |may_be_unknown| PasswordOrder {
+            user: Some("no-such-user".to_owned()),
+            password: Some("correct horse".to_owned()),
+            may_be_unknown,
+        };
+        let refused = order(false).answer(&admin, &database, &config).unwrap_err();
+        assert!(refused.to_string().contains("knows no user no-such-user"));
+        let records = Records::of(&database);
+        assert_eq!(records.password_hash("no-such-user").unwrap(), None);
+        order(true).answer(&admin, &database, &config).unwrap();
     }
 }

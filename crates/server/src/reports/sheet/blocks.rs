@@ -179,19 +179,23 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     facts
 }
 
-/// Returns the change against the mean of the previous periods: `+23 % on the 3 before`. Empty
+/// Returns the change against the mean of the previous periods: `+23 % on the mean of the 3 before`. Empty
 /// without a period to compare with.
 fn change(sheet: &Sheet, of: fn(&Figures) -> f64) -> String {
     let Some((change, periods)) = sheet.change(of) else {
         return String::new();
     };
+    let before = match periods {
+        1 => "the period before".to_owned(),
+        _ => format!("the mean of the {periods} before"),
+    };
     // Beyond ten times as much, percents say little.
     if change > 10.0 {
         let times = amount(change + 1.0);
-        return format!("{times} times the mean of the {periods} before");
+        return format!("{times} times {before}");
     }
     let sign = if change >= 0.0 { "+" } else { "−" };
-    format!("{sign}{} on the {periods} before", percent(change.abs()))
+    format!("{sign}{} on {before}", percent(change.abs()))
 }
 
 fn summary(sheet: &Sheet) -> Block {

@@ -172,7 +172,7 @@ fn terminal_output() {
     }
     let text = words(View::Account);
     assert!(
-        text.contains("+20 % on the 1 before") && text.contains("9 of 10 runs measured"),
+        text.contains("+20 % on the period before") && text.contains("9 of 10 runs measured"),
         "{text}"
     );
 }
