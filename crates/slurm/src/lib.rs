@@ -18,6 +18,7 @@ pub mod nodelist;
 pub mod openapi;
 pub mod process_usage;
 pub mod reasons;
+pub mod releases;
 pub mod reservation;
 pub mod sacct;
 mod share_settings;

@@ -109,7 +109,13 @@ pub struct RunningRun {
 }
 
 /// States of jobs that wait.
-const PENDING: &[&str] = &["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"];
+const PENDING: &[&str] = &[
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "EXPEDITING",
+];
 
 /// States of jobs that hold resources.
 const RUNNING: &[&str] = &["RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"];
@@ -319,7 +325,11 @@ mod tests {
         let runs = [
             pending("1", 300, 4),
             pending("2", 200, 1),
-            pending("3", 100, 0),
+            // Requeued at once after a failure, since 25.11.
+            JobRun {
+                state: "EXPEDITING".into(),
+                ..pending("3", 100, 0)
+            },
             running,
         ];
         import(&database, Some("UTC"), runs);

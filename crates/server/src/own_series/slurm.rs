@@ -34,6 +34,9 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
         row.extend(nodes(now, status));
         let ahead = status.clock_ahead_seconds as f64;
         row.push((named("takt_slurm_clock_ahead_seconds", &[]), ahead));
+        if let Some(version) = &status.version {
+            row.push((named("takt_slurm_info", &[("version", version)]), 1.0));
+        }
         if let Some(constrains) = status.constrains_devices {
             let constrains = f64::from(u8::from(constrains));
             row.push((named("takt_slurm_constrains_devices", &[]), constrains));
@@ -261,6 +264,7 @@ mod tests {
             pending,
             clock_ahead_seconds: -90,
             constrains_devices: Some(false),
+            version: Some("22.05.8".to_owned()),
             nodes: Some(nodes),
             ..PollStatus::default()
         };
@@ -365,6 +369,7 @@ mod tests {
                 r#"takt_slurm_nodes{state="maintenance"} 1"#,
                 r#"takt_slurm_nodes{state="unavailable"} 2"#,
                 "takt_slurm_clock_ahead_seconds -90",
+                r#"takt_slurm_info{version="22.05.8"} 1"#,
                 "takt_slurm_constrains_devices 0",
                 "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
