@@ -108,6 +108,50 @@ fn a_mistake_in_the_configuration_is_the_first_finding() {
 }
 
 #[test]
+fn before_an_upgrade_of_slurm_it_says_what_changes_here() {
+    let takt = Takt::fresh();
+    let config = format!(
+        "[server]\nlisten_address = \"127.0.0.1:{}\"\n[sql]\nlisten_address = \"\"\n[store]\nmin_free_bytes = 0\n\
+         [jobs.slurmrestd]\nurl = \"unix:/nowhere/slurmrestd.sock\"\nversion = \"v0.0.41\"\n",
+        free_port()
+    );
+    let mut daemon = serve(&takt, &config);
+    wait_for("the server", PATIENCE, || {
+        findings(&takt)
+            .contains_key("messages.channels")
+            .then_some(())
+    });
+    let asked = |release: &str| takt.run(["doctor", "--config", "takt.toml", "--slurm", release]);
+    let upgrade = asked("26.05");
+    assert_eq!(
+        upgrade.code,
+        Some(2),
+        "{}{}",
+        upgrade.stdout,
+        upgrade.stderr
+    );
+    for words in [
+        " ✗ slurm.upgrade      slurmrestd 26.05 does not have the API version v0.0.41 of takt.toml",
+        "version = \"v0.0.45\"",
+        " ! slurm.upgrade      the memory of a running job can shrink since 26.05",
+    ] {
+        assert!(upgrade.stdout.contains(words), "{}", upgrade.stdout);
+    }
+    // Nothing of the checks of today.
+    assert!(!upgrade.stdout.contains("messages."), "{}", upgrade.stdout);
+    let nothing = asked("next");
+    assert_eq!(nothing.code, Some(2));
+    assert!(
+        nothing
+            .stderr
+            .contains("expected a release of Slurm, such as 26.05"),
+        "{}",
+        nothing.stderr
+    );
+    assert!(daemon.stop().success(), "{}", daemon.log());
+}
+
+#[test]
 fn each_of_many_defects_is_named_with_its_remedy() {
     let Some(mut lab) = or_skip(SlurmLab::start_with(
         Mode::WithoutGpuTres,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
-use crate::support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
+use crate::support::slurm::{Job, Mode, PastEvent, PastReservation, Service, SlurmLab, Usage};
 use crate::support::takt::Takt;
 use std::fs;
 use std::thread;
@@ -201,6 +201,13 @@ fn reservations_equal_sreport() {
         ..kept(3, "beside", "node1", &[], day(5), day(6))
     };
     lab.inject_reservations(&[lesson, upgrade, beside]);
+    // node2 is drained from the noon before the maintenance until its noon: 12 hours are down, the rest is planned.
+    lab.inject_events(&[PastEvent {
+        node: "node2",
+        state: 2 | 1 << 9,
+        from: day(2) + 12 * HOUR,
+        to: day(3) + 12 * HOUR,
+    }]);
     let job = |id, user: &str, account: &str, from: i64, hours: i64, reservation| Job {
         cpus: 4,
         gpus: 1,
@@ -258,6 +265,7 @@ fn reservations_equal_sreport() {
         );
     }
     assert_eq!(line("", "cpu", "planned_down")["ours"], 8 * 86_400);
+    assert_eq!(line("", "cpu", "down")["ours"], 8 * 12 * HOUR);
     // The course reservation lasted four and a half hours; Slurm counts the two hours in which a
     // job ran in it as used.
     let idle = 8 * (9 * HOUR / 2 - 2 * HOUR);
@@ -289,6 +297,65 @@ fn reservations_equal_sreport() {
     let gpus = &capacity["rows"][1];
     assert_eq!(gpus["planned_down"], 2 * 86_400, "{gpus:#}");
     assert_eq!(gpus["reserved_idle"], 9 * HOUR - 2 * HOUR, "{gpus:#}");
+    server.stop();
+}
+
+/// A node spends an hour in each state of `slurm.h`, with each flag: its down time equals sreport's.
+#[test]
+fn each_state_of_a_node_is_down_time_as_in_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
+        return;
+    };
+    const HOUR: i64 = 3600;
+    let september = 1_788_220_800;
+    // UNKNOWN, ERROR and FUTURE, then DOWN, IDLE, ALLOCATED and MIXED with each flag from RES to BLOCKED.
+    let mut states = vec![0, 1 << 11, 4, 6];
+    for base in [1, 2, 3, 5] {
+        states.push(base);
+        states.extend((5..=27).map(|flag| base | 1 << flag));
+    }
+    let events: Vec<PastEvent> = (september..)
+        .step_by(HOUR as usize)
+        .zip(&states)
+        .map(|(from, state)| PastEvent {
+            node: "node0",
+            state: *state,
+            from,
+            to: from + HOUR,
+        })
+        .collect();
+    lab.inject_events(&events);
+    let last = september + 29 * 86_400;
+    lab.inject(&[
+        Job::new(1, "alice", "lab-a", september, september, september + 60),
+        Job::new(2, "bob", "lab-a", last, last, last + HOUR),
+    ]);
+
+    let (takt, mut server) = serve(&lab, "UTC");
+    wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", "2");
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) AS n FROM node_events WHERE reason = 'test'",
+        &events.len().to_string(),
+    );
+    let lines: Vec<serde_json::Value> = serde_json::from_str(
+        &takt
+            .run(["reconcile", "--month", "2026-09", "--format", "json"])
+            .ok(),
+    )
+    .unwrap();
+    for line in lines.iter().filter(|line| line["user"] == "") {
+        assert_eq!(line["difference"], 0, "{line:#}");
+    }
+    let ours = |part: &str| {
+        let is_asked =
+            |line: &&serde_json::Value| line["resource"] == "gres/gpu" && line["part"] == part;
+        lines.iter().find(is_asked).unwrap()["ours"].clone()
+    };
+    // MAINT is one flag of each of four bases; FUTURE and four times POWERED_DOWN are planned.
+    let down = events.len() as i64 - 4 - 5;
+    assert_eq!(ours("down"), 2 * HOUR * down);
+    assert_eq!(ours("planned_down"), 2 * HOUR * 5);
     server.stop();
 }
 

@@ -231,14 +231,14 @@ fn inhibition_in_all_forms_of_routes() {
 #[test]
 fn many_of_the_same_are_one_message() {
     for (form, config) in routings() {
-        let drained = |node: &'static str, reason: &'static str| {
+        let drained = |node: &'static str, cause: &'static str| {
             [
                 ("alertname", "SlurmNodeDrained"),
                 ("severity", "warning"),
                 ("scope", "node"),
                 ("cluster", "lab"),
                 ("node", node),
-                ("reason", reason),
+                ("cause", cause),
             ]
         };
         let hot = |node: &'static str| {
@@ -250,9 +250,9 @@ fn many_of_the_same_are_one_message() {
                 ("node", node),
             ]
         };
-        let one = drained("g1", "bad fan");
-        let two = drained("g2", "bad fan");
-        let three = drained("g3", "reinstall");
+        let one = drained("g1", "drained");
+        let two = drained("g2", "drained");
+        let three = drained("g3", "down");
         let (router, _) = firing(
             config,
             &[&one, &two, &three, &hot("g1"), &hot("g2"), &hot("g3")],
@@ -262,7 +262,7 @@ fn many_of_the_same_are_one_message() {
         assert_eq!(
             sizes,
             [1, 2, 3],
-            "{form}: drained for one reason, for another, all hot GPUs"
+            "{form}: drained nodes, nodes that are down, all hot GPUs"
         );
     }
 }

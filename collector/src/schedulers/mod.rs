@@ -17,7 +17,7 @@ pub(crate) use command::ask_slurm;
 pub use config::JobsConfig;
 pub use scheduler::{Scheduler, SchedulerAnswer};
 pub use shares::{ShareAccount, SharesConfig};
-pub use slurmrestd::SlurmrestdConfig;
+pub use slurmrestd::{SlurmrestdConfig, VERSIONS as API_VERSIONS};
 pub use sreport::sreport;
 pub use status::{Pending, PollError, PollState, PollStatus};
 

@@ -61,6 +61,11 @@ pub trait Scheduler: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the version of slurmctld (`22.05.8`), as known since [`Scheduler::time`].
+    fn version(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the current state of all nodes.
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError>;
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{self, Read};
 use takt_model::UnixTime;
-use takt_slurm::access_text::constrains_devices;
+use takt_slurm::access_text::{self, constrains_devices};
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
 
@@ -32,6 +32,8 @@ struct SlurmCommands {
     config: JobsConfig,
     /// Whether jobs can open only their own GPUs, when slurmctld last answered.
     constrains_devices: Option<bool>,
+    /// Version of slurmctld, when it last answered.
+    version: Option<String>,
 }
 
 /// Returns Slurm's commands, which need no configuration.
@@ -40,6 +42,7 @@ pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Schedule
     Some(Ok(Box::new(SlurmCommands {
         config,
         constrains_devices: None,
+        version: None,
     })))
 }
 
@@ -99,11 +102,16 @@ impl Scheduler for SlurmCommands {
     async fn time(&mut self) -> Option<UnixTime> {
         let settings = settings(&self.config).await?;
         self.constrains_devices = constrains_devices(&settings);
+        self.version = access_text::version(&settings).map(str::to_owned);
         time(&settings)
     }
 
     fn constrains_devices(&self) -> Option<bool> {
         self.constrains_devices
+    }
+
+    fn version(&self) -> Option<String> {
+        self.version.clone()
     }
 
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {

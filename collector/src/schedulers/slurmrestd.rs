@@ -9,6 +9,8 @@ use super::config::JobsConfig;
 use super::scheduler::{Scheduler, SchedulerAnswer, options};
 use super::status::PollError;
 use async_trait::async_trait;
+use reqwest::header::LOCATION;
+use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,7 +85,8 @@ impl SlurmrestdConfig {
 /// Supported API versions, newest first. Only the last one runs in the tests; the others are
 /// implemented from their schemas.
 pub const VERSIONS: &[&str] = &[
-    "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38",
+    "v0.0.46", "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39",
+    "v0.0.38",
 ];
 
 /// Name of the program in messages.
@@ -109,13 +112,17 @@ struct Slurmrestd {
     seconds: u64,
     /// API version, detected with the first request.
     version: Option<String>,
+    /// Version of Slurm, when slurmctld last answered.
+    slurm_version: Option<String>,
 }
 
 impl Slurmrestd {
     /// Creates the connection without sending a request.
     fn new(config: SlurmrestdConfig, timeout_seconds: u64) -> Result<Self, PollError> {
+        // A request carries the token, which must not follow a redirect to another machine.
         let mut http = Client::builder()
             .no_proxy()
+            .redirect(Policy::none())
             .timeout(Duration::from_secs(timeout_seconds));
         if let Some(path) = config.url.strip_prefix("unix:") {
             http = http.unix_socket(PathBuf::from(path));
@@ -123,6 +130,7 @@ impl Slurmrestd {
         let http = http.build().map_err(failed)?;
         Ok(Self {
             version: config.version.clone(),
+            slurm_version: None,
             config,
             http,
             seconds: timeout_seconds,
@@ -192,6 +200,15 @@ impl Slurmrestd {
             .await
             .map_err(|error| self.unreachable(error))?;
         let status = response.status();
+        if status.is_redirection() {
+            let to = response.headers().get(LOCATION);
+            let to = to.map_or("another address".into(), |to| {
+                String::from_utf8_lossy(to.as_bytes())
+            });
+            return Err(other(format!(
+                "{path}: {status}: it is a standby and names {to}; set jobs.slurmrestd.url to the one that answers"
+            )));
+        }
         let mut body = Vec::new();
         let mut response = response;
         while let Some(chunk) = response
@@ -224,7 +241,13 @@ impl Slurmrestd {
             Err(_) if status == StatusCode::NOT_FOUND => Ok(None),
             Err(_) => {
                 let begins: String = String::from_utf8_lossy(&body).chars().take(80).collect();
-                Err(other(format!("{path}: {status}: {}", begins.trim())))
+                let begins = begins.trim();
+                // Slurm 25.11.0 rejects a token with 500 and a text.
+                Err(if is_about_authentication(begins) {
+                    PollError::Refused(begins.to_owned())
+                } else {
+                    other(format!("{path}: {status}: {begins}"))
+                })
             }
         }
     }
@@ -287,7 +310,12 @@ impl Scheduler for Slurmrestd {
 
     async fn time(&mut self) -> Option<UnixTime> {
         let answer = self.controller("diag").await.ok()?;
+        self.slurm_version = openapi::version(&answer);
         openapi::time(&answer)
+    }
+
+    fn version(&self) -> Option<String> {
+        self.slurm_version.clone()
     }
 
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {
@@ -347,6 +375,7 @@ fn meant(path: &str, error: OpenApiError) -> PollError {
     let controller = path.starts_with("/slurm/");
     match error.number {
         ESLURM_AUTHENTICATION => PollError::Refused(error.to_string()),
+        _ if is_about_authentication(&error.description) => PollError::Refused(error.to_string()),
         ESLURM_DATABASE_DOWN => PollError::DatabaseDown(error.to_string()),
         // slurmctld reports a bad token and an outage with the same error.
         -1 if controller => {
@@ -360,6 +389,14 @@ fn meant(path: &str, error: OpenApiError) -> PollError {
         }
         _ => other(error.to_string()),
     }
+}
+
+/// Returns whether an error message says that a token was rejected.
+fn is_about_authentication(message: &str) -> bool {
+    let message = message.to_lowercase();
+    ["authentication", "authenticate", "invalid token"]
+        .iter()
+        .any(|word| message.contains(word))
 }
 
 fn other(stderr: String) -> PollError {
@@ -376,6 +413,101 @@ fn failed(error: reqwest::Error) -> PollError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedulers::PollState;
+    use rustls::crypto::ring;
+    use serde_json::json;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// Returns the error of a slurmrestd with this answer to its first request.
+    async fn answered(status: &str, header: &str, body: &str) -> PollError {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\n{header}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let served = thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = socket.read(&mut request).unwrap();
+            socket.write_all(answer.as_bytes()).unwrap();
+        });
+        let config = SlurmrestdConfig {
+            url: format!("http://{address}"),
+            version: Some("v0.0.45".to_owned()),
+            ..SlurmrestdConfig::default()
+        };
+        let _ = ring::default_provider().install_default();
+        let mut rest = Slurmrestd::new(config, 5).unwrap();
+        let error = rest.controller("nodes").await.unwrap_err();
+        served.join().unwrap();
+        error
+    }
+
+    #[tokio::test]
+    async fn the_ways_of_each_release_to_refuse_are_understood() {
+        let errors = |number: i64, text: &str| {
+            json!({"errors": [{"error_number": number, "error": "", "description": text}]})
+                .to_string()
+        };
+        let [authentication, away] = [
+            "Protocol authentication error",
+            "Unable to contact slurm controller (connect failure)",
+        ];
+        for (status, header, body, state, detail) in [
+            (
+                "401 Unauthorized",
+                "",
+                String::new(),
+                PollState::Refused,
+                "requires a user and a token",
+            ),
+            // 25.11.0
+            (
+                "500 Internal Server Error",
+                "",
+                "Authentication failure".to_owned(),
+                PollState::Refused,
+                "Authentication failure",
+            ),
+            // Since 26.05 422 instead of 500.
+            (
+                "422 Unprocessable Entity",
+                "",
+                errors(1007, authentication),
+                PollState::Refused,
+                authentication,
+            ),
+            (
+                "422 Unprocessable Entity",
+                "",
+                errors(-1, away),
+                PollState::ControllerDown,
+                away,
+            ),
+            (
+                "422 Unprocessable Entity",
+                "",
+                "{}".to_owned(),
+                PollState::Failed,
+                "422 Unprocessable Entity",
+            ),
+            // A standby.
+            (
+                "303 See Other",
+                "Location: http://ctl1:6820/\r\n",
+                String::new(),
+                PollState::Failed,
+                "it is a standby and names http://ctl1:6820/",
+            ),
+        ] {
+            let error = answered(status, header, &body).await;
+            assert_eq!(error.state(), state, "{status} {body}: {error}");
+            assert!(error.to_string().contains(detail), "{error}");
+        }
+    }
 
     #[test]
     fn a_configuration_that_makes_no_sense_says_which_key() {

@@ -19,6 +19,11 @@ pub enum PollError {
     /// Slurm runs without slurmdbd.
     #[error("Slurm runs without slurmdbd: {0}")]
     NoAccounting(String),
+    /// slurmdbd rolls up no usage.
+    #[error(
+        "slurmdbd rolls up no usage (DisableRollups in slurmdbd.conf), so sreport has no hours to compare with"
+    )]
+    NoRollups,
     /// slurmdbd is unreachable.
     #[error("slurmdbd does not answer: {0}")]
     DatabaseDown(String),
@@ -169,6 +174,9 @@ pub struct PollStatus {
     /// Whether jobs can open only their own GPUs; `None` if Slurm does not say.
     #[serde(default)]
     pub constrains_devices: Option<bool>,
+    /// Version of slurmctld; `None` if Slurm does not say.
+    #[serde(default)]
+    pub version: Option<String>,
     /// Pending jobs by partition and reason; `None` if slurmctld did not answer at the last poll.
     pub pending: Option<Vec<Pending>>,
     /// Nodes at the last poll; `None` if slurmctld did not answer.

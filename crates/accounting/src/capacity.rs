@@ -12,7 +12,7 @@ use super::Period;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use takt_model::UnixTime;
-use takt_slurm::{Amounts, nodelist};
+use takt_slurm::{Amounts, NodeCondition, NodeState, NodeWord, nodelist};
 
 /// Resources that capacity counts, in the order of [`amount_of`].
 const RESOURCES: [&str; 2] = ["cpu", "gres/gpu"];
@@ -488,56 +488,32 @@ impl<'n> Stranded<'n> {
     }
 }
 
-/// Returns the effect of a node's state in the history of capacity. Maintenance is counted by its
-/// reservation.
-pub fn history_of(state: &str) -> Option<Effect> {
-    let says_maintenance = state
-        .to_uppercase()
-        .split(['+', ' ', ','])
-        .any(|word| word.starts_with("MAINT"));
-    if says_maintenance {
+/// Returns the effect of an event of slurmdbd about a node, by its state. As in Slurm's rollup, the node
+/// was down in every event, whatever its state, unless it was powered down or not installed yet.
+/// Maintenance is counted by its reservation.
+pub fn effect_of_event(state: &str) -> Option<Effect> {
+    let state = NodeState::parse(state);
+    if state.has(NodeWord::Maintenance) {
         None
+    } else if state.has(NodeWord::Future) || state.has(NodeWord::PoweredDown) {
+        Some(Effect::PlannedDown)
     } else {
-        effect_of(state)
+        Some(Effect::Down)
     }
 }
 
-/// Returns the effect of a node's state in Slurm's words (`DOWN*`, `IDLE+DRAIN`, `MAINT`). `None`
-/// if the node is available.
-pub fn effect_of(state: &str) -> Option<Effect> {
-    let words: Vec<String> = state
-        .split(['+', ' ', ','])
-        .map(|word| {
-            word.trim_end_matches(['*', '~', '#', '%', '$', '@', '^', '-', '!'])
-                .to_uppercase()
-        })
-        .collect();
-    let says = |any: &[&str]| words.iter().any(|word| any.contains(&word.as_str()));
-    if says(&[
-        "MAINT",
-        "MAINTENANCE",
-        "POWERED_DOWN",
-        "POWER_DOWN",
-        "FUTURE",
-        "PLANNED_DOWN",
-    ]) {
-        Some(Effect::PlannedDown)
-    } else if says(&[
-        "DOWN",
-        "DRAIN",
-        "DRAINED",
-        "DRAINING",
-        "DRNG",
-        "FAIL",
-        "FAILING",
-        "ERROR",
-        "UNKNOWN",
-        "NOT_RESPONDING",
-    ]) {
-        Some(Effect::Down)
-    } else {
-        None
-    }
+/// Returns the effect of a node's current state: that of the event which slurmdbd would record for it.
+/// `None` if there is none.
+pub fn effect_of_state(state: &str) -> Option<Effect> {
+    let parsed = NodeState::parse(state);
+    let condition = parsed.condition();
+    let is_away = condition.is_unavailable()
+        || matches!(
+            condition,
+            NodeCondition::PoweredDown | NodeCondition::Future
+        )
+        || parsed.has(NodeWord::RebootIssued);
+    effect_of_event(state).filter(|_| is_away)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use crate::efficiency::NodeFigures;
 use serde::{Deserialize, Serialize};
 use takt_model::{Timestamp, UnixTime};
-use takt_slurm::{JobRun, NodeEvent};
+use takt_slurm::{JobRun, NodeCondition, NodeEvent, NodeState};
 
 /// Cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -411,13 +411,18 @@ fn gpu_evidence(traces: &Traces<'_>) -> Vec<Evidence> {
     found
 }
 
+/// Returns whether a node in this condition ends jobs. A drained node does not.
+fn is_fault(condition: NodeCondition) -> bool {
+    condition.is_unavailable() && condition != NodeCondition::Drained
+}
+
 fn node_evidence(traces: &Traces<'_>, end: UnixTime) -> Vec<Evidence> {
     traces
         .node_events
         .iter()
         .filter(|event| {
             traces.node_names.contains(&event.node)
-                && event.state.contains("DOWN")
+                && is_fault(NodeState::parse(&event.state).condition())
                 && (end - AROUND_END..=end + AROUND_END).contains(&event.from)
         })
         .map(|event| {

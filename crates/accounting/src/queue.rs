@@ -12,7 +12,7 @@ pub struct FreeNode {
     pub node: String,
     /// Slurm's state.
     pub state: String,
-    /// Whether the node accepts jobs: it is neither down nor drained.
+    /// Whether jobs can start on the node: it is neither down, drained nor kept for others.
     pub is_usable: bool,
     /// CPUs of the node.
     pub cpus: u64,

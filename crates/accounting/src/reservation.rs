@@ -4,10 +4,10 @@
 //! and a reservation that ignores running jobs not at all. It counts CPUs only, because it records
 //! only these; Takt also counts the GPUs of nodes that are reserved completely.
 
-use super::capacity::{Effect, NodeCapacity};
-use std::collections::{BTreeMap, HashMap};
+use super::capacity::{CapacitySpan, Effect, NodeCapacity, effect_of_event};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use takt_model::UnixTime;
-use takt_slurm::{Amounts, Owner, Reservation};
+use takt_slurm::{Amounts, NodeEvent, Owner, Reservation};
 
 /// A run in a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,151 @@ pub fn by_name(nodes: &[NodeCapacity]) -> HashMap<&str, Amounts> {
     nodes
         .iter()
         .map(|node| (node.node.as_str(), node.amounts))
+        .collect()
+}
+
+/// A reservation with its nodes.
+struct Reserved<'r> {
+    reservation: &'r Reservation,
+    nodes: HashSet<String>,
+}
+
+/// An event that counts, with its end.
+struct Away<'e> {
+    event: &'e NodeEvent,
+    effect: Effect,
+    to: UnixTime,
+}
+
+/// Returns what the events of a cluster and its nodes, and the reservations, add to the capacity or take
+/// from it. A node that is down while it is reserved counts once, as in Slurm's rollup: as planned down
+/// in maintenance, else as down and not as reserved.
+pub fn spans(
+    events: &[NodeEvent],
+    reservations: &[Reservation],
+    has: &HashMap<&str, Amounts>,
+) -> Vec<CapacitySpan> {
+    let reserved: Vec<Reserved<'_>> = reservations
+        .iter()
+        .map(|reservation| Reserved {
+            reservation,
+            nodes: reservation.nodes().into_iter().collect(),
+        })
+        .collect();
+    let away: Vec<Away<'_>> = events
+        .iter()
+        .filter(|event| !event.node.is_empty())
+        .filter_map(|event| {
+            Some(Away {
+                event,
+                effect: effect_of_event(&event.state)?,
+                to: event.to.unwrap_or(UnixTime::MAX),
+            })
+        })
+        .collect();
+
+    let existed = events
+        .iter()
+        .filter(|event| event.node.is_empty())
+        .map(|event| CapacitySpan {
+            effect: Effect::Existed,
+            from: event.from,
+            to: event.to,
+            amounts: event.has,
+        });
+    existed
+        .chain(away.iter().flat_map(|away| away_spans(away, &reserved)))
+        .chain(
+            reserved
+                .iter()
+                .flat_map(|reserved| reserved_spans(reserved, &away, has)),
+        )
+        .collect()
+}
+
+/// The spans of one event: between the beginnings and ends of the node's reservations.
+fn away_spans(away: &Away<'_>, reserved: &[Reserved<'_>]) -> Vec<CapacitySpan> {
+    let of_node: Vec<&Reservation> = reserved
+        .iter()
+        .filter(|reserved| reserved.nodes.contains(&away.event.node))
+        .map(|reserved| reserved.reservation)
+        .collect();
+    let cuts = of_node.iter().flat_map(|kept| [kept.from, kept.to]);
+
+    pieces((away.event.from, away.to), cuts)
+        .into_iter()
+        .map(|(from, to)| {
+            let over: Vec<_> = of_node
+                .iter()
+                .filter(|kept| kept.from <= from && to <= kept.to)
+                .collect();
+            let effect = if over.is_empty() {
+                away.effect
+            } else if over.iter().any(|kept| kept.is_maintenance()) {
+                Effect::PlannedDown
+            } else {
+                Effect::Down
+            };
+            CapacitySpan {
+                effect,
+                from,
+                to: Some(to).filter(|to| *to < UnixTime::MAX),
+                amounts: away.event.has,
+            }
+        })
+        .collect()
+}
+
+/// The spans of one reservation, without the nodes that are away.
+fn reserved_spans(
+    reserved: &Reserved<'_>,
+    away: &[Away<'_>],
+    has: &HashMap<&str, Amounts>,
+) -> Vec<CapacitySpan> {
+    let kept = reserved.reservation;
+    let Some(effect) = effect(kept) else {
+        return Vec::new();
+    };
+    let all = kept.amounts(has);
+    let inside: Vec<&Away<'_>> = away
+        .iter()
+        .filter(|away| reserved.nodes.contains(&away.event.node))
+        .collect();
+    let cuts = inside.iter().flat_map(|away| [away.event.from, away.to]);
+
+    pieces((kept.from, kept.to), cuts)
+        .into_iter()
+        .map(|(from, to)| {
+            let gone: HashMap<&str, Amounts> = inside
+                .iter()
+                .filter(|away| away.event.from <= from && to <= away.to)
+                .map(|away| (away.event.node.as_str(), away.event.has))
+                .collect();
+            let mut amounts = all;
+            for node in gone.values() {
+                amounts.cpus = amounts.cpus.saturating_sub(node.cpus);
+                amounts.gpus = amounts.gpus.saturating_sub(node.gpus);
+            }
+            CapacitySpan {
+                effect,
+                from,
+                to: Some(to),
+                amounts,
+            }
+        })
+        .collect()
+}
+
+/// Cuts a time span at these instants.
+fn pieces((from, to): TimeSpan, cuts: impl Iterator<Item = UnixTime>) -> Vec<TimeSpan> {
+    let mut ends: Vec<UnixTime> = cuts.filter(|cut| from < *cut && *cut < to).collect();
+    ends.push(to);
+    ends.sort_unstable();
+    ends.dedup();
+    let begins = [from].into_iter().chain(ends.iter().copied());
+    begins
+        .zip(ends.iter().copied())
+        .filter(|(from, to)| from < to)
         .collect()
 }
 
@@ -132,6 +277,73 @@ mod tests {
             kept("", "gone[1-2]", 0, None),
             (Some(Effect::Reserved), 0, 0)
         );
+    }
+
+    #[test]
+    fn a_node_that_is_down_while_it_is_reserved_counts_once() {
+        let amounts = |cpus, gpus| Amounts {
+            cpus,
+            gpus,
+            mem_bytes: 0,
+        };
+        let has: HashMap<&str, Amounts> = [("g1", amounts(8, 2)), ("g2", amounts(8, 2))].into();
+        let kept = |flags: &str| Reservation {
+            flags: flags.into(),
+            node_list: Some("g[1-2]".into()),
+            cpus: 16,
+            from: UnixTime(200),
+            to: UnixTime(400),
+            ..Reservation::default()
+        };
+        let event = |state: &str| NodeEvent {
+            node: "g1".into(),
+            state: state.into(),
+            reason: None,
+            has: amounts(8, 2),
+            from: UnixTime(100),
+            to: Some(UnixTime(300)),
+        };
+        let found = |state: &str, flags: &str| -> Vec<String> {
+            spans(&[event(state)], &[kept(flags)], &has)
+                .iter()
+                .map(|span| {
+                    format!(
+                        "{:?} {}-{} {}+{}",
+                        span.effect,
+                        span.from,
+                        span.to.unwrap(),
+                        span.amounts.cpus,
+                        span.amounts.gpus
+                    )
+                })
+                .collect()
+        };
+        assert_eq!(
+            found("DRAIN", "MAINT"),
+            [
+                "Down 100-200 8+2",
+                "PlannedDown 200-300 8+2",
+                "PlannedDown 200-300 8+2",
+                "PlannedDown 300-400 16+4",
+            ]
+        );
+        assert_eq!(
+            found("IDLE~", ""),
+            [
+                "PlannedDown 100-200 8+2",
+                "Down 200-300 8+2",
+                "Reserved 200-300 8+2",
+                "Reserved 300-400 16+4",
+            ]
+        );
+        // The state says maintenance: the reservation counts the node.
+        assert_eq!(found("DRAIN$", "MAINT"), ["PlannedDown 200-400 16+4"]);
+        let lasting = NodeEvent {
+            to: None,
+            ..event("DOWN*")
+        };
+        let lasting = spans(&[lasting], &[], &has);
+        assert_eq!((lasting.len(), lasting[0].to), (1, None));
     }
 
     #[test]

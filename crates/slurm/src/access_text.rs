@@ -36,6 +36,20 @@ pub fn constrains_devices(config: &str) -> Option<bool> {
     )
 }
 
+/// Returns the version of slurmctld in `scontrol show config`: `22.05.8`.
+pub fn version(config: &str) -> Option<&str> {
+    setting(config, "SLURM_VERSION")
+}
+
+/// Returns whether slurmdbd rolls up no usage (`DisableRollups`, since 26.05), from `sacctmgr show config`.
+pub fn rollups_are_disabled(config: &str) -> bool {
+    setting(config, "DisableRollups").is_some_and(|value| {
+        ["yes", "true", "1"]
+            .iter()
+            .any(|yes| value.eq_ignore_ascii_case(yes))
+    })
+}
+
 fn setting<'t>(config: &'t str, name: &str) -> Option<&'t str> {
     let (_, value) = config
         .lines()
@@ -105,6 +119,23 @@ mod tests {
         assert_eq!(found("task/affinity", yes), Some(false));
         assert_eq!(found("task/cgroup", ""), None, "an older Slurm");
         assert_eq!(constrains_devices("ClusterName = lab\n"), None);
+    }
+
+    #[test]
+    fn the_version_and_disabled_rollups_are_found() {
+        assert_eq!(
+            version(
+                "SLURM_CONF              = /etc/slurm.conf\nSLURM_VERSION           = 22.05.8\n"
+            ),
+            Some("22.05.8")
+        );
+        for (config, disabled) in [
+            ("DisableRollups         = Yes\n", true),
+            ("DisableRollups         = No\n", false),
+            ("DisableCoordDBD        = Yes\n", false),
+        ] {
+            assert_eq!(rollups_are_disabled(config), disabled, "{config}");
+        }
     }
 
     #[test]

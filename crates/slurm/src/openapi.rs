@@ -351,6 +351,12 @@ pub(super) fn outside_brackets(text: &str) -> Vec<&str> {
     parts
 }
 
+/// Returns the version of Slurm in an answer: `22.05.8`.
+pub fn version(answer: &Value) -> Option<String> {
+    let meta = &answer["meta"];
+    text(&meta["slurm"]["release"]).or_else(|| text(&meta["Slurm"]["release"]))
+}
+
 /// Returns slurmctld's clock in its answer to `GET /slurm/vX/diag`.
 pub fn time(answer: &Value) -> Option<UnixTime> {
     instant(&answer["statistics"]["req_time"])

@@ -88,7 +88,77 @@ const WORDS: &[(&str, &str)] = &[
         "its QOS has reached its limit of resources",
     ),
     ("QOSTimeLimit", "its QOS has used up its time"),
+    (
+        "QOSUsageThreshold",
+        "its fair share is below what its QOS requires; takt fairshare --explain says why",
+    ),
     ("Cleaning", "Slurm is cleaning up after its last run"),
+    (
+        "AccountingPolicy",
+        "a limit of its account or QOS is reached",
+    ),
+    (
+        "MaxMemPerLimit",
+        "it asks for more memory for each CPU or node than {partition} allows: ask for less (--mem)",
+    ),
+    (
+        "MaxPoweredUpNodes",
+        "as many nodes are powered up as the cluster allows",
+    ),
+    ("PowerNotAvail", "there is not enough power for it"),
+    ("PowerReserved", "the power is reserved for another job"),
+    ("MpiPortsBusy", "the ports that MPI reserves are in use"),
+    (
+        "NvidiaImexChannels",
+        "the IMEX channels between GPUs of different nodes are in use",
+    ),
+    (
+        "BurstBufferResources",
+        "its burst buffer has too little free space",
+    ),
+    ("BurstBufferStageIn", "its burst buffer is being filled"),
+    (
+        "BurstBufferOperation",
+        "an operation on its burst buffer failed; an operator has to look",
+    ),
+    (
+        "SchedDefer",
+        "it asks for an immediate start, and Slurm defers all jobs (SchedulerParameters=defer): submit it without --immediate",
+    ),
+    (
+        "Constraints",
+        "no node with the features it asks for is free",
+    ),
+    (
+        "ReservationInvalid",
+        "its reservation is not valid, so it will never start: submit it with another",
+    ),
+    (
+        "FedJobLock",
+        "the clusters of the federation agree on who starts it",
+    ),
+    (
+        "JobHoldMaxRequeue",
+        "Slurm holds it after too many requeues: look for the cause, then scontrol release",
+    ),
+    (
+        "DeadLine",
+        "it can no longer end by its deadline (--deadline)",
+    ),
+    ("TimeLimit", "its last run reached its time limit"),
+    (
+        "InactiveLimit",
+        "its last run was inactive for too long (InactiveLimit)",
+    ),
+    (
+        "OutOfMemory",
+        "its last run ran out of memory: ask for more (--mem)",
+    ),
+    ("RaisedSignal", "a signal ended its last run"),
+    (
+        "SystemFailure",
+        "Slurm, a file system or the network failed when it was to start",
+    ),
     ("Prolog", "its prolog runs"),
     ("WaitingForScheduling", "Slurm has not considered it yet"),
     ("None", "Slurm has not considered it yet"),
@@ -118,7 +188,14 @@ const LIMITED: &[(&str, &str)] = &[
     ("Billing", "billing units"),
     ("Submit", "jobs submitted"),
     ("Jobs", "jobs"),
+    ("License", "licenses"),
+    ("Energy", "energy"),
+    ("BB", "burst buffers"),
 ];
+
+/// Parts of reasons that name the network's topology. Since 26.05 Slurm gives them instead of
+/// `Resources`.
+const TOPOLOGY: &[&str] = &["topo", "segment", "torus"];
 
 /// Returns the reason why a run waits, as a sentence without its full stop.
 pub fn in_words(reason: &str, run: &JobRun) -> String {
@@ -133,6 +210,7 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
         .find(|(known, _)| *known == word)
         .map(|(_, words)| (*words).to_owned())
         .or_else(|| limit(word))
+        .or_else(|| topology(word))
     else {
         return format!("Slurm says {reason}");
     };
@@ -159,9 +237,11 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
 
 /// Builds the sentence for a limit from the parts of its name.
 fn limit(word: &str) -> Option<String> {
-    let of = ["QOS", "Assoc", "MaxGRES", "Association"]
+    // The limits for one user and one account without a prefix are those of the QOS.
+    let of = ["QOS", "Assoc", "Max"]
         .iter()
-        .find(|prefix| word.starts_with(**prefix))?;
+        .find(|prefix| word.starts_with(**prefix))
+        .filter(|prefix| **prefix != "Max" || word.contains("Per"))?;
     let whose = LIMITS
         .iter()
         .find(|(part, _)| word.contains(part))
@@ -170,7 +250,12 @@ fn limit(word: &str) -> Option<String> {
         .iter()
         .find(|(part, _)| word.contains(part))
         .map_or("resources", |(_, what)| *what);
-    let by = if *of == "QOS" { "QOS" } else { "account" };
+    let by = if *of == "Assoc" { "account" } else { "QOS" };
+    if word.starts_with("QOSMin") {
+        return Some(format!(
+            "it asks for less than its QOS requires of {what} ({word})"
+        ));
+    }
     let spent = if word.contains("Minutes") || word.contains("RunMin") {
         " over time"
     } else {
@@ -179,6 +264,15 @@ fn limit(word: &str) -> Option<String> {
     Some(format!(
         "the limit of its {by} on {what}{spent} for {whose} is reached ({word})"
     ))
+}
+
+/// Builds the sentence for a place in the network that is not free.
+fn topology(word: &str) -> Option<String> {
+    let lower = word.to_lowercase();
+    TOPOLOGY
+        .iter()
+        .any(|part| lower.contains(part))
+        .then(|| format!("its nodes have to be close to each other in the network, and too few of such are free in {{partition}} ({word})"))
 }
 
 /// Returns a TRES string without the entries that users do not request themselves.
@@ -193,6 +287,55 @@ fn wanted(tres: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Reasons of Slurm 26.05 (`job_state_reason.c`). `*` stands for each of the resources.
+    const REASONS: &str = "None Prolog Priority Dependency Resources PartitionNodeLimit PartitionTimeLimit PartitionDown \
+        PartitionInactive JobHeldAdmin JobHeldUser BeginTime Licenses AssociationJobLimit AssociationResourceLimit \
+        AssociationTimeLimit Reservation ReqNodeNotAvail FrontEndDown NvidiaImexChannels SchedDefer NodeDown BadConstraints \
+        SystemFailure JobLaunchFailure NonZeroExitCode RaisedSignal TimeLimit InactiveLimit InvalidAccount InvalidQOS \
+        QOSUsageThreshold QOSJobLimit QOSResourceLimit QOSTimeLimit Cleaning QOSNotAllowed AccountNotAllowed \
+        DependencyNeverSatisfied QOSGrpCpuLimit QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpJobsLimit QOSGrpMemLimit \
+        QOSGrpNodeLimit QOSGrpSubmitJobsLimit QOSGrpWallLimit QOSMaxCpuPerJobLimit QOSMaxCpuMinutesPerJobLimit \
+        QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit QOSMaxCpuPerUserLimit QOSMaxJobsPerUserLimit \
+        QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit QOSMinCpuNotSatisfied AssocGrpCpuLimit AssocGrpCPUMinutesLimit \
+        AssocGrpCPURunMinutesLimit AssocGrpJobsLimit AssocGrpMemLimit AssocGrpNodeLimit AssocGrpSubmitJobsLimit \
+        AssocGrpWallLimit AssocMaxJobsLimit AssocMaxCpuPerJobLimit AssocMaxCpuMinutesPerJobLimit AssocMaxNodePerJobLimit \
+        AssocMaxWallDurationPerJobLimit AssocMaxSubmitJobLimit JobHoldMaxRequeue JobArrayTaskLimit BurstBufferResources \
+        BurstBufferStageIn BurstBufferOperation PowerNotAvail PowerReserved DeadLine PartitionConfig AccountingPolicy FedJobLock \
+        OutOfMemory MaxMemPerLimit ReservationDeleted ReservationInvalid Constraints MaxPoweredUpNodes MpiPortsBusy \
+        AssocGrp* AssocGrp*Minutes AssocGrp*RunMinutes AssocMax*PerJob AssocMax*PerNode AssocMax*MinutesPerJob QOSGrp* \
+        QOSGrp*Minutes QOSGrp*RunMinutes QOSMax*PerJob QOSMax*PerNode QOSMax*PerUser QOSMax*MinutesPerJob QOSMin* \
+        Max*PerAccount Max*RunMinsPerAccount Max*RunMinsPerUser";
+
+    #[test]
+    fn every_reason_of_slurm_26_05_has_words() {
+        let run = JobRun::default();
+        let resources = [
+            "BB",
+            "Billing",
+            "Cpu",
+            "Energy",
+            "GRES",
+            "License",
+            "Mem",
+            "Memory",
+            "Node",
+            "Unknown",
+            "Jobs",
+            "SubmitJobs",
+        ];
+        for reason in REASONS.split_whitespace() {
+            for resource in resources {
+                let reason = reason.replace('*', resource);
+                let words = in_words(&reason, &run);
+                assert!(!words.contains("Slurm says"), "{words}");
+                assert!(!words.contains('{'), "{words}");
+            }
+        }
+        // A name that a test invents for those that 26.05 adds for each topology.
+        let block = in_words("TopologyBlockUnavailable", &run);
+        assert!(block.contains("close to each other"), "{block}");
+    }
 
     #[test]
     fn reasons_in_words() {
@@ -224,6 +367,14 @@ mod tests {
                 "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority \
                  partitions",
                 "too few of its nodes are up; sinfo -R says why",
+            ),
+            (
+                "MaxGRESPerAccount",
+                "the limit of its QOS on GPUs for one account is reached (MaxGRESPerAccount)",
+            ),
+            (
+                "QOSMinGRES",
+                "it asks for less than its QOS requires of GPUs (QOSMinGRES)",
             ),
             ("SomethingNew", "Slurm says SomethingNew"),
             ("", "Slurm says "),

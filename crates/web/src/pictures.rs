@@ -2,6 +2,7 @@
 
 use takt_draw::{Cell, Picture, heat};
 use takt_server::answers::{GpuState, NodeNow, StripRow};
+use takt_slurm::NodeState;
 
 /// Share of a step from which the step counts as held and idle.
 const MOSTLY: f32 = 0.5;
@@ -75,11 +76,10 @@ pub fn tile_class(node: &NodeNow) -> &'static str {
     }
 }
 
-/// Whether Slurm starts no jobs on the node.
+/// Whether Slurm starts no jobs on the node, although nobody planned that.
 pub fn is_unused(node: &NodeNow) -> bool {
-    let unused = ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"];
-    let state = node.state.as_deref().unwrap_or_default();
-    unused.iter().any(|word| state.contains(word))
+    let state = NodeState::parse(node.state.as_deref().unwrap_or_default());
+    state.condition().is_unavailable()
 }
 
 /// The states of a node's GPUs in words: `5 busy, 2 held and idle, 1 lost`.

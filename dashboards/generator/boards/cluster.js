@@ -301,9 +301,8 @@ export default board({
       none: NO_SLURM,
       stack: true,
       min: 0,
-      about: `Nodes by what Slurm can do with them. "unavailable" is down, drained or failing;
-        "planned"
-          is in maintenance or powered down on purpose.`,
+      about: `Nodes by what Slurm can do with them. "unavailable" is down, drained, failing or
+        registered with too little; "planned" is idle and kept for a waiting job.`,
       targets: [
         range(`sum by (state) (${series('takt_slurm_nodes', 'cluster=~"$cluster"')})`, '{{state}}'),
       ],

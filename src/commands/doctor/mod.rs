@@ -22,6 +22,9 @@ pub struct Doctor {
     /// Skip checks whose id begins with this
     #[arg(long, value_name = "ID")]
     pub skip: Option<String>,
+    /// List what an upgrade to this release of Slurm changes here: 26.05
+    #[arg(long, value_name = "RELEASE", conflicts_with_all = ["only", "skip"])]
+    pub slurm: Option<String>,
     /// List the checks that are in order, too
     #[arg(long, short)]
     pub verbose: bool,
@@ -38,6 +41,7 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
     let question = DoctorQuestion {
         only: asked.only.clone(),
         skip: asked.skip.clone(),
+        slurm: asked.slurm.clone(),
     };
     let diagnosis = match place::mistake(place) {
         None => ask(place, &question)?,
@@ -48,6 +52,9 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         bundle::write(place, &diagnosis, file)?;
     }
     match asked.format {
+        ListingFormat::Table if asked.slurm.is_some() && diagnosis.findings.is_empty() => {
+            writeln!(stdout(), "The upgrade changes nothing that this site uses.")?;
+        }
         ListingFormat::Table => write_text(&diagnosis, asked.verbose)?,
         format => print(format, &listing(&diagnosis), &diagnosis)?,
     }

@@ -7,6 +7,9 @@
 //! It also covers an outage: for one look-back after it, polls still start before it, while slurmctld
 //! delivers the records that it kept.
 //!
+//! Since Slurm 25.11, administrators can change the resources of finished jobs: each hour, a poll reads
+//! one of the last 31 days again.
+//!
 //! sacct lists jobs that were never eligible (held, waiting for another job) only if they are
 //! requested by id. So Takt sees such a job once it is eligible. Until then, the job holds no
 //! resources.
@@ -26,6 +29,7 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{UnixTime, error_chain};
+use takt_slurm::releases::Release;
 use takt_slurm::{Node, jobcomp, node};
 use takt_store::{Database, ImportSummary, OpenRun};
 use tokio::sync::watch;
@@ -54,6 +58,10 @@ pub struct Poller {
     clock_ahead_seconds: i64,
     /// Whether jobs can open only their own GPUs; `None` if unknown.
     constrains_devices: Option<bool>,
+    /// Version of slurmctld, if known.
+    version: Option<String>,
+    /// Time at which a past day was last read again, and how many days back it was.
+    read_again: Option<(UnixTime, i64)>,
     /// Pending jobs at this poll; `None` if slurmctld did not answer.
     pending: Option<Vec<Pending>>,
     nodes: Option<Vec<Node>>,
@@ -71,6 +79,18 @@ const SHARES_SOURCE: &str = "slurm";
 
 /// Seconds between two requests for shares and prices.
 const SHARES_SECONDS: i64 = 900;
+
+/// Release since which records of finished jobs can change.
+const RECORDS_CHANGE_SINCE: Release = Release {
+    year: 25,
+    month: 11,
+};
+
+/// Seconds between two past days that are read again.
+const READ_AGAIN_SECONDS: i64 = 3600;
+
+/// Number of past days that are read again.
+const READ_AGAIN_DAYS: i64 = 31;
 
 /// Maximum pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
@@ -97,6 +117,8 @@ impl Poller {
             gpus_are_counted: true,
             clock_ahead_seconds: 0,
             constrains_devices: None,
+            version: None,
+            read_again: None,
             pending: None,
             nodes: None,
             resized: jobcomp::Resized::default(),
@@ -129,6 +151,7 @@ impl Poller {
         status.forgotten_runs = self.forgotten.len();
         status.clock_ahead_seconds = self.clock_ahead_seconds;
         status.constrains_devices = self.constrains_devices;
+        status.version.clone_from(&self.version);
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
         status.nodes.clone_from(&self.nodes);
@@ -224,6 +247,7 @@ impl Poller {
     async fn ask_for_the_time(&mut self, scheduler: &mut dyn Scheduler, now: UnixTime) -> i64 {
         let theirs = scheduler.time().await;
         self.constrains_devices = scheduler.constrains_devices();
+        self.version = scheduler.version();
         if let Some(ahead) = theirs.map(|theirs| theirs - now) {
             self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS {
                 0
@@ -388,7 +412,51 @@ impl Poller {
             listed.extend(listed_open);
         }
         total += self.ask_for_open_runs(scheduler, cluster, listed).await?;
+        if complete_until.is_some() {
+            total += self.read_a_past_day_again(scheduler, cluster, now).await;
+        }
         Ok(total)
+    }
+
+    /// Reads the records of one past day again, each hour another one: administrators can change the
+    /// resources of finished jobs since Slurm 25.11 (flag `JOB_ALTERED`). A failure is logged, because the
+    /// records were complete before.
+    async fn read_a_past_day_again(
+        &mut self,
+        scheduler: &mut dyn Scheduler,
+        cluster: &str,
+        now: UnixTime,
+    ) -> ImportSummary {
+        let release = self.version.as_deref().map(str::parse::<Release>);
+        let changes_records =
+            matches!(release, Some(Ok(release)) if release >= RECORDS_CHANGE_SINCE);
+        let is_due = self
+            .read_again
+            .is_none_or(|(at, _)| now >= at + READ_AGAIN_SECONDS);
+        if !changes_records || !is_due {
+            return ImportSummary::default();
+        }
+
+        let back = self.read_again.map_or(0, |(_, back)| back) % READ_AGAIN_DAYS + 1;
+        self.read_again = Some((now, back));
+        let settled = now - self.config.look_back_seconds.cast_signed();
+        let from = settled - back * 86_400;
+        let again = async {
+            let answer = scheduler.jobs_in(from, Some(from + 86_400)).await?;
+            let source = scheduler.name();
+            self.import(cluster, source, answer, None, None).await
+        };
+        match again.await {
+            Ok((summary, _)) => summary,
+            Err(error) => {
+                tracing::debug!(
+                    error = error_chain(&error),
+                    days_back = back,
+                    "a past day was not read again"
+                );
+                ImportSummary::default()
+            }
+        }
     }
 
     /// Reads shares and prices every [`SHARES_SECONDS`]. A failure is logged and the next poll

@@ -156,7 +156,7 @@ async fn a_wrong_clock_loses_no_records_and_is_reported() {
             "scontrol",
             &format!(
                 "echo 'Configuration data as of {at}'; echo 'ClusterName = lab'; \
-                 echo 'TaskPlugin = task/affinity'"
+                 echo 'TaskPlugin = task/affinity'; echo 'SLURM_VERSION           = 25.05.8'"
             ),
         );
     };
@@ -177,10 +177,54 @@ async fn a_wrong_clock_loses_no_records_and_is_reported() {
         .note(&mut status, &Ok(ImportSummary::default()));
     assert_eq!(status.clock_ahead_seconds, -7200);
     assert_eq!(status.constrains_devices, Some(false));
+    assert_eq!(status.version.as_deref(), Some("25.05.8"));
     // A few seconds do not count as a difference.
     slurm_says(&stage, NOW + 7195);
     stage.poller.poll(NOW + 7200).await.unwrap();
     assert_eq!(stage.poller.clock_ahead_seconds, 0);
+}
+
+#[tokio::test]
+async fn resources_that_were_changed_after_the_end_are_read_again_since_25_11() {
+    for (version, expected) in [("25.05.8", 1), ("26.05.3", 4)] {
+        let mut stage = TestSlurm::new();
+        stage.script(
+            "scontrol",
+            &format!("echo 'ClusterName = lab'; echo 'SLURM_VERSION = {version}'"),
+        );
+        let ended = |gpus: u64| {
+            row(
+                "7",
+                NOW - 7 * 86_400,
+                Some(NOW - 7 * 86_400 + 900),
+                "COMPLETED",
+            )
+            .replace("cpu=1,node=1", &format!("cpu=1,node=1,gres/gpu={gpus}"))
+        };
+        stage.answer(&[&ended(1)]);
+        stage.poller.poll(NOW).await.unwrap();
+        stage.asked();
+        assert_eq!(stage.jobs()[0].gpus, Some(1));
+
+        // sacctmgr changes the job. Only a request for its day has it.
+        fs::write(
+            stage.folder.path().join("answer"),
+            format!("{HEADER}\n{}\n", ended(4)),
+        )
+        .unwrap();
+        let day = "case \"$*\" in *-E*) print < $folder/answer;; *) head -1 $folder/answer > $folder/none; print < $folder/none;; esac";
+        stage.script("sacct", &stage.sacct(day));
+        for hour in 1..=3 {
+            stage.poller.poll(NOW + hour * 3700).await.unwrap();
+        }
+        assert_eq!(stage.jobs()[0].gpus, Some(expected), "{version}");
+        let days = stage
+            .asked()
+            .iter()
+            .filter(|asked| asked.contains("-E"))
+            .count();
+        assert_eq!(days, if expected == 1 { 0 } else { 3 }, "{version}");
+    }
 }
 
 #[tokio::test]

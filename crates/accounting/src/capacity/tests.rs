@@ -3,6 +3,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::collection;
 use proptest::prelude::*;
+use takt_slurm::node;
 
 fn day() -> Period {
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
@@ -206,25 +207,80 @@ fn gpus_are_stranded_where_the_cpus_or_the_memory_are_taken() {
 }
 
 #[test]
-fn states_of_nodes() {
+fn every_event_without_maintenance_is_down_time_as_in_slurms_rollup() {
+    for down in [
+        "DOWN*", "DRAIN", "DRNG@", "INVAL", "REBOOT^", "BOOT*", "FAIL", "FAILG*", "UNK*", "DOWN#",
+        "DOWN%", "IDLE", "MIX-", "ALLOC+", "COMP", "PLND", "RESV", "BLOCK", "ERROR", "?",
+        "QUANTUM", "",
+    ] {
+        assert_eq!(effect_of_event(down), Some(Effect::Down), "{down}");
+    }
+    for planned in [
+        "FUTR",
+        "FUTURE*",
+        "IDLE~",
+        "DOWN~",
+        "DRAIN~",
+        "IDLE+POWERED_DOWN",
+    ] {
+        assert_eq!(
+            effect_of_event(planned),
+            Some(Effect::PlannedDown),
+            "{planned}"
+        );
+    }
+    for reserved in ["MAINT", "MAINT*", "DOWN$", "DRAIN$", "DOWN+MAINTENANCE"] {
+        assert_eq!(effect_of_event(reserved), None, "{reserved}");
+    }
+}
+
+/// Six events of a day each, about nodes with eight GPUs: DRAIN, INVAL, REBOOT^, FAILG, DOWN* and UNK*.
+#[test]
+fn the_events_of_a_month_are_1152_gpu_hours_down() {
+    let events = node::events(
+        include_str!("../../../slurm/fixtures/made-up/sacctmgr_events.txt"),
+        "alpha",
+    );
+    let spans: Vec<CapacitySpan> = events
+        .iter()
+        .map(|event| CapacitySpan {
+            effect: match event.node.as_str() {
+                "" => Effect::Existed,
+                _ => effect_of_event(&event.state).unwrap(),
+            },
+            from: event.from,
+            to: event.to,
+            amounts: event.has,
+        })
+        .collect();
+    let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+    let october = Period::month("2026-10", &TimeZone::UTC, now).unwrap();
+    let found = capacity("alpha", &october, &spans, &[], &[], [], october.to());
+    assert_eq!(found.rows[1].down, 1152 * HOUR as u64);
+    assert_eq!(found.rows[1].reported, 32 * 31 * DAY);
+}
+
+#[test]
+fn a_current_state_counts_if_slurmdbd_would_record_an_event() {
     for (state, effect) in [
         ("IDLE", None),
         ("MIXED+CLOUD", None),
+        ("IDLE+PLANNED", None),
+        ("IDLE+RESERVED", None),
+        ("IDLE+POWERING_UP+NOT_RESPONDING", None),
+        ("MIXED+REBOOT_REQUESTED", None),
+        ("IDLE+MAINT", None),
+        ("", None),
         ("DOWN*", Some(Effect::Down)),
         ("IDLE+DRAIN", Some(Effect::Down)),
         ("drained*", Some(Effect::Down)),
+        ("IDLE+INVALID_REG", Some(Effect::Down)),
+        ("DOWN+REBOOT_ISSUED", Some(Effect::Down)),
+        ("UNKNOWN", Some(Effect::Down)),
         ("IDLE+POWERED_DOWN", Some(Effect::PlannedDown)),
-        ("DOWN+MAINT", Some(Effect::PlannedDown)),
         ("FUTURE", Some(Effect::PlannedDown)),
-        ("", None),
     ] {
-        assert_eq!(effect_of(state), effect, "{state}");
-        let history = if state.contains("MAINT") {
-            None
-        } else {
-            effect
-        };
-        assert_eq!(history_of(state), history, "{state}");
+        assert_eq!(effect_of_state(state), effect, "{state}");
     }
 }
 

@@ -172,6 +172,8 @@ impl Lab {
                 row.push((labels("takt_slurm_node_responding", &of_slurm), 1.0));
             } else {
                 let mut series = labels("takt_slurm_node_unavailable", &of_slurm);
+                let is_drained = node.slurm.contains("DRAIN");
+                series.set("cause", if is_drained { "drained" } else { "down" });
                 series.set("state", node.slurm);
                 series.set("reason", "Not responding");
                 row.push((series, 1.0));
@@ -281,6 +283,27 @@ fn one_node_unplugged_is_one_page_and_one_end_at_3_and_at_300_nodes() {
         let waited = [lab.sent[0].0 - lost_at, lab.sent[1].0 - back_at];
         assert!(waited[0] <= 125 && waited[1] <= 35, "{waited:?}");
     }
+}
+
+#[test]
+fn a_drained_node_is_one_message_while_its_jobs_end() {
+    let mut lab = Lab::of(50);
+    lab.run(240);
+    for slurm in ["ALLOCATED+DRAIN", "MIXED+DRAIN", "IDLE+DRAIN", "DOWN+DRAIN"] {
+        lab.set(7..=7, Node { slurm, ..WELL });
+        lab.run(400);
+    }
+    lab.set(7..=7, WELL);
+    lab.run(900);
+    assert_eq!(
+        lab.texts(),
+        [
+            "FIRING SlurmNodeDrained g007",
+            "RESOLVED SlurmNodeDrained g007"
+        ],
+        "{:?}",
+        lab.sent
+    );
 }
 
 #[test]

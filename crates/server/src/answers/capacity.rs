@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use takt_access::{Need, Viewer};
 use takt_accounting::capacity::{
-    CapacityReport, CapacityRow, CapacityRun, CapacitySpan, Effect, NodeCapacity, ReservedPeriod,
+    CapacityReport, CapacityRow, CapacityRun, Effect, NodeCapacity, ReservedPeriod,
     capacity as compute,
 };
-use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
+use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges, spans};
 use takt_accounting::{Period, Unit};
 use takt_model::UnixTime;
 use takt_slurm::Amounts;
@@ -177,8 +177,8 @@ pub(super) fn report(
     (nodes, reservations, runs): Held<'_>,
     now: UnixTime,
 ) -> Result<CapacityReport, AnswerError> {
-    let spans = records.capacity_spans(cluster, period.from())?;
-    let spans = with_reservations(spans, reservations, nodes);
+    let events = records.node_events(cluster, period.from())?;
+    let spans = spans(&events, reservations, &by_name(nodes));
     let kept = kept(reservations);
     let runs = capacity_runs(runs);
     Ok(compute(cluster, period, &spans, &kept, nodes, runs, now))
@@ -208,27 +208,6 @@ fn capacity_runs<'r>(runs: &'r [HoldingRun]) -> Vec<CapacityRun<'r>> {
                 reservation: run.reservation.as_deref(),
             }
         })
-        .collect()
-}
-
-/// The nodes' states and the reservations, as spans that add capacity or take it away.
-fn with_reservations(
-    spans: Vec<CapacitySpan>,
-    reservations: &[Reservation],
-    nodes: &[NodeCapacity],
-) -> Vec<CapacitySpan> {
-    let has = by_name(nodes);
-    let span = |kept: &Reservation| {
-        Some(CapacitySpan {
-            effect: effect(kept)?,
-            from: kept.from,
-            to: Some(kept.to),
-            amounts: kept.amounts(&has),
-        })
-    };
-    spans
-        .into_iter()
-        .chain(reservations.iter().filter_map(span))
         .collect()
 }
 

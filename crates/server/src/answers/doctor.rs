@@ -9,6 +9,7 @@ mod facts;
 mod of_auth;
 mod of_jobs;
 mod of_nodes;
+mod of_release;
 mod of_server;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use facts::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use takt_access::{Need, Viewer};
+use takt_slurm::releases::Release;
 use takt_store::Store;
 
 /// Asks for all findings.
@@ -32,6 +34,8 @@ pub struct DoctorQuestion {
     pub only: Option<String>,
     /// Without the checks whose id begins with this text.
     pub skip: Option<String>,
+    /// Instead of all checks: what an upgrade to this release of Slurm (`26.05`) changes.
+    pub slurm: Option<String>,
 }
 
 /// How bad a finding is.
@@ -92,6 +96,14 @@ pub struct DoctorConfig {
     pub missing: Vec<String>,
     /// File with the token for slurmrestd.
     pub slurm_token_file: Option<PathBuf>,
+    /// Whether Slurm is read through slurmrestd.
+    pub uses_slurmrestd: bool,
+    /// slurmrestd's API version, if it is configured.
+    pub api_version: Option<String>,
+    /// Whether the job records come from Slurm's completion file instead of slurmdbd.
+    pub reads_completion_file: bool,
+    /// Whether slurmctld's own metrics are a target.
+    pub scrapes_slurmctld: bool,
     /// Sign-in and privacy.
     pub auth: AuthConfig,
     /// Folder of the data lake, if configured.
@@ -145,6 +157,10 @@ impl DoctorConfig {
             open_secrets: config.open_secrets(),
             missing: missing(config),
             slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
+            uses_slurmrestd: !config.jobs.slurmrestd.url.is_empty(),
+            api_version: config.jobs.slurmrestd.version.clone(),
+            reads_completion_file: config.jobs.jobcomp_file.is_some(),
+            scrapes_slurmctld: of_release::scrapes_slurmctld(&config.scrape),
             auth: config.auth.clone(),
             lake: config.lake.path.clone(),
             remote: config.query.remote.clone(),
@@ -463,6 +479,18 @@ impl Question for DoctorQuestion {
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<Diagnosis, AnswerError> {
+        if let Some(release) = &self.slurm {
+            let release = release
+                .parse::<Release>()
+                .map_err(|error| AnswerError::Usage(format!("{release:?}: {error}")))?;
+            let facts = Facts::gather(
+                store,
+                &DoctorConfig::of(&config.current.get()),
+                ServicesAsked::default(),
+            )?;
+            return Ok(of_release::diagnose(&facts, release));
+        }
+
         let checks: Vec<&Check> = CHECKS
             .iter()
             .filter(|check| {

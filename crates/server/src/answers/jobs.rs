@@ -252,6 +252,8 @@ pub const STATES: &[(&str, &str)] = &[
     ("CF", "CONFIGURING"),
     ("CG", "COMPLETING"),
     ("DL", "DEADLINE"),
+    // Slurm has no letters for it.
+    ("EXPEDITING", "EXPEDITING"),
     ("F", "FAILED"),
     ("NF", "NODE_FAIL"),
     ("OOM", "OUT_OF_MEMORY"),

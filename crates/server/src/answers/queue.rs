@@ -10,10 +10,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use takt_access::{Need, Owner, Viewer};
-use takt_accounting::capacity::history_of;
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
 use takt_model::UnixTime;
-use takt_slurm::{JobRun, Reservation};
+use takt_slurm::{JobRun, NodeState, Reservation};
 use takt_store::{Database, JobFilter, JobOrder, JobSort, Records};
 
 /// Asks for the queue of a cluster.
@@ -110,7 +109,13 @@ pub struct RunningRun {
 }
 
 /// States of jobs that wait.
-const PENDING: &[&str] = &["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"];
+const PENDING: &[&str] = &[
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "EXPEDITING",
+];
 
 /// States of jobs that hold resources.
 const RUNNING: &[&str] = &["RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"];
@@ -171,7 +176,7 @@ impl Question for QueueQuestion {
             .collect();
         let nodes = records.node_capacities(&cluster)?.into_iter().map(|node| {
             let state = states.get(&node.node).cloned().unwrap_or_default();
-            let is_usable = history_of(&state).is_none();
+            let is_usable = NodeState::parse(&state).starts_jobs();
             (node, state, is_usable)
         });
         let nodes = free_nodes(nodes, &running);
@@ -320,7 +325,11 @@ mod tests {
         let runs = [
             pending("1", 300, 4),
             pending("2", 200, 1),
-            pending("3", 100, 0),
+            // Requeued at once after a failure, since 25.11.
+            JobRun {
+                state: "EXPEDITING".into(),
+                ..pending("3", 100, 0)
+            },
             running,
         ];
         import(&database, Some("UTC"), runs);
@@ -344,7 +353,13 @@ mod tests {
             },
             ..Node::default()
         };
-        let nodes = [node("g1", "MIXED"), node("g2", "IDLE+DRAIN")];
+        let nodes = [
+            node("g1", "MIXED"),
+            node("g2", "IDLE+DRAIN"),
+            node("g3", "IDLE+PLANNED"),
+            node("g4", "MIXED+RESERVED"),
+            node("g5", "IDLE+MAINTENANCE"),
+        ];
         records.note_nodes("lab", &nodes, now, false).unwrap();
 
         let ask = |question: QueueQuestion| {
@@ -370,7 +385,7 @@ mod tests {
         assert_eq!(answer.running[0].ends_by, Some(now + 3000));
         assert_eq!(answer.free.gpus, 1);
         assert_eq!(answer.free.gpus_on_one_node, 1);
-        assert_eq!(answer.free.cpus, 4, "the drained node starts nothing");
+        assert_eq!(answer.free.cpus, 4, "the other nodes start nothing");
         let short = ask(QueueQuestion {
             partition: Some("short".into()),
             limit: 1,

@@ -2,10 +2,9 @@
 
 use super::{Row, named};
 use std::collections::BTreeMap;
-use takt_accounting::capacity::{Effect, effect_of};
 use takt_collector::schedulers::{Pending, PollState, PollStatus};
 use takt_model::{Labels, Timestamp};
-use takt_slurm::{Node, nodelist};
+use takt_slurm::{Node, NodeCondition, NodeState, nodelist};
 use takt_store::{RunningJob, SchedulerNow};
 
 /// Seconds for which a job that a node failure ended has a series.
@@ -35,6 +34,9 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
         row.extend(nodes(now, status));
         let ahead = status.clock_ahead_seconds as f64;
         row.push((named("takt_slurm_clock_ahead_seconds", &[]), ahead));
+        if let Some(version) = &status.version {
+            row.push((named("takt_slurm_info", &[("version", version)]), 1.0));
+        }
         if let Some(constrains) = status.constrains_devices {
             let constrains = f64::from(u8::from(constrains));
             row.push((named("takt_slurm_constrains_devices", &[]), constrains));
@@ -99,36 +101,33 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
         .flatten()
         .map(|node| (node.node.as_str(), node))
         .collect();
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut idle: BTreeMap<&str, u64> = BTreeMap::new();
     let mut row = Row::new();
     for (node, state, reason) in &now.nodes {
-        let effect = effect_of(state);
-        let base = state.split(['+', ' ']).next().unwrap_or_default();
-        let base = base
-            .trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
-            .to_lowercase();
-        // A drained node accepts no jobs, even if it is idle.
-        let shown = match effect {
-            Some(Effect::Down) => "unavailable".to_owned(),
-            Some(Effect::PlannedDown) => "planned".to_owned(),
-            _ => base,
+        let parsed = NodeState::parse(state);
+        let condition = parsed.condition();
+        let shown = if condition.is_unavailable() {
+            "unavailable"
+        } else {
+            condition.as_str()
         };
         let polled = polled_nodes.get(node.as_str());
         for partition in polled.iter().flat_map(|polled| &polled.partitions) {
-            *idle.entry(partition).or_default() += u64::from(shown == "idle");
+            *idle.entry(partition).or_default() += u64::from(condition == NodeCondition::Idle);
             let labels = [("node", node.as_str()), ("partition", partition)];
             row.push((named("takt_slurm_node_partition", &labels), 1.0));
         }
         *counts.entry(shown).or_default() += 1;
-        if is_reached(state) {
+        if parsed.is_reached() {
             row.push((named("takt_slurm_node_responding", &[("node", node)]), 1.0));
         }
-        if effect == Some(Effect::Down) {
+        if condition.is_unavailable() {
             let mut labels = named(
                 "takt_slurm_node_unavailable",
                 &[
                     ("node", node),
+                    ("cause", condition.as_str()),
                     ("state", state),
                     ("reason", reason.as_deref().unwrap_or_default()),
                 ],
@@ -152,27 +151,12 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
             nodes as f64,
         )
     }));
-    row.extend(counts.into_iter().map(|(state, nodes)| {
-        (
-            named("takt_slurm_nodes", &[("state", &state)]),
-            nodes as f64,
-        )
-    }));
+    row.extend(
+        counts
+            .into_iter()
+            .map(|(state, nodes)| (named("takt_slurm_nodes", &[("state", state)]), nodes as f64)),
+    );
     row
-}
-
-/// Returns whether slurmctld reaches the node's slurmd, from the node's state: neither down nor
-/// powered off, and without the suffix of a node that does not respond.
-fn is_reached(state: &str) -> bool {
-    const LOST: [&str; 6] = [
-        "DOWN",
-        "NOT_RESPONDING",
-        "UNKNOWN",
-        "FUTURE",
-        "POWER",
-        "FAIL",
-    ];
-    !LOST.iter().any(|word| state.contains(word)) && !state.contains(['*', '~', '#'])
 }
 
 /// Maintenance is planned in advance, so it is valid even without slurmctld.
@@ -280,6 +264,7 @@ mod tests {
             pending,
             clock_ahead_seconds: -90,
             constrains_devices: Some(false),
+            version: Some("22.05.8".to_owned()),
             nodes: Some(nodes),
             ..PollStatus::default()
         };
@@ -287,6 +272,73 @@ mod tests {
             .into_iter()
             .map(|(labels, value)| format!("{labels} {value}"))
             .collect()
+    }
+
+    /// Returns the series of the nodes of partition `gpu` in these states.
+    fn of_states(states: &[&str]) -> Vec<String> {
+        let names: Vec<String> = (1..=states.len()).map(|at| format!("g{at}")).collect();
+        let now = SchedulerNow {
+            nodes: names
+                .iter()
+                .zip(states)
+                .map(|(name, state)| (name.clone(), (*state).to_owned(), None))
+                .collect(),
+            ..SchedulerNow::default()
+        };
+        let polled = |node: &String| Node {
+            node: node.clone(),
+            partitions: vec!["gpu".to_owned()],
+            ..Node::default()
+        };
+        let status = PollStatus {
+            state: PollState::Ok,
+            nodes: Some(names.iter().map(polled).collect()),
+            ..PollStatus::default()
+        };
+        nodes(&now, &status)
+            .into_iter()
+            .map(|(labels, value)| format!("{labels} {value}"))
+            .filter(|line| !line.contains("node_partition") && !line.contains("responding"))
+            .collect()
+    }
+
+    #[test]
+    fn an_idle_node_that_is_kept_or_changes_its_power_is_not_free() {
+        assert_eq!(
+            of_states(&[
+                "IDLE",
+                "IDLE+CLOUD",
+                "IDLE+PLANNED",
+                "IDLE+RESERVED",
+                "IDLE+BLOCKED",
+                "IDLE+COMPLETING",
+                "IDLE+INVALID_REG",
+                "IDLE+REBOOT_REQUESTED",
+                "DOWN+REBOOT_ISSUED+NOT_RESPONDING",
+                "IDLE+POWERING_DOWN",
+                "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP",
+                "IDLE+CLOUD+POWERED_DOWN",
+                "IDLE+MAINTENANCE",
+                "FUTURE",
+                "QUANTUM",
+            ]),
+            [
+                r#"takt_slurm_node_unavailable{cause="invalid", node="g7", state="IDLE+INVALID_REG"} 1"#,
+                r#"takt_slurm_partition_idle_nodes{partition="gpu"} 2"#,
+                r#"takt_slurm_nodes{state="blocked"} 1"#,
+                r#"takt_slurm_nodes{state="completing"} 1"#,
+                r#"takt_slurm_nodes{state="future"} 1"#,
+                r#"takt_slurm_nodes{state="idle"} 2"#,
+                r#"takt_slurm_nodes{state="maintenance"} 1"#,
+                r#"takt_slurm_nodes{state="other"} 1"#,
+                r#"takt_slurm_nodes{state="planned"} 1"#,
+                r#"takt_slurm_nodes{state="powered_down"} 1"#,
+                r#"takt_slurm_nodes{state="powering"} 2"#,
+                r#"takt_slurm_nodes{state="rebooting"} 2"#,
+                r#"takt_slurm_nodes{state="reserved"} 1"#,
+                r#"takt_slurm_nodes{state="unavailable"} 1"#,
+            ]
+        );
     }
 
     #[test]
@@ -305,18 +357,19 @@ mod tests {
                 r#"takt_slurm_node_partition{node="g1", partition="gpu"} 1"#,
                 r#"takt_slurm_node_responding{node="g1"} 1"#,
                 r#"takt_slurm_node_partition{node="g2", partition="gpu"} 1"#,
+                r#"takt_slurm_node_unavailable{cause="down", node="g2", state="MIXED*"} 1"#,
                 r#"takt_slurm_node_partition{node="g3", partition="big"} 1"#,
                 r#"takt_slurm_node_responding{node="g3"} 1"#,
-                r#"takt_slurm_node_unavailable{by="ann", node="g3", reason="fan", since="2023-11-14T22:13:20Z", state="IDLE+DRAIN"} 1"#,
+                r#"takt_slurm_node_unavailable{by="ann", cause="drained", node="g3", reason="fan", since="2023-11-14T22:13:20Z", state="IDLE+DRAIN"} 1"#,
                 r#"takt_slurm_node_responding{node="g4"} 1"#,
                 r#"takt_slurm_partition_idle_nodes{partition="all"} 1"#,
                 r#"takt_slurm_partition_idle_nodes{partition="big"} 0"#,
                 r#"takt_slurm_partition_idle_nodes{partition="gpu"} 1"#,
                 r#"takt_slurm_nodes{state="idle"} 1"#,
-                r#"takt_slurm_nodes{state="mixed"} 1"#,
-                r#"takt_slurm_nodes{state="planned"} 1"#,
-                r#"takt_slurm_nodes{state="unavailable"} 1"#,
+                r#"takt_slurm_nodes{state="maintenance"} 1"#,
+                r#"takt_slurm_nodes{state="unavailable"} 2"#,
                 "takt_slurm_clock_ahead_seconds -90",
+                r#"takt_slurm_info{version="22.05.8"} 1"#,
                 "takt_slurm_constrains_devices 0",
                 "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,

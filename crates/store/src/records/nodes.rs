@@ -4,7 +4,7 @@ use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::params;
 use std::collections::{HashMap, HashSet};
-use takt_accounting::capacity::{CapacitySpan, Effect, NodeCapacity, history_of};
+use takt_accounting::capacity::{NodeCapacity, effect_of_event, effect_of_state};
 use takt_model::UnixTime;
 use takt_slurm::Amounts;
 use takt_slurm::{Node, NodeEvent};
@@ -124,13 +124,14 @@ impl Records<'_> {
         };
         let unusable = nodes
             .iter()
-            .filter(|node| history_of(&node.state).is_some());
+            .filter(|node| effect_of_state(&node.state).is_some());
         let mut changes = Vec::new();
         let mut lasting = HashSet::new();
         for node in unusable.chain([&cluster_itself]) {
             lasting.insert(node.node.clone());
             let same = open.get(&node.node).is_some_and(|known| {
-                known.has == node.has && history_of(&known.state) == history_of(&node.state)
+                known.has == node.has
+                    && effect_of_event(&known.state) == effect_of_event(&node.state)
             });
             if same {
                 continue;
@@ -192,34 +193,6 @@ impl Records<'_> {
                 })
             },
         )
-    }
-
-    /// Returns the same intervals as accounting needs them.
-    ///
-    /// # Errors
-    /// If DuckDB fails.
-    pub fn capacity_spans(
-        &self,
-        cluster: &str,
-        from: UnixTime,
-    ) -> Result<Vec<CapacitySpan>, StoreError> {
-        Ok(self
-            .node_events(cluster, from)?
-            .into_iter()
-            .filter_map(|event| {
-                let effect = if event.node.is_empty() {
-                    Effect::Existed
-                } else {
-                    history_of(&event.state)?
-                };
-                Some(CapacitySpan {
-                    effect,
-                    from: event.from,
-                    to: event.to,
-                    amounts: event.has,
-                })
-            })
-            .collect())
     }
 
     /// Returns the state of each node, as the scheduler last reported it: name, Slurm's states, and

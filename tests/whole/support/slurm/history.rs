@@ -48,6 +48,16 @@ pub struct PastReservation {
     pub to: i64,
 }
 
+/// An event of a node that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct PastEvent {
+    pub node: &'static str,
+    /// Base state and flags, as in `slurm.h`.
+    pub state: u32,
+    pub from: i64,
+    pub to: i64,
+}
+
 /// Usage of one user through one account, as in `sreport cluster UserUtilizationByAccount`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -174,6 +184,32 @@ impl SlurmLab {
                 ),
             );
         }
+    }
+
+    /// Inserts events of nodes into the database. They count with the jobs that are injected
+    /// afterwards.
+    pub fn inject_events(&self, events: &[PastEvent]) {
+        let gpus = self.sql(
+            DATABASE,
+            "select id from tres_table where type = 'gres' and name = 'gpu' and deleted = 0",
+        );
+        let gpus = &gpus[0][0];
+        let rows: Vec<_> = events
+            .iter()
+            .map(|event| {
+                format!(
+                    "({}, {}, '{}', 'test', {}, '1=8,{gpus}=2')",
+                    event.from, event.to, event.node, event.state
+                )
+            })
+            .collect();
+        self.sql(
+            DATABASE,
+            &format!(
+                "insert into {CLUSTER}_event_table (time_start, time_end, node_name, reason, state, tres) values {}",
+                rows.join(",")
+            ),
+        );
     }
 
     /// Returns sreport's usage of each account and user from `from` to `to`, in sreport's format

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use super::process::{Daemon, wait_for};
 use super::{Needed, Skip, find_program, need, need_root};
 
-pub use history::{Job, PastReservation, Usage};
+pub use history::{Job, PastEvent, PastReservation, Usage};
 use rustix::process::Pid;
 use std::fs;
 use std::io;

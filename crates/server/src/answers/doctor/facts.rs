@@ -54,6 +54,7 @@ const METRICS: &[&str] = &[
     "takt_remote_write_lag_seconds",
     "takt_alerts_slowest_rule_seconds",
     "takt_slurm_up",
+    "takt_slurm_info",
     "takt_slurm_nodes",
     "takt_slurm_clock_ahead_seconds",
     "takt_slurm_constrains_devices",

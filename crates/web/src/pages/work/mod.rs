@@ -65,7 +65,7 @@ pub fn state_class(state: &str) -> &'static str {
     match state {
         "COMPLETED" => "good",
         "RUNNING" | "COMPLETING" | "CONFIGURING" => "running",
-        "PENDING" | "SUSPENDED" | "REQUEUED" => "dim",
+        "PENDING" | "SUSPENDED" | "REQUEUED" | "EXPEDITING" => "dim",
         "CANCELLED" | "PREEMPTED" | "REVOKED" => "warn",
         _ => "bad",
     }
