@@ -37,7 +37,7 @@ pub(crate) fn number<T: FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
 }
 
-/// Whether the device is a GPU that sleeps, as those of laptops do while nobody uses them. Drivers
+/// Whether the device is a GPU that sleeps, as those of laptops do while unused. Drivers
 /// (amdgpu before Linux 6.15, nouveau) wake it for most of its files; those read here wake none.
 pub(crate) fn is_sleeping_gpu(device: &Path) -> bool {
     const DISPLAY: &str = "0x03";

@@ -1,7 +1,7 @@
 //! Packets as the CPUs took them from the network cards' queues.
 //!
 //! Source: `/proc/net/softnet_stat`: a line for each CPU that is online, of hexadecimal numbers.
-//! Old kernels have fewer of them; what they lack is 0, as in node_exporter.
+//! Old kernels have fewer of them; the missing ones are 0, as in node_exporter.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;

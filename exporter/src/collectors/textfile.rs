@@ -270,7 +270,7 @@ struct Series {
 }
 
 impl Series {
-    /// Name of the metric, of which the series may be a part.
+    /// Name of the metric; the series may be a part of it.
     fn metric(&self) -> &str {
         let name = self.labels.metric();
         name.strip_suffix(self.suffix).unwrap_or(name)
@@ -385,7 +385,7 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
     Ok(all)
 }
 
-/// The metric of which a sample is a part, and the rest of the sample's name.
+/// The metric that has the sample, and the rest of the sample's name.
 fn metric_of<'a>(name: &'a str, kinds: &HashMap<String, MetricType>) -> (&'a str, &'static str) {
     let part = |suffix: &'static str, kinds_with_it: &[MetricType]| {
         let metric = name.strip_suffix(suffix)?;

@@ -573,7 +573,7 @@ mod tests {
         }
     }
 
-    /// What follows the bound is a part of the line, whatever it looks like.
+    /// Text behind the bound is a part of the line, even if it looks like a fault.
     #[test]
     fn a_long_line_of_a_file_is_left_out_as_a_whole() {
         const FAULT: &[u8] = b"NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off the bus.";
