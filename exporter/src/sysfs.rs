@@ -37,6 +37,14 @@ pub(crate) fn number<T: FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
 }
 
+/// Whether the device is a GPU that sleeps, as those of laptops do while unused. Drivers
+/// (amdgpu before Linux 6.15, nouveau) wake it for most of its files; those read here wake none.
+pub(crate) fn is_sleeping_gpu(device: &Path) -> bool {
+    const DISPLAY: &str = "0x03";
+    let is_gpu = text(&device.join("class")).is_some_and(|class| class.starts_with(DISPLAY));
+    is_gpu && text(&device.join("power/runtime_status")).as_deref() == Some("suspended")
+}
+
 /// The names in a directory that begin with `prefix`, sorted.
 pub(crate) fn names(directory: &Path, prefix: &str) -> io::Result<Vec<String>> {
     let mut names: Vec<_> = std::fs::read_dir(directory)?

@@ -13,6 +13,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use support::{Running, fixtures, paths, series};
@@ -30,7 +31,6 @@ const ON_PURPOSE: &[&str] = &[
     r#"only in ours: node_nfsd_requests_total{method="Null", proto="#,
     // 0 in node_exporter if the kernel lacks the field.
     r#"missing in ours: node_nfsd_requests_total{method="WdelegGetattr""#,
-    "missing in ours: node_softnet_",
     // Over netlink, node_exporter would read this machine instead of the fixture.
     "only in ours: node_network_receive_nohandler_total",
     "help of node_scrape_collector_",
@@ -117,6 +117,50 @@ fn wireless_links() {
     let theirs = theirs.page("");
     let differences = difference(&theirs, &page, &theirs);
     assert_eq!(differences, BTreeSet::new());
+}
+
+/// Types and helps of textfiles: declared, missing, in one of two files, of parts.
+#[test]
+fn textfiles() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        fs::write(directory.path().join(name), text).unwrap();
+    };
+    file(
+        "a.prom",
+        "# HELP node_site_a Of a.\\nTwo lines, a \\\\ and a \".\n# TYPE node_site_a gauge\nnode_site_a{x=\"1\"} 1\n\
+         node_site_bare{f=\"a\"} 1\n# TYPE node_site_total counter\nnode_site_total 3\n\
+         # HELP node_site_h Lengths.\n# TYPE node_site_h histogram\nnode_site_h_bucket{le=\"1\"} 1\n\
+         node_site_h_bucket{le=\"+Inf\"} 2\nnode_site_h_sum 3\nnode_site_h_count 2\n\
+         # TYPE node_site_s summary\nnode_site_s{quantile=\"0.5\"} 1\nnode_site_s_sum 1\nnode_site_s_count 1\n\
+         # HELP node_site_empty\n# TYPE node_site_empty gauge\nnode_site_empty 1\n",
+    );
+    file(
+        "b.prom",
+        "node_site_bare{f=\"b\"} 1\n# HELP node_site_b   Blanks.\nnode_site_b 1\n",
+    );
+    let flag = format!(
+        "--collector.textfile.directory={}",
+        directory.path().display()
+    );
+    let flags = [
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        &flag,
+    ];
+    let Some(theirs) = Running::current_node_exporter(&flags) else {
+        return;
+    };
+    let ours = Running::takt(&flags, &[]);
+    let ours = ours.wait_for("read", |page| page.contains("node_site_b"));
+    let theirs = theirs.page("");
+    assert_eq!(difference(&theirs, &ours, &theirs), BTreeSet::new());
+    let kept = |page: &str| {
+        let mut lines = metadata(page);
+        lines.retain(|name, _| name.contains("node_site_"));
+        lines
+    };
+    assert_eq!(kept(&ours), kept(&theirs));
 }
 
 fn compare_tree(tree: &str) {

@@ -196,6 +196,46 @@ fn a_kernel_line_reaches_listeners_and_counters() {
     assert_eq!(last_seen, event.at.as_seconds());
 }
 
+/// Lines about parts (MIG) name the GPU's address in another way; the event has its UUID, and the part.
+#[test]
+fn lines_about_parts_of_a_gpu_have_the_gpu() {
+    let node = Node::new();
+    let gpu = node.path("proc/driver/nvidia/gpus/0000:c3:00.0");
+    fs::create_dir_all(&gpu).unwrap();
+    fs::write(gpu.join("information"), "GPU UUID: \t GPU-c3\n").unwrap();
+    let exporter = node.start();
+    let (mut listener, _) = Listener::fresh(&exporter);
+    for (line, [xid, gpu_instance, compute_instance, pid]) in
+        include_str!("../fixtures/made-up/kernel-log/xid_mig.log")
+            .lines()
+            .zip([
+                ["43", "5", "", "4242"],
+                ["31", "5", "0", "4243"],
+                ["94", "5", "", ""],
+                ["13", "", "", "4244"],
+            ])
+    {
+        node.write(line);
+        let labels = listener.event().labels;
+        for (name, value) in [
+            ("pci_bus_id", "0000:c3:00.0"),
+            ("uuid", "GPU-c3"),
+            ("xid", xid),
+            ("gpu_instance", gpu_instance),
+            ("compute_instance", compute_instance),
+            ("pid", pid),
+        ] {
+            assert_eq!(
+                labels.get(name).unwrap_or_default(),
+                value,
+                "{name}: {line}"
+            );
+        }
+        let count = format!("takt_gpu_xid_errors_total{{uuid=\"GPU-c3\",xid=\"{xid}\"}} 1\n");
+        exporter.wait_for(&count, |page| page.contains(&count));
+    }
+}
+
 #[test]
 fn a_listener_that_leaves_before_the_first_event_can_resume() {
     let node = Node::new();

@@ -151,6 +151,8 @@ fn write_metric(page: &mut String, name: &str, kind: Kind, labels: &[&str], help
     let kind = match kind {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+        Kind::Summary => "summary",
         Kind::Unknown => "unknown",
     };
     let labels = labels.join(", ");

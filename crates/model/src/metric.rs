@@ -9,6 +9,10 @@ pub enum Kind {
     Counter,
     /// A value that rises and falls.
     Gauge,
+    /// Buckets, sum and count. Other programs have such metrics; none is declared.
+    Histogram,
+    /// Quantiles, sum and count, as [`Self::Histogram`].
+    Summary,
     /// Unknown type (`untyped` in text 0.0.4, `unknown` in OpenMetrics).
     Unknown,
 }

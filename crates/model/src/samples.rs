@@ -56,7 +56,7 @@ impl Samples {
         V: AsRef<str>,
     {
         let group = self.group(&[metric.name], metric.kind, || metric.help.into());
-        render(group, metric.labels, values, value);
+        render(group, "", metric.labels, values, value);
     }
 
     /// Adds a sample of the metric `family.prefix` + `field`.
@@ -67,7 +67,7 @@ impl Samples {
         let group = self.group(&[family.prefix, field], family.kind, || {
             family.help_of(field)
         });
-        render(group, family.labels, values, value);
+        render(group, "", family.labels, values, value);
     }
 
     /// Adds a sample of a metric declared elsewhere, such as in a textfile: all names are known at
@@ -80,9 +80,23 @@ impl Samples {
         labels: &[(&str, &str)],
         value: f64,
     ) {
+        self.push_part(name, "", kind, help, labels, value);
+    }
+
+    /// As [`Self::push_foreign`], for a part of a histogram or a summary: `suffix` is `_bucket`,
+    /// `_sum`, `_count`, or nothing for a quantile.
+    pub fn push_part(
+        &mut self,
+        name: &str,
+        suffix: &str,
+        kind: Kind,
+        help: &str,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) {
         let group = self.group(&[name], kind, || help.to_owned().into());
         let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
-        render(group, &names, &values, value);
+        render(group, suffix, &names, &values, value);
     }
 
     /// Number of samples.
@@ -143,13 +157,14 @@ fn is_made_of(name: &str, parts: &[&str], length: usize) -> bool {
     rest.is_empty()
 }
 
-fn render<V>(group: &mut Group, names: &[&str], values: &[V], value: f64)
+fn render<V>(group: &mut Group, suffix: &str, names: &[&str], values: &[V], value: f64)
 where
     V: AsRef<str>,
 {
     debug_assert_eq!(names.len(), values.len(), "labels of {}", group.name);
     let out = &mut group.lines;
     out.push_str(&group.name);
+    out.push_str(suffix);
     for (at, (name, value)) in names.iter().zip(values).enumerate() {
         out.push(if at == 0 { '{' } else { ',' });
         out.push_str(name);

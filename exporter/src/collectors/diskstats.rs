@@ -365,8 +365,9 @@ impl Udev {
             });
         if known.written != written {
             known.written = written;
-            known.properties.of_udev = std::fs::read_to_string(&path)
-                .map_or_else(|_| HashMap::new(), |text| parse_udev(&text));
+            // Devices that users plug in name themselves, with any bytes.
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            known.properties.of_udev = parse_udev(&String::from_utf8_lossy(&bytes));
         }
         &known.properties
     }

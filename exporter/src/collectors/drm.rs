@@ -92,7 +92,8 @@ impl Collector for Drm {
         for (card, _) in cards {
             let device = self.class.join(&card).join("device");
             let text = |file: &str| sysfs::text(&device.join(file)).unwrap_or_default();
-            if !text("uevent").lines().any(|line| line == "DRIVER=amdgpu") {
+            let is_amd = text("uevent").lines().any(|line| line == "DRIVER=amdgpu");
+            if !is_amd || sysfs::is_sleeping_gpu(&device) {
                 continue;
             }
             let memory = text("mem_info_vram_vendor");
@@ -134,5 +135,32 @@ fn push_errors(card: &str, ras: &Path, out: &mut Samples) {
                 out.push(&ECC_ERRORS, &[card, block, kind], count as f64);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_sleeps_is_not_woken() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let device = sysfs.path().join("class/drm/card0/device");
+        std::fs::create_dir_all(device.join("power")).unwrap();
+        let file = |name: &str, text: &str| std::fs::write(device.join(name), text).unwrap();
+        file("uevent", "DRIVER=amdgpu\n");
+        file("class", "0x030000\n");
+        file("gpu_busy_percent", "3\n");
+        let series = |status: &str| {
+            file("power/runtime_status", status);
+            let mut drm = Drm {
+                class: sysfs.path().join("class/drm"),
+            };
+            let mut samples = Samples::new();
+            drm.collect(&mut samples).unwrap();
+            samples.len()
+        };
+        assert_eq!(series("active\n"), 2);
+        assert_eq!(series("suspended\n"), 0);
     }
 }

@@ -58,6 +58,11 @@ const OVERRUNS: Metric = Metric::counter(
     "Times that the kernel overwrote lines before they were read; events may be missing.",
     &[],
 );
+const TOO_LONG: Metric = Metric::counter(
+    "takt_kernel_log_lines_too_long_total",
+    "Lines of a file of the kernel log that were left out, because they are longer than 64 KiB.",
+    &[],
+);
 const LISTENERS: Metric = Metric::gauge(
     "takt_events_listeners",
     "Connections that wait for events.",
@@ -72,6 +77,7 @@ const METRICS: &[Metric] = &[
     RESPONDING,
     FOLLOWED,
     OVERRUNS,
+    TOO_LONG,
     LISTENERS,
 ];
 
@@ -99,7 +105,7 @@ impl Collector for EventCounts {
     }
 
     fn max_series(&self) -> usize {
-        3 * EventKind::ALL.len() + 3 * MAX_XIDS + MAX_SERVERS + 3
+        3 * EventKind::ALL.len() + 3 * MAX_XIDS + MAX_SERVERS + 4
     }
 
     fn attach(&mut self, events: &Events) -> io::Result<()> {
@@ -135,6 +141,7 @@ impl Collector for EventCounts {
         }
         out.push::<&str>(&FOLLOWED, &[], f64::from(u8::from(shown.log.is_followed)));
         out.push::<&str>(&OVERRUNS, &[], shown.log.overruns as f64);
+        out.push::<&str>(&TOO_LONG, &[], shown.log.too_long as f64);
         out.push::<&str>(&LISTENERS, &[], listeners as f64);
         match &shown.log.problem {
             None => Ok(()),

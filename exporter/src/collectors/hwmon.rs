@@ -205,9 +205,12 @@ struct Sensor {
 }
 
 fn push_chip(label: &str, chip: &Chip, filter: &mut Filter, out: &mut Samples) {
+    let device = chip.directory.join("device");
     let mut sensors = BTreeMap::new();
-    gather(&chip.directory, &mut sensors);
-    gather(&chip.directory.join("device"), &mut sensors);
+    if !sysfs::is_sleeping_gpu(&device) {
+        gather(&chip.directory, &mut sensors);
+        gather(&device, &mut sensors);
+    }
     let driver = clean(&chip.driver);
     if !driver.is_empty() {
         out.push(&CHIP_NAMES, &[label, &driver], 1.0);
@@ -478,6 +481,31 @@ mod tests {
             .filter(|line| !line.starts_with("# TYPE"))
             .map(str::to_owned)
             .collect()
+    }
+
+    #[test]
+    fn a_gpu_that_sleeps_is_not_woken() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let chip = sysfs.path().join("class/hwmon/hwmon0");
+        let device = sysfs
+            .path()
+            .join("devices/pci0000:00/0000:00:01.0/0000:01:00.0");
+        std::fs::create_dir_all(device.join("power")).unwrap();
+        std::fs::create_dir_all(&chip).unwrap();
+        std::os::unix::fs::symlink(&device, chip.join("device")).unwrap();
+        std::fs::write(chip.join("name"), "amdgpu\n").unwrap();
+        std::fs::write(chip.join("temp1_input"), "41000\n").unwrap();
+        let has_temperature = |class: &str, status: &str| {
+            std::fs::write(device.join("class"), class).unwrap();
+            std::fs::write(device.join("power/runtime_status"), status).unwrap();
+            let page = page(&sysfs.path().join("class/hwmon"));
+            assert!(page.iter().any(|line| line.contains("chip_names{")));
+            page.iter().any(|line| line.contains("temp_celsius{"))
+        };
+        assert!(has_temperature("0x030000\n", "active\n"));
+        assert!(!has_temperature("0x030000\n", "suspended\n"));
+        assert!(!has_temperature("0x038000\n", "suspended\n"));
+        assert!(has_temperature("0x010802\n", "suspended\n"), "a disk");
     }
 
     /// Three chips of one device, two of them of one driver, and a chip of its own.

@@ -1,6 +1,7 @@
 //! Software RAID: which arrays are whole, and which are being repaired.
 //!
-//! Sources: `/proc/mdstat`, three lines or more an array, and `/sys/block/md*/md`.
+//! Sources: `/proc/mdstat`, three lines or more an array, and `/sys/block/md*/md`. Each may have
+//! arrays that the other lacks.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
@@ -49,6 +50,8 @@ const DEGRADED: Metric = Metric::gauge(
     "Number of degraded disks on device.",
     &["device"],
 );
+/// A state that is none of [`STATES`].
+const OTHER: &str = "";
 const STATES: [&str; 5] = ["active", "inactive", "recovering", "resync", "check"];
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
@@ -100,7 +103,9 @@ impl Collector for Mdadm {
             out.push(&REQUIRED, &[device], *required as f64);
             out.push(&BLOCKS, &[device], *blocks as f64);
             out.push(&SYNCED, &[device], *synced as f64);
-            push_disks(&self.block.join(device).join("md"), device, out);
+        }
+        for device in sysfs::names(&self.block, "md").unwrap_or_default() {
+            push_disks(&self.block.join(&device).join("md"), &device, out);
         }
         Ok(())
     }
@@ -185,18 +190,23 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
         let (required, active) = part.split_once('/')?;
         Some((required.parse().ok()?, active.parse().ok()?))
     });
+    let is_without_redundancy = first
+        .split_ascii_whitespace()
+        .any(|word| ["raid0", "linear"].contains(&word));
     let (required, active) = match (state, counts) {
+        // They have all their disks, or do not run.
+        _ if is_without_redundancy => (disks, disks),
+        ("inactive", _) => (0, 0),
         (_, Some(counts)) => counts,
-        ("inactive", None) => (0, 0),
-        // Arrays without redundancy have all their disks, or are not active.
         (_, None) => (disks, disks),
     };
     let mut array = Array {
         device: device.to_owned(),
-        state: if state == "inactive" {
-            "inactive"
-        } else {
-            "active"
+        state: match state {
+            "active" => "active",
+            "inactive" => "inactive",
+            // `broken`: raid0 that lost a disk.
+            _ => OTHER,
         },
         active,
         failed: marked("(F)"),
@@ -210,6 +220,7 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
             ("recovery", "recovering"),
             ("check", "check"),
             ("resync", "resync"),
+            ("reshape", OTHER),
         ];
         states
             .iter()
@@ -238,6 +249,49 @@ mod tests {
         assert_eq!(raid_disks(""), None);
     }
 
+    /// As node_exporter: disks of all arrays in sysfs, whatever `/proc/mdstat` lists.
+    #[test]
+    fn an_array_may_be_in_sysfs_only() {
+        let root = tempfile::tempdir().unwrap();
+        let file = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        file(
+            "proc/mdstat",
+            "Personalities : [raid1]\nunused devices: <none>\n",
+        );
+        file("sys/block/md20/md/level", "raid5\n");
+        file("sys/block/md20/md/raid_disks", "5 (4)\n");
+        file("sys/block/md20/md/degraded", "1\n");
+        file("sys/block/md127/md/level", "container\n");
+        file("sys/block/md127/md/raid_disks", "0\n");
+        file("sys/block/md3/size", "0\n");
+        file("sys/block/sda/size", "0\n");
+        let mut collector = Mdadm {
+            mdstat: File::new(root.path().join("proc/mdstat")),
+            block: root.path().join("sys/block"),
+        };
+        let mut samples = Samples::new();
+        collector.collect(&mut samples).unwrap();
+        let mut page = String::new();
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
+        let series: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            series,
+            [
+                r#"node_md_degraded{device="md127"} 0"#,
+                r#"node_md_degraded{device="md20"} 1"#,
+                r#"node_md_raid_disks{device="md20"} 5"#,
+            ]
+        );
+    }
+
     #[test]
     fn arrays() {
         let text = "\
@@ -259,6 +313,19 @@ md3 : active raid1 sdh1[1] sdi1[0]
 
 md4 : inactive raid1 sdj1[0](S)
       1000 blocks super 1.2
+
+md5 : inactive raid1 sdk1[0](F) sdl1[1](S)
+      1000 blocks [2/2] [UU]
+
+md6 : inactive raid0 sdm1[0] sdn1[1]
+      1000 blocks super 1.2 512k chunks
+
+md7 : broken raid0 sdo1[0] sdp1[1]
+      1000 blocks super 1.2 512k chunks
+
+md8 : active raid10 sdq[0] sdr[1] sds[2] sdt[3]
+      8000 blocks super 1.2 512K chunks 2 near-copies [4/4] [UUUU]
+      [=>...................]  reshape = 9.0% (720/8000) finish=0.1min speed=100K/sec
 
 unused devices: <none>
 ";
@@ -286,6 +353,10 @@ unused devices: <none>
                 ("md2", "recovering", 8, 0, 0, 8, 1000, 85),
                 ("md3", "resync", 2, 0, 0, 2, 1000, 0),
                 ("md4", "inactive", 0, 0, 1, 0, 1000, 1000),
+                ("md5", "inactive", 0, 1, 1, 0, 1000, 1000),
+                ("md6", "inactive", 2, 0, 0, 2, 1000, 1000),
+                ("md7", "", 2, 0, 0, 2, 1000, 1000),
+                ("md8", "", 4, 0, 0, 4, 8000, 720),
             ]
         );
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Packets as the CPUs took them from the network cards' queues.
 //!
 //! Source: `/proc/net/softnet_stat`: a line for each CPU that is online, of hexadecimal numbers.
-//! Old kernels have fewer of them.
+//! Old kernels have fewer of them; the missing ones are 0, as in node_exporter.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
@@ -83,9 +83,7 @@ impl Collector for Softnet {
                 let line = line?;
                 let cpu = line.cpu.to_string();
                 for (metric, value) in METRICS.iter().zip(line.values) {
-                    if let Some(value) = value {
-                        out.push(metric, &[&cpu], value);
-                    }
+                    out.push(metric, &[&cpu], value);
                 }
                 Ok(())
             })
@@ -96,7 +94,7 @@ impl Collector for Softnet {
 #[derive(Debug, PartialEq)]
 struct Line {
     cpu: u32,
-    values: [Option<f64>; METRICS.len()],
+    values: [f64; METRICS.len()],
 }
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
@@ -116,7 +114,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
         // The backlog came in the same kernel as the CPU.
         Ok(Line {
             cpu,
-            values: COLUMNS.map(|at| columns.get(at).map(|&value| f64::from(value))),
+            values: COLUMNS.map(|at| columns.get(at).copied().map_or(0.0, f64::from)),
         })
     })
 }
@@ -133,10 +131,7 @@ mod tests {
             lines.iter().map(|line| line.cpu).collect::<Vec<_>>(),
             [0, 2]
         );
-        assert_eq!(
-            lines[0].values,
-            [15.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(Some)
-        );
+        assert_eq!(lines[0].values, [15.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]
@@ -148,7 +143,7 @@ mod tests {
             lines[1],
             Line {
                 cpu: 1,
-                values: [Some(2.0), Some(0.0), Some(0.0), Some(7.0), None, None, None]
+                values: [2.0, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0]
             }
         );
     }

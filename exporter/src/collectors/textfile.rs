@@ -9,6 +9,7 @@
 
 use crate::collector::{CollectError, Collector};
 use rustix::fs::{Mode, OFlags, open};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -83,8 +84,9 @@ impl Collector for Textfile {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let mut found = Found::default();
         for directory in self.directories.iter().flat_map(|path| expand(path)) {
-            self.read_directory(&directory, &mut found, out);
+            self.read_directory(&directory, &mut found);
         }
+        found.push(out);
         for (path, mtime) in found.mtimes {
             out.push(&MTIME, &[path.to_string_lossy()], mtime);
         }
@@ -99,15 +101,50 @@ impl Collector for Textfile {
 #[derive(Default)]
 struct Found {
     mtimes: Vec<(PathBuf, f64)>,
+    /// The well-formed files.
+    files: Vec<(PathBuf, Vec<Series>)>,
     /// Series of all files, to find those that come twice.
     series: HashSet<String>,
     errors: HashMap<PathBuf, String>,
 }
 
+impl Found {
+    fn push(&self, out: &mut Samples) {
+        let helps = self.helps();
+        for series in self.files.iter().flat_map(|(_, series)| series) {
+            series.push(&helps[series.metric()], out);
+        }
+    }
+
+    /// The help of each metric: that of the first file which has one. As in node_exporter, the
+    /// help of others names the files.
+    fn helps(&self) -> HashMap<&str, String> {
+        let mut helps: HashMap<&str, (&str, Vec<Cow<'_, str>>)> = HashMap::new();
+        for (path, all) in &self.files {
+            let path = path.to_string_lossy();
+            for series in all {
+                let (help, paths) = helps.entry(series.metric()).or_default();
+                if help.is_empty() {
+                    *help = &series.help;
+                }
+                if paths.last() != Some(&path) {
+                    paths.push(path.clone());
+                }
+            }
+        }
+        let text = |(help, paths): (&str, Vec<_>)| match help {
+            "" => format!("Metric read from {}", paths.join(", ")),
+            help => help.to_owned(),
+        };
+        let texts = helps.into_iter();
+        texts.map(|(name, found)| (name, text(found))).collect()
+    }
+}
+
 impl Textfile {
-    /// Exports the files of a directory that are well formed, and notes what is wrong with the
+    /// Reads the files of a directory that are well formed, and notes what is wrong with the
     /// others.
-    fn read_directory(&self, directory: &Path, found: &mut Found, out: &mut Samples) {
+    fn read_directory(&self, directory: &Path, found: &mut Found) {
         let files = match files(directory) {
             Ok(files) => files,
             Err(error) => {
@@ -122,8 +159,8 @@ impl Textfile {
             });
             match file {
                 Ok((series, metadata)) => {
-                    series.iter().for_each(|series| series.push(out));
-                    found.mtimes.push((path, mtime(&metadata)));
+                    found.mtimes.push((path.clone(), mtime(&metadata)));
+                    found.files.push((path, series));
                 }
                 Err(error) => self.note(&path, error.to_string(), found),
             }
@@ -225,21 +262,31 @@ impl From<ReadError> for FileError {
 struct Series {
     labels: Labels,
     kind: Kind,
+    /// Part of the name behind the metric's, of a histogram or a summary.
+    suffix: &'static str,
+    /// Empty if the file has none.
     help: String,
     value: f64,
 }
 
 impl Series {
-    fn push(&self, out: &mut Samples) {
+    /// Name of the metric; the series may be a part of it.
+    fn metric(&self) -> &str {
+        let name = self.labels.metric();
+        name.strip_suffix(self.suffix).unwrap_or(name)
+    }
+
+    fn push(&self, help: &str, out: &mut Samples) {
         let labels: Vec<_> = self
             .labels
             .iter()
             .filter(|(name, _)| *name != METRIC_NAME)
             .collect();
-        out.push_foreign(
-            self.labels.metric(),
+        out.push_part(
+            self.metric(),
+            self.suffix,
             self.kind,
-            &self.help,
+            help,
             &labels,
             self.value,
         );
@@ -298,7 +345,7 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
                 let name = about.metric().into_owned();
                 match about.fact {
                     Fact::Help(help) => drop(helps.insert(name, help.to_string())),
-                    Fact::Type(kind) => drop(kinds.insert(name, self::kind(kind))),
+                    Fact::Type(kind) => drop(kinds.insert(name, kind)),
                     _ => {}
                 }
             }
@@ -316,14 +363,18 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
                     return Err(wrong("no metric of another collector"));
                 }
                 let series = labels.to_string();
-                let kind = kinds.get(name).copied().unwrap_or(Kind::Unknown);
-                let help = helps.get(name).cloned().unwrap_or_default();
+                let (metric, suffix) = metric_of(name, &kinds);
+                let kind = kinds
+                    .get(metric)
+                    .map_or(Kind::Unknown, |kind| self::kind(*kind));
+                let help = helps.get(metric).cloned().unwrap_or_default();
                 if seen.contains(&series) || !own.insert(series.clone()) {
                     return Err(wrong("no series for the second time"));
                 }
                 all.push(Series {
                     labels,
                     kind,
+                    suffix,
                     help,
                     value: sample.value,
                 });
@@ -334,12 +385,26 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
     Ok(all)
 }
 
-/// The type to export. Parts of histograms and summaries become series of their own, without a
-/// type.
+/// The metric that has the sample, and the rest of the sample's name.
+fn metric_of<'a>(name: &'a str, kinds: &HashMap<String, MetricType>) -> (&'a str, &'static str) {
+    let part = |suffix: &'static str, kinds_with_it: &[MetricType]| {
+        let metric = name.strip_suffix(suffix)?;
+        let kind = kinds.get(metric)?;
+        kinds_with_it.contains(kind).then_some((metric, suffix))
+    };
+    const BOTH: &[MetricType] = &[MetricType::Histogram, MetricType::Summary];
+    part("_bucket", &BOTH[..1])
+        .or_else(|| part("_sum", BOTH))
+        .or_else(|| part("_count", BOTH))
+        .unwrap_or((name, ""))
+}
+
 fn kind(declared: MetricType) -> Kind {
     match declared {
         MetricType::Counter => Kind::Counter,
         MetricType::Gauge => Kind::Gauge,
+        MetricType::Histogram => Kind::Histogram,
+        MetricType::Summary => Kind::Summary,
         _ => Kind::Unknown,
     }
 }
@@ -436,6 +501,47 @@ mod tests {
             page(&[GOOD, ("c.prom", "y 2\n")]),
             [good[0], good[1], "node_textfile_scrape_error 1"]
         );
+    }
+
+    /// As in node_exporter 1.12: every metric has a help, and parts share that of the whole.
+    #[test]
+    fn metadata_of_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let a = file(
+            "a.prom",
+            "bare{f=\"a\"} 1\nlate{f=\"a\"} 1\n# TYPE h histogram\n# HELP h Lengths.\n\
+             h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n\
+             # TYPE s summary\ns{quantile=\"0.5\"} 1\ns_sum 1\ns_count 1\n# HELP empty\n\
+             # TYPE empty gauge\nempty 1\nx_sum 1\n",
+        );
+        let b = file(
+            "b.prom",
+            "bare{f=\"b\"} 1\n# HELP late Of b.\nlate{f=\"b\"} 1\n",
+        );
+        let mut textfile = Textfile {
+            directories: vec![directory.path().to_owned()],
+            names: Names::default(),
+            errors: HashMap::new(),
+        };
+        let mut samples = Samples::new();
+        textfile.collect(&mut samples).unwrap();
+        let mut page = String::new();
+        write_page(Format::Text, [&samples], &mut page);
+        let expected = format!(
+            "# HELP bare Metric read from {a}, {b}\n# TYPE bare untyped\nbare{{f=\"a\"}} 1\n\
+             bare{{f=\"b\"}} 1\n# HELP late Of b.\n# TYPE late untyped\nlate{{f=\"a\"}} 1\n\
+             late{{f=\"b\"}} 1\n# HELP h Lengths.\n# TYPE h histogram\nh_bucket{{le=\"1\"}} 1\n\
+             h_bucket{{le=\"+Inf\"}} 2\nh_sum 3\nh_count 2\n# HELP s Metric read from {a}\n\
+             # TYPE s summary\ns{{quantile=\"0.5\"}} 1\ns_sum 1\ns_count 1\n\
+             # HELP empty Metric read from {a}\n# TYPE empty gauge\nempty 1\n\
+             # HELP x_sum Metric read from {a}\n# TYPE x_sum untyped\nx_sum 1\n"
+        );
+        assert!(page.starts_with(&expected), "{page}");
     }
 
     #[test]

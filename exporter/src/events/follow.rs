@@ -119,6 +119,10 @@ fn read_on(events: &Weak<Inner>, sysfs: &Path, mut log: KernelLog) -> Option<io:
                 );
                 events.shown().log.overruns += 1;
             }
+            Ok(Next::TooLong) => {
+                tracing::warn!("left out a line of the kernel log that is longer than 64 KiB");
+                events.shown().log.too_long += 1;
+            }
             Ok(Next::Restarted) => {
                 identity = log.identity();
                 let mut writer = events.writer();

@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use takt_model::Timestamp;
@@ -50,6 +50,8 @@ pub(crate) enum Next {
     Nothing,
     /// The kernel overwrote records before they were read.
     Overrun,
+    /// A line of a file was longer than any message of the kernel, and was left out.
+    TooLong,
     /// The file was truncated or replaced: positions begin at 0 again.
     Restarted,
 }
@@ -281,9 +283,12 @@ pub(crate) struct Follow {
     pending: Vec<u8>,
     /// Offset of the first byte of `pending` in the file.
     offset: u64,
+    /// Whether `pending` begins within a line that is left out.
+    is_within_left_out_line: bool,
 }
 
-/// Longest line; a longer one is returned in pieces.
+/// Longest line. A longer one is left out as a whole: a user could place the text of a fault where
+/// its second part would begin.
 const LINE_BYTES: usize = 64 << 10;
 
 impl Follow {
@@ -307,13 +312,26 @@ impl Follow {
             prefix: Regex::new(PREFIX).expect("a test compiles it"),
             pending: Vec::new(),
             offset: 0,
+            is_within_left_out_line: false,
         })
     }
 
     fn skip_to_end(&mut self) -> io::Result<()> {
-        self.offset = self.file.seek(io::SeekFrom::End(0))?;
-        self.pending.clear();
+        let end = self.file.seek(io::SeekFrom::End(0))?;
+        self.forget(end);
+        // The rest of a line whose begin was skipped is no message.
+        let mut last = [b'\n'];
+        if end > 0 {
+            self.file.read_exact_at(&mut last, end - 1)?;
+        }
+        self.is_within_left_out_line = last != [b'\n'];
         Ok(())
+    }
+
+    fn forget(&mut self, offset: u64) {
+        self.offset = offset;
+        self.pending.clear();
+        self.is_within_left_out_line = false;
     }
 
     fn identity(&self) -> String {
@@ -324,12 +342,12 @@ impl Follow {
     }
 
     fn next(&mut self, timeout: Duration) -> io::Result<Next> {
-        if let Some(record) = self.line() {
-            return Ok(Next::Record(record));
+        if let Some(next) = self.line() {
+            return Ok(next);
         }
         for may_wait in [true, false] {
             if self.fill()? {
-                return Ok(self.line().map_or(Next::Nothing, Next::Record));
+                return Ok(self.line().unwrap_or(Next::Nothing));
             }
             if self.is_another()? {
                 return Ok(Next::Restarted);
@@ -348,22 +366,34 @@ impl Follow {
         Ok(self.pending.len() > before)
     }
 
-    fn line(&mut self) -> Option<Record> {
-        let end = match self.pending.iter().position(|byte| *byte == b'\n') {
-            Some(end) => end + 1,
-            None if self.pending.len() >= LINE_BYTES => LINE_BYTES,
-            None => return None,
-        };
-        let line: Vec<u8> = self.pending.drain(..end).collect();
-        self.offset += end as u64;
+    /// The next whole line, or that a line was left out; `None` while the file has no more.
+    fn line(&mut self) -> Option<Next> {
+        let end = self.pending.iter().position(|byte| *byte == b'\n');
+
+        if self.is_within_left_out_line || end.unwrap_or(self.pending.len()) > LINE_BYTES {
+            let begins_here = !std::mem::replace(&mut self.is_within_left_out_line, end.is_none());
+            self.take(end.map_or(self.pending.len(), |end| end + 1));
+            return if begins_here {
+                Some(Next::TooLong)
+            } else {
+                end.and_then(|_| self.line())
+            };
+        }
+
+        let line = self.take(end? + 1);
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches(['\n', '\r']);
         let clock = Clock::now();
         let record = parse_record(line, &clock).unwrap_or_else(|| self.prefixed(line, &clock));
-        Some(Record {
+        Some(Next::Record(Record {
             position: self.offset,
             ..record
-        })
+        }))
+    }
+
+    fn take(&mut self, length: usize) -> Vec<u8> {
+        self.offset += length as u64;
+        self.pending.drain(..length).collect()
     }
 
     /// The record of a line with or without a prefix. A prefix that names another facility than the
@@ -391,16 +421,13 @@ impl Follow {
         let own = self.file.metadata()?;
         match std::fs::metadata(&self.path) {
             Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => {
-                self.file = open_file(&self.path)?
+                self.file = open_file(&self.path)?;
             }
-            Ok(named) if named.len() < self.offset => {
-                self.offset = self.file.seek(io::SeekFrom::Start(0))?
-            }
+            Ok(named) if named.len() < self.offset => self.file.rewind()?,
             // Between two files; the old one stays until there is a new one.
             _ => return Ok(false),
         }
-        self.offset = 0;
-        self.pending.clear();
+        self.forget(0);
         Ok(true)
     }
 
@@ -546,6 +573,55 @@ mod tests {
         }
     }
 
+    /// Text behind the bound is a part of the line, even if it looks like a fault.
+    #[test]
+    fn a_long_line_of_a_file_is_left_out_as_a_whole() {
+        const FAULT: &[u8] = b"NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off the bus.";
+        for length in [
+            LINE_BYTES - 1,
+            LINE_BYTES,
+            LINE_BYTES + 1,
+            2 * LINE_BYTES,
+            5 * LINE_BYTES,
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("kern.log");
+            std::fs::write(&path, "").unwrap();
+            let mut log = KernelLog::open(&path).unwrap();
+            let mut file = File::options().append(true).open(&path).unwrap();
+            let read = |log: &mut KernelLog| {
+                let mut found = Vec::new();
+                for _ in 0..50 {
+                    match log.next(Duration::ZERO).unwrap() {
+                        Next::Record(record) => found.push(record.message),
+                        Next::TooLong => found.push("too long".to_owned()),
+                        _ => {}
+                    }
+                }
+                found
+            };
+
+            file.write_all(&b"x".repeat(length)).unwrap();
+            let mut found = read(&mut log);
+            file.write_all(FAULT).unwrap();
+            file.write_all(b"\nnext\n").unwrap();
+            found.extend(read(&mut log));
+            assert_eq!(found, ["too long", "next"], "{length} bytes");
+            let Next::Nothing = log.next(Duration::ZERO).unwrap() else {
+                panic!("{length}")
+            };
+
+            // Written at once, and the longest line that is read.
+            let whole = [&b"x".repeat(length)[..], FAULT, b"\nnext\n"].concat();
+            file.write_all(&whole).unwrap();
+            file.write_all(&[&b"y".repeat(LINE_BYTES)[..], b"\n"].concat())
+                .unwrap();
+            let found = read(&mut log);
+            assert_eq!(found[..2], ["too long", "next"], "{length} bytes");
+            assert_eq!(found[2].len(), LINE_BYTES);
+        }
+    }
+
     #[test]
     fn a_file_is_followed_and_rotated() {
         let directory = tempfile::tempdir().unwrap();
@@ -586,6 +662,12 @@ mod tests {
         log.skip_to_end().unwrap();
         assert_eq!(log.next(SOON).unwrap(), Next::Nothing);
         assert!(KernelLog::open(directory.path()).is_err(), "a directory");
+
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"its begin is skipped, ").unwrap();
+        log.skip_to_end().unwrap();
+        file.write_all(b"and so is its end\nwhole\n").unwrap();
+        assert_eq!(message(&mut log).as_deref(), Some("whole"));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct LogState {
     pub is_followed: bool,
     /// Times that the kernel overwrote lines before they were read.
     pub overruns: u64,
+    /// Lines of a file that were left out because they are longer than any message of the kernel.
+    pub too_long: u64,
     /// The log's path and the last error, while it cannot be read.
     pub problem: Option<(PathBuf, io::ErrorKind, String)>,
 }

@@ -26,6 +26,8 @@ fn write_metadata(format: Format, group: &Group, out: &mut String) {
         (Format::Text, Kind::Counter) => (group.name.as_ref(), "counter"),
         (Format::Text, Kind::Unknown) => (group.name.as_ref(), "untyped"),
         (_, Kind::Gauge) => (group.name.as_ref(), "gauge"),
+        (_, Kind::Histogram) => (group.name.as_ref(), "histogram"),
+        (_, Kind::Summary) => (group.name.as_ref(), "summary"),
         (Format::OpenMetrics, Kind::Unknown) => (group.name.as_ref(), "unknown"),
         // In OpenMetrics the family's name lacks the suffix that its samples must have. A counter
         // without that suffix, like DCGM's, cannot be declared as a counter.

@@ -14,6 +14,10 @@ use takt_alerts::yaml::Mistake;
 /// The files of `dashboards/rules`, by name.
 pub const SHIPPED: &[(&str, &str)] = &[
     (
+        "dcgm.rules.yml",
+        include_str!("../../../../dashboards/rules/dcgm.rules.yml"),
+    ),
+    (
         "gpu.events.yml",
         include_str!("../../../../dashboards/rules/gpu.events.yml"),
     ),

@@ -1,5 +1,6 @@
 //! The disks of the Btrfs that are mounted, asked of the kernel.
 
+use crate::file::unescape;
 use crate::ioctl::ioctl;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
@@ -36,7 +37,9 @@ const MAX_DISKS: u64 = 1024;
 
 /// The disks of each file system that is mounted and can be opened, by its UUID without hyphens.
 pub(super) fn disks(mounts: &Path, rootfs: &Path) -> BTreeMap<String, Vec<Disk>> {
-    let text = std::fs::read_to_string(mounts).unwrap_or_default();
+    // Users choose devices and places of their FUSE mounts, with any bytes.
+    let bytes = std::fs::read(mounts).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
     let mut systems = BTreeMap::new();
     let mut asked = Vec::new();
     for line in text.lines() {
@@ -49,8 +52,7 @@ pub(super) fn disks(mounts: &Path, rootfs: &Path) -> BTreeMap<String, Vec<Disk>>
         if asked.contains(&device) {
             continue;
         }
-        // A blank is `\040`.
-        let point = point.replace("\\040", " ");
+        let point = unescape(point);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         let Ok(directory) = open(
             rootfs.join(point.trim_start_matches('/')),

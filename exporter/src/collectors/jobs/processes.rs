@@ -106,7 +106,7 @@ impl Processes {
             return Some(owner.clone());
         }
         let user = self.uid(pid).map(|uid| self.user(uid))?;
-        let cgroup = read_to_string(self.procfs.join(format!("{pid}/cgroup"))).unwrap_or_default();
+        let cgroup = self.text(pid, "cgroup").unwrap_or_default();
         let job = job_path::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
         let owner = ProcessOwner {
             user,
@@ -132,7 +132,14 @@ impl Processes {
 
     /// The real user.
     pub fn uid(&self, pid: u32) -> Option<u32> {
-        parse_uid(&read_to_string(self.procfs.join(format!("{pid}/status"))).ok()?)
+        parse_uid(&self.text(pid, "status")?)
+    }
+
+    /// A file of the process. Names of processes and of cgroups may be no UTF-8: that must hide
+    /// neither the user nor the job.
+    fn text(&self, pid: u32, file: &str) -> Option<String> {
+        let bytes = std::fs::read(self.procfs.join(pid.to_string()).join(file)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     pub fn environment(&self, pid: u32) -> io::Result<Environment> {
@@ -224,7 +231,7 @@ impl Processes {
 
     /// The name of a process's program, at most 15 bytes.
     pub fn program(&self, pid: u32) -> Option<String> {
-        let mut name = read_to_string(self.procfs.join(format!("{pid}/comm"))).ok()?;
+        let mut name = self.text(pid, "comm")?;
         name.truncate(name.trim_ascii_end().len());
         Some(name)
     }
@@ -339,6 +346,30 @@ mod tests {
         );
         assert_eq!(parse_title("slurmstepd"), None);
         assert_eq!(parse_title("slurmstepd: [x.0]"), None);
+    }
+
+    /// A user may name processes and cgroups with any bytes.
+    #[test]
+    fn names_that_are_no_utf8_hide_neither_user_nor_job() {
+        let procfs = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            let path = procfs.path().join("12").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        let stat = b"12 (x\xff) S 1 12 12 0 -1 0 100 0 0 0 5 6 0 0 20 0 1 0 4711 1000 20";
+        file("stat", stat);
+        file("comm", b"x\xff\n");
+        file("status", b"Name:\tx\xff\nUid:\t4294967000\t0\t0\t0\n");
+        let cgroup = b"0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0/\xff\n";
+        file("cgroup", cgroup);
+        let mut processes = Processes::new(procfs.path().into());
+        let owner = processes.owner(12, f64::INFINITY).unwrap();
+        assert_eq!(
+            (owner.user.as_str(), owner.job),
+            ("4294967000", Some(JobKey::Slurm(77)))
+        );
+        assert_eq!(processes.program(12).as_deref(), Some("x\u{fffd}"));
     }
 
     #[test]

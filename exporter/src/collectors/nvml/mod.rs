@@ -21,6 +21,7 @@ mod virtualization;
 mod worker;
 mod xid;
 
+pub use self::dcgm::DcgmRelease;
 use self::gpu_history::GpuHistory;
 use self::library::Library;
 use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP, UTILIZATION};
@@ -49,9 +50,17 @@ pub struct NvmlOptions {
         default_value = "libnvidia-ml.so.1"
     )]
     pub library: PathBuf,
-    /// Also export dcgm-exporter's metric names.
-    #[arg(long = "gpu.dcgm-names")]
-    pub dcgm_names: bool,
+    /// Also export dcgm-exporter's metric names, as its given release does: 4.7 (up to 4.8.2, label
+    /// Hostname), 4.8 or 4.9 (names and base units of DCGM 4.7); without a release, 4.8.
+    #[arg(
+        long = "gpu.dcgm-names",
+        value_name = "RELEASE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "4.8",
+        hide_possible_values = true
+    )]
+    pub dcgm_names: Option<DcgmRelease>,
 }
 
 struct Nvml {
@@ -62,8 +71,8 @@ struct Nvml {
     rest: Rest,
     history: GpuHistory,
     events: Events,
-    /// The node's name, where dcgm-exporter's names are wanted.
-    hostname: Option<String>,
+    /// The release of dcgm-exporter whose names are wanted, and the node's name.
+    dcgm: Option<(DcgmRelease, String)>,
     /// The places of the GPUs that are lost.
     lost: BTreeSet<String>,
 }
@@ -153,11 +162,9 @@ pub(crate) fn new(
         rest: Rest::default(),
         history: GpuHistory::load(state_directory),
         events: Events::default(),
-        hostname: options.dcgm_names.then(|| {
-            rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned()
+        dcgm: options.dcgm_names.map(|release| {
+            let name = rustix::system::uname();
+            (release, name.nodename().to_string_lossy().into_owned())
         }),
         lost: BTreeSet::new(),
     })
@@ -204,9 +211,9 @@ impl Collector for Nvml {
         let gpus = read.as_deref().unwrap_or_default();
         for gpu in gpus {
             gpu.push(out);
-            if let (Some(hostname), Ok(reading)) = (&self.hostname, &gpu.reading) {
+            if let (Some((release, hostname)), Ok(reading)) = (&self.dcgm, &gpu.reading) {
                 let last_xid = self.events.last_xid(&gpu.identity.uuid);
-                dcgm::push(gpu, reading, hostname, last_xid, out);
+                dcgm::push(gpu, reading, *release, hostname, last_xid, out);
             }
         }
         let silence = read

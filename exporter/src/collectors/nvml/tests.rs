@@ -22,7 +22,7 @@ fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, NvmlFailure>>) 
         rest: Rest::default(),
         history: GpuHistory::load(None),
         events: Events::default(),
-        hostname: None,
+        dcgm: None,
         lost: BTreeSet::new(),
     }
 }
