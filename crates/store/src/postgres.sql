@@ -56,11 +56,12 @@ CREATE MACRO pg.type_oid(duckdb_type) AS CASE
 
 CREATE MACRO pg.schema_oid(schema_name) AS CASE schema_name WHEN 'main' THEN 2200 ELSE 16384 END;
 
--- Visible objects: the tables (schema public) and one view per metric (schema metrics).
+-- Visible objects: the tables (schema public) and one view per metric (schema metrics). Their definitions name internal
+-- tables and files, and are not shown.
 CREATE VIEW pg.relations AS
 SELECT 16400 + view_oid AS oid, CASE schema_name WHEN 'main' THEN 'public' ELSE schema_name END AS schema_name,
     pg.schema_oid(schema_name) AS schema_oid, view_name AS name,
-    CASE schema_name WHEN 'main' THEN 'r' ELSE 'v' END AS kind, sql, column_count, comment
+    CASE schema_name WHEN 'main' THEN 'r' ELSE 'v' END AS kind, column_count, comment
 FROM duckdb_views()
 WHERE database_name = 'memory' AND schema_name IN ('main', 'metrics') AND NOT internal;
 
@@ -137,7 +138,7 @@ SELECT schema_name AS schemaname, name AS tablename, 'takt' AS tableowner, NULL:
 FROM pg.relations WHERE kind = 'r';
 
 CREATE VIEW pg.pg_views AS
-SELECT schema_name AS schemaname, name AS viewname, 'takt' AS viewowner, sql AS definition
+SELECT schema_name AS schemaname, name AS viewname, 'takt' AS viewowner, NULL::VARCHAR AS definition
 FROM pg.relations WHERE kind = 'v';
 
 CREATE VIEW pg.pg_settings AS
@@ -230,8 +231,7 @@ CREATE MACRO pg.pg_get_serial_sequence(relation, column_name) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_get_statisticsobjdef_columns(s) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_get_function_result(f) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_get_function_arguments(f) AS NULL::VARCHAR;
-CREATE MACRO pg.pg_get_viewdef(relation) AS (SELECT any_value(sql) FROM pg.relations WHERE oid = relation::INTEGER),
-    (relation, pretty) AS (SELECT any_value(sql) FROM pg.relations WHERE oid = relation::INTEGER);
+CREATE MACRO pg.pg_get_viewdef(relation) AS NULL::VARCHAR, (relation, pretty) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_table_size(relation) AS 0::BIGINT;
 CREATE MACRO pg.pg_relation_size(relation) AS 0::BIGINT;
 CREATE MACRO pg.pg_total_relation_size(relation) AS 0::BIGINT;
@@ -315,7 +315,7 @@ SELECT 'takt' AS table_catalog, schema_name AS table_schema, name AS table_name,
 FROM pg.relations;
 
 CREATE VIEW information.views AS
-SELECT 'takt' AS table_catalog, schema_name AS table_schema, name AS table_name, sql AS view_definition,
+SELECT 'takt' AS table_catalog, schema_name AS table_schema, name AS table_name, NULL::VARCHAR AS view_definition,
     'NONE' AS check_option, 'NO' AS is_updatable, 'NO' AS is_insertable_into
 FROM pg.relations WHERE kind = 'v';
 
