@@ -255,6 +255,12 @@ CREATE MACRO pg.to_regclass(relation) AS (SELECT any_value(oid) FROM (
         (2615, 'pg_namespace', 'pg_catalog'), (1255, 'pg_proc', 'pg_catalog'), (1262, 'pg_database', 'pg_catalog'),
         (2606, 'pg_constraint', 'pg_catalog'), (1249, 'pg_attribute', 'pg_catalog')) AS t(oid, name, schema_name))
     WHERE replace(relation, '"', '') IN (name, schema_name || '.' || name));
+-- Regular expressions, which find a part of a text here; DuckDB's ~ is true for whole texts only. The server's
+-- `postgres::dialect` writes ~@ for ~. A dot matches a line feed, too.
+CREATE MACRO pg."~@"(number) AS ~number, (searched, pattern) AS regexp_matches(searched, pattern, 's');
+CREATE MACRO pg."!~@"(searched, pattern) AS NOT regexp_matches(searched, pattern, 's');
+CREATE MACRO pg."~*"(searched, pattern) AS regexp_matches(searched, pattern, 'is');
+CREATE MACRO pg."!~*"(searched, pattern) AS NOT regexp_matches(searched, pattern, 'is');
 CREATE MACRO pg.quote_ident(identifier) AS CASE
     WHEN regexp_full_match(identifier, '[a-z_][a-z0-9_$]*') THEN identifier
     ELSE '"' || replace(identifier, '"', '""') || '"' END;
@@ -297,7 +303,11 @@ CREATE MACRO pg.pg_advisory_unlock_all() AS NULL::VARCHAR;
 CREATE MACRO pg.inet_server_addr() AS NULL::VARCHAR;
 CREATE MACRO pg.inet_server_port() AS 9857;
 -- Seconds since 1970 as DuckDB's TIMESTAMP, which is UTC; its own to_timestamp needs a time zone.
-CREATE MACRO pg.to_timestamp(seconds) AS make_timestamp((seconds * 1000000)::BIGINT);
+CREATE MACRO pg.to_timestamp(seconds) AS make_timestamp((seconds::DOUBLE * 1000000)::BIGINT);
+CREATE MACRO pg.date_bin(stride, instant, origin) AS time_bucket(stride::INTERVAL, instant, origin);
+CREATE MACRO pg.every(condition) AS bool_and(condition);
+CREATE MACRO pg.width_bucket(number, low, high, buckets) AS CASE WHEN number < low THEN 0
+    WHEN number >= high THEN buckets + 1 ELSE floor((number - low) / ((high - low) / buckets))::INTEGER + 1 END;
 
 CREATE VIEW information.schemata AS
 SELECT 'takt' AS catalog_name, nspname AS schema_name, 'takt' AS schema_owner,
