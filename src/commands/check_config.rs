@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use takt_model::shown::{shown_parameter, without_secrets};
+use takt_model::shown::{shown_address, shown_parameter, without_secrets};
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::http::access;
@@ -72,6 +72,9 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     Ok(out.write_all(text.as_bytes())?)
 }
 
+/// Shown in place of a secret.
+const HIDDEN: &str = "<hidden>";
+
 /// Returns the effective configuration as TOML, with the secret parts of URLs hidden.
 pub fn effective(config: &mut Config) -> anyhow::Result<String> {
     for url in [
@@ -80,7 +83,11 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
     ] {
         *url = url.as_deref().map(without_secret);
     }
+    // On a public server, the topic is all that a reader needs.
+    let topic = &mut config.alerts.ntfy_topic;
+    *topic = topic.take().map(|_| HIDDEN.to_owned());
     for job in &mut config.scrape.configs {
+        job.metrics_path = shown_address(&job.metrics_path);
         for (name, values) in &mut job.params {
             for value in values {
                 *value = shown_parameter(name, value).to_owned();
@@ -117,7 +124,6 @@ fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
 
 /// The scheme, host and port of a URL. The rest of a webhook's URL is a secret.
 fn without_secret(url: &str) -> String {
-    const HIDDEN: &str = "<hidden>";
     match reqwest::Url::parse(url) {
         Ok(parsed) if parsed.has_host() => {
             format!("{}/{HIDDEN}", parsed.origin().ascii_serialization())
