@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_model::ConfigError;
-use takt_model::shown::{shown_parameter, without_secrets};
+use takt_model::shown::{shown_address, shown_parameter, without_secrets};
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::http::access;
@@ -112,6 +112,9 @@ fn check_cluster(config: &Config) -> anyhow::Result<()> {
     }
 }
 
+/// Shown in place of a secret.
+const HIDDEN: &str = "<hidden>";
+
 /// Returns the effective configuration as TOML, with the secret parts of URLs hidden.
 pub fn effective(config: &mut Config) -> anyhow::Result<String> {
     for url in [
@@ -120,7 +123,11 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
     ] {
         *url = url.as_deref().map(without_secret);
     }
+    // On a public server, the topic is all that a reader needs.
+    let topic = &mut config.alerts.ntfy_topic;
+    *topic = topic.take().map(|_| HIDDEN.to_owned());
     for job in &mut config.scrape.configs {
+        job.metrics_path = shown_address(&job.metrics_path);
         for (name, values) in &mut job.params {
             for value in values {
                 *value = shown_parameter(name, value).to_owned();
@@ -157,7 +164,6 @@ fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
 
 /// The scheme, host and port of a URL. The rest of a webhook's URL is a secret.
 fn without_secret(url: &str) -> String {
-    const HIDDEN: &str = "<hidden>";
     match reqwest::Url::parse(url) {
         Ok(parsed) if parsed.has_host() => {
             format!("{}/{HIDDEN}", parsed.origin().ascii_serialization())

@@ -42,6 +42,9 @@ const PLANTED: &[(&str, bool)] = &[
     ("wordnobody", false),
     ("wordgone", false),
     ("wordgenerator", false),
+    // Attributes of metrics that a sender pushed with OTLP, and of their resource.
+    ("wordpushed", false),
+    ("wordresource", false),
     // A silence.
     ("wordmatcher", false),
     ("wordreason", false),
@@ -62,6 +65,24 @@ groups:
       - alert: Failing
         expr: planted * on() planted
 "#;
+
+/// Token of the sender.
+const SENDER: &str = "sender-sender-sender";
+
+/// A job's metrics in OTLP.
+fn pushed() -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let text = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
+    let point = json!({
+        "timeUnixNano": now.as_nanos().to_string(),
+        "asDouble": 1.0,
+        "attributes": [text("user", "bob"), text("jobid", "4248817"), text("run", "wordpushed")],
+    });
+    json!({"resourceMetrics": [{
+        "resource": {"attributes": [text("service.name", "wordresource")]},
+        "scopeMetrics": [{"metrics": [{"name": "planted_push", "gauge": {"dataPoints": [point]}}]}],
+    }]})
+}
 
 /// An exporter whose series and events contain words.
 fn exporter(path: &str) -> Page {
@@ -95,15 +116,17 @@ fn exporter(path: &str) -> Page {
 }
 
 /// Starts a server that knows all words, and returns the fingerprints of alerts about bob.
-fn planted() -> (Lab, Vec<String>) {
+fn planted(privacy: &str) -> (Lab, Vec<String>) {
     let target = scrape_target(exporter);
     let config = format!(
-        "privacy = \"private\"\n[alerts]\nrule_dirs = [\"rules\"]\ninterval_seconds = 1\n\
-         [scrape]\ninterval_seconds = 1.0\n[[scrape.targets]]\naddress = \"{target}\"\nnode = \"n1\"\n"
+        "privacy = \"{privacy}\"\n[alerts]\nrule_dirs = [\"rules\"]\ninterval_seconds = 1\n\
+         [scrape]\ninterval_seconds = 1.0\n[[scrape.targets]]\naddress = \"{target}\"\nnode = \"n1\"\n\
+         [[push.senders]]\nname = \"jobs\"\ntoken_file = \"token-of-jobs\"\n"
     );
     let mut lab = Lab::start_with(&config, |folder: &Path, command: Command| {
         fs::create_dir(folder.join("rules")).unwrap();
         fs::write(folder.join("rules/planted.rules.yml"), RULES).unwrap();
+        fs::write(folder.join("token-of-jobs"), SENDER).unwrap();
         command
     });
 
@@ -132,6 +155,13 @@ fn planted() -> (Lab, Vec<String>) {
             {"name": "job_name", "value": "wordmatcher", "isRegex": false}],
         "startsAt": "2026-03-01T10:00:00Z", "endsAt": later, "createdBy": "wordcreator", "comment": "wordreason"});
     post(&lab, "/api/v2/silences", &silence);
+
+    let body = pushed().to_string();
+    let bearer = format!("Authorization: Bearer {SENDER}");
+    let json = "Content-Type: application/json";
+    let arguments = ["--data", &body, "--header", json, "--header", &bearer];
+    let (status, said) = lab.curl(ROOT, "/api/v1/otlp/v1/metrics", &arguments);
+    assert_eq!(status, 200, "{said}");
 
     let address = format!("http://localhost:{}/api/v2/alerts", lab.port);
     let alerts = lab.server.wait_until("alerts", SOON, || {
@@ -186,6 +216,7 @@ fn paths(lab: &Lab) -> Vec<String> {
         "/api/takt/v1/jobs?job_id=4248817",
         "/api/v1/query?query=ALERTS",
         "/api/v1/series?match[]=planted",
+        "/api/v1/series?match[]=planted_push",
     ];
     let questions = questions.into_iter().map(str::to_owned);
     routes.map(concrete).chain(questions).collect()
@@ -205,10 +236,21 @@ fn answers(lab: &Lab, paths: &[String], uid: u32, way: &[&str]) -> Vec<(String, 
 
 #[test]
 fn no_route_shows_a_word_of_another_user() {
+    shows_no_word_of_another_user("private", &[]);
+}
+
+/// Users see whose job it is, and nothing of its name, labels and texts.
+#[test]
+fn no_route_shows_details_of_jobs_where_usage_is_private() {
+    shows_no_word_of_another_user("usage", &["bob", "biology", "4248817"]);
+}
+
+/// `known` are the words that users may see of each other.
+fn shows_no_word_of_another_user(privacy: &str, known: &[&str]) {
     if or_skip(needs()).is_none() {
         return;
     }
-    let (lab, fingerprints) = planted();
+    let (lab, fingerprints) = planted(privacy);
     let paths = paths(&lab);
     let socket = lab.takt.directory().join("takt.sock").display().to_string();
     let screen = json!({"name": "screen", "role": "status"}).to_string();
@@ -268,6 +310,7 @@ fn no_route_shows_a_word_of_another_user() {
                 .iter()
                 .filter(|(_, is_public)| !is_public || !is_signed_in);
             let words = words.map(|(word, _)| *word);
+            let words = words.filter(|word| !is_signed_in || !known.contains(word));
             for word in words.chain(fingerprints.iter().map(String::as_str)) {
                 // An error may repeat the question.
                 if body.contains(word) && !path.contains(word) {

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod addresses;
 mod advisories;
 mod alerts;
 mod bad_input;

@@ -253,7 +253,29 @@ fn drivers_and_tools_work() {
     }
     let server = Server::start("");
     server.python("drivers.py", &[]);
-    server.python("statements.py", &["grafana.sql", "catalog.sql"]);
+    server.python(
+        "statements.py",
+        &["grafana.sql", "catalog.sql", "panels.sql"],
+    );
+}
+
+/// Columns are in UTC. As PostgreSQL's `timestamp`, they would be taken for times on the zone's clocks.
+#[test]
+fn columns_in_a_time_zone_are_refused_with_advice() {
+    if or_skip(psql()).is_none() {
+        return;
+    }
+    let server = Server::start("");
+    for statement in [
+        "SELECT submit_time AT TIME ZONE 'Europe/Oslo' FROM jobs",
+        "SELECT timezone('Europe/Oslo', submit_time) FROM jobs",
+    ] {
+        server
+            .psql(&[statement])
+            .fails("local_time(cluster, ts) gives the time on the cluster's clocks");
+    }
+    let day = "SELECT date_trunc('day', local_time(cluster, submit_time)) FROM jobs LIMIT 1";
+    assert_eq!(server.psql(&[day]).ok(), "2026-10-01 00:00:00\n");
 }
 
 /// Statements that try to leave the sandbox, each with its error.
@@ -286,6 +308,9 @@ fn statements_cannot_leave_the_sandbox() {
         "SELECT 1 WHERE EXISTS (FROM read_text('/etc/passwd'))",
         "SELECT * FROM jobs ORDER BY (SELECT max(content) FROM read_text('/etc/passwd'))",
         "EXPLAIN ANALYZE SELECT * FROM read_text('/etc/passwd')",
+        "EXPLAIN ANALYZE SELECT * FROM samples",
+        "SELECT * FROM duckdb_columns()",
+        "SELECT * FROM records.jobs",
         "DESCRIBE SELECT * FROM read_csv('/etc/passwd')",
         "SUMMARIZE '/etc/passwd'",
         "PIVOT (FROM read_text('/etc/passwd')) ON filename USING count(*)",

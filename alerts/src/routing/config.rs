@@ -131,6 +131,7 @@ const SECRETS: &[&str] = &[
     "smtp_auth_password",
     "smtp_auth_secret",
     "token",
+    "topic",
     "url",
 ];
 

@@ -1,6 +1,6 @@
 //! One connection and its phases.
 
-use super::{Limits, Place};
+use super::{ConnectionLimits, TakenPlace};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -76,7 +76,7 @@ struct State {
     /// Whether the answer is in memory until the client has read it.
     is_in_memory: bool,
     /// The request's place among those of its class.
-    place: Option<Place>,
+    place: Option<TakenPlace>,
     /// Pieces of the answer that the kernel has not taken yet.
     unsent: usize,
     /// Whether the kernel takes no more bytes of the answer.
@@ -93,7 +93,7 @@ struct Transfer {
 impl Transfer {
     /// Whether the client is slower than the least rate: each byte gives it time, and `grace` comes
     /// on top.
-    fn is_slow(&self, waiting: Duration, grace: Duration, limits: &Limits) -> bool {
+    fn is_slow(&self, waiting: Duration, grace: Duration, limits: &ConnectionLimits) -> bool {
         let earned = Duration::from_secs(self.bytes / limits.min_bytes_per_second.max(1));
         self.waited + waiting > grace + earned
     }
@@ -188,7 +188,7 @@ impl Connection {
 
     /// The request has a place until it is answered: it no longer counts among the connections that
     /// wait for one, and gives way to no other.
-    pub fn hold(&self, place: Place) {
+    pub fn hold(&self, place: TakenPlace) {
         // The place that it may have had is given back outside of this lock.
         let former = self.lock().place.replace(place);
         drop(former);
@@ -316,7 +316,7 @@ impl Connection {
     }
 
     /// The reason to close the connection now, if its phase has lasted too long.
-    pub(crate) fn overdue(&self, limits: &Limits, now: Instant) -> Option<CloseReason> {
+    pub(crate) fn overdue(&self, limits: &ConnectionLimits, now: Instant) -> Option<CloseReason> {
         let state = self.lock();
         let lasted = now.saturating_duration_since(state.since);
         let (limit, is_slow, reason) = match state.phase() {
@@ -346,7 +346,7 @@ impl Connection {
     }
 
     /// Whether the connection may be closed for a new one. One with a place takes no room of new ones.
-    pub(crate) fn gives_way(&self, limits: &Limits, now: Instant) -> bool {
+    pub(crate) fn gives_way(&self, limits: &ConnectionLimits, now: Instant) -> bool {
         let state = self.lock();
         if state.place.is_some() {
             return false;

@@ -7,7 +7,7 @@
 //! reached, a connection without a request gives way to the new one. An answer may take its time.
 //!
 //! Who asks is known only after the head of a request. A server may then give the request a
-//! [`Place`] of its class. The connection leaves room for others to arrive, and a crowd of one class
+//! [`TakenPlace`] of its class. The connection leaves room for others to arrive, and a crowd of one class
 //! cannot take the places of another.
 
 mod connection;
@@ -17,8 +17,8 @@ mod places;
 mod tests;
 
 pub use connection::{CloseReason, Connection};
-pub use limits::{Limits, open_files_max, raise_open_files};
-pub use places::{NoPlace, Place, PlaceHolder, Places};
+pub use limits::{ConnectionLimits, open_files_max, raise_open_files};
+pub use places::{ClassPlaces, NoPlace, PlaceHolder, TakenPlace};
 
 use connection::Phase;
 use places::{LOG_PAUSE, largest_holders};
@@ -45,7 +45,7 @@ pub trait Meter: Send + Sync + 'static {
 /// All open connections of the server.
 #[derive(Debug)]
 pub struct Connections<M> {
-    limits: Limits,
+    limits: ConnectionLimits,
     table: Mutex<Table>,
     meter: M,
 }
@@ -63,7 +63,7 @@ where
     M: Meter,
 {
     /// No connections yet.
-    pub fn new(limits: Limits, meter: M) -> Self {
+    pub fn new(limits: ConnectionLimits, meter: M) -> Self {
         Self {
             limits,
             table: Mutex::default(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// Limits of the connections of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum number of open connections whose request has no [`Place`](crate::Place).
+pub struct ConnectionLimits {
+    /// Maximum number of open connections whose request has no [`TakenPlace`](crate::TakenPlace).
     pub total: usize,
     /// Of them, those of one client.
     pub per_client: usize,
@@ -31,7 +31,7 @@ pub struct Limits {
     pub stall_patience: Duration,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Lowers the total, so that `reserved` of `files` open files are left for other work. Where
     /// the limit of open files is low, half of it is for connections.
     #[must_use]

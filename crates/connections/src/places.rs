@@ -63,7 +63,7 @@ pub enum NoPlace {
 
 /// The places of one class.
 #[derive(Debug)]
-pub struct Places {
+pub struct ClassPlaces {
     /// Name of the class.
     pub class: &'static str,
     /// Number of places.
@@ -83,12 +83,12 @@ struct Taken {
 
 /// A place; given back when this is dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct TakenPlace {
+    places: Arc<ClassPlaces>,
     holder: PlaceHolder,
 }
 
-impl Places {
+impl ClassPlaces {
     /// All places of the class are free.
     pub fn new(class: &'static str, total: usize, per_holder: usize) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Places {
     /// # Errors
     /// If the holder has as many as one may, or all are taken. Both are counted, and logged at most
     /// once a minute.
-    pub fn take(self: &Arc<Self>, holder: PlaceHolder) -> Result<Place, NoPlace> {
+    pub fn take(self: &Arc<Self>, holder: PlaceHolder) -> Result<TakenPlace, NoPlace> {
         let mut taken = self.lock();
         let held = taken.by_holder.get(&holder).copied().unwrap_or(0);
 
@@ -137,7 +137,7 @@ impl Places {
         taken.count += 1;
         taken.by_holder.insert(holder.clone(), held + 1);
         let places = Arc::clone(self);
-        Ok(Place { places, holder })
+        Ok(TakenPlace { places, holder })
     }
 
     fn log(&self, taken: &mut Taken) {
@@ -172,7 +172,7 @@ where
     named.collect::<Vec<_>>().join(", ")
 }
 
-impl Drop for Place {
+impl Drop for TakenPlace {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.count -= 1;
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn one_holder_cannot_have_all_places() {
-        let places = Arc::new(Places::new("test", 8, 6));
+        let places = Arc::new(ClassPlaces::new("test", 8, 6));
         let mut taken: Vec<_> = (0..6).map(|_| places.take(address(1)).unwrap()).collect();
         let refused = places.take(address(1)).unwrap_err();
         assert!(matches!(refused, NoPlace::Holder { per_holder: 6, .. }));

@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     total: 1024,
     per_client: 256,
     head: Duration::from_secs(10),
@@ -35,7 +35,7 @@ impl Meter for Counts {
 }
 
 fn with_total(total: usize) -> Arc<Connections<Counts>> {
-    let limits = Limits { total, ..LIMITS };
+    let limits = ConnectionLimits { total, ..LIMITS };
     Arc::new(Connections::new(limits, Counts::default()))
 }
 
@@ -171,7 +171,7 @@ fn each_byte_gives_an_upload_and_a_reader_time_but_none_may_stop() {
 
 #[test]
 fn a_large_upload_has_more_time() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         upload: Duration::from_secs(20),
         ..LIMITS
     };
@@ -192,7 +192,7 @@ fn a_large_upload_has_more_time() {
 
 #[test]
 fn an_answer_in_memory_is_read_in_time() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         answer_in_memory: Duration::from_secs(20),
         ..LIMITS
     };
@@ -220,7 +220,7 @@ fn waits_of_a_transfer_add_up() {
     std::thread::sleep(Duration::from_millis(20));
     assert!(upload(Poll::Ready(1)) && upload(Poll::Pending));
     let began = connection.since();
-    let limits = Limits {
+    let limits = ConnectionLimits {
         upload_grace: Duration::from_millis(30),
         ..LIMITS
     };
@@ -263,7 +263,7 @@ fn the_handler_of_a_slow_upload_can_answer() {
 
 #[test]
 fn a_request_with_a_place_leaves_room_for_new_connections() {
-    let places = Arc::new(Places::new("test", 4, 4));
+    let places = Arc::new(ClassPlaces::new("test", 4, 4));
     let connections = with_total(2);
     let busy: Vec<_> = (0..4)
         .map(|_| {

@@ -5,6 +5,9 @@ use crate::ConfigError;
 /// What stands for a part of an address that is a secret.
 const HIDDEN: &str = "<hidden>";
 
+/// Length from which a segment of a path may be a secret.
+const TOKEN_LENGTH: usize = 16;
+
 /// Parameters of exporters whose values are shown in addresses. All others may be secrets.
 const SHOWN_PARAMETERS: &[&str] = &["collect[]", "exclude[]", "format", "module", "target"];
 
@@ -49,15 +52,27 @@ pub fn csv_cell(text: &str) -> String {
     }
 }
 
-/// The text with all addresses in it shown without user, password, and values of parameters that may be secrets.
+/// The text with all addresses in it shown as [`shown_address`] shows them.
 pub fn without_secrets(text: &str) -> String {
+    let is_end = |c: char| matches!(c, '"' | '\'' | '<' | '>' | '`') || c.is_whitespace();
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some((before, after)) = rest.split_once("://") {
-        out.push_str(before);
-        out.push_str("://");
-        let is_end = |c: char| matches!(c, '"' | '\'' | '<' | '>' | '`') || c.is_whitespace();
-        let (address, others) = after.split_at(after.find(is_end).unwrap_or(after.len()));
+    while let Some(colon) = rest.find(':') {
+        let scheme = rest[..colon].rfind(|c: char| !is_in_scheme(c));
+        let scheme = scheme.map_or(0, |before| {
+            before + rest[before..].chars().next().map_or(1, char::len_utf8)
+        });
+        let slashes = slashes_after(&rest[scheme..], colon - scheme);
+        if slashes == 0 {
+            out.push_str(&rest[..=colon]);
+            rest = &rest[colon + 1..];
+            continue;
+        }
+
+        let begin = colon + 1 + slashes;
+        let (address, others) =
+            rest[begin..].split_at(rest[begin..].find(is_end).unwrap_or(rest.len() - begin));
+        out.push_str(&rest[..begin]);
         out.push_str(&without_secrets_in(address));
         rest = others;
     }
@@ -65,26 +80,70 @@ pub fn without_secrets(text: &str) -> String {
     out
 }
 
-/// An address such as `host:port` or `http://host/path`, without its secrets.
+/// An address such as `host:port` or `http://host/path`, without its secrets: user, password, values of parameters,
+/// segments of the path that look like a token, and fragment.
 pub fn shown_address(address: &str) -> String {
-    if address.contains("://") {
-        without_secrets(address)
+    let begin = address.find(':').map_or(0, |colon| {
+        let slashes = slashes_after(address, colon);
+        let scheme = &address[..colon];
+        if slashes > 0 || is_web(scheme) {
+            colon + 1 + slashes
+        } else {
+            0
+        }
+    });
+    format!(
+        "{}{}",
+        &address[..begin],
+        without_secrets_in(&address[begin..])
+    )
+}
+
+/// Number of slashes after the colon of a scheme; 0 if it is no address. Programs that read web addresses take `http:\\host`
+/// and `http:/host` for `http://host`.
+fn slashes_after(text: &str, colon: usize) -> usize {
+    let after = &text[colon + 1..];
+    let slashes = after.len() - after.trim_start_matches(['/', '\\']).len();
+    if after.starts_with("//") || is_web(&text[..colon]) {
+        slashes
     } else {
-        without_secrets_in(address)
+        0
     }
+}
+
+fn is_web(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+fn is_in_scheme(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
 }
 
 /// The part of an address behind its scheme.
 fn without_secrets_in(address: &str) -> String {
+    let (address, fragment) = match address.split_once('#') {
+        Some((address, fragment)) => (address, Some(fragment)),
+        None => (address, None),
+    };
     let (front, query) = match address.split_once('?') {
         Some((front, query)) => (front, Some(query)),
         None => (address, None),
     };
-    let authority = front.split(['/', '#', '\\']).next().unwrap_or_default();
-    let mut out = match authority.rsplit_once('@') {
-        Some((_, host)) => format!("{HIDDEN}@{host}{}", &front[authority.len()..]),
-        None => front.to_owned(),
+    let (authority, path) = front.split_at(front.find(['/', '\\']).unwrap_or(front.len()));
+
+    let mut out = match user_end(authority) {
+        Some(end) => format!("{HIDDEN}@{}", &authority[end..]),
+        None => authority.to_owned(),
     };
+    for (at, segment) in path.split('/').enumerate() {
+        let shown = if looks_like_token(segment) {
+            HIDDEN
+        } else {
+            segment
+        };
+        out.push_str(if at == 0 { "" } else { "/" });
+        out.push_str(shown);
+    }
     for (at, pair) in query
         .into_iter()
         .flat_map(|query| query.split('&'))
@@ -102,7 +161,27 @@ fn without_secrets_in(address: &str) -> String {
             (name, _) => out.push_str(&format!("{name}={value}")),
         }
     }
-    out
+    match fragment {
+        None => out,
+        Some("") => out + "#",
+        Some(_) => out + "#" + HIDDEN,
+    }
+}
+
+/// Returns the end of user and password in front of a host, with the `@` in plain or percent-encoded form.
+fn user_end(authority: &str) -> Option<usize> {
+    ["@", "%40", "%2540"]
+        .iter()
+        .filter_map(|at| Some(authority.rfind(at)? + at.len()))
+        .max()
+}
+
+/// Whether a segment of a path may be a secret: long, with letters and several digits.
+fn looks_like_token(segment: &str) -> bool {
+    let count = |is: fn(&char) -> bool| segment.chars().filter(is).count();
+    segment.len() >= TOKEN_LENGTH
+        && count(char::is_ascii_digit) >= 2
+        && count(char::is_ascii_alphabetic) > 0
 }
 
 /// Returns the value of a scrape's parameter, unless it may be a secret.
@@ -111,17 +190,20 @@ pub fn shown_parameter<'v>(name: &str, value: &'v str) -> &'v str {
     if is_shown { value } else { HIDDEN }
 }
 
-/// Checks that a configured address has no user and no password: addresses are shown on pages, in logs and in labels.
-/// `instead` says where they belong.
+/// Checks that a configured address has no user, no password and no fragment: addresses are shown on pages, in logs and in
+/// labels. `instead` says where user and password belong.
 ///
 /// # Errors
 /// If it has. The error does not repeat them.
 pub fn refuse_user(key: &str, address: &str, instead: &str) -> Result<(), ConfigError> {
-    if has_user(address) {
-        let problem = format!("expected no user and password; {instead}");
-        return Err(ConfigError::with_problem(key, problem));
-    }
-    Ok(())
+    let problem = if has_user(address) {
+        format!("expected no user and password; {instead}")
+    } else if address.contains('#') {
+        "expected no fragment (#…): it is not sent".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(ConfigError::with_problem(key, problem))
 }
 
 /// Whether an address names a user or a password.
@@ -215,6 +297,23 @@ mod tests {
                 "http://g01/p?target=http%3A%2F%2Fme%3Apass%40host",
                 "http://g01/p?target=<hidden>",
             ),
+            ("http:\\\\me:pass@g01", "http:\\\\<hidden>@g01"),
+            ("HTTP:/me:pass@g01", "HTTP:/<hidden>@g01"),
+            ("http:me:pass@g01", "http:<hidden>@g01"),
+            ("https:///me:pass@g01/a", "https:///<hidden>@g01/a"),
+            ("http://me%3Apass%40g01/a", "http://<hidden>@g01/a"),
+            ("me%3Apass%2540g01:1", "<hidden>@g01:1"),
+            ("http://g01/metrics#s3cret?a", "http://g01/metrics#<hidden>"),
+            ("http://g01/metrics#", "http://g01/metrics#"),
+            (
+                "http://g01/v1/3fa85f64-5717-4562-b3fc/metrics",
+                "http://g01/v1/<hidden>/metrics",
+            ),
+            ("/metrics/0123456789abcdef0", "/metrics/<hidden>"),
+            (
+                "http://g01/api/v1/nodes/gpu-node-0017/proxy/metrics/cadvisor",
+                "http://g01/api/v1/nodes/gpu-node-0017/proxy/metrics/cadvisor",
+            ),
         ] {
             assert_eq!(shown_address(address), shown);
         }
@@ -222,6 +321,23 @@ mod tests {
             without_secrets("a = \"http://me:p@ss@head:9/x@y?k=v\"\nb = \"https://head\" # c@d"),
             "a = \"http://<hidden>@head:9/x@y?k=<hidden>\"\nb = \"https://head\" # c@d"
         );
+        assert_eq!(
+            without_secrets(
+                "x: 10:20 C:\\a@b http:\\\\me:p@head, ü://me:p@g key:/p@q https:// \u{fffd}http:/me:p@g"
+            ),
+            "x: 10:20 C:\\a@b http:\\\\<hidden>@head, ü://<hidden>@g key:/p@q https:// \u{fffd}http:/<hidden>@g"
+        );
+        for refused in [
+            "http://g01/m#s3cret",
+            "http:\\\\u:p@g01",
+            "https://u%3Ap%40g01",
+        ] {
+            let error = refuse_user("url", refused, "").unwrap_err().to_string();
+            assert!(
+                !error.contains("s3cret") && !error.contains("p@"),
+                "{error}"
+            );
+        }
         assert!(
             has_user("http://me:pass@g01") && has_user("me@g01:1") && !has_user("http://g01/a@b")
         );

@@ -21,6 +21,7 @@ mod own_series;
 mod postgres;
 mod process_usage;
 mod query_config;
+mod query_memory;
 pub mod reload;
 mod remote_engine;
 mod remote_write;

@@ -56,11 +56,12 @@ CREATE MACRO pg.type_oid(duckdb_type) AS CASE
 
 CREATE MACRO pg.schema_oid(schema_name) AS CASE schema_name WHEN 'main' THEN 2200 ELSE 16384 END;
 
--- Visible objects: the tables (schema public) and one view per metric (schema metrics).
+-- Visible objects: the tables (schema public) and one view per metric (schema metrics). Their definitions name internal
+-- tables and files, and are not shown.
 CREATE VIEW pg.relations AS
 SELECT 16400 + view_oid AS oid, CASE schema_name WHEN 'main' THEN 'public' ELSE schema_name END AS schema_name,
     pg.schema_oid(schema_name) AS schema_oid, view_name AS name,
-    CASE schema_name WHEN 'main' THEN 'r' ELSE 'v' END AS kind, sql, column_count, comment
+    CASE schema_name WHEN 'main' THEN 'r' ELSE 'v' END AS kind, column_count, comment
 FROM duckdb_views()
 WHERE database_name = 'memory' AND schema_name IN ('main', 'metrics') AND NOT internal;
 
@@ -137,7 +138,7 @@ SELECT schema_name AS schemaname, name AS tablename, 'takt' AS tableowner, NULL:
 FROM pg.relations WHERE kind = 'r';
 
 CREATE VIEW pg.pg_views AS
-SELECT schema_name AS schemaname, name AS viewname, 'takt' AS viewowner, sql AS definition
+SELECT schema_name AS schemaname, name AS viewname, 'takt' AS viewowner, NULL::VARCHAR AS definition
 FROM pg.relations WHERE kind = 'v';
 
 CREATE VIEW pg.pg_settings AS
@@ -230,8 +231,7 @@ CREATE MACRO pg.pg_get_serial_sequence(relation, column_name) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_get_statisticsobjdef_columns(s) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_get_function_result(f) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_get_function_arguments(f) AS NULL::VARCHAR;
-CREATE MACRO pg.pg_get_viewdef(relation) AS (SELECT any_value(sql) FROM pg.relations WHERE oid = relation::INTEGER),
-    (relation, pretty) AS (SELECT any_value(sql) FROM pg.relations WHERE oid = relation::INTEGER);
+CREATE MACRO pg.pg_get_viewdef(relation) AS NULL::VARCHAR, (relation, pretty) AS NULL::VARCHAR;
 CREATE MACRO pg.pg_table_size(relation) AS 0::BIGINT;
 CREATE MACRO pg.pg_relation_size(relation) AS 0::BIGINT;
 CREATE MACRO pg.pg_total_relation_size(relation) AS 0::BIGINT;
@@ -255,6 +255,12 @@ CREATE MACRO pg.to_regclass(relation) AS (SELECT any_value(oid) FROM (
         (2615, 'pg_namespace', 'pg_catalog'), (1255, 'pg_proc', 'pg_catalog'), (1262, 'pg_database', 'pg_catalog'),
         (2606, 'pg_constraint', 'pg_catalog'), (1249, 'pg_attribute', 'pg_catalog')) AS t(oid, name, schema_name))
     WHERE replace(relation, '"', '') IN (name, schema_name || '.' || name));
+-- Regular expressions, which find a part of a text here; DuckDB's ~ is true for whole texts only. The server's
+-- `postgres::dialect` writes ~@ for ~. A dot matches a line feed, too.
+CREATE MACRO pg."~@"(number) AS ~number, (searched, pattern) AS regexp_matches(searched, pattern, 's');
+CREATE MACRO pg."!~@"(searched, pattern) AS NOT regexp_matches(searched, pattern, 's');
+CREATE MACRO pg."~*"(searched, pattern) AS regexp_matches(searched, pattern, 'is');
+CREATE MACRO pg."!~*"(searched, pattern) AS NOT regexp_matches(searched, pattern, 'is');
 CREATE MACRO pg.quote_ident(identifier) AS CASE
     WHEN regexp_full_match(identifier, '[a-z_][a-z0-9_$]*') THEN identifier
     ELSE '"' || replace(identifier, '"', '""') || '"' END;
@@ -297,7 +303,11 @@ CREATE MACRO pg.pg_advisory_unlock_all() AS NULL::VARCHAR;
 CREATE MACRO pg.inet_server_addr() AS NULL::VARCHAR;
 CREATE MACRO pg.inet_server_port() AS 9857;
 -- Seconds since 1970 as DuckDB's TIMESTAMP, which is UTC; its own to_timestamp needs a time zone.
-CREATE MACRO pg.to_timestamp(seconds) AS make_timestamp((seconds * 1000000)::BIGINT);
+CREATE MACRO pg.to_timestamp(seconds) AS make_timestamp((seconds::DOUBLE * 1000000)::BIGINT);
+CREATE MACRO pg.date_bin(stride, instant, origin) AS time_bucket(stride::INTERVAL, instant, origin);
+CREATE MACRO pg.every(condition) AS bool_and(condition);
+CREATE MACRO pg.width_bucket(number, low, high, buckets) AS CASE WHEN number < low THEN 0
+    WHEN number >= high THEN buckets + 1 ELSE floor((number - low) / ((high - low) / buckets))::INTEGER + 1 END;
 
 CREATE VIEW information.schemata AS
 SELECT 'takt' AS catalog_name, nspname AS schema_name, 'takt' AS schema_owner,
@@ -315,7 +325,7 @@ SELECT 'takt' AS table_catalog, schema_name AS table_schema, name AS table_name,
 FROM pg.relations;
 
 CREATE VIEW information.views AS
-SELECT 'takt' AS table_catalog, schema_name AS table_schema, name AS table_name, sql AS view_definition,
+SELECT 'takt' AS table_catalog, schema_name AS table_schema, name AS table_name, NULL::VARCHAR AS view_definition,
     'NONE' AS check_option, 'NO' AS is_updatable, 'NO' AS is_insertable_into
 FROM pg.relations WHERE kind = 'v';
 

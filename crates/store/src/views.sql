@@ -89,8 +89,8 @@ CREATE VIEW remote_write AS SELECT * FROM records.remote_write;
 
 CREATE VIEW imports AS SELECT * FROM records.imports;
 
--- The audit log. Statements of admins find the rows, because their sessions search the schema admin first; statements
--- cannot name that schema (gate.rs). Statements of others find a table without rows.
+-- The audit log. Statements of admins find the rows, because their sessions search the schema admin first; statements of
+-- others cannot name that schema (gate.rs), and find a table without rows.
 CREATE SCHEMA admin;
 
 CREATE VIEW admin.audit AS SELECT * FROM records.access.audit;

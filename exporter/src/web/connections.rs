@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use takt_connections::{CloseReason, Limits, Meter, open_files_max, raise_open_files};
+use takt_connections::{CloseReason, ConnectionLimits, Meter, open_files_max, raise_open_files};
 use takt_model::{Metric, Samples};
 
 /// Open files that stay for the collectors, the history of events and the driver's library.
@@ -13,7 +13,7 @@ const WANTED_FILES: u64 = 8192;
 /// Time a client has to read a page, or one message of a stream of events.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     total: 1024,
     per_client: 256,
     head: Duration::from_secs(10),

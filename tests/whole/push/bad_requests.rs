@@ -8,6 +8,7 @@ use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::{Labels, Timestamp};
 use takt_push::remote_write::{Protocol, RequestWriter};
@@ -460,4 +461,36 @@ fn a_sender_with_slow_bodies_leaves_requests_to_others() {
         begun.elapsed()
     );
     drop(slow);
+}
+
+/// Bodies in chunks, a byte every half second: each gives its place back within half a minute, however many follow.
+#[test]
+fn slow_chunks_do_not_keep_the_places_of_a_sender() {
+    let server = Receiver::start("[push]\nmax_requests = 4\n");
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let begun = Instant::now();
+    let slow: Vec<_> = (0..4)
+        .map(|_| {
+            let mut connection = TcpStream::connect(&address).unwrap();
+            let request = format!(
+                "POST /api/v1/write HTTP/1.1\r\nHost: takt\r\nAuthorization: Bearer {}\r\n\
+                 Content-Type: application/x-protobuf\r\nTransfer-Encoding: chunked\r\n\r\n",
+                token("one")
+            );
+            connection.write_all(request.as_bytes()).unwrap();
+            thread::spawn(move || {
+                while begun.elapsed() < Duration::from_secs(120) {
+                    if connection.write_all(b"1\r\nx\r\n").is_err() {
+                        return begun.elapsed();
+                    }
+                    thread::sleep(Duration::from_millis(500));
+                }
+                begun.elapsed()
+            })
+        })
+        .collect();
+    for slow in slow {
+        let lasted = slow.join().unwrap();
+        assert!(lasted < Duration::from_secs(45), "{lasted:?}");
+    }
 }

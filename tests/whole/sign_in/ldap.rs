@@ -1,14 +1,16 @@
 //! Passwords of a real directory: OpenLDAP's slapd, without and with TLS.
 
 use super::{password, whoami};
-use crate::access::{Lab, SOON, needs};
+use crate::access::{Lab, SOON, WWW_DATA, needs};
 use crate::support::process::{Daemon, free_port};
 use crate::support::{Needed, Skip, need, or_skip};
 use std::fs;
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir};
 
 const ENTRIES: &str = include_str!("uni.ldif");
@@ -253,4 +255,88 @@ fn the_certificate_of_the_directory_is_checked() {
         format!("ldap://localhost:{}", slapd.port),
         "start_tls = true"
     ));
+}
+
+/// Accepts connections. Answers each request with `answer`, which gets the number of the request; `None` hangs.
+fn false_directory(answer: fn(u8) -> Option<Vec<u8>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut request = [0; 4096];
+                // A message is a sequence with a number and the request.
+                while stream.read(&mut request).is_ok_and(|length| length > 5) {
+                    match answer(request[4]) {
+                        Some(answer) => stream.write_all(&answer).unwrap_or_default(),
+                        None => thread::sleep(SOON),
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// The answer to a bind: a referral to another server, which a client might bind to with the same password.
+fn referral(number: u8) -> Option<Vec<u8>> {
+    let url = b"ldap://127.0.0.1:1/dc=uni";
+    let urls = [&[4, url.len() as u8][..], url].concat();
+    let result = [
+        &[10, 1, 10, 4, 0, 4, 0][..],
+        &[0xa3, urls.len() as u8],
+        &urls,
+    ]
+    .concat();
+    let operation = [&[2, 1, number, 0x61, result.len() as u8][..], &result].concat();
+    Some([&[0x30, operation.len() as u8][..], &operation].concat())
+}
+
+/// Success for every bind and every search, and no entry.
+fn yes_to_all(number: u8) -> Option<Vec<u8>> {
+    let tag = if number.is_multiple_of(2) { 0x65 } else { 0x61 };
+    Some(vec![0x30, 12, 2, 1, number, tag, 7, 10, 1, 0, 4, 0, 4, 0])
+}
+
+#[test]
+fn a_directory_that_hangs_refers_or_says_yes_signs_nobody_in() {
+    if or_skip(needs_slapd()).is_none() {
+        return;
+    }
+    let directories: [(&str, fn(u8) -> Option<Vec<u8>>); 4] = [
+        ("hangs", |_| None),
+        ("refers", referral),
+        ("says yes", yes_to_all),
+        ("talks nonsense", |_| {
+            Some(vec![0x30, 0x84, 0xff, 0xff, 0xff, 0xff, 0])
+        }),
+    ];
+    for (name, answer) in directories {
+        let folder = tempdir().unwrap();
+        let secret = folder.path().join("password");
+        fs::write(&secret, "search only\n").unwrap();
+        let lab = Lab::start(&format!(
+            "privacy = \"private\"\n[auth.ldap]\nurl = \"ldap://127.0.0.1:{}\"\nbase = \"dc=uni\"\n\
+             bind_dn = \"cn=takt,dc=uni\"\nbind_password_file = \"{}\"\n",
+            false_directory(answer),
+            secret.display()
+        ));
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let tries: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| password(&lab, "bob", "battery staple", &[])))
+                .collect();
+            // Others are answered meanwhile.
+            assert_eq!(lab.curl(WWW_DATA, "/login", &[]).0, 200, "{name}");
+            assert!(begun.elapsed() < Duration::from_secs(5), "{name}");
+            for signed in tries.into_iter().map(|one| one.join().unwrap()) {
+                assert!(signed.cookie.is_none(), "{name}: {signed:?}");
+            }
+        });
+        assert!(
+            begun.elapsed() < Duration::from_secs(40),
+            "{name}: {:?}",
+            begun.elapsed()
+        );
+    }
 }

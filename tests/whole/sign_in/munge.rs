@@ -9,6 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 use tempfile::{TempDir, tempdir};
 
 pub(super) fn needs_munge() -> Result<(), Skip> {
@@ -196,6 +198,37 @@ fn credentials_of_others_are_refused() {
     // Ten attempts a minute from one address.
     assert_eq!(send(&good(ALICE)).0, 200, "the tenth");
     refused(&good(ALICE), "too many attempts");
+}
+
+#[test]
+fn a_stale_credential_is_refused() {
+    let Some((munged, lab)) = start() else {
+        return;
+    };
+    let path = "/api/takt/v1/login/munge";
+    let asked = lab.json(WWW_DATA, path, &[]);
+    let url = format!("http://localhost:{}", lab.port);
+    let payload = format!("takt-login-1\n{url}\n{}", asked["nonce"].as_str().unwrap());
+    let reader = format!("--restrict-uid={}", asked["uid"]);
+    let send = |credential: &str| {
+        let form = format!("credential={credential}");
+        lab.curl(WWW_DATA, path, &["--data-urlencode", &form])
+    };
+
+    let stale = munged.credential(ALICE, &[&reader, "--ttl=1"], &payload);
+    thread::sleep(Duration::from_secs(3));
+    let (status, said) = send(&stale);
+    assert!(
+        status == 403 && said.contains("Expired credential"),
+        "{said}"
+    );
+
+    // The credential says who asks, whatever else the request does.
+    let of_bob = munged.credential(BOB, &[&reader, "--ttl=60"], &payload);
+    let form = format!("credential={of_bob}");
+    let more = ["--data-urlencode", &form, "--data", "user=alice&uid=2001"];
+    let (status, said) = lab.curl(WWW_DATA, path, &more);
+    assert!(!said.contains("alice"), "{status} {said}");
 }
 
 /// Without `munge = true`, the route says so.

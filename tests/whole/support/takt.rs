@@ -11,6 +11,15 @@ use super::process::Daemon;
 use std::env;
 use std::fs;
 use std::thread;
+use takt_store::{DataDir, Database, Settings};
+
+/// Returns the number that a statement counts in the tables of a data directory without a server. Users see views only.
+pub fn count_stored(data_directory: &Path, sql: &str) -> u64 {
+    let directory = DataDir::claim(data_directory).unwrap();
+    let database = Database::open(&directory, &Settings::default()).unwrap();
+    let db = database.connect().unwrap();
+    db.query_row(sql, [], |row| row.get(0)).unwrap()
+}
 
 /// An empty working directory for `takt`, and a data directory that does not exist yet.
 pub struct Takt {

@@ -3,13 +3,15 @@
 use super::gpu::held;
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, GpuHeld, Question};
+use crate::http::account_of;
+use crate::query_memory::evaluation_memory;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use takt_access::{Need, Viewer};
 use takt_accounting::efficiency::{Axis, Curve};
 use takt_model::UnixTime;
-use takt_promql::{Limits, Options, Source, Value, quoted};
-use takt_store::{Records, Store};
+use takt_promql::{Error, Limits, Options, Source, Value, quoted};
+use takt_store::{MemoryAccount, Records, Store};
 
 /// Maximum number of steps of a curve.
 const MOST_STEPS: usize = 1000;
@@ -200,7 +202,13 @@ impl Question for HistoryQuestion {
         let axis = Axis::new(self.from.into(), self.to.into(), steps, SHORTEST_STEP_MS);
         Ok(HistoryAnswer {
             axis,
-            curves: curves(store, readings, &selector, axis)?,
+            curves: curves(
+                store,
+                readings,
+                &selector,
+                axis,
+                &account_of(&config.memory, viewer),
+            )?,
             holds: holds
                 .into_iter()
                 .filter(|hold| hold.period[0] < self.to && hold.period[1] >= self.from)
@@ -216,13 +224,14 @@ fn curves(
     readings: &[Reading],
     selector: &str,
     axis: Axis,
+    memory: &MemoryAccount,
 ) -> Result<Vec<HistoryCurve>, AnswerError> {
     let window = format!("{}ms", axis.step_ms.max(SHORTEST_WINDOW_MS));
     let mut found = Vec::new();
     for (name, unit, expr, most) in readings {
         let of = |expr: &str| {
             let expr = expr.replace("SELECT", selector).replace("WINDOW", &window);
-            curve(source, &expr, axis)
+            curve(source, &expr, axis, memory)
         };
         let values = of(expr)?;
         let known: Vec<f64> = values.0.iter().copied().flatten().collect();
@@ -247,10 +256,16 @@ fn curves(
 }
 
 /// The values of an expression without labels at the ends of the steps.
-fn curve(source: &dyn Source, expr: &str, axis: Axis) -> Result<Curve, AnswerError> {
+fn curve(
+    source: &dyn Source,
+    expr: &str,
+    axis: Axis,
+    memory: &MemoryAccount,
+) -> Result<Curve, AnswerError> {
     let options = Options {
         limits: Limits {
             deadline: Some(Instant::now() + TIMEOUT),
+            memory: Some(evaluation_memory(memory)),
             ..Limits::default()
         },
         ..Options::default()
@@ -258,7 +273,11 @@ fn curve(source: &dyn Source, expr: &str, axis: Axis) -> Result<Curve, AnswerErr
     let first = axis.from.plus_ms(axis.step_ms);
     let answer = takt_promql::range(source, expr, first, axis.to(), axis.step_ms, &options);
     let mut curve = Curve(vec![None; axis.steps]);
-    if let Value::Matrix(series) = answer.map_err(AnswerError::failed)?.value {
+    let answer = answer.map_err(|error| match error {
+        Error::Unavailable(reason) => AnswerError::Unavailable(reason),
+        other => AnswerError::failed(other),
+    })?;
+    if let Value::Matrix(series) = answer.value {
         for point in series.iter().flat_map(|series| &series.points) {
             let step = (point.at - first) / axis.step_ms;
             let place = usize::try_from(step)
@@ -277,6 +296,7 @@ mod tests {
     use super::*;
     use takt_model::{Labels, Timestamp};
     use takt_promql::Memory;
+    use takt_store::MemoryBudget;
 
     #[test]
     fn readings_are_means_of_steps_and_gaps_stay_gaps() {
@@ -293,7 +313,8 @@ mod tests {
             memory.add(labels(name), samples);
         }
         let axis = Axis::new(Timestamp(0), Timestamp(1_200_000), 4, SHORTEST_STEP_MS);
-        let found = curves(&memory, OF_GPU, "uuid=\"GPU-1\"", axis).unwrap();
+        let unlimited = MemoryAccount::default();
+        let found = curves(&memory, OF_GPU, "uuid=\"GPU-1\"", axis, &unlimited).unwrap();
         let shown: Vec<_> = found
             .iter()
             .map(|curve| (curve.name.as_str(), curve.most, curve.values.0.clone()))
@@ -308,6 +329,14 @@ mod tests {
                     vec![Some(40.0), None, None, None]
                 ),
             ]
+        );
+
+        // A query takes its memory from the account of the request.
+        let account = MemoryBudget::of_bytes(1000).account("alice");
+        let refused = curves(&memory, OF_GPU, "uuid=\"GPU-1\"", axis, &account).unwrap_err();
+        assert!(
+            refused.to_string().contains("memory_budget_mib"),
+            "{refused}"
         );
     }
 }

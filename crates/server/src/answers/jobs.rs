@@ -4,14 +4,23 @@ use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
 use super::period::{the_common_zone, the_interval};
 use super::visible::{own_runs, visible_runs};
-use super::{AnswerConfig, AnswerError, Question};
+use super::{AnswerConfig, AnswerError, Question, write_json};
+use crate::http::account_of;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use takt_access::{Need, Viewer};
 use takt_model::UnixTime;
 use takt_store::{
-    Database, JobCursor, JobFilter, JobOrder, JobSort, Records, SortValue, VisibleRuns,
+    Database, HeldMemory, JobCursor, JobFilter, JobOrder, JobSort, MemoryAccount, MemoryUse,
+    Records, SortValue, VisibleRuns,
 };
+
+/// Runs that are read at once.
+const PART: usize = 10_000;
+
+/// Memory of a listed run, in bytes: its columns and texts.
+const RUN_BYTES: u64 = 2 << 10;
 
 /// Asks for job runs; by default the newest first. Filters combine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,31 +97,67 @@ impl Question for JobsQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Vec<ListedRun>, AnswerError> {
-        let records = Records::of(database);
-        let order = self.order()?;
-        let filter = JobFilter {
-            visible: self.visible(viewer, order.by),
-            ..self.filter(&records, config)?
-        };
-        let after = self
-            .after
-            .as_deref()
-            .map(|text| cursor(text, order.by))
-            .transpose()?;
-        let found = records.listed(&filter, order, after.as_ref())?;
-        let rules = &config.accounting.efficiency;
-        let listed = found
-            .into_iter()
-            .map(|row| ListedRun {
-                cursor: Some(cursor_text(&row.cursor)),
-                ..listed_run(row, rules, viewer)
-            })
-            .collect();
+        let memory = account_of(&config.memory, viewer);
+        let (listed, _held) = self.listed(viewer, database, config, &memory)?;
         Ok(listed)
+    }
+
+    /// Holds the memory of the list until it is written.
+    fn write_answer(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+        memory: &MemoryAccount,
+        out: &mut dyn Write,
+    ) -> Result<(), AnswerError> {
+        let (listed, _held) = self.listed(viewer, database, config, memory)?;
+        write_json(&listed, out)
     }
 }
 
 impl JobsQuestion {
+    /// Returns the runs, and the memory that they take. It is taken before each part of the list is read.
+    fn listed(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+        memory: &MemoryAccount,
+    ) -> Result<(Vec<ListedRun>, HeldMemory), AnswerError> {
+        let records = Records::of(database);
+        let order = self.order()?;
+        let mut filter = JobFilter {
+            visible: self.visible(viewer, order.by),
+            ..self.filter(&records, config)?
+        };
+        let mut after = self
+            .after
+            .as_deref()
+            .map(|text| cursor(text, order.by))
+            .transpose()?;
+        let rules = &config.accounting.efficiency;
+
+        let mut held = memory.holder(MemoryUse::Query);
+        let mut listed = Vec::new();
+        loop {
+            let part = (self.limit - listed.len()).min(PART);
+            held.grow(part as u64 * RUN_BYTES)?;
+            filter.limit = Some(part);
+            let found = records.listed(&filter, order, after.as_ref())?;
+            let is_last = found.len() < part;
+            after = found.last().map(|row| row.cursor.clone());
+
+            listed.extend(found.into_iter().map(|row| ListedRun {
+                cursor: Some(cursor_text(&row.cursor)),
+                ..listed_run(row, rules, viewer)
+            }));
+            if is_last || listed.len() >= self.limit {
+                return Ok((listed, held));
+            }
+        }
+    }
+
     fn filter(
         &self,
         records: &Records<'_>,
@@ -267,3 +312,35 @@ pub const STATES: &[(&str, &str)] = &[
     ("ST", "STOPPED"),
     ("TO", "TIMEOUT"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_access::Privacy;
+    use takt_store::{DataDir, MemoryBudget, Settings};
+    use tempfile::tempdir;
+
+    #[test]
+    fn a_list_takes_its_memory_before_it_is_read() {
+        let root = tempdir().unwrap();
+        let directory = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&directory, &Settings::default()).unwrap();
+        let viewer = Viewer::anonymous(Privacy::Open);
+        let config = AnswerConfig {
+            memory: MemoryBudget::of_bytes(1 << 20),
+            ..AnswerConfig::default()
+        };
+        let list = |limit: usize| {
+            let question = JobsQuestion {
+                limit,
+                ..JobsQuestion::default()
+            };
+            question.answer(&viewer, &database, &config)
+        };
+
+        assert_eq!(list(100).unwrap().len(), 0);
+        let refused = list(usize::MAX).unwrap_err().to_string();
+        assert!(refused.contains("memory_budget_mib"), "{refused}");
+        assert_eq!(config.memory.held_bytes(), 0);
+    }
+}

@@ -123,7 +123,9 @@ use std::io::Write;
 use std::ops::Deref;
 use std::sync::Arc;
 use takt_access::{Need, Viewer};
-use takt_store::{DataDir, Database, RemoteEngine, Settings, Store, StoreConfig, StoreError};
+use takt_store::{
+    DataDir, Database, MemoryAccount, RemoteEngine, Settings, Store, StoreConfig, StoreError,
+};
 
 /// A question that Takt answers from a data directory, in this process or over HTTP.
 pub trait Question: Serialize + Send + 'static {
@@ -149,7 +151,7 @@ pub trait Question: Serialize + Send + 'static {
         config: &AnswerConfig,
     ) -> Result<Self::Answer, AnswerError>;
 
-    /// Answers the question, and writes the answer as JSON.
+    /// Answers the question, and writes the answer as JSON. `memory` is the account of the request, which `out` charges, too.
     ///
     /// # Errors
     /// As [`answer`](Self::answer), and when `out` fails.
@@ -158,6 +160,7 @@ pub trait Question: Serialize + Send + 'static {
         viewer: &Viewer,
         data: &Self::Data,
         config: &AnswerConfig,
+        _memory: &MemoryAccount,
         out: &mut dyn Write,
     ) -> Result<(), AnswerError>
     where

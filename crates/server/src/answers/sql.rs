@@ -5,9 +5,9 @@ use crate::http::account_of;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use takt_access::{Need, Role, Viewer};
-use takt_store::Database;
 use takt_store::sql::json::write_rows;
 use takt_store::sql::{Cancel, Rows, SqlClient, SqlError};
+use takt_store::{Database, MemoryAccount};
 
 /// A read-only SQL statement; the whole request body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ impl Question for SqlQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Rows, AnswerError> {
-        client(viewer, config)
+        client(viewer, account_of(&config.memory, viewer))
             .rows(database, &self.statement, config.sql)
             .map_err(answer_error)
     }
@@ -41,9 +41,10 @@ impl Question for SqlQuestion {
         viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
+        memory: &MemoryAccount,
         out: &mut dyn Write,
     ) -> Result<(), AnswerError> {
-        let rows = client(viewer, config)
+        let rows = client(viewer, memory.clone())
             .select(database, &self.statement, config.sql, &Cancel::default())
             .map_err(answer_error)?;
         write_rows(&rows, out).map_err(AnswerError::failed)
@@ -56,10 +57,10 @@ impl Question for SqlQuestion {
     }
 }
 
-fn client(viewer: &Viewer, config: &AnswerConfig) -> SqlClient {
+fn client(viewer: &Viewer, memory: MemoryAccount) -> SqlClient {
     SqlClient::default()
         .of_admin(viewer.role() == Role::Admin)
-        .charging(account_of(&config.memory, viewer))
+        .charging(memory)
 }
 
 fn answer_error(error: SqlError) -> AnswerError {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
-use takt_connections::{CloseReason, Limits, Meter};
+use takt_connections::{CloseReason, ConnectionLimits, Meter};
 
 /// Least rate of an upload, and of reading an answer.
 pub(super) const MIN_BYTES_PER_SECOND: u64 = 1024;
@@ -23,7 +23,7 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(600);
 /// Files of all HTTP connections: those that wait, and those with a request.
 pub(crate) const HTTP_FILES: usize = LIMITS.total + REQUEST_PLACES;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     total: 1024,
     per_client: 256,
     head: Duration::from_secs(10),

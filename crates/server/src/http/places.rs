@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use takt_access::{Need, Role, Viewer, Way};
-use takt_connections::{Connection, NoPlace, PlaceHolder, Places};
+use takt_connections::{ClassPlaces, Connection, NoPlace, PlaceHolder};
 use takt_model::client_of;
 
 /// Least number of places of a class, however few files may be open.
@@ -123,7 +123,7 @@ impl RequestClass {
 
 /// The places of all classes.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestPlaces(Arc<[Arc<Places>; CLASSES.len()]>);
+pub(crate) struct RequestPlaces(Arc<[Arc<ClassPlaces>; CLASSES.len()]>);
 
 impl RequestPlaces {
     /// `files` of [`REQUEST_PLACES`] files may be open for requests; all classes get the same share.
@@ -132,13 +132,13 @@ impl RequestPlaces {
         let classes = CLASSES.map(|(class, most, per_holder)| {
             let total = (most * files / REQUEST_PLACES).max(LEAST_PLACES);
             let per_holder = (per_holder * total / most).max(LEAST_PLACES_OF_ONE);
-            Arc::new(Places::new(class, total, per_holder))
+            Arc::new(ClassPlaces::new(class, total, per_holder))
         });
         Self(Arc::new(classes))
     }
 
     /// The places of each class.
-    pub fn classes(&self) -> impl Iterator<Item = Arc<Places>> + '_ {
+    pub fn classes(&self) -> impl Iterator<Item = Arc<ClassPlaces>> + '_ {
         self.0.iter().cloned()
     }
 
@@ -218,19 +218,19 @@ impl IntoResponse for PlaceRefusal {
 }
 
 /// Registers the metrics of places.
-pub(crate) fn register_places(registry: &mut Registry, classes: Vec<Arc<Places>>) {
+pub(crate) fn register_places(registry: &mut Registry, classes: Vec<Arc<ClassPlaces>>) {
     registry.register_collector(Box::new(PlaceCollector(classes)));
 }
 
 #[derive(Debug)]
-struct PlaceCollector(Vec<Arc<Places>>);
+struct PlaceCollector(Vec<Arc<ClassPlaces>>);
 
 impl PlaceCollector {
     fn encode_gauge(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         (name, help): (&str, &str),
-        value: impl Fn(&Places) -> usize,
+        value: impl Fn(&ClassPlaces) -> usize,
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         self.0.iter().try_for_each(|places| {
@@ -248,7 +248,7 @@ impl Collector for PlaceCollector {
             "takt_server_places_taken",
             "Taken places of a class of requests",
         );
-        self.encode_gauge(&mut encoder, taken, Places::taken)?;
+        self.encode_gauge(&mut encoder, taken, ClassPlaces::taken)?;
 
         let help = "Requests refused because all places of their class, or of their user or address, were taken";
         let name = "takt_server_places_refused";

@@ -108,9 +108,10 @@ where
     let read = const { reader::<Q>() };
     match read(asked) {
         Ok(question) => {
-            let mut out = AnswerWriter::new(&account_of(&app.config.memory, viewer));
+            let memory = account_of(&app.config.memory, viewer);
+            let mut out = AnswerWriter::new(&memory);
             let data = Q::Data::of(&app.store);
-            let written = question.write_answer(viewer, data, &app.config, &mut out);
+            let written = question.write_answer(viewer, data, &app.config, &memory, &mut out);
             answered(written, out)
         }
         Err(refusal) => refusal.into_response(),

@@ -5,10 +5,10 @@
 //! like any other statement.
 
 mod column_name;
+mod moment;
 mod pattern;
 mod to_char;
 
-use super::parameter::parse_instant;
 use super::token::{Kind, Token};
 use std::mem;
 
@@ -102,22 +102,25 @@ impl<'s> Translator<'_, 's> {
         if let Some(next) = self
             .regclass(at)
             .or_else(|| self.array_literal(at))
-            .or_else(|| self.instant(at))
+            .or_else(|| self.moment(at))
+            .or_else(|| self.utc(at))
             .or_else(|| self.like(at))
+            .or_else(|| self.similar(at))
+            .or_else(|| self.regular_expression(at))
         {
             return next;
         }
         if was_table && let Some(next) = self.table_function(at) {
             return next;
         }
-        if was_result && let Some(next) = self.named_call(at) {
+        if was_result && let Some(next) = self.series_of_rows(at).or_else(|| self.named_call(at)) {
             return next;
         }
-        if let Some(next) = self.char_format(at) {
+        if let Some(next) = self.time_format(at) {
             return next;
         }
         self.follow_scope(token);
-        self.out.push_str(token.text);
+        self.out.push_str(self.word(at));
         at + 1
     }
 
@@ -216,19 +219,40 @@ impl<'s> Translator<'_, 's> {
             .find_map(|schema| Some((schema, self.phrase(at, &[schema, "."])?)))
     }
 
+    /// Returns the token in DuckDB's dialect: `float` has 8 bytes in PostgreSQL and 4 in DuckDB, and DuckDB needs no
+    /// `LATERAL`, and refuses it after `CROSS JOIN`.
+    fn word(&self, at: usize) -> &'s str {
+        let token = self.tokens[at];
+        let before = self.significant_before(at).map(|(_, token)| token);
+        let follows = |word: &str| before.is_some_and(|before| before.is(word));
+        let ends_cast = || self.phrase(at + 1, &[")"]).is_some() && follows("as");
+
+        if token.kind != Kind::Word {
+            token.text
+        } else if token.is("float") && (follows("::") || ends_cast()) {
+            "double"
+        } else if token.is("lateral") && follows("join") {
+            ""
+        } else {
+            token.text
+        }
+    }
+
     /// Translates `OPERATOR(pg_catalog.~)` to `~`.
     fn operator(&mut self, at: usize) -> Option<usize> {
         let mut at = self.phrase(at, &["operator", "("])?;
         at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
-        self.out.push(' ');
+        let mut operator = String::new();
         while let Some((next, token)) = self.significant(at) {
             at = next + 1;
             if token.is(")") {
                 break;
             }
-            self.out.push_str(token.text);
+            operator.push_str(token.text);
         }
-        self.out.push(' ');
+
+        self.out
+            .push_str(&format!(" {} ", pattern::duckdb_operator(&operator)));
         Some(at)
     }
 
@@ -294,23 +318,6 @@ impl<'s> Translator<'_, 's> {
         Some(end)
     }
 
-    /// Translates `'2026-10-01 02:00:00+02'::timestamptz` to the UTC time: DuckDB's type needs the
-    /// rules of a time zone.
-    fn instant(&mut self, at: usize) -> Option<usize> {
-        let token = self.tokens[at];
-        let text = token
-            .text
-            .strip_prefix('\'')
-            .filter(|_| token.kind == Kind::Text)?
-            .strip_suffix('\'')?;
-        let end = self.phrase(at + 1, &["::"])?;
-        let end = self.phrase(end, &["timestamptz"])?;
-        let microseconds = parse_instant(text)?.as_microsecond();
-        self.out
-            .push_str(&format!("make_timestamp({microseconds})"));
-        Some(end)
-    }
-
     /// Returns the position after `::type[]`.
     fn array_cast(&self, at: usize) -> Option<usize> {
         let at = self.phrase(at, &["::"])?;
@@ -335,7 +342,7 @@ impl<'s> Translator<'_, 's> {
     /// single value becomes a table of one row.
     fn table_function(&mut self, at: usize) -> Option<usize> {
         let name = self.tokens[at];
-        if !name.is_name() {
+        if !name.is_name() || name.is("lateral") {
             return None;
         }
         let open = self.phrase(at + 1, &["("])?;

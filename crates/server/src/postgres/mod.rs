@@ -36,7 +36,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_access::Role;
-use takt_connections::{PlaceHolder, Places};
+use takt_connections::{ClassPlaces, PlaceHolder};
 use takt_store::sql::Limits;
 use takt_store::{Database, MemoryBudget};
 use tokio::net::{TcpListener, TcpStream};
@@ -59,7 +59,7 @@ const STALL_TIME: Duration = Duration::from_secs(30);
 /// Of the connections that are not logged in, the one that has waited longest, of the address with
 /// the most, gives way to a new one. A request to cancel a statement needs no more. A client that is
 /// logged in has to read its rows, which are in memory; it may wait for as long as it likes.
-const LIMITS: takt_connections::Limits = takt_connections::Limits {
+const LIMITS: takt_connections::ConnectionLimits = takt_connections::ConnectionLimits {
     total: LOGIN_CONNECTIONS,
     per_client: LOGIN_CONNECTIONS / 4,
     // The login has a limit of its own, which is shorter.
@@ -78,8 +78,8 @@ type Connections = takt_connections::Connections<SqlMetrics>;
 type OpenConnection = takt_connections::OpenConnection<SqlMetrics>;
 
 /// Places for the clients that are logged in: one of them cannot have all.
-pub(crate) fn session_places(max: usize) -> Arc<Places> {
-    Arc::new(Places::new("sql", max, max - max / 4))
+pub(crate) fn session_places(max: usize) -> Arc<ClassPlaces> {
+    Arc::new(ClassPlaces::new("sql", max, max - max / 4))
 }
 
 /// The SQL server.
@@ -89,7 +89,7 @@ pub struct SqlServer {
     entrance: Entrance,
     manager: Arc<ConnectionManager>,
     connections: Arc<Connections>,
-    places: Arc<Places>,
+    places: Arc<ClassPlaces>,
     access: Access,
     metrics: SqlMetrics,
     memory: MemoryBudget,
@@ -104,7 +104,7 @@ impl SqlServer {
         database: Arc<Database>,
         config: &SqlConfig,
         access: Access,
-        places: Arc<Places>,
+        places: Arc<ClassPlaces>,
         metrics: SqlMetrics,
         memory: MemoryBudget,
     ) -> Result<Self, SqlConfigError> {

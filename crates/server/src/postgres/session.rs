@@ -35,7 +35,7 @@ use std::fmt::Debug;
 use std::future::pending;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use takt_connections::{Connection, PlaceHolder, Places};
+use takt_connections::{ClassPlaces, Connection, PlaceHolder};
 use takt_store::sql::{Cancel, Limits, ResultSet, SqlClient, SqlError};
 use takt_store::{Database, HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryUse};
 use tokio::net::TcpStream;
@@ -81,7 +81,7 @@ pub struct Sessions {
     /// Cancelled once the client has logged in.
     pub(super) logged_in: CancellationToken,
     /// Places for clients that are logged in.
-    pub(super) places: Arc<Places>,
+    pub(super) places: Arc<ClassPlaces>,
     /// Who takes one of them.
     pub(super) holder: PlaceHolder,
     /// Holds the place.

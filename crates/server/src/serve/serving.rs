@@ -29,7 +29,7 @@ use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::{ScrapeManager, TargetFiles};
-use takt_connections::Places;
+use takt_connections::ClassPlaces;
 use takt_store::{CONFIGURED, Health, MemoryBudget, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -116,7 +116,7 @@ impl Serving<'_> {
         tasks: &mut Supervisor,
         store: &Store,
         memory: &MemoryBudget,
-        places: Arc<Places>,
+        places: Arc<ClassPlaces>,
     ) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {

@@ -1,5 +1,6 @@
 //! Asks statements of one client: in processes of their own if the server has them, else here.
 
+use super::gate::refuse_analysis;
 use super::session::Session;
 use super::{Cancel, Limits, ResultSet, Rows, SqlError, json};
 use crate::{Database, MemoryAccount, StoreError};
@@ -83,6 +84,7 @@ impl SqlClient {
         cancel: &Cancel,
     ) -> Result<ResultSet, SqlError> {
         if let Some(process) = database.query_process() {
+            refuse_analysis(sql)?;
             return process.select(database, self.reader(), sql, limits, cancel, &self.memory);
         }
         let session = self.session(database)?;

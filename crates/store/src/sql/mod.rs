@@ -258,15 +258,15 @@ mod tests {
             ),
             (
                 "SELECT estimated_size FROM main.DuckDB_Tables",
-                "refused: the table DuckDB_Tables is not available here; information_schema.tables lists tables",
+                "refused: the table main.DuckDB_Tables is not available here; SHOW TABLES lists tables, information.columns their columns",
             ),
             (
                 "SELECT (SELECT max(reltuples) FROM pg_catalog.pg_class)",
-                "refused: the table pg_class is not available here; information_schema.tables lists tables",
+                "refused: the table pg_catalog.pg_class is not available here; SHOW TABLES lists tables, information.columns their columns",
             ),
             (
                 "SELECT max(reltuples) FROM PG_Class",
-                "refused: the table pg_class is not available here; information_schema.tables lists tables",
+                "refused: the table PG_Class is not available here; SHOW TABLES lists tables, information.columns their columns",
             ),
             (
                 "SELECT * FROM 'takt.parquet'",

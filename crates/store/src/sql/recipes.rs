@@ -43,7 +43,7 @@ ORDER BY fired DESC",
 /// Lists the tables, each with its columns.
 pub const TABLES: &str = "SELECT table_name,
     string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
-FROM information_schema.columns
-WHERE table_schema = 'main' AND table_catalog = 'memory'
+FROM information.columns
+WHERE table_schema = 'public'
 GROUP BY table_name
 ORDER BY table_name";

@@ -4,7 +4,7 @@
 //! vectors. A server therefore runs sessions in processes of their own ([`super::process`]).
 
 use super::cell::ResultSet;
-use super::gate::{admit, explained};
+use super::gate::{VisibleSchemas, admit, explained};
 use super::needed::needed;
 use super::{Limits, SqlError, first_line};
 use crate::unsealed::VARIABLE;
@@ -58,8 +58,7 @@ impl Cancel {
 #[derive(Debug)]
 pub struct Session {
     pub(super) db: Connection,
-    /// Whether names are looked up in the schema `pg`, before DuckDB's catalog.
-    sees_catalog: bool,
+    visible: VisibleSchemas,
 }
 
 impl Session {
@@ -69,24 +68,19 @@ impl Session {
     /// # Errors
     /// If the database fails.
     pub fn open(db: Connection, user: Option<&str>, is_admin: bool) -> Result<Self, StoreError> {
-        let admin = if is_admin { "memory.admin," } else { "" };
-        let catalog = if user.is_some() { ",memory.pg" } else { "" };
-        let path = format!("{admin}memory.main,memory.metrics{catalog}");
+        let visible = VisibleSchemas::new(user.is_some(), is_admin);
         let names: &[&str] = match user {
             None => &[],
             Some(_) => &["current_user", "session_user", "current_role", "user"],
         };
-        let mut sql = format!("SET search_path = {};", quoted(&path));
+        let mut sql = format!("SET search_path = {};", quoted(&visible.search_path()));
         for name in names {
             let user = quoted(user.unwrap_or_default());
             sql += &format!("CREATE TEMP MACRO {name}() AS {user};");
         }
         db.execute_batch(&sql)
             .map_err(StoreError::sql("open a session"))?;
-        Ok(Self {
-            db,
-            sees_catalog: user.is_some(),
-        })
+        Ok(Self { db, visible })
     }
 
     /// Runs one read-only statement.
@@ -99,7 +93,7 @@ impl Session {
         limits: Limits,
         cancel: &Cancel,
     ) -> Result<ResultSet, SqlError> {
-        admit(&self.db, sql, self.sees_catalog)?;
+        admit(&self.db, sql, &self.visible)?;
         self.set_clock(sql)?;
         let watch = StatementWatch::start(self.db.interrupt_handle(), limits, cancel.clone());
         let answer = self.fetch_needed(sql, limits);
@@ -118,7 +112,7 @@ impl Session {
     /// # Errors
     /// If the statement is not allowed or cannot be bound.
     pub fn parameter_types(&self, sql: &str) -> Result<HashMap<usize, String>, SqlError> {
-        admit(&self.db, sql, self.sees_catalog)?;
+        admit(&self.db, sql, &self.visible)?;
         let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
         let question = format!(
             "SELECT json_serialize_plan({}, skip_null := true, skip_empty := true)",

@@ -18,3 +18,4 @@ mod power;
 mod recovery;
 mod sealing;
 mod views;
+mod visible;

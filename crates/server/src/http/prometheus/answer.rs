@@ -2,6 +2,7 @@
 
 use crate::answers::AnswerError;
 use crate::http::held::{AnswerWriter, with_retry};
+use crate::query_memory::memory_error;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -181,15 +182,6 @@ impl From<Error> for ApiError {
 impl From<MemoryRefusal> for ApiError {
     fn from(refusal: MemoryRefusal) -> Self {
         memory_error(refusal).into()
-    }
-}
-
-/// The error of a query for which there is no memory.
-pub(super) fn memory_error(refusal: MemoryRefusal) -> Error {
-    if refusal.is_temporary() {
-        Error::Unavailable(refusal.to_string())
-    } else {
-        Error::Execution(refusal.to_string())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Evaluating, formatting and explaining queries.
 
-use super::answer::{Answer, ApiError, BEGIN, memory_error};
+use super::answer::{Answer, ApiError, BEGIN};
 use super::params::Params;
 use super::write::write_value;
 use super::{Api, QUERY, QUERY_RANGE, Reply};
@@ -8,17 +8,18 @@ use crate::QueryConfig;
 use crate::answers::{AnswerConfig, AnswerError, Question, RequestForm};
 use crate::http::By;
 use crate::http::held::{AnswerWriter, account_of};
+use crate::query_memory::evaluation_memory;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use takt_access::{Need, Viewer};
 use takt_model::Timestamp;
-use takt_promql::{Error, Options, QueryMemory, Value};
-use takt_store::{HeldMemory, MemoryAccount, MemoryUse, Store};
+use takt_promql::{Error, Options, Value};
+use takt_store::{MemoryAccount, Store};
 use tokio::time;
 
 /// Maximum number of points of a series in one answer.
@@ -212,23 +213,6 @@ enum When {
     },
 }
 
-/// Holds the memory of an evaluation.
-#[derive(Debug)]
-struct EvaluationMemory(Mutex<HeldMemory>);
-
-impl EvaluationMemory {
-    fn new(account: &MemoryAccount) -> Self {
-        Self(Mutex::new(account.holder(MemoryUse::Query)))
-    }
-}
-
-impl QueryMemory for EvaluationMemory {
-    fn hold(&self, bytes: u64) -> Result<(), Error> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.grow_to(bytes).map_err(memory_error)
-    }
-}
-
 impl Evaluation {
     fn instant(params: &Params, config: &QueryConfig) -> Result<Self, ApiError> {
         let limit = params.limit()?;
@@ -303,7 +287,7 @@ impl Evaluation {
     fn run(&self, store: &Store, account: &MemoryAccount) -> Result<Answer, ApiError> {
         let began = Instant::now();
         let mut options = self.options.clone();
-        options.limits.memory = Some(Arc::new(EvaluationMemory::new(account)));
+        options.limits.memory = Some(evaluation_memory(account));
         let mut answer = match self.when {
             When::Instant { at } => takt_promql::instant(store, &self.query, at, &options)?,
             When::Range {

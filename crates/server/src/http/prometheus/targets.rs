@@ -267,7 +267,7 @@ fn shown(target: &TargetStatus) -> Value {
 fn discovered(labels: &Labels) -> BTreeMap<&str, String> {
     let shown = |name: &str, value: &str| match name.strip_prefix("__param_") {
         Some(parameter) => shown_parameter(parameter, value).to_owned(),
-        None if name == "__address__" => shown_address(value),
+        None if ["__address__", "__metrics_path__"].contains(&name) => shown_address(value),
         None => without_secrets(value),
     };
     labels

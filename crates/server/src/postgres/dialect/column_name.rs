@@ -20,19 +20,34 @@ impl Translator<'_, '_> {
         }
         let open = self.phrase(at + 1, &["("])?;
         let close = self.closing(open)?;
-        let ends = match self.significant(close + 1) {
-            None => true,
-            Some((_, next)) => {
-                [",", ")", ";", "from"].iter().any(|end| next.is(end))
-                    || AFTER_FROM.iter().any(|end| next.is(end))
-            }
-        };
-        if !ends {
+        if !self.ends_result(close + 1) {
             return None;
         }
         let call = translate(&self.tokens[at..=close]);
         let alias = name.text.to_ascii_lowercase();
         self.out.push_str(&format!("{call} AS {alias}"));
         Some(close + 1)
+    }
+    /// Translates `generate_series(x, y)` among the results, which makes a row of each value in PostgreSQL and a list in
+    /// DuckDB.
+    pub(super) fn series_of_rows(&mut self, at: usize) -> Option<usize> {
+        let open = self.phrase(at, &["generate_series", "("])?;
+        let close = self.closing(open)?;
+
+        let arguments = translate(&self.tokens[open..close]);
+        self.out
+            .push_str(&format!("unnest(generate_series({arguments}))"));
+        if self.ends_result(close + 1) {
+            self.out.push_str(" AS generate_series");
+        }
+        Some(close + 1)
+    }
+
+    /// Whether a result that extends to `at` has no alias.
+    fn ends_result(&self, at: usize) -> bool {
+        self.significant(at).is_none_or(|(_, next)| {
+            [",", ")", ";", "from"].iter().any(|end| next.is(end))
+                || AFTER_FROM.iter().any(|end| next.is(end))
+        })
     }
 }

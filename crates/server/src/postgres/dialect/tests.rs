@@ -21,7 +21,7 @@ fn statements_of_clients_are_translated_for_duckdb() {
         ),
         (
             "WHERE a OPERATOR(pg_catalog.~) '^(j)$' COLLATE pg_catalog.default AND b",
-            "WHERE a  ~  '^(j)$'  AND b",
+            "WHERE a  ~@  '^(j)$'  AND b",
         ),
         ("WHERE a = ANY (b.keys)", "WHERE a  IN same_list(b.keys)"),
         ("WHERE a = ANY (SELECT 1)", "WHERE a = ANY (SELECT 1)"),
@@ -41,6 +41,53 @@ fn statements_of_clients_are_translated_for_duckdb() {
         (
             "SELECT '1970-01-01T02:00:01+02:00'::timestamptz",
             "SELECT make_timestamp(1000000)",
+        ),
+        (
+            "SELECT timestamptz '2026-10-01 00:00:00+00' AT TIME ZONE 'Europe/Oslo', b",
+            "SELECT make_timestamp(1790820000000000), b",
+        ),
+        (
+            "SELECT date_trunc('day', '2026-10-01 23:30:00+00'::timestamptz AT TIME ZONE 'Europe/Oslo')",
+            "SELECT date_trunc('day', make_timestamp(1790904600000000)) AS date_trunc",
+        ),
+        (
+            "SELECT timestamp '2026-10-01 00:00'::timestamptz, timestamp without time zone '2026-10-01 00:00'::timestamptz",
+            "SELECT make_timestamp(1790812800000000), make_timestamp(1790812800000000)",
+        ),
+        (
+            "SELECT timestamp '2026-10-01 02:00' AT TIME ZONE 'Europe/Oslo', '2026-10-01'::timestamp with time zone",
+            "SELECT make_timestamp(1790812800000000), make_timestamp(1790812800000000)",
+        ),
+        (
+            "WHERE ts > timestamp '2026-10-01 02:00' AND ts AT TIME ZONE 'utc' < now()",
+            "WHERE ts > timestamp '2026-10-01 02:00' AND ts ::timestamp < now()",
+        ),
+        (
+            "SELECT ts AT TIME ZONE 'Europe/Oslo'",
+            "SELECT ts AT TIME ZONE 'Europe/Oslo'",
+        ),
+        (
+            "WHERE a ~ 'gpu' AND b !~* $1::text OR c!~d.e AND f ~~* '~' OR NOT a~lower('y')",
+            "WHERE a ~@ 'gpu' AND b !~* $1::text OR c!~@d.e AND f ~~* '~' OR NOT a~@lower('y')",
+        ),
+        (
+            r"WHERE a SIMILAR TO '(ali|bo)%_.[_%]\%' AND b NOT SIMILAR TO c",
+            r"WHERE a SIMILAR TO '(?s)(ali|bo).*.\.[_%]\%' AND b NOT SIMILAR TO c",
+        ),
+        (
+            "SELECT generate_series(1, 3), generate_series(1, 3)::int AS i, len(generate_series(1, 3)) n FROM t",
+            "SELECT unnest(generate_series(1, 3)) AS generate_series, unnest(generate_series(1, 3))::int AS i, \
+             len(generate_series(1, 3)) n FROM t",
+        ),
+        (
+            "SELECT a::float, cast(b AS float) n, c AS float, d::float4 FROM t CROSS JOIN LATERAL (SELECT 1) x",
+            "SELECT a::double, cast(b AS double) n, c AS float, d::float4 FROM t CROSS JOIN  (SELECT 1) x",
+        ),
+        (
+            "WHERE a > TO_TIMESTAMP('2026-10-02', 'YYYY-MM-DD HH24:MI:SS.US') AND b > to_date(c, 'YYYY-MM-DD') \
+             AND d > to_timestamp(5)",
+            "WHERE a > strptime('2026-10-02', '%Y-%m-%d %H:%M:%S.%f') AND b > strptime(c, '%Y-%m-%d')::DATE \
+             AND d > to_timestamp(5)",
         ),
         ("WHERE r = '{0}'", "WHERE r = [0]"),
         (
@@ -108,7 +155,7 @@ fn arrays_are_read_with_their_quotes() {
 proptest! {
     #[test]
     fn any_text_is_translated(
-        text in "([ '\"$;a1/*(),.\\-\\\\eE\n:=<>\\[\\]{}]|from|any|all|operator|collate|public|as)*",
+        text in "([ '\"$;a1/*(),.\\-\\\\eE\n:=<>\\[\\]{}]|from|any|all|~|!~*|at time zone 'UTC'|timestamptz|::|operator|collate|public|as)*",
     ) {
         for statement in statements(&text) {
             translate(&statement);

@@ -1,4 +1,5 @@
-//! `to_char(timestamp, 'YYYY-MM-DD')`, which is `strftime` in DuckDB.
+//! `to_char(timestamp, 'YYYY-MM-DD')`, which is `strftime` in DuckDB; `to_timestamp` and `to_date` of a text, which are
+//! `strptime`.
 
 use super::{Translator, translate};
 use crate::postgres::token::Kind;
@@ -50,12 +51,18 @@ const PATTERNS: &[(&str, Option<&str>)] = &[
     ("TZ", Some("UTC")),
 ];
 
+/// Functions of PostgreSQL with a format, and DuckDB's beginning and end of the same call.
+const FUNCTIONS: &[(&str, &str, &str)] = &[
+    ("to_char", "strftime(", ")"),
+    ("to_timestamp", "strptime(", ")"),
+    ("to_date", "strptime(", ")::DATE"),
+];
+
 impl Translator<'_, '_> {
-    /// Translates `to_char(x, 'format')` if every pattern of the format has a counterpart.
-    pub(super) fn char_format(&mut self, at: usize) -> Option<usize> {
-        if !self.tokens[at].is("to_char") {
-            return None;
-        }
+    /// Translates `to_char(x, 'format')` and the like if every pattern of the format has a counterpart.
+    pub(super) fn time_format(&mut self, at: usize) -> Option<usize> {
+        let name = self.tokens[at];
+        let (_, begin, end) = FUNCTIONS.iter().find(|(theirs, ..)| name.is(theirs))?;
         let open = self.phrase(at + 1, &["("])?;
         let close = self.closing(open)?;
         let format_at = (open..close)
@@ -69,7 +76,7 @@ impl Translator<'_, '_> {
         let format = strftime(self.tokens[format_at].text)?;
         let argument = translate(&self.tokens[open..comma]);
         self.out
-            .push_str(&format!("strftime({argument}, {format})"));
+            .push_str(&format!("{begin}{argument}, {format}{end}"));
         Some(close + 1)
     }
 }

@@ -59,6 +59,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Time limit for attaching copies.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Bytes of an answer that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
 /// Memory that a statement holds before it runs, in bytes.
 const LEAST_ANSWER_BYTES: u64 = 256 << 10;
 
@@ -543,27 +546,68 @@ fn take_samples(
     }
 }
 
-/// Reads rows as they arrive, and holds memory for them.
+/// Reads rows as they arrive, and holds memory for them before they are read.
 ///
 /// # Errors
 /// If they do not arrive. The inner error: if there is no memory.
 fn read_rows(
     from: impl Read,
     truncated: bool,
-    mut held: HeldMemory,
+    memory: HeldMemory,
 ) -> io::Result<Result<ResultSet, MemoryRefusal>> {
     // Arrow's format adds little to the values, whose size is limited.
-    let most = 2 * MAX_ANSWER_BYTES as u64;
-    let mut reader = StreamReader::try_new(from.take(most), None).map_err(io::Error::other)?;
+    let counted = CountedReader {
+        from: from.take(2 * MAX_ANSWER_BYTES as u64),
+        read: 0,
+        memory,
+        refusal: None,
+    };
+    let mut reader = match StreamReader::try_new(counted, None) {
+        Ok(reader) => reader,
+        Err(error) => return Err(io::Error::other(error)),
+    };
     let mut batches = Vec::new();
     while let Some(batch) = reader.next() {
-        batches.push(batch.map_err(io::Error::other)?);
-        let read = most - reader.get_ref().limit();
-        if let Err(refusal) = held.try_grow(read.saturating_sub(held.bytes())) {
-            return Ok(Err(refusal));
+        match (batch, reader.get_ref().refusal) {
+            (Ok(batch), _) => batches.push(batch),
+            (Err(_), Some(refusal)) => return Ok(Err(refusal)),
+            (Err(error), None) => return Err(io::Error::other(error)),
         }
     }
-    Ok(Ok(ResultSet::of(reader.schema(), batches, truncated, held)))
+
+    let schema = reader.schema();
+    let memory = &mut reader.get_mut().memory;
+    let memory = memory.split(memory.bytes());
+    Ok(Ok(ResultSet::of(schema, batches, truncated, memory)))
+}
+
+/// A reader whose bytes take memory before they are read. The system gives a buffer its memory as it is filled.
+struct CountedReader<R> {
+    from: R,
+    read: u64,
+    memory: HeldMemory,
+    refusal: Option<MemoryRefusal>,
+}
+
+impl<R> Read for CountedReader<R>
+where
+    R: Read,
+{
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = buffer.len().min(READ_BYTES);
+        let most = self.read + length as u64;
+        if let Err(refusal) = self
+            .memory
+            .try_grow(most.saturating_sub(self.memory.bytes()))
+        {
+            self.refusal = Some(refusal);
+            return Err(io::Error::other(refusal));
+        }
+
+        let read = self.from.read(&mut buffer[..length])?;
+        self.read += read as u64;
+        Ok(read)
+    }
 }
 
 /// A socket that is read until a deadline, a cancellation, or the end of the server.
@@ -600,5 +644,27 @@ struct TemporaryDirectory(PathBuf);
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         drop(remove_if_there(&self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryBudget;
+
+    #[test]
+    fn rows_take_memory_before_they_are_read() {
+        let budget = MemoryBudget::of_bytes(2 << 20);
+        let mut reader = CountedReader {
+            from: io::repeat(0).take(16 << 20),
+            read: 0,
+            memory: budget.account("alice").holder(MemoryUse::Answer),
+            refusal: None,
+        };
+        let mut rows = vec![0; 16 << 20];
+        assert!(reader.read_exact(&mut rows).is_err());
+        assert!(reader.refusal.is_some());
+        assert!(reader.read <= reader.memory.bytes() && reader.memory.bytes() <= 1 << 20);
+        assert!(reader.read >= (1 << 20) - READ_BYTES as u64);
     }
 }
