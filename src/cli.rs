@@ -218,17 +218,22 @@ impl Command {
     }
 }
 
-/// A period of whole days.
+/// A period: a month, or the time between two times.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Period {
     /// Month, such as 2026-10 [default: this month]
     #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
     pub month: Option<String>,
-    /// Start date
-    #[arg(long, value_name = "DATE", requires = "to")]
+    /// Start: a date, a time, an instant (RFC 3339), today, yesterday, -12h, -7d
+    #[arg(long, value_name = "TIME", requires = "to", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// End date (exclusive)
-    #[arg(long, value_name = "DATE", requires = "from")]
+    /// End (exclusive), in the same forms, or now
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "from",
+        allow_hyphen_values = true
+    )]
     pub to: Option<String>,
 }
 

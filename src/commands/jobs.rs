@@ -29,11 +29,11 @@ pub struct Jobs {
     /// Only jobs whose name contains this text
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// Only jobs that were queued or ran after this time: a date, or 2026-11-22T08:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// Only jobs that were queued or ran after this time: a date, 2026-11-22T08:00:00Z, yesterday, -12h
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
     /// Only jobs that were submitted before this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<String>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50)]

@@ -58,11 +58,16 @@ pub struct ReportUsage {
     /// Month, such as 2026-10 [default: this month]
     #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
     pub month: Option<String>,
-    /// Start of the period: a date or an instant
-    #[arg(long, value_name = "DATE", requires = "to")]
+    /// Start of the period: a date, a time, an instant (RFC 3339), today, yesterday, -12h, -7d
+    #[arg(long, value_name = "TIME", requires = "to", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// End of the period (exclusive): a date or an instant
-    #[arg(long, value_name = "DATE", requires = "from")]
+    /// End of the period (exclusive), in the same forms, or now
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "from",
+        allow_hyphen_values = true
+    )]
     pub to: Option<String>,
     /// Group by user, account, account_tree (including sub-accounts), partition, qos, node,
     /// gpu_model, state, and one of hour, day, month, year; separate several with commas
@@ -75,6 +80,9 @@ pub struct ReportUsage {
     pub by: Vec<String>,
     #[command(flatten)]
     pub person: Person,
+    /// Only this account and its sub-accounts
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
     /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
@@ -131,6 +139,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
         to: asked.to.clone(),
         by: asked.by.join(","),
         user: asked.person.name(),
+        account: asked.account.clone(),
         cluster: asked.cluster.clone(),
         timezone: asked.timezone.clone(),
     };

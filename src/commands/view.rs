@@ -19,7 +19,7 @@ pub struct View {
     /// Only this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Only this account (jobs and fair share)
+    /// Only this account (jobs, usage and fair share)
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
     /// Only jobs in these states: RUNNING,FAILED or R,F
@@ -28,11 +28,16 @@ pub struct View {
     /// Month of the usage, such as 2026-10 [default: this month]
     #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
     pub month: Option<String>,
-    /// Start of the usage: a date or an instant
-    #[arg(long, value_name = "DATE", requires = "to")]
+    /// Start of the usage: a date, a time, an instant (RFC 3339), today, yesterday, -12h, -7d
+    #[arg(long, value_name = "TIME", requires = "to", allow_hyphen_values = true)]
     pub from: Option<String>,
-    /// End of the usage (exclusive): a date or an instant
-    #[arg(long, value_name = "DATE", requires = "from")]
+    /// End of the usage (exclusive), in the same forms, or now
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "from",
+        allow_hyphen_values = true
+    )]
     pub to: Option<String>,
     /// Group the usage by user, account, partition and so on, as `report usage`
     #[arg(long, value_name = "KEYS")]

@@ -162,7 +162,7 @@ fn an_invalid_period() {
         ),
         (
             &["--from", "2026-02-30", "--to", "2026-03-01"],
-            &["2026-02-30", "not a date"],
+            &["2026-02-30", "not a time"],
         ),
         (&["--by", "colour"], &["colour", "gpu_model"]),
         (&["--cluster", "moon"], &["moon", "lab"]),

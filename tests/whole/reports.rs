@@ -212,6 +212,55 @@ fn states_are_known_by_name_and_by_slurms_letters() {
     }
 }
 
+/// Issue 29: the help promised instants, and each was refused.
+#[test]
+fn usage_between_two_times_and_of_an_account() {
+    let takt = takt();
+    let gpu_seconds = |period: [&str; 2], more: &[&str]| -> Vec<(String, u64)> {
+        let [from, to] = period;
+        let arguments = [
+            "report", "usage", "--from", from, "--to", to, "--format", "json",
+        ];
+        let answer = takt.run(arguments.iter().chain(more)).ok();
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let rows = answer["rows"].as_array().unwrap().iter();
+        rows.map(|row| {
+            let user = row["user"].as_str().unwrap().to_owned();
+            (user, row["gpu_seconds"].as_u64().unwrap())
+        })
+        .collect()
+    };
+    let bob = |seconds| vec![("bob".to_owned(), seconds)];
+    let two_hours = ["2026-10-01T12:00", "2026-10-01T14:00"];
+    assert_eq!(gpu_seconds(two_hours, &[]), bob(7200));
+    let instants = ["2026-10-01T10:00:00Z", "2026-10-01T13:00:00+02:00"];
+    assert_eq!(gpu_seconds(instants, &[]), bob(3600));
+    assert_eq!(gpu_seconds(["yesterday", "now"], &[]), []);
+    assert_eq!(gpu_seconds(["-2w", "-12h"], &["--user", "bob"]), []);
+
+    let day = ["2026-10-01", "2026-10-02"];
+    assert_eq!(gpu_seconds(day, &["--account", "physics"]), bob(36_000));
+    let run = takt.run([
+        "report",
+        "usage",
+        "--month",
+        "2026-10",
+        "--account",
+        "Physics",
+    ]);
+    let error = run.fails(1);
+    assert!(
+        error.contains("no run of the account Physics is recorded; did you mean physics?"),
+        "{error}"
+    );
+    let error = takt
+        .run(["report", "usage", "--from", "last week", "--to", "now"])
+        .fails(2);
+    for form in ["2026-10-31T13:00:00Z", "yesterday", "-7d"] {
+        assert!(error.contains(form), "{error}");
+    }
+}
+
 #[test]
 fn an_empty_month_names_the_period_of_the_records() {
     let takt = takt();

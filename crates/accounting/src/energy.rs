@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn days_add_up_to_the_total_and_money_is_of_the_energy_alone() {
         let now = jiff::Timestamp::from_second(10 * 86_400).unwrap();
-        let period = Period::days("1970-01-02", "1970-01-04", &TimeZone::UTC, now).unwrap();
+        let period = Period::span("1970-01-02", "1970-01-04", &TimeZone::UTC, now).unwrap();
         let config = RatesConfig {
             currency: Some("EUR".into()),
             cards: vec![RateCard {

@@ -9,7 +9,7 @@ pub mod efficiency;
 pub mod energy;
 mod failure;
 pub mod fairshare;
-mod period;
+pub mod period;
 mod policy;
 pub mod queue;
 mod rates;

@@ -1,11 +1,11 @@
-//! Period of a report, from one local midnight to another.
+//! Period of a report: a month, some days, or the time between two instants.
 //!
 //! Months and days follow the cluster's time zone: in most zones one day of the year has 23 hours
 //! and one has 25.
 
-use jiff::civil::Date;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan, Zoned};
+use jiff::{Span, Timestamp, ToSpan, Zoned};
 use takt_model::UnixTime;
 
 /// A half-open period `[from, to)` in a cluster's time zone.
@@ -21,18 +21,19 @@ pub enum PeriodError {
     /// The text is not `YYYY-MM`.
     #[error("'{0}' is not a month (expected one such as 2026-10)")]
     Month(String),
-    /// The text is not `YYYY-MM-DD`.
-    #[error("'{0}' is not a date (expected one such as 2026-10-31)")]
-    Date(String),
-    /// The period ends before or where it begins.
+    /// The text is not a time.
     #[error(
-        "the period from {from} to {to} is empty: 'to' is the first day that does not belong to it"
+        "'{0}' is not a time (expected a date such as 2026-10-31, a time such as 2026-10-31T14:00 or \
+         2026-10-31T13:00:00Z, or now, today, yesterday, -12h, -7d or -2w)"
     )]
+    Time(String),
+    /// The period ends before or where it begins.
+    #[error("the period from {from} to {to} is empty: 'to' does not belong to it")]
     Empty {
-        /// First day of the period.
-        from: Date,
-        /// First day after the period.
-        to: Date,
+        /// Start as the user wrote it.
+        from: String,
+        /// End as the user wrote it.
+        to: String,
     },
     /// The period is in the future.
     #[error("{what} has not begun: it begins at {begins}")]
@@ -109,30 +110,41 @@ impl Period {
         Self::between(first, next, zone, text, now).ok_or_else(invalid)?
     }
 
-    /// Returns the period from one day to another, `2026-10-01` and `2026-11-01`.
+    /// Returns the period from one time to another, as [`time`] reads them: `2026-10-01` and
+    /// `2026-11-01`.
     ///
     /// # Errors
-    /// A text is not a date, the period is empty, or it begins after `now`.
-    pub fn days(
+    /// A text is not a time, the period is empty, or it begins after `now`.
+    pub fn span(
         from: &str,
         to: &str,
         zone: &TimeZone,
         now: Timestamp,
     ) -> Result<Self, PeriodError> {
-        let invalid = |text: &str| PeriodError::Date(text.to_owned());
-        let date = |text: &str| match text.len() {
-            10 => text.parse::<Date>().map_err(|_| invalid(text)),
-            _ => Err(invalid(text)),
+        let period = Self {
+            from: time(from, zone, now)?,
+            to: time(to, zone, now)?,
         };
-        let first = date(from)?;
-        let next = date(to)?;
-        if next <= first {
+        if period.to() <= period.from() {
             return Err(PeriodError::Empty {
-                from: first,
-                to: next,
+                from: from.to_owned(),
+                to: to.to_owned(),
             });
         }
-        Self::between(first, next, zone, from, now).ok_or_else(|| invalid(to))?
+        period.begun(from, now)
+    }
+
+    /// Returns the period of a slice.
+    pub fn of_slice(slice: &TimeSlice, zone: &TimeZone) -> Self {
+        let zoned = |at| {
+            Timestamp::try_from(at)
+                .unwrap_or_default()
+                .to_zoned(zone.clone())
+        };
+        Self {
+            from: zoned(slice.from),
+            to: zoned(slice.to),
+        }
     }
 
     /// Returns `None` beyond the supported years.
@@ -148,14 +160,25 @@ impl Period {
             from: midnight(first)?,
             to: midnight(next)?,
         };
-        Some(if period.from.timestamp() > now {
+        Some(period.begun(what, now))
+    }
+
+    fn begun(self, what: &str, now: Timestamp) -> Result<Self, PeriodError> {
+        if self.from.timestamp() > now {
             Err(PeriodError::NotBegun {
                 what: what.to_owned(),
-                begins: rfc3339(&period.from),
+                begins: rfc3339(&self.from),
             })
         } else {
-            Ok(period)
-        })
+            Ok(self)
+        }
+    }
+
+    /// Returns whether the period begins and ends with days.
+    fn has_whole_days(&self) -> bool {
+        [&self.from, &self.to]
+            .iter()
+            .all(|at| at.start_of_day().is_ok_and(|day| day == **at))
     }
 
     /// Returns the first second.
@@ -183,14 +206,14 @@ impl Period {
         self.from.time_zone().clone()
     }
 
-    /// Returns the midnights of the days, and the end.
+    /// Returns the start, the midnights of the following days, and the end.
     pub fn midnights(&self) -> Vec<UnixTime> {
         (0..)
             .map_while(|days| {
                 let date = self.from.date().checked_add(days.days()).ok()?;
                 let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?;
                 let midnight = UnixTime::from(&midnight);
-                (midnight < self.to()).then_some(midnight)
+                (midnight < self.to()).then_some(midnight.max(self.from()))
             })
             .chain([self.to()])
             .collect()
@@ -219,8 +242,12 @@ impl Period {
     }
 
     /// Returns `2026-10` for a calendar month, otherwise the days: `2026-10-01 to 2026-10-15`, the
-    /// last one included.
+    /// last one included. A period of other times is `2026-10-01T14:00 to 2026-10-02T08:00`.
     pub fn label(&self) -> String {
+        if !self.has_whole_days() {
+            let [from, to] = [&self.from, &self.to].map(|at| at.strftime("%Y-%m-%dT%H:%M"));
+            return format!("{from} to {to}");
+        }
         let first = self.from.date();
         let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
@@ -232,8 +259,15 @@ impl Period {
     }
 
     /// Returns the previous period of the same kind: the month before a month, otherwise as many
-    /// days. `None` beyond the supported years.
+    /// days or seconds. `None` beyond the supported years.
     pub fn before(&self) -> Option<Self> {
+        if !self.has_whole_days() {
+            let seconds = (self.to() - self.from()).seconds();
+            return Some(Self {
+                from: self.from.checked_sub(seconds).ok()?,
+                to: self.from.clone(),
+            });
+        }
         let first = self.from.date();
         let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
@@ -271,6 +305,59 @@ impl Period {
             .iana_name()
             .map_or_else(|| self.from.offset().to_string(), str::to_owned)
     }
+}
+
+/// Parses a time: a date (its midnight), a local time or an instant (RFC 3339), seconds since 1970, `now`,
+/// `today` and `yesterday` (their midnights), or `-12h`, `-7d`, `-2w` (this long ago).
+///
+/// # Errors
+/// [`PeriodError::Time`] if the text is none of these.
+pub fn time(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Zoned, PeriodError> {
+    let text = text.trim();
+    let now = now.to_zoned(zone.clone());
+    let parsed = match text {
+        "now" => Some(now),
+        "today" => now.start_of_day().ok(),
+        "yesterday" => {
+            let midnight = |day: Date| day.to_zoned(zone.clone()).ok();
+            now.date().yesterday().ok().and_then(midnight)
+        }
+        _ => match text.strip_prefix('-') {
+            Some(ago) => span(ago).and_then(|span| now.checked_sub(span).ok()),
+            None => absolute(text, zone),
+        },
+    };
+    parsed.ok_or_else(|| PeriodError::Time(text.to_owned()))
+}
+
+/// Parses `12h`, `7d` or `2w`.
+fn span(text: &str) -> Option<Span> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
+    let number: i64 = number.parse().ok().filter(|_| is_number)?;
+    match unit {
+        "h" => Span::new().try_hours(number).ok(),
+        "d" => Span::new().try_days(number).ok(),
+        "w" => Span::new().try_weeks(number).ok(),
+        _ => None,
+    }
+}
+
+fn absolute(text: &str, zone: &TimeZone) -> Option<Zoned> {
+    let instant = |at: Timestamp| at.to_zoned(zone.clone());
+    // Eight digits are a date without dashes, or an instant of 1970.
+    let is_seconds = text.len() > 8 && text.bytes().all(|digit| digit.is_ascii_digit());
+    if is_seconds {
+        let seconds = text.parse().ok()?;
+        return Timestamp::from_second(seconds).ok().map(instant);
+    }
+    if !text.contains('-') {
+        return None;
+    }
+    text.parse::<Timestamp>().ok().map(instant).or_else(|| {
+        let local: DateTime = text.parse().ok()?;
+        local.to_zoned(zone.clone()).ok()
+    })
 }
 
 fn rfc3339(instant: &Zoned) -> String {

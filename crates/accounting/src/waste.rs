@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn parts_add_up_and_runs_are_cut_at_the_ends_of_the_period() {
         let now = jiff::Timestamp::from_second(10 * 86_400).unwrap();
-        let period = Period::days("1970-01-02", "1970-01-03", &TimeZone::UTC, now).unwrap();
+        let period = Period::span("1970-01-02", "1970-01-03", &TimeZone::UTC, now).unwrap();
         // One run is half within the period, one before it.
         let runs = [
             assessed("ann", 12, 24, true),

@@ -420,7 +420,7 @@ fn reported(
     let now = jiff::Timestamp::try_from(now).unwrap_or_default();
     let today = now.to_zoned(zone.clone()).strftime("%Y-%m-%d").to_string();
     let period = if today.starts_with(month) {
-        Period::days(&format!("{month}-01"), &today, zone, now)
+        Period::span(&format!("{month}-01"), &today, zone, now)
     } else {
         Period::month(month, zone, now)
     };

@@ -335,7 +335,7 @@ fn uio_2025_05_finished() {
         ("2025-05-03", "2025-05-04"),
         ("2025-05-02", "2025-05-03"),
     ] {
-        let period = Period::days(from, to, &oslo, Timestamp::now()).unwrap();
+        let period = Period::span(from, to, &oslo, Timestamp::now()).unwrap();
         let report = store.usage(&period, &[GroupBy::User], "2026-11-01T00:00:00Z");
         let expected = counted_by_sql(&file, 2, from, to, "2026-11-01");
         assert!(expected.len() >= 2, "{from}");

@@ -32,7 +32,8 @@ pub struct JobRun {
     pub user: String,
     /// Account that is charged.
     pub account: String,
-    /// Partition. A pending job may list several, separated by commas.
+    /// Partition. A pending job may list several, separated by commas; the store keeps one of a run that has
+    /// begun.
     pub partition: String,
     /// Quality of service.
     pub qos: Option<String>,

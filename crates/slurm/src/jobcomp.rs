@@ -1,9 +1,9 @@
 //! Parser of the file that Slurm writes without slurmdbd (`JobCompType=jobcomp/filetxt`): one line
 //! for each finished run.
 //!
-//! A line is a list of `KEY=VALUE` separated by blanks. Job names and directories may contain
-//! blanks and line feeds, so a value ends where the next key begins, and a record ends with its last
-//! key. A record in which a key occurs twice can be read in two ways and is rejected. Slurm does not
+//! A line is a list of `KEY=VALUE` separated by blanks. Job names, directories, accounts and WCKeys may
+//! contain blanks, line feeds and keys. Between these texts Slurm writes blocks of keys in a fixed order, with
+//! values of one word, so mostly one reading is left; a record with several is set aside. Slurm does not
 //! escape: a name that contains the end of one record and the beginning of another makes two complete
 //! records, which no reader can tell from true ones. So the file may add records, and may not change
 //! those of finished runs. Times are local. Without slurmdbd Slurm does
@@ -11,10 +11,10 @@
 //! times are exact. A requeued run has `JobState=PENDING`.
 
 use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES, beginning};
-use crate::sacct::{Cluster, OVER};
+use crate::sacct::{Cluster, OVER, check_state};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::TresCounts;
-use crate::{Entry, JobRun, Reject};
+use crate::{Entry, JobRun, Reject, bounded};
 use jiff::tz::TimeZone;
 use std::collections::HashMap;
 use std::io::Read;
@@ -60,6 +60,10 @@ pub struct Reader<'i> {
     name: String,
     options: Options,
     any: bool,
+    /// Line on which the last entry began.
+    line: u64,
+    /// An entry that follows the last one.
+    next: Option<(u64, Entry)>,
 }
 
 impl<'i> Reader<'i> {
@@ -73,62 +77,118 @@ impl<'i> Reader<'i> {
             name: name.to_owned(),
             options,
             any: false,
+            line: 0,
+            next: None,
         })
     }
 }
 
 impl Reader<'_> {
-    /// Reads the further lines of a record that has begun. Returns why the record is unusable, if it
-    /// is.
-    fn finish(&mut self, record: &mut String) -> Result<Option<String>, LinesError> {
-        let mut last_line = 0;
+    /// Returns the number of the line on which the last entry began, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Reads the further lines of a record that has begun: all that do not begin a record. A record that
+    /// has no end takes a line that begins one, too.
+    fn finish(&mut self, text: String) -> Result<WrittenRecord, LinesError> {
+        let mut record = WrittenRecord {
+            complete: is_complete(&text).then_some(text.len()),
+            has_two_heads: false,
+            unusable: None,
+            text,
+        };
+        let mut has_ended = has_last_key(&record.text);
         let mut more = 0;
-        while position(&record[last_line..], LAST_KEY).is_none() && !self.lines.is_cut() {
+        while !self.lines.is_cut() {
             match self.lines.next() {
                 None => break,
                 Some(line) => line?,
             };
-            // Older versions of Slurm write no exit codes.
-            let is_complete = position(&record[last_line..], OLDER_LAST_KEY).is_some();
-            if is_complete && self.lines.text().starts_with(FIRST_KEY) {
+            let line = self.lines.text();
+            let begins = line.starts_with(FIRST_KEY);
+            if begins && has_ended || record.complete.is_some() && line.trim_ascii().is_empty() {
                 self.lines.put_back();
                 break;
             }
-            last_line = record.len();
-            record.push('\n');
-            record.push_str(&self.lines.text());
+
+            record.has_two_heads |= begins;
+            record.text.push('\n');
+            record.text.push_str(&line);
+            has_ended |= has_last_key(&line);
+            if record.complete.is_none() && has_last_key(&line) && is_complete(&record.text) {
+                record.complete = Some(record.text.len());
+            }
             more += 1;
-            if more == MAX_RECORD_LINES || record.len() as u64 > MAX_LINE_BYTES {
-                return Ok(Some(lines::too_long()));
+            if more == MAX_RECORD_LINES || record.text.len() as u64 > MAX_LINE_BYTES {
+                record.unusable = Some(lines::too_long());
+                return Ok(record);
             }
         }
-        Ok(self.lines.is_cut().then(lines::too_long))
+        record.unusable = self.lines.is_cut().then(lines::too_long);
+        Ok(record)
     }
 
-    fn entry(&self, line: u64, record: &str, unusable: Option<String>) -> Entry {
-        let parsed = match unusable {
-            Some(reason) => Err(reason),
-            None => run(record, &self.options),
+    /// Returns the entry of a record, and an entry for the lines behind it that do not belong to it.
+    fn entries(&self, line: u64, record: &WrittenRecord) -> (Entry, Option<(u64, Entry)>) {
+        let rejected =
+            |line, reason, text: &str| Entry::Rejected(Reject::new(Some(line), reason, text));
+        if let Some(reason) = &record.unusable {
+            return (rejected(line, reason.clone(), &record.text), None);
+        }
+        if record.has_two_heads {
+            let reason = format!(
+                "{} has a line that begins another record",
+                owner(&record.text)
+            );
+            return (rejected(line, reason, &record.text), None);
+        }
+
+        let whole = run(&record.text, &self.options);
+        let (read, rest) = match record.complete.map(|end| record.text.split_at(end)) {
+            // The lines are no part of the record, which ends before them.
+            Some((first, rest)) if !rest.is_empty() && !is_complete(&record.text) => {
+                let after = line + first.matches('\n').count() as u64 + 1;
+                let reason = "the rest of a record whose end is unclear".to_owned();
+                let rest = rejected(after, reason, rest.trim_start_matches('\n'));
+                (run(first, &self.options), Some((after, rest)))
+            }
+            _ => (whole, None),
         };
-        match parsed {
-            Ok(run) => Entry::Run(since_resize(run, &self.options.resized)),
-            Err(reason) => Entry::Rejected(Reject::new(Some(line), reason, record)),
+        match read {
+            Ok(run) => (Entry::Run(since_resize(run, &self.options.resized)), rest),
+            Err(reason) => (rejected(line, reason, &record.text), None),
         }
     }
+}
+
+/// A record as it is written.
+struct WrittenRecord {
+    text: String,
+    /// Length of the lines that together can be read as a record.
+    complete: Option<usize>,
+    /// Whether a further line begins as a record does.
+    has_two_heads: bool,
+    /// Reason why the record cannot be parsed.
+    unusable: Option<String>,
 }
 
 impl Iterator for Reader<'_> {
     type Item = Result<Entry, JobcompError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some((line, entry)) = self.next.take() {
+            self.line = line;
+            return Some(Ok(entry));
+        }
         loop {
             match self.lines.next()? {
                 Ok(line) if line.trim_ascii().is_empty() => continue,
                 Ok(_) => {}
                 Err(error) => return Some(Err(error.into())),
             }
-            let line = self.lines.line();
-            let mut record = self.lines.text().into_owned();
+            self.line = self.lines.line();
+            let record = self.lines.text().into_owned();
             if !record.starts_with(FIRST_KEY) {
                 if !self.any {
                     let found = beginning(&record);
@@ -138,11 +198,17 @@ impl Iterator for Reader<'_> {
                     }));
                 }
                 let reason = "the rest of a record whose end is unclear".to_owned();
-                return Some(Ok(self.entry(line, &record, Some(reason))));
+                let reject = Reject::new(Some(self.line), reason, &record);
+                return Some(Ok(Entry::Rejected(reject)));
             }
+
             self.any = true;
-            return Some(match self.finish(&mut record) {
-                Ok(unusable) => Ok(self.entry(line, &record, unusable)),
+            return Some(match self.finish(record) {
+                Ok(record) => {
+                    let (entry, next) = self.entries(self.line, &record);
+                    self.next = next;
+                    Ok(entry)
+                }
                 Err(error) => Err(error.into()),
             });
         }
@@ -161,77 +227,193 @@ const OLDER_LAST_KEY: &str = "EligibleTime";
 /// Maximum number of lines of one record: job names have at most 1024 bytes, directories 4096.
 const MAX_RECORD_LINES: u32 = 8192;
 
-/// Keys in the order in which Slurm writes them. Missing keys are skipped.
-const KEYS: &[&str] = &[
-    "JobId",
-    "UserId",
-    "GroupId",
-    "Name",
-    "JobState",
-    "Partition",
-    "TimeLimit",
-    "StartTime",
-    "EndTime",
-    "NodeList",
-    "NodeCnt",
-    "ProcCnt",
-    "WorkDir",
-    "ReservationName",
-    "Tres",
-    "Account",
-    "QOS",
-    "WcKey",
-    "Cluster",
-    "SubmitTime",
-    "EligibleTime",
-    "ArrayJobId",
-    "ArrayTaskId",
-    "HetJobId",
-    "HetJobOffset",
-    "PackJobId",
-    "PackJobOffset",
-    "DerivedExitCode",
-    "ExitCode",
+/// Keys that Slurm writes before, between and behind the texts of users, in its order. Each block but the
+/// last ends with the key of a text. Values of other keys are one word.
+const BLOCKS: [&[&str]; 5] = [
+    &["JobId", "UserId", "GroupId", "Name"],
+    &[
+        "JobState",
+        "Partition",
+        "TimeLimit",
+        "StartTime",
+        "EndTime",
+        "NodeList",
+        "NodeCnt",
+        "ProcCnt",
+        "WorkDir",
+    ],
+    &["ReservationName", "Account"],
+    &["QOS", "WcKey"],
+    &["Cluster", "SubmitTime", "EligibleTime"],
 ];
 
-/// Keys whose values may contain blanks.
-const FREE: &[&str] = &["Name", "WorkDir"];
+/// Maximum number of ways in which a record is read.
+const MAX_READINGS: usize = 256;
 
-/// Returns the values of a record by key. Fails if a key occurs twice: then a text of a user contains
-/// it, and its end is ambiguous.
-fn fields(record: &str) -> Result<HashMap<&'static str, &str>, String> {
-    let mut fields = HashMap::new();
-    let mut rest = record.trim_end();
-    if let Some(key) = KEYS.iter().find(|key| occurs_twice(rest, key)) {
-        return Err(format!(
-            "{key}= occurs twice, so it is unclear where a text ends"
-        ));
-    }
-    let mut keys = KEYS.iter().copied();
-    while let Some(key) = keys.next() {
-        let Some(value) = rest
-            .strip_prefix(key)
-            .and_then(|rest| rest.strip_prefix('='))
-        else {
-            continue;
-        };
-        // The value ends where the next key of the record begins.
-        let end = keys.clone().filter_map(|next| position(value, next)).min();
-        let mut taken = &value[..end.unwrap_or(value.len())];
-        rest = value[taken.len()..].trim_start();
-        if !FREE.contains(&key) {
-            // Newer versions of Slurm may add keys here.
-            taken = taken.split(' ').next().unwrap_or_default();
+/// Values of a record by key.
+type Values<'r> = HashMap<&'r str, &'r str>;
+
+/// A block of keys in a record.
+struct Block<'r> {
+    /// Position of the white space before its first key, or 0.
+    begin: usize,
+    /// Position behind the `=` of its last key.
+    end: usize,
+    /// Key of the text behind it.
+    text: &'static str,
+    values: Values<'r>,
+}
+
+/// Returns the block with these keys at a position. Later versions of Slurm may add other keys. The last
+/// block goes on to the end of the record.
+fn block<'r>(record: &'r str, begin: usize, number: usize) -> Option<Block<'r>> {
+    let mut values = Values::new();
+    let mut wanted = BLOCKS[number].iter().copied();
+    let mut next = wanted.next();
+    let is_last = number + 1 == BLOCKS.len();
+    let mut at = begin;
+    loop {
+        let rest = &record[at..];
+        if is_last && next.is_none() && rest.trim_ascii().is_empty() {
+            let (end, text) = (record.len(), "");
+            return Some(Block {
+                begin,
+                end,
+                text,
+                values,
+            });
         }
-        fields.insert(key, taken);
+        let word = match at {
+            0 => rest,
+            _ => rest.strip_prefix(|letter: char| letter.is_ascii_whitespace())?,
+        };
+        let word = word
+            .split(|letter: char| letter.is_ascii_whitespace())
+            .next()?;
+        let (key, value) = word.split_once('=')?;
+        let is_wanted = next == Some(key);
+        if is_wanted {
+            next = wanted.next();
+        } else if BLOCKS.iter().any(|keys| keys.contains(&key)) {
+            return None;
+        }
+        at += usize::from(at > 0) + key.len() + 1;
+        if is_wanted && !is_last && next.is_none() {
+            let (end, text) = (at, BLOCKS[number].last()?);
+            return Some(Block {
+                begin,
+                end,
+                text,
+                values,
+            });
+        }
+
+        at += value.len();
+        if values.insert(key, value).is_some() {
+            return None;
+        }
     }
-    match rest {
-        "" => Ok(fields),
-        rest => Err(format!(
-            "unexpected text '{}'",
-            rest.chars().take(40).collect::<String>()
-        )),
+}
+
+/// Returns the values of a record in each way in which it can be read: a text of a user ends where a
+/// block begins. More than [`MAX_READINGS`] are too many.
+fn readings(record: &str) -> Vec<Values<'_>> {
+    let Some(head) = block(record, 0, 0) else {
+        return Vec::new();
+    };
+    let later: Vec<Vec<Block<'_>>> = (1..BLOCKS.len())
+        .map(|number| {
+            positions(record, BLOCKS[number][0])
+                .filter_map(|at| block(record, at - 1, number))
+                .collect()
+        })
+        .collect();
+    let mut readings = vec![vec![&head]];
+    for blocks in &later {
+        let longer = readings.iter().flat_map(|reading| {
+            let before = reading.last().map_or(0, |block| block.end);
+            let follows = move |block: &&Block<'_>| block.begin >= before;
+            blocks
+                .iter()
+                .filter(follows)
+                .map(move |block| [reading.as_slice(), &[block]].concat())
+        });
+        readings = longer.take(MAX_READINGS + 1).collect();
     }
+
+    readings
+        .iter()
+        .map(|blocks| {
+            let texts = blocks
+                .windows(2)
+                .map(|pair| (pair[0].text, &record[pair[0].end..pair[1].begin]));
+            let values = blocks.iter().flat_map(|block| &block.values);
+            values
+                .map(|(key, value)| (*key, *value))
+                .chain(texts)
+                .collect()
+        })
+        .collect()
+}
+
+/// Returns whether a text can be read as a whole record.
+fn is_complete(record: &str) -> bool {
+    !readings(record).is_empty()
+}
+
+/// Returns the job and the user of a record; no user's text comes before them.
+fn owner(record: &str) -> String {
+    let word = |key: &str| {
+        let word = record.split(' ').find_map(|word| word.strip_prefix(key));
+        bounded(word.unwrap_or("?"), 64).into_owned()
+    };
+    format!("job {} of user {}", word("JobId="), word("UserId="))
+}
+
+/// Parses the run of a record that can be read in one way, or in several that differ only in the name.
+fn run(record: &str, options: &Options) -> Result<JobRun, String> {
+    let readings = readings(record);
+    if readings.is_empty() {
+        let mut keys = BLOCKS.iter().copied().flatten();
+        let is_missing = |key: &&&str| !record.starts_with(*key) && position(record, key).is_none();
+        return Err(match keys.find(is_missing) {
+            Some(key) => format!("{key} is missing"),
+            None => "its keys are not in the order of Slurm".to_owned(),
+        });
+    }
+    let is_cut = readings.len() > MAX_READINGS;
+    let mut runs = Vec::new();
+    let mut reason = None;
+    for values in readings {
+        match run_of(&values, options) {
+            Ok(run) => runs.push(run),
+            Err(why) => reason = reason.or(Some(why)),
+        }
+    }
+
+    let mut runs = runs.into_iter();
+    let Some(first) = runs.next() else {
+        return Err(reason.unwrap_or_default());
+    };
+    let without_name = |run: &JobRun| JobRun {
+        name: None,
+        ..run.clone()
+    };
+    if !is_cut && runs.all(|other| without_name(&other) == without_name(&first)) {
+        Ok(first)
+    } else {
+        Err(format!(
+            "{} can be read in several ways, because a user's text has keys of Slurm",
+            owner(record)
+        ))
+    }
+}
+
+/// Returns whether a line has the last key of a record. Older versions of Slurm write no exit codes.
+fn has_last_key(line: &str) -> bool {
+    [LAST_KEY, OLDER_LAST_KEY]
+        .iter()
+        .any(|key| position(line, key).is_some())
 }
 
 /// Returns the positions at which `KEY=` begins in a text, after white space.
@@ -247,17 +429,15 @@ fn position(text: &str, key: &str) -> Option<usize> {
     positions(text, key).next().map(|at| at - 1)
 }
 
-/// Returns whether a text has `KEY=` twice; the first may begin the text.
-fn occurs_twice(text: &str, key: &str) -> bool {
-    let begins = text
-        .strip_prefix(key)
-        .is_some_and(|rest| rest.starts_with('='));
-    positions(text, key).nth(usize::from(!begins)).is_some()
-}
-
-fn run(line: &str, options: &Options) -> Result<JobRun, String> {
-    let fields = fields(line)?;
-    let get = |key: &str| fields.get(key).copied().unwrap_or_default();
+fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
+    // Texts of users but names and directories are single words; later keys may follow them.
+    let get = |key: &str| {
+        let value = values.get(key).copied().unwrap_or_default();
+        let word = value
+            .split(|letter: char| letter.is_ascii_whitespace())
+            .next();
+        word.unwrap_or_default()
+    };
     let text = |key: &str| {
         Some(get(key))
             .filter(|text| !text.is_empty() && *text != "(null)")
@@ -276,9 +456,9 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
     // `PENDING` marks a requeued job; the run in this line has ended.
     let state = match get("JobState") {
         "PENDING" => "REQUEUED",
-        "" => return Err("JobState is missing".to_owned()),
         state => state,
     };
+    check_state(state, "JobState")?;
     if times.end.is_none() && OVER.contains(&state) {
         return Err(format!(
             "JobState is {state}, but EndTime is '{}'",
@@ -307,7 +487,10 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
         account: account.unwrap_or_default(),
         partition: get("Partition").to_owned(),
         qos: text("QOS"),
-        name: text("Name"),
+        name: values
+            .get("Name")
+            .filter(|name| !name.is_empty() && **name != "(null)")
+            .map(|name| (*name).to_owned()),
         reservation: text("ReservationName"),
         node_list,
         timelimit: get("TimeLimit")

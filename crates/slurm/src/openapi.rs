@@ -1,9 +1,10 @@
 //! Slurm's OpenAPI in JSON: answers of slurmrestd and output of `squeue --json` and `sinfo --json`.
 //!
-//! The tests run version 0.0.38 (Slurm 22.05) against a live Slurm. Versions 0.0.39 to 0.0.45
+//! The tests run version 0.0.38 (Slurm 22.05) against a live Slurm. Versions 0.0.39 to 0.0.46
 //! follow their published schemas: a number may be `{"set": true, "infinite": false, "number": 5}`
-//! and a state a list. Unknown fields are ignored. Jobs are converted to sacct's fields, so that
-//! both sources share the same rules.
+//! and a state a list. Versions without these marks, and some fields of later ones, write NO_VAL and
+//! INFINITE for numbers that are not set. Unknown fields are ignored. Jobs are converted to sacct's fields,
+//! so that both sources share the same rules.
 
 use crate::Reservation;
 use crate::reservation::owners;
@@ -11,7 +12,7 @@ use crate::sacct::{Field, Fields, OVER, Options, entry_of};
 use crate::tres::TresCounts;
 use crate::{Association, BillingWeights, Qos, Shares};
 use crate::{Entry, Reject, nodelist};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use takt_model::UnixTime;
 
@@ -133,6 +134,8 @@ pub struct LiveJob {
     pub reason: Option<String>,
     /// Expected start of a pending job, from slurmctld.
     pub expected_start: Option<UnixTime>,
+    /// Whether the job is an array of which Slurm lists only some pending tasks.
+    pub is_cut: bool,
 }
 
 /// Returns the jobs of `GET /slurm/vX/jobs` and `squeue --json`.
@@ -257,6 +260,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         gpus: gpus.collect(),
         reason,
         expected_start,
+        is_cut: text(array.tasks).is_some_and(|tasks| is_cut(&tasks)),
     }
 }
 
@@ -412,6 +416,9 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
     list(&answer["nodes"]).iter().filter_map(node).collect()
 }
 
+/// Duration of a reservation without an end, as Slurm takes it.
+const UNLIMITED_RESERVATION_SECONDS: i64 = 365 * 86_400;
+
 /// Returns the reservations of `GET /slurm/vX/reservations`.
 pub fn reservations(answer: &Value) -> Vec<Reservation> {
     let one = |one: &Value| {
@@ -422,6 +429,7 @@ pub fn reservations(answer: &Value) -> Vec<Reservation> {
             Some(flags) => flags,
             None => words(&one["flags"]).join(","),
         };
+        let from = instant(&one["start_time"])?;
         Some(Reservation {
             name: text(&one["name"])?,
             flags,
@@ -432,8 +440,8 @@ pub fn reservations(answer: &Value) -> Vec<Reservation> {
                 text(&one["accounts"]).as_deref(),
                 text(&one["users"]).as_deref(),
             ),
-            from: UnixTime(number(&one["start_time"])?),
-            to: UnixTime(number(&one["end_time"])?),
+            from,
+            to: instant(&one["end_time"]).unwrap_or(from + UNLIMITED_RESERVATION_SECONDS),
         })
     };
     list(&answer["reservations"])
@@ -474,11 +482,7 @@ pub fn qos(answer: &Value) -> BTreeMap<String, Qos> {
     list(listed)
         .iter()
         .filter_map(|one| {
-            let factor = &one["usage_factor"];
-            let usage_factor = factor
-                .as_f64()
-                .or_else(|| factor["number"].as_f64())
-                .unwrap_or(1.0);
+            let usage_factor = real(&one["usage_factor"]).unwrap_or(1.0);
             let no_decay = words(&one["flags"]).iter().any(|flag| flag == "NO_DECAY");
             Some((
                 text(&one["name"])?,
@@ -525,7 +529,7 @@ fn job_id(id: &Value, array: &ArrayIds<'_>, het_id: &Value, het_offset: &Value) 
     let id = number(id).map_or_else(String::new, |id| id.to_string());
     if let Some(of) = positive(array.job_id) {
         return match (number(array.task_id), text(array.tasks)) {
-            (_, Some(tasks)) => format!("{of}_[{tasks}]"),
+            (_, Some(tasks)) => format!("{of}_[{}]", listed_tasks(&tasks)),
             (Some(task), None) => format!("{of}_{task}"),
             (None, None) => id,
         };
@@ -536,15 +540,70 @@ fn job_id(id: &Value, array: &ArrayIds<'_>, het_id: &Value, het_offset: &Value) 
     }
 }
 
-/// Returns the exit code as sacct writes it: `1:0`, `0:9`. The API's `SUCCESS` is a word.
+/// Returns whether a list of tasks is cut, as Slurm's programs do without `SLURM_BITSTR_LEN=0`.
+fn is_cut(tasks: &str) -> bool {
+    without_limit(tasks).ends_with("...")
+}
+
+/// Returns the tasks of an array without the limit of running tasks (`%2`).
+fn without_limit(tasks: &str) -> &str {
+    tasks.split_once('%').map_or(tasks, |(tasks, _)| tasks)
+}
+
+/// Returns the tasks of an array as sacct lists them. slurmdbd keeps a mask (`0x1E`). Of a list that is cut
+/// only the whole numbers count.
+fn listed_tasks(tasks: &str) -> String {
+    let tasks = without_limit(tasks);
+    if let Some(mask) = tasks.strip_prefix("0x") {
+        return ranges_of_mask(mask);
+    }
+    match tasks.strip_suffix("...") {
+        Some(listed) => listed
+            .rsplit_once(',')
+            .map_or("", |(whole, _)| whole)
+            .to_owned(),
+        None => tasks.to_owned(),
+    }
+}
+
+/// Returns the bits of a hexadecimal mask as ranges: `1-4` for `1E`; empty if it is malformed.
+fn ranges_of_mask(mask: &str) -> String {
+    let bits = mask.bytes().rev().flat_map(|digit| {
+        let digit = char::from(digit).to_digit(16).unwrap_or_default();
+        (0..4).map(move |bit| digit >> bit & 1 == 1)
+    });
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (task, _) in bits.enumerate().filter(|(_, is_set)| *is_set) {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == task => *last = task,
+            _ => ranges.push((task, task)),
+        }
+    }
+    ranges
+        .into_iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// Returns the exit code as sacct writes it: `1:0`, `0:9`; empty if it is not set. The API's `SUCCESS` is a
+/// word.
 fn exit_code(value: &Value) -> String {
     if let Some(status) = number(value) {
         // slurmctld reports a wait status.
         return format!("{}:{}", (status >> 8) & 0xff, status & 0x7f);
     }
-    let code = number(&value["return_code"]).unwrap_or(0);
-    let signal = number(&value["signal"]["signal_id"])
-        .or_else(|| number(&value["signal"]["id"]))
+    // A number that is not set.
+    if value.is_number() || value.get("number").is_some() {
+        return String::new();
+    }
+    let short = |value: &Value| number(value).filter(|number| *number < NO_VAL_16);
+    let code = short(&value["return_code"]).unwrap_or(0);
+    let signal = short(&value["signal"]["signal_id"])
+        .or_else(|| short(&value["signal"]["id"]))
         .unwrap_or(0);
     format!("{code}:{signal}")
 }
@@ -598,19 +657,43 @@ fn text(value: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns a number, plain or with the flags of later versions. `None` if it is unset or infinite.
+/// Slurm's 16-bit numbers from this one on mean "not set" or "unlimited".
+const NO_VAL_16: i64 = 0xfffe;
+
+/// Slurm's 32-bit numbers that mean "not set" (NO_VAL) and "unlimited" (INFINITE).
+const NO_VAL_32: [i64; 2] = [0xffff_fffe, 0xffff_ffff];
+
+/// Returns a number, plain or with the flags of later versions. `None` if it is unset or infinite: also as
+/// a number of 32 or 64 bits that means this.
 fn number(value: &Value) -> Option<i64> {
+    let number = match value {
+        Value::Number(number) if number.is_f64() => {
+            // The 64-bit ones round to 2⁶⁴.
+            let number = number.as_f64().filter(|number| *number < 9e18)?;
+            Some(number as i64)
+        }
+        Value::Number(number) => number.as_i64(),
+        Value::Object(marked) => number(marked_number(marked)?),
+        _ => None,
+    };
+    number.filter(|number| !NO_VAL_32.contains(number))
+}
+
+/// Returns a number with a fraction, as [`number`] does.
+fn real(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number
-            .as_i64()
-            .or_else(|| number.as_f64().map(|number| number as i64)),
-        Value::Object(marked) => {
-            let is = |key: &str| marked.get(key).and_then(Value::as_bool);
-            (is("set") != Some(false) && is("infinite") != Some(true))
-                .then(|| number(marked.get("number")?))?
-        }
+            .as_f64()
+            .filter(|number| *number < NO_VAL_32[0] as f64),
+        Value::Object(marked) => real(marked_number(marked)?),
         _ => None,
     }
+}
+
+/// Returns the number of `{"set": true, "infinite": false, "number": 5}`, if it is set and finite.
+fn marked_number(marked: &Map<String, Value>) -> Option<&Value> {
+    let is = |key: &str| marked.get(key).and_then(Value::as_bool);
+    (is("set") != Some(false) && is("infinite") != Some(true)).then(|| marked.get("number"))?
 }
 
 fn count(value: &Value) -> String {

@@ -14,11 +14,13 @@
 //! - The columns. Without a column that users write, every row is Slurm's own.
 //!
 //! Rows of other files [may be forged](Reader::may_be_forged): they may add records, and may not
-//! change those of finished runs.
+//! change those of finished runs. In these, surplus delimiters and the lines between two rows belong to
+//! texts of users. Slurm's own columns have neither, so mostly one reading is left; a row with several is
+//! set aside.
 
 mod layout;
 
-use self::layout::{DEFAULT_DELIMITER, RowLayout, delimiter_of};
+use self::layout::{DEFAULT_DELIMITER, RowLayout, delimiter_of, is_secret};
 use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::{TresCounts, scaled};
@@ -142,9 +144,6 @@ pub(super) enum Field {
 
 const FIELDS: usize = Field::Reservation as usize + 1;
 
-/// Minimum length of a delimiter that users cannot know, in bytes.
-const MIN_SECRET_BYTES: usize = 8;
-
 /// Maximum number of lines of one row: job names have at most 1024 bytes.
 const MAX_ROW_LINES: u32 = 2048;
 
@@ -154,6 +153,10 @@ pub struct Reader<'i> {
     options: Options,
     header: String,
     layout: RowLayout,
+    /// Line on which the last entry began.
+    line: u64,
+    /// An entry that follows the last one.
+    next: Option<(u64, Entry)>,
 }
 
 impl<'i> Reader<'i> {
@@ -172,10 +175,11 @@ impl<'i> Reader<'i> {
         let delimiter = delimiter_of(&header)
             .unwrap_or(DEFAULT_DELIMITER)
             .to_owned();
-        Self::of(lines, name, options, header, &delimiter)
+        let is_secret = is_secret(&delimiter);
+        Self::of(lines, name, options, header, &delimiter, is_secret)
     }
 
-    /// Reads the header of a text with this delimiter, as [`Reader::open`] does.
+    /// Reads the header of a text with this delimiter, which was drawn for it, as [`Reader::open`] does.
     ///
     /// # Errors
     /// As [`Reader::open`]; also if the text has another delimiter.
@@ -187,7 +191,7 @@ impl<'i> Reader<'i> {
     ) -> Result<Self, SacctError> {
         let mut lines = Lines::open(input, name)?;
         let header = read_header(&mut lines)?;
-        Self::of(lines, name, options, header, delimiter)
+        Self::of(lines, name, options, header, delimiter, true)
     }
 
     fn of(
@@ -196,8 +200,9 @@ impl<'i> Reader<'i> {
         options: Options,
         header: String,
         delimiter: &str,
+        is_secret: bool,
     ) -> Result<Self, SacctError> {
-        let layout = RowLayout::of(&header, delimiter);
+        let layout = RowLayout::of(&header, delimiter, is_secret);
         let missing: Vec<&str> = REQUIRED
             .iter()
             .filter(|(_, field)| !layout.columns.contains(&Some(*field)))
@@ -216,58 +221,178 @@ impl<'i> Reader<'i> {
             options,
             header,
             layout,
+            line: 0,
+            next: None,
         })
     }
 
     /// Returns whether a user's text can look like a row: users write a column, and could know the
     /// delimiter.
     pub fn may_be_forged(&self) -> bool {
-        self.layout.has_user_texts && self.layout.delimiter.len() < MIN_SECRET_BYTES
+        self.layout.may_be_forged()
     }
 
-    /// Reads the further lines of a row that has begun. Returns why the row is unusable, if it is.
-    fn finish(&mut self, row: &mut String) -> Result<Option<String>, LinesError> {
+    /// Returns the number of the line on which the last entry began, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Reads the further lines of a row that has begun.
+    fn finish(&mut self, text: String) -> Result<WrittenRow, LinesError> {
         let needed = self.layout.delimiters();
-        let mut found = row.matches(&self.layout.delimiter).count();
-        let mut more = 0;
+        let mut found = text.matches(&self.layout.delimiter).count();
+        let mut row = WrittenRow {
+            complete: (found >= needed).then_some(text.len()),
+            text,
+            unusable: None,
+        };
         let is_known = self.may_be_forged();
-        let spans_lines = self.layout.spans_lines && (!is_known || self.layout.may_begin(row));
-        while spans_lines && found < needed && !self.lines.is_cut() {
+        let begins = !is_known || self.layout.may_begin(&row.text);
+        let mut more = 0;
+        while begins && !self.lines.is_cut() {
+            let goes_on = match row.complete {
+                None => self.layout.spans_lines,
+                Some(_) => is_known,
+            };
+            if !goes_on {
+                break;
+            }
             match self.lines.next() {
                 None => break,
                 Some(line) => line?,
             };
-            // A row is never a part of another: a name could have begun a row that takes the next one.
-            if is_known && self.layout.is_row(&self.lines.text()) {
+            let line = self.lines.text();
+            if is_known && self.ends_row(&line, row.complete.is_some()) {
                 self.lines.put_back();
                 break;
             }
-            let line = self.lines.text();
+
             found += line.matches(&self.layout.delimiter).count();
-            row.push('\n');
-            row.push_str(&line);
+            row.text.push('\n');
+            row.text.push_str(&line);
+            if found >= needed && row.complete.is_none() {
+                row.complete = Some(row.text.len());
+            }
             more += 1;
-            if more == MAX_ROW_LINES || row.len() as u64 > MAX_LINE_BYTES {
-                return Ok(Some(lines::too_long()));
+            if more == MAX_ROW_LINES || row.text.len() as u64 > MAX_LINE_BYTES {
+                row.unusable = Some(lines::too_long());
+                return Ok(row);
             }
         }
-        Ok(self.lines.is_cut().then(lines::too_long))
+        row.unusable = self.lines.is_cut().then(lines::too_long);
+        Ok(row)
     }
 
-    fn entry(&self, line: u64, row: &str, unusable: Option<String>) -> Entry {
-        let parsed = match unusable {
-            Some(reason) => Err(reason),
-            None => self
-                .layout
-                .split(row)
-                .and_then(|fields| entry_of(&fields, &self.options)),
-        };
-        parsed.unwrap_or_else(|reason| {
-            // A delimiter drawn for one request would make the same row another one in each answer.
-            let text = row.replace(&self.layout.delimiter, DEFAULT_DELIMITER);
-            Entry::Rejected(Reject::new(Some(line), reason, &text))
-        })
+    /// Returns whether a line is no part of the row before it, in a file whose delimiter is known. A row
+    /// is never a part of another: a name could have begun a row that takes the next one. Behind a complete
+    /// row come only lines that can begin none.
+    fn ends_row(&self, line: &str, is_complete: bool) -> bool {
+        if is_complete {
+            line.is_empty() || self.is_header(line.as_bytes()) || self.layout.may_begin(line)
+        } else {
+            self.layout.is_row(line)
+        }
     }
+
+    fn is_header(&self, line: &[u8]) -> bool {
+        line.eq_ignore_ascii_case(self.header.as_bytes())
+    }
+
+    /// Returns the entry of a row, and an entry for the lines behind it that do not belong to it.
+    fn entries(&self, line: u64, row: &WrittenRow) -> (Entry, Option<(u64, Entry)>) {
+        if let Some(reason) = &row.unusable {
+            return (self.rejected(line, reason.clone(), &row.text), None);
+        }
+        let whole = self.parse(&row.text);
+        let complete = row.complete.filter(|end| *end < row.text.len());
+        let Some((first, rest)) = complete.map(|end| row.text.split_at(end)) else {
+            return (self.or_rejected(line, whole, &row.text), None);
+        };
+
+        match (self.parse(first), whole) {
+            // The lines are no part of the row: in that reading, a column of Slurm is malformed.
+            (Ok(entry), Err(_)) => {
+                let after = line + first.matches('\n').count() as u64 + 1;
+                let reason = "the rest of a row, or no row".to_owned();
+                let rest = self.rejected(after, reason, rest.trim_start_matches('\n'));
+                (entry, Some((after, rest)))
+            }
+            (Ok(without), Ok(with)) if is_same_but_name(&without, &with) => (with, None),
+            (Ok(_), Ok(_)) => (
+                self.rejected(line, self.ambiguous(&row.text), &row.text),
+                None,
+            ),
+            (Err(_), whole) => (self.or_rejected(line, whole, &row.text), None),
+        }
+    }
+
+    /// Parses a row. In a file whose delimiter is known, surplus delimiters belong to texts of users.
+    fn parse(&self, row: &str) -> Result<Entry, String> {
+        let exact = self.layout.split(row);
+        if !self.may_be_forged() || exact.is_ok() && !row.contains('\n') {
+            return exact.and_then(|fields| entry_of(&fields, &self.options));
+        }
+        let mut entries = Vec::new();
+        let mut reasons = Vec::new();
+        for fields in self.layout.readings(row)? {
+            match entry_of(&fields, &self.options) {
+                Ok(entry) => entries.push(entry),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        let mut entries = entries.into_iter();
+        let Some(first) = entries.next() else {
+            let only = reasons.pop().filter(|_| reasons.is_empty());
+            let fallback = || "a line feed in a column of Slurm".to_owned();
+            return Err(only.or(exact.err()).unwrap_or_else(fallback));
+        };
+        if entries.all(|other| is_same_but_name(&first, &other)) {
+            Ok(first)
+        } else {
+            Err(self.ambiguous(row))
+        }
+    }
+
+    fn ambiguous(&self, row: &str) -> String {
+        format!(
+            "{} can be read in several ways, because a user's text has a delimiter or a line feed",
+            bounded(&self.layout.owner(row), MAX_OWNER_BYTES)
+        )
+    }
+
+    fn or_rejected(&self, line: u64, parsed: Result<Entry, String>, row: &str) -> Entry {
+        parsed.unwrap_or_else(|reason| self.rejected(line, reason, row))
+    }
+
+    fn rejected(&self, line: u64, reason: String, row: &str) -> Entry {
+        // A delimiter drawn for one request would make the same row another one in each answer.
+        let text = row.replace(&self.layout.delimiter, DEFAULT_DELIMITER);
+        Entry::Rejected(Reject::new(Some(line), reason, &text))
+    }
+}
+
+/// A row as it is written.
+struct WrittenRow {
+    text: String,
+    /// Length of the lines that together have all delimiters.
+    complete: Option<usize>,
+    /// Reason why the row cannot be parsed.
+    unusable: Option<String>,
+}
+
+/// Maximum length of a job and its user in a reason, in bytes.
+const MAX_OWNER_BYTES: usize = 128;
+
+/// Returns whether two entries say the same, except the name of the job.
+fn is_same_but_name(one: &Entry, other: &Entry) -> bool {
+    let without_name = |entry: &Entry| {
+        let mut entry = entry.clone();
+        if let Entry::Run(run) | Entry::Tasks { run, .. } = &mut entry {
+            run.name = None;
+        }
+        entry
+    };
+    without_name(one) == without_name(other)
 }
 
 fn read_header(lines: &mut Lines<'_>) -> Result<String, LinesError> {
@@ -281,6 +406,10 @@ impl Iterator for Reader<'_> {
     type Item = Result<Entry, SacctError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some((line, entry)) = self.next.take() {
+            self.line = line;
+            return Some(Ok(entry));
+        }
         loop {
             let row = match self.lines.next()? {
                 Ok(row) => row,
@@ -290,14 +419,20 @@ impl Iterator for Reader<'_> {
             if row.is_empty() || row.eq_ignore_ascii_case(self.header.as_bytes()) {
                 continue;
             }
-            let line = self.lines.line();
-            if !self.layout.spans_lines && !self.lines.is_cut() {
+            self.line = self.lines.line();
+            let spans_lines = self.layout.spans_lines || self.may_be_forged();
+            if !spans_lines && !self.lines.is_cut() {
                 let row = self.lines.text();
-                return Some(Ok(self.entry(line, &row, None)));
+                return Some(Ok(self.or_rejected(self.line, self.parse(&row), &row)));
             }
-            let mut row = self.lines.text().into_owned();
-            return Some(match self.finish(&mut row) {
-                Ok(unusable) => Ok(self.entry(line, &row, unusable)),
+
+            let row = self.lines.text().into_owned();
+            return Some(match self.finish(row) {
+                Ok(row) => {
+                    let (entry, next) = self.entries(self.line, &row);
+                    self.next = next;
+                    Ok(entry)
+                }
                 Err(error) => Err(error.into()),
             });
         }
@@ -316,6 +451,7 @@ fn column(name: &str) -> Option<Field> {
 /// same rules.
 pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, String> {
     let job_id = fields.get(Field::JobId);
+    let job_id = job_id.strip_suffix(NO_TASK).unwrap_or(job_id);
     let array = job_id.split_once("_[");
     // Only a step has a dot: `123.batch`, `123_4.0`, `123+1.extern`.
     if array.map_or(job_id, |(array, _)| array).contains('.') {
@@ -342,11 +478,25 @@ pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, 
         .map(|tasks| tasks.split_once('%').map_or(tasks, |(tasks, _)| tasks));
     let job_ids = tasks
         .and_then(|tasks| nodelist::ranges(tasks, MAX_TASKS))
-        .ok_or_else(|| format!("JobID '{job_id}' does not list its tasks"))?
+        .ok_or_else(|| cut_or_malformed(job_id))?
         .into_iter()
         .map(|task| format!("{array}_{task}"))
         .collect();
     Ok(Entry::Tasks { run, job_ids })
+}
+
+/// Returns why the tasks of an array are unknown. Slurm cuts long lists, with or without a bracket behind
+/// the dots.
+fn cut_or_malformed(job_id: &str) -> String {
+    let shown = bounded(job_id, 64);
+    if job_id.trim_end_matches(']').ends_with("...") {
+        format!(
+            "JobID '{shown}' lists only some of its tasks; set SLURM_BITSTR_LEN=0 where sacct or \
+             slurmrestd runs"
+        )
+    } else {
+        format!("JobID '{shown}' does not list its tasks")
+    }
 }
 
 /// Values of one row by column. Empty for a missing column.
@@ -360,6 +510,15 @@ impl<'r> Fields<'r> {
             .iter()
             .for_each(|(field, value)| fields.0[*field as usize] = value);
         fields
+    }
+
+    /// Sets a field. If two columns mean the same (`NCPUS`, `AllocCPUS`), an empty one does not
+    /// overwrite the other.
+    fn put(&mut self, field: Field, value: &'r str) {
+        let value = value.trim_ascii();
+        if !value.is_empty() {
+            self.0[field as usize] = value;
+        }
     }
 
     /// Returns the field, or `""` if the column is missing.
@@ -390,13 +549,16 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         .split_ascii_whitespace()
         .next()
         .unwrap_or_default();
-    if state.is_empty() {
-        return Err("State is empty".to_owned());
-    }
+    check_state(state, "State")?;
     let tres =
         TresCounts::parse(fields.get(Field::AllocTres)).map_err(|error| format!("Alloc{error}"))?;
     let suspended = duration(fields.get(Field::Suspended), "Suspended")?;
-    let elapsed = match fields.count(Field::ElapsedRaw, "ElapsedRaw")? {
+    let elapsed = match fields.get(Field::ElapsedRaw) {
+        // Clocks that disagree. The times are what slurmctld wrote.
+        raw if is_negative(raw) => None,
+        _ => fields.count(Field::ElapsedRaw, "ElapsedRaw")?,
+    };
+    let elapsed = match elapsed {
         None => duration(fields.get(Field::Elapsed), "Elapsed")?,
         raw => raw,
     };
@@ -480,6 +642,9 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
 /// Final states of a job that may have ended in the queue.
 const LEFT_THE_QUEUE: &[&str] = &["CANCELLED", "DEADLINE", "REVOKED"];
 
+/// Task number NO_VAL: an array of which no task has begun.
+const NO_TASK: &str = "_4294967294";
+
 /// sacct's node list of a job without nodes.
 pub(super) const NO_NODES: &str = "None assigned";
 
@@ -498,9 +663,80 @@ pub(super) const OVER: &[&str] = &[
     "TIMEOUT",
 ];
 
-/// Parses `[D-]HH:MM:SS` or `MM:SS`, with or without thousandths. Returns seconds.
+/// All states of Slurm 26.05, with the flags that it prints in place of a state.
+const STATES: &[&str] = &[
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "COMPLETING",
+    "CONFIGURING",
+    "DEADLINE",
+    "EXPEDITING",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PENDING",
+    "POWER_UP_NODE",
+    "PREEMPTED",
+    "RECONFIG_FAIL",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "RESIZING",
+    "RESV_DEL_HOLD",
+    "REVOKED",
+    "RUNNING",
+    "SIGNALING",
+    "SPECIAL_EXIT",
+    "STAGE_OUT",
+    "STOPPED",
+    "SUSPENDED",
+    "TIMEOUT",
+];
+
+/// Returns whether Takt knows a state of a job.
+pub fn is_known_state(state: &str) -> bool {
+    STATES.contains(&state)
+}
+
+/// Maximum length of a state in bytes.
+const MAX_STATE_BYTES: usize = 32;
+
+/// Refuses what cannot be a state: Slurm prints capitals. A later version may have further states.
+pub(super) fn check_state(state: &str, name: &str) -> Result<(), String> {
+    if state.is_empty() {
+        return Err(format!("{name} is empty"));
+    }
+    let is_word = |state: &str| {
+        state.len() <= MAX_STATE_BYTES
+            && state
+                .bytes()
+                .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+    };
+    if is_word(state) {
+        Ok(())
+    } else {
+        Err(format!(
+            "{name} '{}' is not a state of Slurm",
+            bounded(state, 64)
+        ))
+    }
+}
+
+fn is_negative(number: &str) -> bool {
+    number
+        .strip_prefix('-')
+        .is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// sacct's word for a negative time.
+const INVALID: &str = "INVALID";
+
+/// Parses `[D-]HH:MM:SS` or `MM:SS`, with or without thousandths. Returns seconds; `None` for an
+/// empty text and a negative time.
 pub(super) fn duration(text: &str, name: &str) -> Result<Option<u64>, String> {
-    if text.is_empty() {
+    if text.is_empty() || text == INVALID {
         return Ok(None);
     }
     let seconds = || {

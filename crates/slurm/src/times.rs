@@ -104,9 +104,38 @@ fn settle(
         })
 }
 
+/// Times that are not set: Slurm's words, and its numbers NO_VAL and INFINITE of 32 and 64 bits.
+const NOT_SET: &[&str] = &[
+    "",
+    "Unknown",
+    "unknown",
+    "None",
+    "NONE",
+    "N/A",
+    "0",
+    "4294967294",
+    "4294967295",
+    "18446744073709551614",
+    "18446744073709551615",
+];
+
+/// The form of a local time. Slurm always prints seconds.
+const LOCAL: &str = "0000-00-00T00:00:00";
+
+/// Returns whether a text has the form of a local time.
+fn is_local(text: &str) -> bool {
+    text.bytes()
+        .zip(LOCAL.bytes())
+        .all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            b'T' => matches!(byte, b'T' | b' '),
+            _ => byte == form,
+        })
+}
+
 /// Parses a time as sacct writes it. `None` if it is not set.
 fn moment(text: &str, zone: &TimeZone) -> Result<Option<ParsedTime>, String> {
-    if ["", "Unknown", "unknown", "None", "NONE", "N/A", "0"].contains(&text) {
+    if NOT_SET.contains(&text) {
         return Ok(None);
     }
     let no_time = || format!("'{text}' is not a time");
@@ -115,7 +144,11 @@ fn moment(text: &str, zone: &TimeZone) -> Result<Option<ParsedTime>, String> {
         Timestamp::try_from(instant).map_err(|_| no_time())?;
         return Ok(Some(ParsedTime::at(instant)));
     }
-    if text.len() > "2026-10-25T02:30:00".len() {
+    let is_local = text.get(..LOCAL.len()).is_some_and(is_local);
+    if !is_local || text.ends_with(|letter: char| letter.is_ascii_lowercase()) {
+        return Err(no_time());
+    }
+    if text.len() > LOCAL.len() {
         let instant: Timestamp = text.parse().map_err(|_| no_time())?;
         return Ok(Some(ParsedTime::at(instant.into())));
     }

@@ -7,7 +7,7 @@ use takt_slurm::node;
 
 fn day() -> Period {
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-    Period::days("2026-10-01", "2026-10-02", &TimeZone::UTC, now).unwrap()
+    Period::span("2026-10-01", "2026-10-02", &TimeZone::UTC, now).unwrap()
 }
 
 const DAY: u64 = 86_400;

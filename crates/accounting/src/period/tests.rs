@@ -74,11 +74,11 @@ fn days_have_23_24_or_25_hours() {
         ("2026-03-29", "2026-03-30", 23),
         ("2026-10-01", "2026-10-02", 24),
     ] {
-        let period = Period::days(from, to, &zone("Europe/Oslo"), now()).unwrap();
+        let period = Period::span(from, to, &zone("Europe/Oslo"), now()).unwrap();
         assert_eq!(period.to() - period.from(), hours * 3600, "{from}");
     }
     // If clocks skip midnight, the day begins at its first existing instant.
-    let period = Period::days(
+    let period = Period::span(
         "2018-11-04",
         "2018-11-05",
         &zone("America/Sao_Paulo"),
@@ -107,7 +107,7 @@ fn the_days_of_a_period_and_the_periods_around_it() {
         october.year().unwrap().from_text(),
         "2026-01-01T00:00:00+01:00"
     );
-    let week = Period::days("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
+    let week = Period::span("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
     assert_eq!(week.label(), "2026-10-24 to 2026-10-30");
     assert_eq!(week.before().unwrap().label(), "2026-10-17 to 2026-10-23");
 }
@@ -136,21 +136,108 @@ fn invalid_periods_are_refused() {
         "2026-12 has not begun: it begins at 2026-12-01T00:00:00+01:00"
     );
     let days = |from, to| {
-        Period::days(from, to, &zone("UTC"), now())
+        Period::span(from, to, &zone("UTC"), now())
             .unwrap_err()
             .to_string()
     };
-    assert_eq!(
-        days("2026-02-30", "2026-03-01"),
-        "'2026-02-30' is not a date (expected one such as 2026-10-31)"
-    );
-    assert_eq!(
-        days("2026-02-01", "20260301"),
-        "'20260301' is not a date (expected one such as 2026-10-31)"
-    );
+    for text in [
+        "2026-02-30",
+        "20260301",
+        "-1y",
+        "-d",
+        "--1d",
+        "tomorrow's",
+        "14:00",
+        "-999999999w",
+    ] {
+        assert_eq!(
+            days(text, "2026-03-01"),
+            format!(
+                "'{text}' is not a time (expected a date such as 2026-10-31, a time such as 2026-10-31T14:00 or \
+                 2026-10-31T13:00:00Z, or now, today, yesterday, -12h, -7d or -2w)"
+            )
+        );
+    }
     assert!(
         days("2026-03-01", "2026-03-01")
             .starts_with("the period from 2026-03-01 to 2026-03-01 is empty")
     );
     assert!(days("2027-01-01", "2027-01-02").starts_with("2027-01-01 has not begun"));
+}
+
+/// Issue 29: help and documentation promised instants, and each was refused.
+#[test]
+fn a_period_of_dates_times_instants_and_relative_times() {
+    let oslo = zone("Europe/Oslo");
+    let now: Timestamp = "2026-10-25T09:30:00Z".parse().unwrap();
+    for (from, to, from_text, to_text) in [
+        (
+            "2007-12-31T23:00:00Z",
+            "2008-01-31T23:00:00Z",
+            "2008-01-01T00:00:00+01:00",
+            "2008-02-01T00:00:00+01:00",
+        ),
+        (
+            "2026-10-01T14:00",
+            "2026-10-02",
+            "2026-10-01T14:00:00+02:00",
+            "2026-10-02T00:00:00+02:00",
+        ),
+        (
+            "2026-10-01 14:00:30",
+            "2026-10-01T13:00:00-04:00",
+            "2026-10-01T14:00:30+02:00",
+            "2026-10-01T19:00:00+02:00",
+        ),
+        (
+            "1759312800",
+            "now",
+            "2025-10-01T12:00:00+02:00",
+            "2026-10-25T10:30:00+01:00",
+        ),
+        (
+            "yesterday",
+            "today",
+            "2026-10-24T00:00:00+02:00",
+            "2026-10-25T00:00:00+02:00",
+        ),
+        (
+            "-1d",
+            "-12h",
+            "2026-10-24T10:30:00+02:00",
+            "2026-10-24T23:30:00+02:00",
+        ),
+        (
+            "-2w",
+            "now",
+            "2026-10-11T10:30:00+02:00",
+            "2026-10-25T10:30:00+01:00",
+        ),
+    ] {
+        let period = Period::span(from, to, &oslo, now).unwrap();
+        assert_eq!(
+            (&*period.from_text(), &*period.to_text()),
+            (from_text, to_text),
+            "{from} {to}"
+        );
+    }
+    let period = Period::span("2026-10-01T14:00", "2026-10-02T08:00", &oslo, now).unwrap();
+    assert_eq!(period.label(), "2026-10-01T14:00 to 2026-10-02T08:00");
+    assert_eq!(
+        period.before().unwrap().label(),
+        "2026-09-30T20:00 to 2026-10-01T14:00"
+    );
+    let hours: Vec<i64> = period
+        .midnights()
+        .windows(2)
+        .map(|day| (day[1] - day[0]) / 3600)
+        .collect();
+    assert_eq!(hours, [10, 8]);
+    let days = period.slices(Unit::Day);
+    assert_eq!(
+        Period::of_slice(&days[0], &oslo).label(),
+        "2026-10-01T14:00 to 2026-10-02T00:00"
+    );
+    let month = Period::span("2007-12-31T23:00:00Z", "2008-01-31T23:00:00Z", &oslo, now).unwrap();
+    assert_eq!(month, Period::month("2008-01", &oslo, now).unwrap());
 }

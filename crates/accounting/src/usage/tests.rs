@@ -18,7 +18,7 @@ fn at(text: &str) -> UnixTime {
 
 fn days(from: &str, to: &str) -> Period {
     let zone = TimeZone::get("Europe/Oslo").unwrap();
-    Period::days(from, to, &zone, Timestamp::try_from(now()).unwrap()).unwrap()
+    Period::span(from, to, &zone, Timestamp::try_from(now()).unwrap()).unwrap()
 }
 
 fn october() -> Period {

@@ -178,7 +178,7 @@ mod tests {
         ] {
             note_calendar(database, Some("lab"), &in_zone(zone)).unwrap();
             for (from, to) in [("2011-01-01", "2012-01-01"), ("2025-01-01", "2026-01-01")] {
-                let period = Period::days(from, to, &time_zone(zone).unwrap(), now).unwrap();
+                let period = Period::span(from, to, &time_zone(zone).unwrap(), now).unwrap();
                 let sql = format!(
                     "SELECT epoch(day_start)::BIGINT, epoch(day_end)::BIGINT FROM days
                      WHERE cluster = 'lab' AND timezone = '{zone}' AND day >= '{from}' AND day < '{to}' ORDER BY day"

@@ -144,13 +144,7 @@ fn days(
         .into_iter()
         .filter(|day| day.from < now.into())
         .map(|slice| {
-            let next = Timestamp::try_from(slice.to)
-                .unwrap_or(now)
-                .to_zoned(period.zone())
-                .strftime("%Y-%m-%d")
-                .to_string();
-            let day = Period::days(&slice.name, &next, &period.zone(), now)
-                .map_err(AnswerError::failed)?;
+            let day = Period::of_slice(&slice, &period.zone());
             let runs: Vec<HoldingRun> = runs
                 .iter()
                 .filter(|run| run.submit < slice.to && run.end.is_none_or(|end| end > slice.from))

@@ -2,9 +2,8 @@
 
 use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
-use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use takt_accounting::Period;
+use takt_accounting::{Period, period};
 use takt_model::UnixTime;
 use takt_slurm::time_zone;
 use takt_store::{KnownCluster, Records};
@@ -30,7 +29,7 @@ pub(super) fn configured_zone<'c>(cluster: &str, config: &'c AccountingConfig) -
     config.timezone.as_deref().filter(|_| is_its)
 }
 
-/// The period of a question: a month, the days between two dates, or the month of `now`.
+/// The period of a question: a month, the time between two times, or the month of `now`.
 pub(super) fn the_period(
     month: &Option<String>,
     from: &Option<String>,
@@ -40,7 +39,7 @@ pub(super) fn the_period(
 ) -> Result<Period, AnswerError> {
     let period = match (month, from, to) {
         (Some(month), None, None) => Period::month(month, zone, now),
-        (None, Some(from), Some(to)) => Period::days(from, to, zone, now),
+        (None, Some(from), Some(to)) => Period::span(from, to, zone, now),
         (None, None, None) => {
             let current = now.to_zoned(zone.clone()).strftime("%Y-%m").to_string();
             Period::month(&current, zone, now)
@@ -53,27 +52,15 @@ pub(super) fn the_period(
     period.map_err(AnswerError::usage)
 }
 
-/// The instant of a text: a date (its midnight in `zone`), an RFC 3339 time, or UTC
-/// seconds.
+/// The instant of a text, as periods of reports have it: a date (its midnight in `zone`), an RFC 3339 time, UTC
+/// seconds, or a time relative to now.
 ///
 /// # Errors
 /// When the text is none of these.
 pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<UnixTime, AnswerError> {
-    let text = text.trim();
-    if let Ok(instant) = text.parse::<UnixTime>() {
-        return Ok(instant);
-    }
-    if let Ok(instant) = text.parse::<Timestamp>() {
-        return Ok(instant.into());
-    }
-    let local = text.parse::<DateTime>().ok();
-    let zoned = local.and_then(|local| local.to_zoned(zone.clone()).ok());
-    zoned.map(|zoned| UnixTime::from(&zoned)).ok_or_else(|| {
-        AnswerError::Usage(format!(
-            "'{text}' is not a time (expected a date such as 2026-10-31, or a time such as \
-                 2026-10-31T14:00)"
-        ))
-    })
+    period::time(text, zone, Timestamp::now())
+        .map(|zoned| UnixTime::from(&zoned))
+        .map_err(AnswerError::usage)
 }
 
 /// The start and the end of an interval of instants, where they are given.

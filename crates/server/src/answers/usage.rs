@@ -2,12 +2,12 @@
 
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
-use super::visible::{ShownNames, known_users};
+use super::visible::{ShownNames, known_accounts, known_users};
 use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Viewer};
-use takt_accounting::{GroupBy, Usage, UsageReport};
+use takt_accounting::{Accounts, GroupBy, Usage, UsageReport};
 use takt_slurm::time_zone;
 use takt_store::{Database, Records};
 
@@ -17,14 +17,17 @@ use takt_store::{Database, Records};
 pub struct UsageQuestion {
     /// Month, `2026-10`. Default without a period: the current month.
     pub month: Option<String>,
-    /// First day of the period.
+    /// Start of the period: a date, a time, an instant, or a relative time such as `yesterday` or `-7d`.
     pub from: Option<String>,
-    /// End of the period (exclusive).
+    /// End of the period (exclusive), in the same forms.
     pub to: Option<String>,
     /// Names of the columns to group by, separated by commas. Default: `user`.
     pub by: String,
     /// User whose runs count. Default: all users.
     pub user: Option<String>,
+    /// Account whose runs count, with its sub-accounts. Default: all accounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
     /// Time zone (IANA name) of the days. Default: the cluster's, else this machine's.
@@ -57,15 +60,19 @@ impl Question for UsageQuestion {
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;
         let mut usage = Usage::new(&period, &by, now.into());
+        let accounts = records.accounts(&cluster.cluster)?;
         if by.contains(&GroupBy::AccountTree) {
-            usage = usage.with_accounts(records.accounts(&cluster.cluster)?);
+            usage = usage.with_accounts(accounts.clone());
         }
         let from = period.from();
         let to = period.to();
         let names = ShownNames::read(viewer, &records, &cluster.cluster, from, to)?;
         records.held_runs(&cluster.cluster, from, to, |run| {
             let run = names.run(run);
-            if self.user.as_deref().is_none_or(|user| user == run.user) {
+            let is_account = |name: &str| accounts.is_within(run.account, name);
+            if self.user.as_deref().is_none_or(|user| user == run.user)
+                && self.account.as_deref().is_none_or(is_account)
+            {
                 usage.add(&run);
             }
         })?;
@@ -74,6 +81,12 @@ impl Question for UsageQuestion {
             && report.rows.is_empty()
         {
             check_user(viewer, &records, &cluster.cluster, user)?;
+        }
+        if let Some(account) = &self.account
+            && report.rows.is_empty()
+        {
+            let known = known_accounts(viewer, records.names(&cluster.cluster)?.accounts);
+            check_account(&known, &accounts, account)?;
         }
         Ok(report)
     }
@@ -98,6 +111,17 @@ impl UsageQuestion {
         }
         Ok(by)
     }
+}
+
+/// Fails if no run of an account, or of one below it, is recorded.
+fn check_account(known: &[String], tree: &Accounts, account: &str) -> Result<(), AnswerError> {
+    if known.iter().any(|name| tree.is_within(name, account)) {
+        return Ok(());
+    }
+    let near = did_you_mean(account, known.iter().map(String::as_str));
+    Err(AnswerError::Input(format!(
+        "no run of the account {account} is recorded{near}"
+    )))
 }
 
 /// Fails if the cluster has no records of `user`.

@@ -205,6 +205,7 @@ impl Scheduling {
             gpus: Vec::new(),
             reason: None,
             expected_start: None,
+            is_cut: false,
         });
         Ok(SchedulerAnswer::Live(entries.collect()))
     }
@@ -255,6 +256,7 @@ impl Scheduler for Scheduling {
             gpus: Vec::new(),
             reason: run.start.is_none().then(|| "Priority".to_owned()),
             expected_start: None,
+            is_cut: false,
         });
         Ok(jobs.collect())
     }

@@ -189,34 +189,97 @@ fn names_and_directories_hold_anything() {
             .replace("/home/dave", "/home/dave/my work"),
     );
     assert_eq!(run.name.as_deref(), Some("a b = c"));
-    let forged = LINE.replace("Name=multi", "Name=x JobState=FAILED Partition=gpu");
-    let Ok(Entry::Rejected(reject)) = &read(&forged)[0] else {
-        panic!()
-    };
-    assert_eq!(
-        reject.reason,
-        "JobState= occurs twice, so it is unclear where a text ends"
-    );
-    // Without slurmdbd, accounts and WCKeys are free texts.
+    assert_eq!(run.name.as_deref(), Some("a b = c"));
+}
+
+/// A name with ` ExitCode=` dropped the record of its own job.
+#[test]
+fn keys_in_texts_of_users_are_texts() {
+    let expected = run_of(LINE);
+    // Without slurmdbd, accounts and WCKeys are free texts, too.
     for (key, text) in [
+        ("Name=multi", "Name=x ExitCode=0:0"),
+        ("Name=multi", "Name=x ExitCode=0:0 \nmore"),
+        ("Name=multi", "Name=x JobState=FAILED Partition=gpu"),
+        ("Name=multi", "Name=x\nWorkDir=/tmp ReservationName="),
+        ("Name=multi", "Name=JobId=7\n\nJobState="),
+        ("/home/dave", "/home/dave JobState=FAILED\nExitCode=1:0 "),
         (
             "Account=",
-            "Account=x Cluster=other SubmitTime=2020-01-01T00:00:00",
+            "Account= Cluster=other SubmitTime=2020-01-01T00:00:00",
         ),
         (
             "WcKey=",
             "WcKey=x SubmitTime=2020-01-01T00:00:00 ArrayJobId=7 ArrayTaskId=1",
         ),
         ("WcKey=", "WcKey=x ArrayJobId=7 ArrayTaskId=1"),
-        ("Name=multi", "Name=x\nWorkDir=/tmp ReservationName="),
+        (
+            "WcKey=",
+            "WcKey=x Cluster=other SubmitTime=2020-01-01T00:00:00 EligibleTime=Unknown",
+        ),
     ] {
-        let forged = LINE.replace(key, text);
-        let entries = read(&forged);
-        assert!(
-            matches!(&entries[..], [Ok(Entry::Rejected(_))]),
-            "{forged}: {entries:?}"
+        let text = format!("{}\n{LINE}\n", LINE.replace(key, text));
+        let entries = read(&text);
+        let [Ok(Entry::Run(run)), Ok(Entry::Run(after))] = &entries[..] else {
+            panic!("{text}: {entries:?}")
+        };
+        let name = expected.name.clone();
+        assert_eq!(
+            JobRun {
+                name,
+                ..run.clone()
+            },
+            expected,
+            "{text}"
         );
+        assert_eq!(*after, expected, "{text}");
     }
+}
+
+/// What could be two records of different amounts is set aside, and names its user.
+#[test]
+fn a_record_that_can_be_read_in_two_ways_is_set_aside() {
+    let (_, middle) = LINE.split_once("Name=multi").unwrap();
+    let middle = middle.replace("ProcCnt=4", "ProcCnt=1");
+    let (block, _) = middle.split_once(" ReservationName").unwrap();
+    for (key, text) in [
+        ("Name=multi", format!("Name=x{block}")),
+        ("Name=multi", format!("Name=x{middle}\nmore")),
+        ("Name=multi", format!("Name={}", " JobState=".repeat(90))),
+        ("Account=", "Account=x QOS=high WcKey=y".to_owned()),
+    ] {
+        let record = LINE.replace(key, &text);
+        let entries = read(&format!("{LINE}\n{record}\n{LINE}\n"));
+        let [Ok(Entry::Run(_)), second, Ok(Entry::Run(_))] = &entries[..] else {
+            panic!("{record}: {entries:?}")
+        };
+        if text.contains("JobState= ") {
+            assert!(matches!(second, Ok(Entry::Run(_))), "{second:?}");
+            continue;
+        }
+        let Ok(Entry::Rejected(reject)) = second else {
+            panic!("{record}: {second:?}")
+        };
+        assert_eq!(
+            reject.reason,
+            "job 5 of user dave(61004) can be read in several ways, because a user's text has keys of Slurm"
+        );
+        assert_eq!(reject.line, Some(2));
+    }
+    // Lines that are no part of a record do not take it with them.
+    let entries = read(&format!("{LINE}\nslurmctld: error\nmore\n{LINE}\n"));
+    let [
+        Ok(Entry::Run(_)),
+        Ok(Entry::Rejected(reject)),
+        Ok(Entry::Run(_)),
+    ] = &entries[..]
+    else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(
+        (reject.line, &*reject.text),
+        (Some(2), "slurmctld: error\nmore")
+    );
 }
 
 /// Issue 28: a line feed in a job's name began the record of another job.
@@ -238,9 +301,8 @@ fn a_name_of_several_lines_makes_no_record() {
             Ok(("410", "carl", Some("before"))),
             Err((
                 Some(2),
-                "JobId= occurs twice, so it is unclear where a text ends"
+                "job 411 of user mallory(1001) has a line that begins another record"
             )),
-            Err((Some(4), "the rest of a record whose end is unclear")),
             Ok(("412", "carl", Some("two\nlines"))),
         ]
     );

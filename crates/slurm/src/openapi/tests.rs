@@ -231,6 +231,96 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
     assert_eq!(run.gpus, None);
 }
 
+/// Issue 29: a start of NO_VAL was after the end, and each other number of these is not set, too.
+#[test]
+fn numbers_that_mean_not_set_are_not_set() {
+    let not_set = [
+        json!(4_294_967_294_u32),
+        json!(4_294_967_295_u32),
+        json!(18_446_744_073_709_551_614_u64),
+        json!(18_446_744_073_709_551_615_u64),
+        json!(4_294_967_294.0),
+        json!(18_446_744_073_709_551_615.0),
+        json!({"set": false, "infinite": false, "number": 0}),
+        json!({"set": false, "infinite": true, "number": 0}),
+        json!({"set": true, "infinite": true, "number": 4_294_967_295_u32}),
+        json!({"set": true, "infinite": false, "number": 4_294_967_294_u32}),
+        json!({"set": true, "infinite": false, "number": 18_446_744_073_709_551_614_u64}),
+    ];
+    for not_set in not_set {
+        let [mut plain, _] = both();
+        plain["state"]["current"] = "CANCELLED".into();
+        for key in ["start", "eligible", "elapsed", "suspended", "limit"] {
+            plain["time"][key] = not_set.clone();
+        }
+        plain["array"]["job_id"] = not_set.clone();
+        plain["array"]["task_id"] = not_set.clone();
+        plain["het"]["job_id"] = not_set.clone();
+        plain["exit_code"] = not_set.clone();
+        plain["allocation_nodes"] = not_set.clone();
+        plain["tres"]["allocated"] = json!([{"type": "cpu", "count": not_set}]);
+        let run = run(database_jobs(&json!({"jobs": [plain]}), &options()).remove(0));
+        assert_eq!(run.job_id, "12", "{not_set}");
+        assert_eq!((run.start, run.eligible, run.elapsed), (None, None, None));
+        assert_eq!(run.end, Some(UnixTime(1110)));
+        assert_eq!(
+            (run.timelimit, run.exit_code, run.nodes),
+            (None, None, None)
+        );
+
+        let answer = json!({"qos": [{"name": "low", "usage_factor": not_set}]});
+        assert_eq!(qos(&answer)["low"].usage_factor, 1.0, "{not_set}");
+        let reserved = json!({"reservations": [
+            {"name": "a", "start_time": 1000, "end_time": not_set},
+            {"name": "b", "start_time": not_set, "end_time": 1000},
+        ]});
+        let found = reservations(&reserved);
+        assert_eq!(found.len(), 1, "{not_set}");
+        assert_eq!(found[0].to - found[0].from, UNLIMITED_RESERVATION_SECONDS);
+        let node = json!({"nodes": [{"name": "a", "state": "IDLE", "reason_changed_at": not_set}]});
+        assert_eq!(nodes(&node)[0].reason_at, None);
+        assert_eq!(time(&json!({"statistics": {"req_time": not_set}})), None);
+        let live = json!({
+            "job_id": 7, "job_state": "CANCELLED", "user_name": "ann", "submit_time": 10, "start_time": not_set,
+            "end_time": 30, "resize_time": not_set, "time_limit": not_set, "exit_code": not_set,
+            "array_job_id": not_set, "array_task_id": not_set, "het_job_id": 0, "het_job_offset": not_set,
+            "cpus": not_set, "node_count": not_set,
+        });
+        let Entry::Run(run) = live_job(&live, &options()).entry else {
+            panic!("{not_set}")
+        };
+        assert_eq!((run.job_id.as_str(), run.start), ("7", None), "{not_set}");
+        assert_eq!((run.end, run.exit_code), (Some(UnixTime(30)), None));
+    }
+    let signal = json!({"status": ["SIGNALED"], "return_code": 65534, "signal": {"id": 65534}});
+    assert_eq!(exit_code(&signal), "0:0");
+}
+
+/// Pending arrays of slurmrestd never appeared: slurmdbd lists their tasks as a mask, and slurmctld cuts long
+/// lists.
+#[test]
+fn pending_tasks_of_masks_and_of_cut_lists() {
+    let ids = |tasks: &str| {
+        let [mut job, _] = both();
+        job["array"] = json!({"job_id": 6, "task_id": 4_294_967_294_u32, "task": tasks});
+        job["state"]["current"] = "PENDING".into();
+        match database_jobs(&json!({"jobs": [job]}), &options()).remove(0) {
+            Entry::Tasks { job_ids, .. } => job_ids.join(" "),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ids("0x1E"), "6_1 6_2 6_3 6_4");
+    assert_eq!(ids("0x10001%2"), "6_0 6_16");
+    assert_eq!(ids("1,3,7-8,1..."), "6_1 6_3 6_7 6_8");
+    let live = json!({
+        "job_id": 8, "array_job_id": 8, "array_task_string": "0-2,5,...", "job_state": "PENDING",
+        "user_name": "ann", "submit_time": 10, "cpus": 1,
+    });
+    let job = live_job(&live, &options());
+    assert!(job.is_cut);
+    assert!(matches!(job.entry, Entry::Tasks { job_ids, .. } if job_ids.len() == 4));
+}
+
 #[test]
 fn slurmctlds_clock() {
     let of = |at: Value| time(&json!({"statistics": {"req_time": at}}));

@@ -2,24 +2,119 @@
 
 use super::{FIELDS, Field, Fields, column};
 
-/// Columns with texts that users write. Such a text may contain delimiters and line feeds.
-const WRITTEN_BY_USERS: &[&str] = &[
-    "admincomment",
-    "comment",
-    "container",
-    "extra",
-    "jobname",
-    "stderr",
-    "stdin",
-    "stdout",
-    "submitline",
-    "systemcomment",
-    "wckey",
-    "workdir",
+/// Columns that Slurm fills by itself: numbers, times, and names of slurm.conf, of slurmdbd and of the
+/// system. Every other column may have a text of a user, with delimiters and line feeds: also
+/// `Account`, which slurmctld does not check without `AccountingStorageEnforce=associations`, and
+/// columns of later versions.
+const WRITTEN_BY_SLURM: &[&str] = &[
+    "alloccpus",
+    "allocnodes",
+    "alloctres",
+    "associd",
+    "avecpu",
+    "avecpufreq",
+    "avediskread",
+    "avediskwrite",
+    "avepages",
+    "averss",
+    "avevmsize",
+    "blockid",
+    "cluster",
+    "consumedenergy",
+    "consumedenergyraw",
+    "cputime",
+    "cputimeraw",
+    "dbindex",
+    "derivedexitcode",
+    "elapsed",
+    "elapsedraw",
+    "eligible",
+    "end",
+    "exclusive",
+    "exitcode",
+    "failednode",
+    "flags",
+    "gid",
+    "group",
+    "jobid",
+    "jobidraw",
+    "layout",
+    "maxdiskread",
+    "maxdiskreadnode",
+    "maxdiskreadtask",
+    "maxdiskwrite",
+    "maxdiskwritenode",
+    "maxdiskwritetask",
+    "maxpages",
+    "maxpagesnode",
+    "maxpagestask",
+    "maxrss",
+    "maxrssnode",
+    "maxrsstask",
+    "maxvmsize",
+    "maxvmsizenode",
+    "maxvmsizetask",
+    "mincpu",
+    "mincpunode",
+    "mincputask",
+    "ncpus",
+    "nnodes",
+    "nodelist",
+    "ntasks",
+    "originalsluid",
+    "oversubscribe",
+    "partition",
+    "planned",
+    "plannedcpu",
+    "plannedcpuraw",
+    "priority",
+    "qos",
+    "qosraw",
+    "reason",
+    "reqcpufreq",
+    "reqcpufreqgov",
+    "reqcpufreqmax",
+    "reqcpufreqmin",
+    "reqcpus",
+    "reqmem",
+    "reqnodes",
+    "reqtres",
+    "reservation",
+    "reservationid",
+    "reserved",
+    "restarts",
+    "resvcpu",
+    "resvcpuraw",
+    "segmentsize",
+    "sluid",
+    "start",
+    "state",
+    "submit",
+    "suspended",
+    "systemcpu",
+    "timelimit",
+    "timelimitraw",
+    "totalcpu",
+    "uid",
+    "user",
+    "usercpu",
+    "wckeyid",
 ];
+
+/// Beginning of further columns that Slurm fills by itself: `TRESUsageInMax` and others.
+const USAGE_BY_SLURM: &str = "tresusage";
 
 /// Delimiter of sacct without `--delimiter`.
 pub(super) const DEFAULT_DELIMITER: &str = "|";
+
+/// Minimum length of a delimiter that users cannot know, in characters.
+const MIN_SECRET_CHARS: usize = 8;
+
+/// Minimum number of different characters in such a delimiter: `||||||||` is no secret.
+const MIN_DIFFERENT_CHARS: usize = 5;
+
+/// Maximum number of ways in which the surplus delimiters of a row are tried.
+const MAX_READINGS: usize = 1000;
 
 /// The form of the rows below one header.
 pub(super) struct RowLayout {
@@ -29,34 +124,40 @@ pub(super) struct RowLayout {
     ends: bool,
     /// Whether a row may have several lines: a text of a user is followed by a delimiter.
     pub spans_lines: bool,
-    /// Whether any column has texts of users.
-    pub has_user_texts: bool,
-    /// Number of columns before the first text of a user.
-    first_user_text: usize,
+    /// Columns with texts of users, in order.
+    user_texts: Vec<usize>,
+    /// Whether users cannot know the delimiter.
+    is_secret: bool,
 }
 
 impl RowLayout {
-    pub fn of(header: &str, delimiter: &str) -> Self {
+    pub fn of(header: &str, delimiter: &str, is_secret: bool) -> Self {
         let mut names: Vec<&str> = header.split(delimiter).collect();
         let ends = names.len() > 1 && names.last() == Some(&"");
         if ends {
             names.pop();
         }
-        let is_written = |name: &&str| {
-            let name = name.trim();
-            WRITTEN_BY_USERS
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(name))
-        };
+        let user_texts: Vec<usize> = names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| is_written_by_users(name))
+            .map(|(at, _)| at)
+            .collect();
         let followed = if ends { names.len() } else { names.len() - 1 };
         Self {
-            spans_lines: names[..followed].iter().any(is_written),
-            has_user_texts: names.iter().any(is_written),
-            first_user_text: names.iter().position(is_written).unwrap_or(names.len()),
+            spans_lines: user_texts.first().is_some_and(|first| *first < followed),
+            user_texts,
             columns: names.into_iter().map(column).collect(),
             delimiter: delimiter.to_owned(),
             ends,
+            is_secret,
         }
+    }
+
+    /// Returns whether a user's text can look like a row: users write a column, and could know the
+    /// delimiter.
+    pub fn may_be_forged(&self) -> bool {
+        !self.user_texts.is_empty() && !self.is_secret
     }
 
     /// Returns the number of delimiters in a row.
@@ -67,17 +168,11 @@ impl RowLayout {
     /// Returns whether the first line of a row shows a JobID, or has a user's text before it. The rest of
     /// a name that completed its row does not begin one.
     pub fn may_begin(&self, line: &str) -> bool {
-        let job_id = self
-            .columns
-            .iter()
-            .position(|column| *column == Some(Field::JobId));
-        job_id
-            .filter(|at| *at < self.first_user_text)
-            .is_none_or(|at| {
-                line.split(&self.delimiter)
-                    .nth(at)
-                    .is_some_and(begins_as_id)
-            })
+        self.own(Field::JobId).is_none_or(|at| {
+            line.split(&self.delimiter)
+                .nth(at)
+                .is_some_and(begins_as_id)
+        })
     }
 
     /// Returns whether a line is a row by itself.
@@ -88,51 +183,140 @@ impl RowLayout {
                 .is_ok_and(|fields| begins_as_id(fields.get(Field::JobId)))
     }
 
-    /// Returns the known fields of a row. Extra delimiters belong to the last column if it is the
-    /// job name.
+    /// Returns the job and the user of a row, as far as no user's text comes before them.
+    pub fn owner(&self, row: &str) -> String {
+        let value = |field| {
+            self.own(field)
+                .and_then(|at| row.split(&self.delimiter).nth(at))
+        };
+        let of_user = value(Field::User).map(|user| format!(" of user {user}"));
+        format!(
+            "job {}{}",
+            value(Field::JobId).unwrap_or("?"),
+            of_user.unwrap_or_default()
+        )
+    }
+
+    /// Returns the position of a column before the first text of a user.
+    fn own(&self, field: Field) -> Option<usize> {
+        let before = self.user_texts.first().copied();
+        self.columns[..before.unwrap_or(self.columns.len())]
+            .iter()
+            .position(|column| *column == Some(field))
+    }
+
+    /// Returns the known fields of a row with exactly its columns.
     pub fn split<'r>(&self, row: &'r str) -> Result<Fields<'r>, String> {
-        let row = if self.ends {
-            row.strip_suffix(&self.delimiter)
-                .ok_or("no delimiter at the end")?
-        } else {
-            row
-        };
+        let row = self.without_end(row)?;
         let mut fields = Fields([""; FIELDS]);
-        let name_is_last = !self.ends && self.columns.last() == Some(&Some(Field::JobName));
-        let most = if name_is_last {
-            self.columns.len()
-        } else {
-            usize::MAX
-        };
         let mut found = 0;
         let mut take = |value: &'r str| {
-            let value = value.trim_ascii();
-            // If two columns mean the same (`NCPUS`, `AllocCPUS`), an empty one does not overwrite
-            // the other.
-            if let Some(Some(field)) = self.columns.get(found).filter(|_| !value.is_empty()) {
-                fields.0[*field as usize] = value;
+            if let Some(Some(field)) = self.columns.get(found) {
+                fields.put(*field, value);
             }
             found += 1;
         };
         // Searching for one character is faster than searching for a text.
         if self.delimiter == DEFAULT_DELIMITER {
-            row.splitn(most, '|').for_each(&mut take);
+            row.split('|').for_each(&mut take);
         } else {
-            row.splitn(most, &*self.delimiter).for_each(&mut take);
+            row.split(&*self.delimiter).for_each(&mut take);
         }
         if found == self.columns.len() {
             Ok(fields)
         } else {
-            Err(format!(
-                "expected {} fields, found {found}",
-                self.columns.len()
-            ))
+            Err(self.expected(found))
         }
     }
+
+    /// Returns the fields of a row in each way in which it can be read: the surplus delimiters and the
+    /// line feeds belong to texts of users.
+    pub fn readings<'r>(&self, row: &'r str) -> Result<Vec<Fields<'r>>, String> {
+        let row = self.without_end(row)?;
+        let mut begins = vec![0];
+        begins.extend(
+            row.match_indices(&*self.delimiter)
+                .map(|(at, found)| at + found.len()),
+        );
+        let surplus = begins
+            .len()
+            .checked_sub(self.columns.len())
+            .ok_or_else(|| self.expected(begins.len()))?;
+        begins.push(row.len() + self.delimiter.len());
+        let ways =
+            ways(surplus, self.user_texts.len()).ok_or_else(|| self.expected(begins.len() - 1))?;
+
+        let fields = |way: Vec<usize>| {
+            let mut fields = Fields([""; FIELDS]);
+            let mut piece = 0;
+            for (at, column) in self.columns.iter().enumerate() {
+                let more = self.user_texts.iter().position(|text| *text == at);
+                let next = piece + 1 + more.map_or(0, |text| way[text]);
+                let value = &row[begins[piece]..begins[next] - self.delimiter.len()];
+                piece = next;
+                if more.is_none() && value.contains('\n') {
+                    return None;
+                }
+                if let Some(field) = column {
+                    fields.put(*field, value);
+                }
+            }
+            Some(fields)
+        };
+        Ok(ways.into_iter().filter_map(fields).collect())
+    }
+
+    fn without_end<'r>(&self, row: &'r str) -> Result<&'r str, String> {
+        if !self.ends {
+            return Ok(row);
+        }
+        row.strip_suffix(&self.delimiter)
+            .ok_or_else(|| "no delimiter at the end".to_owned())
+    }
+
+    fn expected(&self, found: usize) -> String {
+        format!("expected {} fields, found {found}", self.columns.len())
+    }
+}
+
+/// Returns all ways to give `surplus` delimiters to so many texts; `None` if they are too many.
+fn ways(surplus: usize, texts: usize) -> Option<Vec<Vec<usize>>> {
+    let mut ways = vec![Vec::new()];
+    for text in 0..texts {
+        let is_last = text + 1 == texts;
+        let longer = |way: Vec<usize>| {
+            let left = surplus - way.iter().sum::<usize>();
+            let least = if is_last { left } else { 0 };
+            (least..=left).map(move |taken| [&*way, &[taken]].concat())
+        };
+        ways = ways
+            .into_iter()
+            .flat_map(longer)
+            .take(MAX_READINGS + 1)
+            .collect();
+        if ways.len() > MAX_READINGS {
+            return None;
+        }
+    }
+    (texts > 0 || surplus == 0).then_some(ways)
+}
+
+fn is_written_by_users(name: &str) -> bool {
+    let name = name.trim().to_ascii_lowercase();
+    !WRITTEN_BY_SLURM.contains(&&*name) && !name.starts_with(USAGE_BY_SLURM)
 }
 
 fn begins_as_id(text: &str) -> bool {
     text.starts_with(|letter: char| letter.is_ascii_digit())
+}
+
+/// Returns whether users cannot guess a delimiter: it is long, and not a few characters repeated.
+pub(super) fn is_secret(delimiter: &str) -> bool {
+    let mut letters: Vec<char> = delimiter.chars().collect();
+    let is_long = letters.len() >= MIN_SECRET_CHARS;
+    letters.sort_unstable();
+    letters.dedup();
+    is_long && letters.len() >= MIN_DIFFERENT_CHARS
 }
 
 /// Returns the delimiter of a header: the shortest text after its first name that leaves nothing but

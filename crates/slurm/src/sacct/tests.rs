@@ -80,7 +80,8 @@ fn a_run() {
 fn columns_come_in_any_order_and_case_and_unknown_ones_are_passed_over() {
     let text = "\u{feff}STATE|end|Start|submit|Comment|user|JobID|QOS|Cluster|TimelimitRaw|Suspended|JobName\r\n\
                 COMPLETED|1788250200|1788249600|1788249000|x|ann|7|normal|other|90|1-00:00:05|a|b\r\n";
-    let error = open(text).unwrap().next().unwrap().unwrap();
+    let error = open(text.replace("|a|b", "|a")).unwrap();
+    let error = error.last().unwrap().unwrap();
     assert!(
         matches!(&error, Entry::Rejected(reject) if reject.reason == "AllocTRES and NCPUS are both empty")
     );
@@ -320,7 +321,31 @@ fn bad_rows_are_set_aside_with_their_line_and_reason() {
         (&ROW.replacen('7', "", 1), "JobID '' is not a number"),
         (
             &ROW.replacen('7', "17_[1,3,...]", 1),
-            "JobID '17_[1,3,...]' does not list its tasks",
+            "JobID '17_[1,3,...]' lists only some of its tasks; set SLURM_BITSTR_LEN=0 where sacct or slurmrestd runs",
+        ),
+        (
+            &ROW.replacen('7', "17_[1,3,8...", 1),
+            "JobID '17_[1,3,8...' lists only some of its tasks; set SLURM_BITSTR_LEN=0 where sacct or slurmrestd runs",
+        ),
+        (
+            &ROW.replacen('7', "17_[1,x]", 1),
+            "JobID '17_[1,x]' does not list its tasks",
+        ),
+        (
+            &ROW.replacen("COMPLETED", "completed", 1),
+            "State 'completed' is not a state of Slurm",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:00:00", "2026-09-01t10:00:00", 1),
+            "Submit '2026-09-01t10:00:00' is not a time",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:00:00", "2026-09-01", 1),
+            "Submit '2026-09-01' is not a time",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:00:00", "2026-09-01T10:00", 1),
+            "Submit '2026-09-01T10:00' is not a time",
         ),
         (
             &ROW.replacen("2026-09-01T10:00:00", "yesterday", 1),
@@ -538,20 +563,153 @@ fn a_name_of_several_lines_makes_no_record() {
         ["no delimiter at the end", "5 big", "7 next"]
     );
     // The rest of a name that completes its row takes no other row with it.
-    for rest in ["a", "8|a"] {
+    let after = |rest: &str| {
         let name = format!("x|\n{rest}");
         let rows = [POLLED.to_vec(), polled("6", &name), polled("7", "next")];
-        let found = names(entries(printed("|", &rows)));
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert_eq!((&*found[0], &*found[2]), ("6 x", "7 next"), "{found:?}");
-    }
+        names(entries(printed("|", &rows)))
+    };
+    assert_eq!(after("a"), ["6 x|\na", "7 next"]);
+    assert_eq!(
+        after("8|a"),
+        ["6 x", "expected 8 fields, found 2", "7 next"]
+    );
     let harmless = printed("|", &[POLLED.to_vec(), polled("6", "two\nlines")]);
     assert_eq!(names(entries(&harmless)), ["6 two\nlines"]);
 
     let case = include_str!("../../fixtures/made-up/sacct_newline_in_name.txt");
     assert!(open(case).unwrap().may_be_forged());
-    let without_names = case.replace("|JobName", "|Layout");
-    assert!(!open(without_names).unwrap().may_be_forged());
+    let own = case.replace("|JobName", "|Layout");
+    assert!(
+        open(&own).unwrap().may_be_forged(),
+        "users write accounts, too"
+    );
+    let own = own.replace("|Account", "|TRESUsageInMax");
+    assert!(!open(&own).unwrap().may_be_forged());
+    let later = own.replace("|Layout", "|ColumnOfLaterVersions");
+    assert!(open(later).unwrap().may_be_forged());
+}
+
+/// A delimiter in a user's own text dropped the record.
+#[test]
+fn surplus_delimiters_belong_to_the_only_text_that_they_fit() {
+    let header = "JobID|User|Account|Submit|Start|End|State|NCPUS|JobName|NNodes";
+    let row = |account: &str, name: &str| {
+        format!("6|ann|{account}|1788249000|1788249600|1788250200|COMPLETED|12|{name}|1")
+    };
+    let read = |row: &str| {
+        let text = format!("{header}\n{row}\n{}\n", row_of_seven());
+        let found = entries(text);
+        assert!(matches!(found.last(), Some(Entry::Run(run)) if run.job_id == "7"));
+        found
+    };
+    fn row_of_seven() -> &'static str {
+        "7|bob|a|1788249000|1788249600|1788250200|COMPLETED|1|n|1"
+    }
+    for (account, name) in [
+        ("phys", "a|b"),
+        ("phys", "a|b\n|c|\nd|1"),
+        ("ph|ys", "a"),
+        ("p|h", "a|b|c"),
+        ("phys", "4|a\nx"),
+    ] {
+        let found = read(&row(account, name));
+        let [Entry::Run(run), _] = &found[..] else {
+            panic!("{account} {name}: {found:?}")
+        };
+        assert_eq!(
+            (run.account.as_str(), run.name.as_deref(), run.cpus),
+            (account, Some(name), Some(12))
+        );
+    }
+
+    // Two readings that differ in what the job held.
+    let account = "a|1788249000|1788249600|1788250200|COMPLETED|1|b";
+    for ambiguous in [row(account, "name"), row("phys", "a|3\nrest")] {
+        let found = read(&ambiguous);
+        let [Entry::Rejected(reject), _] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            reject.reason,
+            "job 6 of user ann can be read in several ways, because a user's text has a delimiter or a line feed"
+        );
+    }
+
+    // Lines that are no part of a row do not take it with them.
+    let found = read(&format!("{}\nsacct: error\nmore", row("phys", "a")));
+    let [Entry::Run(_), Entry::Rejected(reject), _] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (reject.line, reject.text.as_str()),
+        (Some(3), "sacct: error\nmore")
+    );
+}
+
+#[test]
+fn a_delimiter_is_secret_if_it_is_long_and_varied() {
+    for (delimiter, secret) in [
+        ("|", false),
+        ("||||||||", false),
+        (";;;;;;;;", false),
+        ("|1234|", false),
+        ("|12121212|", false),
+        ("|4711081542|", true),
+        (SECRET, true),
+    ] {
+        assert_eq!(is_secret(delimiter), secret, "{delimiter}");
+        let rows = [POLLED.to_vec(), polled("6", "a")];
+        let reader = open(printed(delimiter, &rows)).unwrap();
+        assert_eq!(reader.may_be_forged(), !secret, "{delimiter}");
+    }
+}
+
+/// slurmctld's clock was set back while the job ran.
+#[test]
+fn a_negative_run_time_keeps_the_times() {
+    let run = run_of(&ROW.replace("|3600", "|-5"));
+    assert_eq!((run.elapsed, run.start), (None, run_of(ROW).start));
+    assert_eq!(run.end, run_of(ROW).end);
+}
+
+#[test]
+fn numbers_that_are_not_set_are_no_times() {
+    for not_set in ["4294967294", "4294967295", "18446744073709551614"] {
+        let row = ROW
+            .replacen("2026-09-01T10:05:00", not_set, 1)
+            .replace("COMPLETED", "CANCELLED by 1000");
+        let run = run_of(&row);
+        assert_eq!((run.start, run.end), (None, run_of(ROW).end), "{not_set}");
+    }
+}
+
+/// Issue 29: cut lists, and an array of which no task began.
+#[test]
+fn arrays_as_sacct_prints_them() {
+    let text = include_str!("../../fixtures/made-up/sacct_arrays.txt");
+    let found: Vec<String> = entries(text)
+        .into_iter()
+        .map(|entry| match entry {
+            Entry::Run(run) => run.job_id,
+            Entry::Tasks { job_ids, .. } => format!("{} and {}", job_ids[0], job_ids.len() - 1),
+            Entry::Step => "step".to_owned(),
+            Entry::Rejected(reject) => {
+                assert!(reject.reason.contains("SLURM_BITSTR_LEN=0"), "{reject:?}");
+                "cut".to_owned()
+            }
+        })
+        .collect();
+    let expected = [
+        "100_1 and 3",
+        "101_0 and 10",
+        "cut",
+        "cut",
+        "103_5 and 5",
+        "104",
+        "105_7",
+        "step",
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -609,7 +767,8 @@ fn durations_and_limits() {
     ] {
         assert_eq!(duration(text, "Elapsed"), Ok(Some(seconds)), "{text}");
     }
-    for text in ["INVALID", "5", "1:2:3:4", "1--2:00:00", ":", "1-"] {
+    assert_eq!(duration("INVALID", "Elapsed"), Ok(None), "negative");
+    for text in ["5", "1:2:3:4", "1--2:00:00", ":", "1-"] {
         assert_eq!(
             duration(text, "Elapsed"),
             Err(format!("Elapsed '{text}' is not a duration"))

@@ -23,6 +23,7 @@ pub(super) fn rows(
         to: asked.to.clone(),
         by: by.to_owned(),
         user: asked.user.clone(),
+        account: asked.account.clone(),
         cluster: server.config.cluster.clone(),
         timezone: None,
     });
