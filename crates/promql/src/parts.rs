@@ -3,6 +3,7 @@
 use std::mem;
 use std::num::NonZero;
 use std::panic::resume_unwind;
+use std::sync::OnceLock;
 use std::thread::{available_parallelism, scope};
 
 /// Fewest samples and points worth a thread: some hundred microseconds of work.
@@ -20,9 +21,7 @@ where
     R: Send,
     E: Send,
 {
-    let threads = available_parallelism()
-        .map_or(1, NonZero::get)
-        .min(work / WORTH_A_THREAD + 1);
+    let threads = processors().min(work / WORTH_A_THREAD + 1);
     let each = items.len().div_ceil(threads).max(1);
     let mut parts = Vec::new();
     while items.len() > each {
@@ -46,6 +45,13 @@ where
         results.push(last?);
         Ok(results)
     })
+}
+
+/// The processors that this process may use. The system is asked once: it reads a dozen files of the
+/// cgroup for each answer, longer than most selections take.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 #[cfg(test)]

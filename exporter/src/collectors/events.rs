@@ -23,7 +23,7 @@ const TOTAL: Metric = Metric::counter(
 );
 const UNTOLD: Metric = Metric::counter(
     "takt_events_untold_total",
-    "Events that were counted but not sent one by one, because there were too many of the kind.",
+    "Events that were counted but not sent one by one, because there were too many like them.",
     &["kind"],
 );
 const LAST_SEEN: Metric = Metric::gauge(

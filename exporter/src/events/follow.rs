@@ -9,7 +9,8 @@ use super::{Events, Inner};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use takt_model::Timestamp;
 
 /// How often the thread looks whether it is still needed.
 const LOOK_UP: Duration = Duration::from_secs(1);
@@ -131,6 +132,7 @@ fn read_on(events: &Weak<Inner>, sysfs: &Path, mut log: KernelLog) -> Option<io:
             }
             Err(error) => return Some(error),
         }
+        events.send_held_back(Timestamp::from(SystemTime::now()));
     }
 }
 
@@ -150,7 +152,9 @@ fn follow(events: &Weak<Inner>, path: &Path, sysfs: &Path, mut log: Option<Kerne
         let Some(inner) = events.upgrade() else {
             return;
         };
+        let events = Events(inner);
+        events.send_held_back(Timestamp::from(SystemTime::now()));
         // A log that comes later is new as a whole.
-        log = Events(inner).open_log(path, false);
+        log = events.open_log(path, false);
     }
 }

@@ -26,16 +26,48 @@ pub(crate) enum Verdict {
     News,
     /// Reported before, by the other source or by an earlier line.
     Known,
-    /// Counted but not sent: one of too many of its kind.
+    /// Counted but not sent by itself: one of too many of its stream.
     Flood,
+}
+
+/// Events that are limited together: those of one kind, at one device, with one code.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EventStream {
+    kind: EventKind,
+    labels: Labels,
 }
 
 /// Time within which the kernel and NVML report the same XID.
 const TWINS_WITHIN: Duration = Duration::from_secs(5);
 /// Time for which more lines about a GPU that fell off the bus are no new events.
 const LOST_FOR: Duration = Duration::from_secs(300);
-/// Events of one kind that are sent at once; then one a second.
+/// Events of one stream that are sent at once; then one a second.
 const BURST: f64 = 100.0;
+
+/// Streams whose limits are known. Further ones share a limit with all of their kind.
+const MAX_STREAMS: usize = 1024;
+
+/// Labels that name the device and the code. Users cannot choose their values as they like.
+const STREAM_LABELS: [&str; 12] = [
+    "controller",
+    "device",
+    "jobid",
+    "pci_bus_id",
+    "scope",
+    "sensor",
+    "server",
+    "severity",
+    "sluid",
+    "sxid",
+    "uid",
+    "xid",
+];
+
+/// XIDs of faults of the GPU, its links or its driver that need an operator: they are never limited.
+const FATAL_XIDS: [u32; 32] = [
+    46, 48, 54, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 146, 147, 148,
+    149, 150, 151, 155, 156, 158, 167, 169, 171, 172, 173,
+];
 
 /// XIDs that can wait for the report of the other source.
 const MAX_SINGLE: usize = 1024;
@@ -49,8 +81,8 @@ pub(crate) struct Judge {
     single: VecDeque<XidReport>,
     /// When a GPU fell off the bus, by bus id.
     lost: BTreeMap<String, Timestamp>,
-    /// Events of each kind that may still be sent, and the time of that count.
-    allowance: BTreeMap<EventKind, (f64, Timestamp)>,
+    /// Events of each stream that may still be sent, and the time of that count.
+    allowance: BTreeMap<EventStream, (f64, Timestamp)>,
 }
 
 #[derive(Debug)]
@@ -85,7 +117,7 @@ impl Judge {
         };
         if is_known {
             Verdict::Known
-        } else if self.allows(kind, at) {
+        } else if is_fatal(labels) || self.allows(&EventStream::of(kind, labels), at) {
             Verdict::News
         } else {
             Verdict::Flood
@@ -115,11 +147,11 @@ impl Judge {
         }
     }
 
-    fn allows(&mut self, kind: EventKind, at: Timestamp) -> bool {
-        let (left, since) = self.allowance.entry(kind).or_insert((BURST, at));
-        if at > *since {
-            *left = (*left + apart(*since, at).as_secs_f64()).min(BURST);
-        }
+    /// Whether one more event of a stream may be sent at `at`; then it counts as sent.
+    pub fn allows(&mut self, stream: &EventStream, at: Timestamp) -> bool {
+        let stream = self.limited_as(stream, at);
+        let (left, since) = self.allowance.entry(stream).or_insert((BURST, at));
+        *left = refilled(*left, *since, at);
         // Also where the clock was set back: it may take years to catch up.
         *since = at;
         let allows = *left >= 1.0;
@@ -128,6 +160,49 @@ impl Judge {
         }
         allows
     }
+
+    /// The stream whose limit counts: its own, or that of its kind where too many are known.
+    fn limited_as(&mut self, stream: &EventStream, at: Timestamp) -> EventStream {
+        if self.allowance.contains_key(stream) {
+            return stream.clone();
+        }
+        if self.allowance.len() >= MAX_STREAMS {
+            let is_used = |left: f64, since| refilled(left, since, at) < BURST;
+            self.allowance
+                .retain(|_, (left, since)| is_used(*left, *since));
+        }
+        if self.allowance.len() < MAX_STREAMS {
+            return stream.clone();
+        }
+        EventStream {
+            kind: stream.kind,
+            labels: Labels::new(),
+        }
+    }
+}
+
+impl EventStream {
+    pub fn of(kind: EventKind, labels: &Labels) -> Self {
+        let labels = labels.iter();
+        let named = labels.filter(|(name, _)| STREAM_LABELS.contains(name));
+        Self {
+            kind,
+            labels: named.collect(),
+        }
+    }
+}
+
+fn is_fatal(labels: &Labels) -> bool {
+    let xid = labels.get("xid").and_then(|xid| xid.parse().ok());
+    xid.is_some_and(|xid| FATAL_XIDS.contains(&xid))
+}
+
+/// The events that may be sent at `at`, if `left` were at `since`.
+fn refilled(left: f64, since: Timestamp, at: Timestamp) -> f64 {
+    if at <= since {
+        return left;
+    }
+    (left + apart(since, at).as_secs_f64()).min(BURST)
 }
 
 fn apart(one: Timestamp, other: Timestamp) -> Duration {
@@ -219,6 +294,67 @@ mod tests {
         assert_eq!(corrected(1100), News, "one a second");
         assert_eq!(corrected(1200), Flood);
         assert_eq!(xid(judge, Kernel, "79", 1), News);
+    }
+
+    #[test]
+    fn a_flood_of_one_gpu_and_code_hides_no_other_gpu_or_code() {
+        let judge = &mut Judge::default();
+        let mut verdict = |bus_id: &str, xid: &str| {
+            let labels = [("pci_bus_id", bus_id), ("xid", xid), ("pid", "7")];
+            let labels = labels.into_iter().collect();
+            judge.verdict(Kernel, EventKind::Xid, &labels, Timestamp(0))
+        };
+        let sent = (0..150).filter(|_| verdict("0000:06:00.0", "31") == News);
+        assert_eq!(sent.count(), 100);
+        assert_eq!(verdict("0000:07:00.0", "31"), News);
+        assert_eq!(verdict("0000:06:00.0", "13"), News);
+        assert!((0..500).all(|_| verdict("0000:06:00.0", "48") == News));
+        assert!((0..500).all(|_| verdict("0000:07:00.0", "79") == News));
+    }
+
+    #[test]
+    fn an_oom_flood_of_one_job_hides_no_other_job_and_not_the_node() {
+        let judge = &mut Judge::default();
+        let mut verdict = |scope: &str, jobid: &str, process: &str| {
+            let labels = [("scope", scope), ("jobid", jobid), ("process", process)];
+            let labels = labels.into_iter().collect();
+            judge.verdict(Kernel, EventKind::OomKill, &labels, Timestamp(0))
+        };
+        let names: Vec<String> = (0..150).map(|n| format!("bomb{n}")).collect();
+        let sent = names
+            .iter()
+            .filter(|name| verdict("cgroup", "1", name) == News);
+        assert_eq!(sent.count(), 100);
+        assert_eq!(verdict("cgroup", "2", "python"), News);
+        assert_eq!(verdict("node", "", "python"), News);
+    }
+
+    #[test]
+    fn many_streams_take_bounded_memory_and_keep_a_limit() {
+        let judge = &mut Judge::default();
+        let mut verdict = |xid: usize, at| {
+            let labels = [("xid", (1_000 + xid).to_string())].into_iter().collect();
+            judge.verdict(Kernel, EventKind::Xid, &labels, Timestamp(at))
+        };
+        let sent = (0..5_000).filter(|xid| verdict(*xid, 0) == News);
+        assert_eq!(sent.count(), MAX_STREAMS + 100);
+        assert!((0..500).all(|xid| verdict(9_000 + xid, 5_000) == News));
+        assert!(judge.allowance.len() <= MAX_STREAMS + EventKind::ALL.len());
+    }
+
+    /// `critical` in the table of the alerts is what pages somebody.
+    #[test]
+    fn no_xid_that_pages_somebody_is_limited() {
+        let table = include_str!("../../../alerts/src/events/xid.csv");
+        let mut critical = Vec::new();
+        for line in table.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<_> = line.split(';').map(str::trim).collect();
+            let (first, last) = fields[0].split_once('-').unwrap_or((fields[0], fields[0]));
+            if fields[2] == "critical" {
+                critical.extend(first.parse::<u32>().unwrap()..=last.parse().unwrap());
+            }
+        }
+        assert_eq!(critical, FATAL_XIDS);
     }
 
     #[test]

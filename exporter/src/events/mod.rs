@@ -15,6 +15,7 @@ mod history;
 mod judge;
 mod kernel_log;
 mod listeners;
+mod processes;
 mod recognise;
 mod shown;
 mod stream;
@@ -35,7 +36,7 @@ use self::writer::{First, Writer};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -62,6 +63,7 @@ struct Inner {
     writer: Mutex<Writer>,
     shown: Mutex<Shown>,
     gpus: Gpus,
+    procfs: PathBuf,
     /// Numbers of the node's jobs by SLUID, where the cgroups are named by that.
     jobs_by_sluid: Mutex<BTreeMap<String, String>>,
     /// Id of the machine's boot; `None` where the kernel has none.
@@ -106,9 +108,11 @@ impl Events {
                 marks: found.marks,
                 newest,
                 first,
+                ..Writer::default()
             }),
             shown: Mutex::new(shown),
             gpus: Gpus::new(procfs),
+            procfs: procfs.to_owned(),
             jobs_by_sluid: Mutex::default(),
             boot_id: crate::sysfs::text(&procfs.join("sys/kernel/random/boot_id")),
             newest: watch::Sender::new(first.map_or(newest, First::id)),

@@ -311,3 +311,26 @@ Memory cgroup out of memory: Killed process 9 (R) total-vm:100kB
         Some("s5K1KKYAYG5D00")
     );
 }
+
+#[test]
+fn what_was_held_back_is_sent_once_there_is_room_with_its_number() {
+    let node = Node::new("");
+    let events = node.start(true);
+    wait_until_followed(&events);
+    let fault = |gpu: u32, pid: u32| {
+        format!("NVRM: Xid (PCI:0000:0{gpu}:00): 31, pid={pid}, name=python, MMU Fault\n")
+    };
+    let burst: String = (0..150).map(|pid| fault(6, pid)).collect();
+    node.write(&(burst + &fault(7, 1) + XID));
+    let messages = wait_for(&events, 103);
+    let others: Vec<_> = messages[100..].iter().map(|text| text.trim_end()).collect();
+    assert!(others.contains(&fault(7, 1).trim_end()));
+    assert!(others.contains(&XID.trim_end()));
+    assert!(others.contains(
+        &"NVRM: Xid (PCI:0000:06:00): 31, pid=149, name=python, MMU Fault (and 49 more like it, \
+          not sent one by one)"
+    ));
+    let shown = events.shown();
+    let count = shown.counts[&EventKind::Xid];
+    assert_eq!((count.total, count.untold), (152, 50));
+}

@@ -1,11 +1,18 @@
 //! The writing side: each event is judged, numbered, written to the history, and then shown.
 
-use super::Events;
 use super::history::{History, Mark, Marks};
-use super::judge::{Judge, Source, Verdict};
+use super::judge::{EventStream, Judge, Source, Verdict};
 use super::recognise::Recognised;
+use super::shown::Shown;
+use super::{Events, processes};
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 use takt_model::{Event, EventKind, Labels, Timestamp};
+
+/// Streams with events that were held back, at most.
+const MAX_HELD_BACK: usize = 256;
+/// Longest message of an event that is held back, in bytes.
+const HELD_MESSAGE_BYTES: usize = 1024;
 
 /// State of the writing side. One event at a time goes through it.
 #[derive(Default)]
@@ -18,6 +25,17 @@ pub(super) struct Writer {
     pub newest: u64,
     /// Set at the first start with a history.
     pub first: Option<First>,
+    /// Events that were one too many: the newest of each stream, with the number of others.
+    pub held_back: BTreeMap<EventStream, HeldBack>,
+}
+
+/// The newest event of a stream that was held back.
+pub(super) struct HeldBack {
+    source: Source,
+    found: Recognised,
+    at: Timestamp,
+    /// Number of events that were held back before it.
+    others: u64,
 }
 
 /// The first start with a history. Events that the log held before it are kept and counted, but not
@@ -69,6 +87,33 @@ impl Writer {
         let newest = self.first.map_or(0, First::id).max(self.newest);
         millis(SystemTime::now()).max(newest + 1)
     }
+
+    /// Keeps an event that is one too many, in place of the one that was kept before it.
+    fn hold_back(
+        &mut self,
+        stream: &EventStream,
+        source: Source,
+        found: &Recognised,
+        at: Timestamp,
+    ) {
+        let before = self.held_back.remove(stream);
+        if self.held_back.len() >= MAX_HELD_BACK {
+            return;
+        }
+        let end = found.message.floor_char_boundary(HELD_MESSAGE_BYTES);
+        let found = Recognised {
+            kind: found.kind,
+            labels: found.labels.clone(),
+            message: found.message[..end].to_owned(),
+        };
+        let held = HeldBack {
+            source,
+            found,
+            at,
+            others: before.map_or(0, |before| before.others + 1),
+        };
+        self.held_back.insert(stream.clone(), held);
+    }
 }
 
 impl Events {
@@ -87,14 +132,19 @@ impl Events {
         if writer.has_read(source, mark.as_ref()) {
             return;
         }
+        let stream = EventStream::of(found.kind, &found.labels);
+        if verdict == Verdict::Flood {
+            writer.hold_back(&stream, source, &found, at);
+        }
+        let is_news = verdict == Verdict::News;
+        let others = is_news.then(|| writer.held_back.remove(&stream)).flatten();
         let event = Event {
             id: writer.id(source, mark.as_ref(), at),
             at,
             kind: found.kind,
-            labels: self.completed(found.kind, found.labels),
-            message: found.message,
+            labels: self.completed(found.kind, found.labels, at),
+            message: with_others(found.message, others.map_or(0, |held| held.others + 1)),
         };
-        let is_news = verdict == Verdict::News;
         if let Some(history) = &mut writer.history
             && verdict != Verdict::Flood
             && (is_news || mark.is_some())
@@ -112,10 +162,44 @@ impl Events {
         }
     }
 
-    /// The labels with the GPU's UUID and the number of a job that only its SLUID names, where they
-    /// are known; and the boot of an XID: a fault that comes back after each restart of the machine
+    /// Sends the newest event of each stream that was held back and has room again, so that its
+    /// listeners learn how many there were.
+    pub(super) fn send_held_back(&self, now: Timestamp) {
+        let writer = &mut *self.writer();
+        if writer.held_back.is_empty() {
+            return;
+        }
+        let judge = &mut writer.judge;
+        let sendable: Vec<_> = writer
+            .held_back
+            .extract_if(.., |stream, _| judge.allows(stream, now))
+            .collect();
+
+        for (_, held) in sendable {
+            let event = Event {
+                id: writer.id(held.source, None, held.at),
+                at: held.at,
+                kind: held.found.kind,
+                labels: self.completed(held.found.kind, held.found.labels, held.at),
+                message: with_others(held.found.message, held.others),
+            };
+            if let Some(history) = &mut writer.history {
+                history.append(None, Some(&event));
+            }
+            writer.newest = event.id;
+            self.publish(event, |shown, event| shown.remember(event));
+        }
+        self.sync();
+    }
+
+    /// The labels with the job of an XID's process, the GPU's UUID and the number of a job that only its
+    /// SLUID names, where they are known; and the boot of an XID: a fault that comes back after each restart of the machine
     /// is another matter than one that comes often.
-    fn completed(&self, kind: EventKind, mut labels: Labels) -> Labels {
+    fn completed(&self, kind: EventKind, mut labels: Labels, at: Timestamp) -> Labels {
+        if kind == EventKind::Xid {
+            let now = Timestamp::from(SystemTime::now());
+            processes::add_job(&mut labels, &self.0.procfs, at, now);
+        }
         let uuid = labels
             .get("pci_bus_id")
             .and_then(|bus_id| self.0.gpus.uuid(bus_id));
@@ -138,9 +222,13 @@ impl Events {
 
     /// Counts and keeps a new event, and wakes the listeners.
     fn show(&self, event: Event) {
+        self.publish(event, |shown, event| shown.count(event, true));
+    }
+
+    fn publish(&self, event: Event, note: impl FnOnce(&mut Shown, &Event)) {
         let id = event.id;
         let mut shown = self.shown();
-        shown.count(&event, true);
+        note(&mut shown, &event);
         shown.keep(event);
         drop(shown);
         self.0.newest.send_if_modified(|newest| {
@@ -148,6 +236,14 @@ impl Events {
             *newest = id.max(*newest);
             is_newer
         });
+    }
+}
+
+/// The message, with the number of events like it that were not sent.
+fn with_others(message: String, others: u64) -> String {
+    match others {
+        0 => message,
+        _ => format!("{message} (and {others} more like it, not sent one by one)"),
     }
 }
 
