@@ -138,6 +138,14 @@ fn node(tree: &str) -> TempDir {
     fs::write(link.join("flags"), "0x1003\n").unwrap();
     fs::write(link.join("ifindex"), "77\n").unwrap();
 
+    // A disk that was plugged in.
+    let udev = node.join("udev/b8:0");
+    if udev.exists() {
+        let mut bytes = fs::read(&udev).unwrap();
+        bytes.extend(b"\nE:ID_MODEL=x\"} 1 forged \xff\n");
+        fs::write(udev, bytes).unwrap();
+    }
+
     let textfiles = node.join("textfile");
     fs::create_dir_all(&textfiles).unwrap();
     fs::write(textfiles.join("eve.prom"), FORGED).unwrap();
@@ -193,6 +201,7 @@ fn no_text_of_a_node_makes_a_series() {
         "takt_nfs_mount_hung_seconds{mountpoint=\"/x\\\"} 1\\nforged{",
         "node_network_info{",
         "node_dmi_info{",
+        "node_disk_info{",
         "node_hwmon_sensor_label{",
         "node_power_supply_info{",
         "node_md_blocks{device=\"md_ev\\\"il}\\\\\"} 7",

@@ -320,12 +320,24 @@ impl Follow {
         let end = self.file.seek(io::SeekFrom::End(0))?;
         self.forget(end);
         // The rest of a line whose begin was skipped is no message.
-        let mut last = [b'\n'];
-        if end > 0 {
-            self.file.read_exact_at(&mut last, end - 1)?;
-        }
-        self.is_within_left_out_line = last != [b'\n'];
+        self.is_within_left_out_line = !self.is_at_line()?;
         Ok(())
+    }
+
+    /// Whether a line begins at the offset.
+    fn is_at_line(&self) -> io::Result<bool> {
+        let mut before = [b'\n'];
+        if self.offset > 0 && self.file.read_at(&mut before, self.offset - 1)? == 0 {
+            return Ok(false);
+        }
+        Ok(before == [b'\n'])
+    }
+
+    /// Whether the file was truncated, and then grew beyond the offset before anything looked: the
+    /// next line would begin within another one.
+    fn was_rewritten(&self) -> io::Result<bool> {
+        let is_between_lines = self.pending.is_empty() && !self.is_within_left_out_line;
+        Ok(is_between_lines && !self.is_at_line()?)
     }
 
     fn forget(&mut self, offset: u64) {
@@ -346,6 +358,11 @@ impl Follow {
             return Ok(next);
         }
         for may_wait in [true, false] {
+            if self.was_rewritten()? {
+                self.file.rewind()?;
+                self.forget(0);
+                return Ok(Next::Restarted);
+            }
             if self.fill()? {
                 return Ok(self.line().unwrap_or(Next::Nothing));
             }
@@ -662,6 +679,12 @@ mod tests {
         log.skip_to_end().unwrap();
         assert_eq!(log.next(SOON).unwrap(), Next::Nothing);
         assert!(KernelLog::open(directory.path()).is_err(), "a directory");
+
+        std::fs::write(&path, "longer than the file was, and one line\nmore\n").unwrap();
+        assert_eq!(log.next(SOON).unwrap(), Next::Restarted, "rewritten");
+        let first = message(&mut log);
+        assert!(first.unwrap().starts_with("longer than"), "not its end");
+        log.skip_to_end().unwrap();
 
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"its begin is skipped, ").unwrap();

@@ -68,6 +68,13 @@ fn file() -> String {
         }
     }
 
+    // The default list until 4.8 has the parts only, and the reserved one not always.
+    let [free, used, reserved] =
+        ["FREE", "USED", "RESERVED"].map(|part| format!("DCGM_FI_DEV_FB_{part}{{GPU_I_ID=\"\"}}"));
+    let parts = format!("({free} + {used} + ({reserved} or {free} * 0)) * 1048576");
+    let total = operands.entry((MEMORY_TOTAL.name, Vec::new())).or_default();
+    total.push(parts);
+
     let mut text = HEAD.to_owned();
     // Every dcgm-exporter reports the temperature.
     let present =
