@@ -98,6 +98,9 @@ const ON_PURPOSE: &[&str] = &[
     "only in ours: node_mountstats_nfs_mountpoint_info",
     "only in ours: node_nfsd_requests_total{method=\"SetClientID",
     "only in ours: node_nvme_namespace_",
+    // 1.5 does not know arrays that are reshaped.
+    r#"node_md_blocks_synced{device="md6"}: theirs 8000"#,
+    r#"node_md_state{device="md6", state="active"}: theirs 1"#,
     // Takt also has it for a mount that cannot be read.
     "only in ours: node_filesystem_readonly",
     "only in ours: node_filesystem_mount_info",
