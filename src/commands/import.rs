@@ -131,7 +131,32 @@ fn import(
             summary.running
         );
     }
-    Ok(())
+    for (state, runs) in &summary.unknown_states {
+        tracing::warn!("runs with the state {state}, which Takt does not know: {runs}");
+    }
+    set_aside(&question.name, &summary)
+}
+
+/// Fails if rows were set aside, and says how many and where.
+fn set_aside(name: &str, summary: &ImportSummary) -> Result<(), Failure> {
+    if summary.rejected == 0 {
+        return Ok(());
+    }
+    let rejects = summary.first_rejects.iter();
+    let mut lines: Vec<u64> = rejects.filter_map(|reject| reject.line).collect();
+    lines.sort_unstable();
+    let is_cut = summary.rejected > lines.len() as u64;
+    let mut lines: Vec<String> = lines.iter().map(u64::to_string).collect();
+    if is_cut {
+        lines.push("…".to_owned());
+    }
+    let error = anyhow::anyhow!(
+        "{name}: rows that were set aside: {} (lines {}); the others are imported, and the SQL table \
+         rejects has all of these",
+        summary.rejected,
+        lines.join(", ")
+    );
+    Err(Failure::Failed(error))
 }
 
 /// A progress bar, hidden unless stderr is a terminal.

@@ -137,7 +137,10 @@ fn a_row_with_a_missing_field_is_set_aside_and_the_others_stay() {
         "json",
     ]);
     assert!(run.stderr.contains("jobs.txt, line 3"), "{}", run.stderr);
-    let summary: serde_json::Value = serde_json::from_str(&run.ok()).unwrap();
+    let end = "jobs.txt: rows that were set aside: 1 (lines 3); the others are imported";
+    assert!(run.stderr.contains(end), "{}", run.stderr);
+    assert_eq!(run.code, Some(1));
+    let summary: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(summary["runs_inserted"], 2);
     assert_eq!(summary["rejected"], 1);
     let kept = takt

@@ -3,7 +3,7 @@
 use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::slurm::{Mode, SlurmLab};
-use crate::support::takt::Takt;
+use crate::support::takt::{Run, Takt};
 use std::time::Duration;
 
 /// A limit that a busy machine does not reach.
@@ -17,7 +17,7 @@ const JOBCOMP: &str =
 const TRUE_ROW: &str = "5|mallory|phys|gpu|2026-10-03T08:00:00|2026-10-03T08:00:00|\
                         2026-10-03T18:00:00|COMPLETED|billing=8,cpu=8,gres/gpu=8,mem=1G,node=1|1|8|big";
 
-fn import(takt: &Takt, format: &str, file: &str, more: &[&str]) -> serde_json::Value {
+fn run_import(takt: &Takt, format: &str, file: &str, more: &[&str]) -> Run {
     let arguments = [
         "import",
         format,
@@ -27,8 +27,27 @@ fn import(takt: &Takt, format: &str, file: &str, more: &[&str]) -> serde_json::V
         "--format",
         "json",
     ];
-    let run = takt.run(arguments.iter().chain(more));
-    serde_json::from_str(&run.ok()).unwrap()
+    takt.run(arguments.iter().chain(more))
+}
+
+fn import(takt: &Takt, format: &str, file: &str, more: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&run_import(takt, format, file, more).ok()).unwrap()
+}
+
+/// Imports a file with rows that are set aside. Returns the summary; the error names these lines.
+#[track_caller]
+fn import_in_part(
+    takt: &Takt,
+    format: &str,
+    file: &str,
+    more: &[&str],
+    set_aside: &str,
+) -> serde_json::Value {
+    let run = run_import(takt, format, file, more);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let error = format!("{file}: rows that were set aside: {set_aside}; the others are imported");
+    assert!(run.stderr.contains(&error), "{}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
 }
 
 fn asked(takt: &Takt, statement: &str) -> String {
@@ -48,7 +67,13 @@ fn a_name_in_a_file_changes_no_finished_job() {
     takt.file("jobcomp.txt", JOBCOMP);
     import(&takt, "sacct", "before.txt", &["--cluster", "lab"]);
 
-    let found = import(&takt, "sacct", "names.txt", &["--cluster", "lab"]);
+    let found = import_in_part(
+        &takt,
+        "sacct",
+        "names.txt",
+        &["--cluster", "lab"],
+        "1 (lines 3)",
+    );
     assert_eq!(found["runs_inserted"], 1, "{found}");
     assert_eq!(found["runs_updated"], 0, "{found}");
     assert_eq!(found["contradicting"], 1, "{found}");
@@ -59,32 +84,34 @@ fn a_name_in_a_file_changes_no_finished_job() {
     );
     assert_eq!(rejects, "1,true");
 
-    // Both records of job 5 in one file: nobody knows which is true.
-    takt.file(
-        "both.txt",
-        format!(
-            "{header}\n{TRUE_ROW}\n{}",
-            SACCT.split_once('\n').unwrap().1
-        ),
+    // Both records of job 5 in one file: the second is set aside, and the others are imported.
+    let rows = SACCT.split_once('\n').unwrap().1;
+    let both = Takt::fresh();
+    both.file("both.txt", format!("{header}\n{TRUE_ROW}\n{rows}"));
+    let found = import_in_part(&both, "sacct", "both.txt", &[], "1 (lines 4)");
+    assert_eq!(found["runs_inserted"], 2, "{found}");
+    assert_eq!(asked(&both, JOB_5), "mallory,8,36000");
+    let reason = asked(
+        &both,
+        "SELECT line, reason LIKE 'an earlier row%' FROM rejects",
     );
-    let refused = Takt::fresh();
-    refused.file(
-        "both.txt",
-        std::fs::read(takt.directory().join("both.txt")).unwrap(),
-    );
-    let both = ["import", "sacct", "both.txt", "--timezone", "UTC"];
-    let said = refused.run(both).fails(1);
-    assert!(
-        said.contains("job 5 has two records") && said.contains("--delimiter"),
-        "{said}"
-    );
+    assert_eq!(reason, "4,true");
     // The administrator knows better.
     let accepted = import(&takt, "sacct", "names.txt", &["--accept-corrections"]);
     assert_eq!(accepted["runs_updated"], 1, "{accepted}");
     assert_eq!(asked(&takt, JOB_5), "mallory,0,36000");
 
-    let found = import(&takt, "jobcomp", "jobcomp.txt", &["--cluster", "alpha"]);
-    assert_eq!(found["rejected"], 2, "{found}");
+    let found = import_in_part(
+        &takt,
+        "jobcomp",
+        "jobcomp.txt",
+        &["--cluster", "alpha"],
+        "1 (lines 2)",
+    );
+    assert_eq!(found["rejected"], 1, "{found}");
+    let named =
+        "SELECT reason LIKE '%job 411 of user mallory%' FROM rejects WHERE source = 'jobcomp.txt'";
+    assert_eq!(asked(&takt, named), "true");
     let ids = "SELECT string_agg(job_id, ' ' ORDER BY job_id) FROM jobs WHERE cluster = 'alpha'";
     assert_eq!(asked(&takt, ids), "410 412");
 }
@@ -135,8 +162,19 @@ fn an_import_goes_to_the_servers_cluster_and_pages_live_with_others() {
     assert_eq!(asked(&takt, clusters), "lab local");
     pages_answer();
 
-    let said = takt.run(["import", "sacct", "other.txt"]).fails(2);
-    assert!(said.contains("cluster 'moon'; known: lab, local"), "{said}");
+    // A row of an unknown cluster takes no other with it.
+    let known = TRUE_ROW.replacen('5', "6", 1);
+    takt.file("mixed.txt", other("moon") + &format!("{known}|lab\n"));
+    let found = import_in_part(&takt, "sacct", "mixed.txt", &[], "1 (lines 2)");
+    assert_eq!(found["runs_inserted"], 1, "{found}");
+    let reason = asked(
+        &takt,
+        "SELECT reason FROM rejects WHERE source = 'mixed.txt'",
+    );
+    assert!(
+        reason.contains("cluster 'moon' is unknown; known: lab, local"),
+        "{reason}"
+    );
     assert_eq!(asked(&takt, clusters), "lab local");
     import(&takt, "sacct", "other.txt", &["--cluster", "moon"]);
     assert_eq!(asked(&takt, clusters), "lab local moon");
@@ -213,13 +251,14 @@ fn a_name_in_a_real_slurm_makes_and_changes_no_record() {
         lab.run(&command)
     };
     takt.file("plain.txt", export(&["-P"]));
-    let said = takt
-        .run(["import", "sacct", "plain.txt", "--timezone", "UTC"])
-        .fails(1);
+    let run = run_import(&takt, "sacct", "plain.txt", &[]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(
-        said.contains(&format!("job {victim} has two records")),
-        "{said}"
+        run.stderr.contains("rows that were set aside: "),
+        "{}",
+        run.stderr
     );
+    assert_untouched(&takt, &before);
     takt.file(
         "exact.txt",
         export(&["--parsable", "--delimiter=|4711081542|"]),

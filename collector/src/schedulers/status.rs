@@ -1,6 +1,7 @@
 //! Errors and state of polling a scheduler.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use takt_model::UnixTime;
@@ -177,6 +178,13 @@ pub struct PollStatus {
     /// Version of slurmctld; `None` if Slurm does not say.
     #[serde(default)]
     pub version: Option<String>,
+    /// Number of records that were set aside since the start, each counted once: malformed ones, and those
+    /// that contradict stored runs.
+    #[serde(default)]
+    pub records_set_aside: u64,
+    /// Runs of the last poll by states that Takt does not know.
+    #[serde(default)]
+    pub unknown_states: BTreeMap<String, u64>,
     /// Pending jobs by partition and reason; `None` if slurmctld did not answer at the last poll.
     pub pending: Option<Vec<Pending>>,
     /// Nodes at the last poll; `None` if slurmctld did not answer.
@@ -184,10 +192,11 @@ pub struct PollStatus {
     pub nodes: Option<Vec<Node>>,
 }
 
-/// Pending jobs of one partition with the same reason. Each task of an array counts as a job.
+/// Pending jobs of one partition with the same reason. Each task of an array counts as a job; a job that asks
+/// for several partitions counts in each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// Partition of the jobs: the first, if a job requests several.
+    /// A partition of the jobs.
     pub partition: String,
     /// Slurm's reason.
     pub reason: String,

@@ -87,7 +87,7 @@ pub struct JobFilter {
     pub user: Option<String>,
     /// Account name.
     pub account: Option<String>,
-    /// Name of the partition.
+    /// Name of the partition; of a pending run, one of its partitions.
     pub partition: Option<String>,
     /// Any of these states, as Slurm writes them.
     pub states: Vec<String>,
@@ -475,7 +475,11 @@ impl JobFilter {
         restrict("coalesce(raw_job_id, job_id) = ?", text(&self.job_number));
         restrict("\"user\" = ?", text(&self.user));
         restrict("account = ?", text(&self.account));
-        restrict("\"partition\" = ?", text(&self.partition));
+        // A pending run may list several.
+        restrict(
+            "list_contains(string_split(\"partition\", ','), ?)",
+            text(&self.partition),
+        );
         restrict(
             "list_contains(string_split(gpu_model, '+'), ?)",
             text(&self.gpu_model),

@@ -65,10 +65,18 @@ impl Poller {
                 .map_err(|error| match error {
                     ImportError::Source(error) => error,
                     ImportError::Store(error) => PollError::Store(error),
-                    ImportError::Shifted { .. } | ImportError::TwoRecords { .. } => {
-                        unreachable!("a poll keeps shifted runs, and goes on with the first record")
-                    }
+                    ImportError::Shifted { .. } => unreachable!("a poll keeps shifted runs"),
                 })?;
+            // The same row comes with every answer.
+            if summary.rejected_first > 0 {
+                let reason = summary.first_rejects.first().map(|reject| &*reject.reason);
+                tracing::warn!(
+                    source = name,
+                    records = summary.rejected_first,
+                    reason,
+                    "set aside records of jobs; the SQL table rejects has them"
+                );
+            }
             Ok((summary, open))
         })
         .await

@@ -65,6 +65,8 @@ pub struct Poller {
     /// Pending jobs at this poll; `None` if slurmctld did not answer.
     pending: Option<Vec<Pending>>,
     nodes: Option<Vec<Node>>,
+    /// Arrays in the last queue of which Slurm listed only some pending tasks.
+    cut_arrays: usize,
     /// Resized jobs in the completion file's lines so far.
     resized: jobcomp::Resized,
     /// Unfinished runs of the last live queues, and the last time at which a queue listed them.
@@ -121,6 +123,7 @@ impl Poller {
             read_again: None,
             pending: None,
             nodes: None,
+            cut_arrays: 0,
             resized: jobcomp::Resized::default(),
             unfinished: Arc::default(),
         }
@@ -165,8 +168,17 @@ impl Poller {
                     updated = summary.runs_updated,
                     "polled sacct"
                 );
+                let is_new = |state: &&String| !status.unknown_states.contains_key(*state);
+                for state in summary.unknown_states.keys().filter(is_new) {
+                    tracing::warn!(
+                        state,
+                        "Slurm reports a state of jobs that Takt does not know"
+                    );
+                }
                 let last_success = Some(Timestamp::now().into());
                 *status = PollStatus {
+                    records_set_aside: status.records_set_aside + summary.rejected_first,
+                    unknown_states: summary.unknown_states.clone(),
                     state: PollState::Ok,
                     last_success,
                     detail: None,

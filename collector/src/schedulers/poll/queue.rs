@@ -72,6 +72,15 @@ impl Poller {
         now: UnixTime,
     ) -> Result<(), PollError> {
         self.pending = Some(pending(live));
+        let cut = live.iter().filter(|job| job.is_cut).count();
+        if cut > 0 && self.cut_arrays == 0 {
+            tracing::warn!(
+                arrays = cut,
+                "Slurm lists only some pending tasks of arrays; set SLURM_BITSTR_LEN=0 in the \
+                 environment of slurmrestd"
+            );
+        }
+        self.cut_arrays = cut;
         let waiting: Vec<WaitingRun> = live.iter().flat_map(waiting).collect();
         let held: Vec<HeldGpu> = live
             .iter()
@@ -113,16 +122,17 @@ pub(super) fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
         .collect()
 }
 
-/// Counts the pending jobs by partition and reason.
+/// Counts the pending jobs by partition and reason. A job that asks for several partitions waits in each.
 pub(super) fn pending(live: &[LiveJob]) -> Vec<Pending> {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for job in live {
         if let Entry::Run(run) | Entry::Tasks { run, .. } = &job.entry
             && run.state == "PENDING"
         {
-            let partition = run.partition.split(',').next().unwrap_or_default();
             let reason = job.reason.as_deref().unwrap_or("None");
-            *counts.entry((partition, reason)).or_default() += runs_of(job).len() as u64;
+            for partition in run.partition.split(',') {
+                *counts.entry((partition, reason)).or_default() += runs_of(job).len() as u64;
+            }
         }
     }
     counts

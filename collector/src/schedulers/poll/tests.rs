@@ -504,7 +504,8 @@ fn pending_jobs_are_counted_by_reason() {
         [
             ("gpu", "Priority", 1),
             ("gpu", "Resources", 4),
-            ("long", "None", 1)
+            ("long", "None", 1),
+            ("long", "Priority", 1)
         ]
     );
 }

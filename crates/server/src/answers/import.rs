@@ -2,7 +2,8 @@
 //!
 //! Names of jobs in a file can look like records. Where that is possible, the file may add runs and end
 //! runs, and may not change finished ones, unless the administrator says that the file is Slurm's own
-//! (`--accept-corrections`).
+//! (`--accept-corrections`). Rows that contradict another one, or name an unknown cluster, are set aside, and
+//! the import goes on: a text of a user must not end it.
 
 use super::calendar::note_calendar;
 use super::fairshare::configure_shares;
@@ -11,8 +12,9 @@ use super::{AnswerConfig, AnswerError};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
+use std::iter;
 use takt_slurm::sacct::{self, Cluster};
-use takt_slurm::{Entry, jobcomp, time_zone};
+use takt_slurm::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, jobcomp, time_zone};
 use takt_store::{Corrections, Database, ImportError, ImportSummary, Origin, Records, Shifted};
 
 /// Path of the HTTP API. The body is the file; the [`ImportQuestion`] is the query string.
@@ -38,7 +40,7 @@ pub struct ImportQuestion {
     /// Name of the file, for messages.
     pub name: String,
     /// Cluster of rows that name none, and a new cluster that rows may name. Default: the server's
-    /// cluster; rows of unknown clusters are refused.
+    /// cluster; rows of unknown clusters are set aside.
     pub cluster: Option<String>,
     /// Time zone (IANA name) of times without an offset. Default: the configured, the cluster's, or this machine's.
     pub timezone: Option<String>,
@@ -101,13 +103,17 @@ pub fn import(
                 zone,
                 columns: columns.map(|columns| columns.split('|').map(str::to_owned).collect()),
             };
-            let entries =
+            let mut entries =
                 sacct::Reader::open(text, &question.name, options).map_err(AnswerError::input)?;
             let believed = question.accept_corrections || !entries.may_be_forged();
             let origin = Origin {
                 corrections: corrections(believed),
                 ..origin
             };
+            let entries = iter::from_fn(|| {
+                let entry = entries.next()?;
+                Some(entry.map(|entry| (entries.line(), entry)))
+            });
             imported(&records, &origin, zone_name.as_deref(), expected, entries)
         }
         ImportFormat::Jobcomp => {
@@ -117,12 +123,16 @@ pub fn import(
                 zone,
                 resized: jobcomp::Resized::default(),
             };
-            let entries =
+            let mut entries =
                 jobcomp::Reader::open(text, &question.name, options).map_err(AnswerError::input)?;
             let origin = Origin {
                 corrections: corrections(question.accept_corrections),
                 ..origin
             };
+            let entries = iter::from_fn(|| {
+                let entry = entries.next()?;
+                Some(entry.map(|entry| (entries.line(), entry)))
+            });
             imported(&records, &origin, zone_name.as_deref(), expected, entries)
         }
     }?;
@@ -191,39 +201,55 @@ fn imported<E>(
     origin: &Origin<'_>,
     zone: Option<&str>,
     expected: Option<Vec<String>>,
-    entries: impl Iterator<Item = Result<Entry, E>>,
+    entries: impl Iterator<Item = Result<(u64, Entry), E>>,
 ) -> Result<ImportSummary, AnswerError>
 where
     E: std::error::Error,
 {
-    let entries = entries.map(|entry| {
-        let entry = entry.map_err(AnswerError::input)?;
-        match (&expected, &entry) {
-            (Some(expected), Entry::Run(run) | Entry::Tasks { run, .. })
-                if !expected.contains(&run.cluster) =>
-            {
-                Err(unknown_cluster(origin.name, &run.cluster, expected))
+    let known = |line, entry: Entry| {
+        let unknown = match (&expected, &entry) {
+            (Some(expected), Entry::Run(run) | Entry::Tasks { run, .. }) => {
+                (!expected.contains(&run.cluster)).then(|| unknown_cluster(line, run, expected))
             }
-            _ => Ok(entry),
-        }
+            _ => None,
+        };
+        (line, unknown.map_or(entry, Entry::Rejected))
+    };
+    let entries = entries.map(|entry| match entry {
+        Ok((line, entry)) => Ok(known(line, entry)),
+        Err(error) => Err(AnswerError::input(error)),
     });
     records
         .import_file(origin, zone, entries)
         .map_err(|error| match error {
             ImportError::Source(error) => error,
-            ImportError::Shifted { .. } | ImportError::TwoRecords { .. } => {
-                AnswerError::input(error)
-            }
+            ImportError::Shifted { .. } => AnswerError::input(error),
             ImportError::Store(error) => error.into(),
         })
 }
 
-fn unknown_cluster(name: &str, found: &str, expected: &[String]) -> AnswerError {
-    let expected = expected.join(", ");
-    AnswerError::Usage(format!(
-        "{name} has jobs of cluster '{found}'; known: {expected}; to add a cluster, name it with --cluster {found}"
-    ))
+fn unknown_cluster(line: u64, run: &JobRun, expected: &[String]) -> Reject {
+    let (cluster, expected) = (bounded(&run.cluster, SHOWN_BYTES), expected.join(", "));
+    let JobRun {
+        job_id,
+        user,
+        account,
+        submit,
+        state,
+        ..
+    } = run;
+    let text = format!("{cluster}|{job_id}|{user}|{account}|{submit}|{state}");
+    Reject {
+        line: Some(line),
+        reason: format!(
+            "cluster '{cluster}' is unknown; known: {expected}; to add it, import with --cluster {cluster}"
+        ),
+        text: bounded(&text, MAX_TEXT_BYTES).into_owned(),
+    }
 }
+
+/// Maximum length of the name of an unknown cluster in a message, in bytes.
+const SHOWN_BYTES: usize = 64;
 
 /// A reader that reports its progress.
 pub struct CountingReader<R, F> {

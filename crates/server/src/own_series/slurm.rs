@@ -29,6 +29,15 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     if row.is_empty() {
         return row;
     }
+    let set_aside = status.records_set_aside as f64;
+    row.push((named("takt_slurm_records_set_aside_total", &[]), set_aside));
+    for (state, runs) in &status.unknown_states {
+        let labels = [("state", state.as_str())];
+        row.push((
+            named("takt_slurm_jobs_unknown_state", &labels),
+            *runs as f64,
+        ));
+    }
     // Without slurmctld, its last answer may be outdated.
     if controller_answers(status) {
         row.extend(nodes(now, status));
@@ -266,6 +275,8 @@ mod tests {
             constrains_devices: Some(false),
             version: Some("22.05.8".to_owned()),
             nodes: Some(nodes),
+            records_set_aside: 2,
+            unknown_states: [("HIBERNATED".to_owned(), 4)].into(),
             ..PollStatus::default()
         };
         series(&now, &status, Timestamp::from_seconds(10_000))
@@ -353,6 +364,8 @@ mod tests {
             [
                 r#"takt_slurm_up{daemon="slurmctld"} 1"#,
                 r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
+                "takt_slurm_records_set_aside_total 2",
+                r#"takt_slurm_jobs_unknown_state{state="HIBERNATED"} 4"#,
                 r#"takt_slurm_node_partition{node="g1", partition="all"} 1"#,
                 r#"takt_slurm_node_partition{node="g1", partition="gpu"} 1"#,
                 r#"takt_slurm_node_responding{node="g1"} 1"#,

@@ -80,7 +80,7 @@ pub(super) fn keeps_recorded() -> String {
 }
 
 /// SQL of a run as the text of a rejected row.
-fn text_of(run: char) -> String {
+pub(super) fn text_of(run: char) -> String {
     let columns = [
         "job_id",
         "\"user\"",
@@ -98,34 +98,39 @@ fn text_of(run: char) -> String {
 }
 
 /// Lists in the temporary table `contradicting` the staged runs that contradict recorded runs, or an
-/// earlier row of the source (`is_second`). Returns the job id of the first such row, if any.
-pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<Option<String>> {
+/// earlier row of the source, with the reason.
+pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
     let text = text_of('i');
     let recorded = contradicts_recorded();
     let staged = format!("({} OR {})", names_differ("user"), charges_differ());
     db.execute_batch(&format!(
         "CREATE TEMP TABLE contradicting AS
-             SELECT i.precedence, i.job_id, false AS is_second, {text} AS text
+             SELECT i.precedence, i.line, '{CONTRADICTS}' AS reason, {text} AS text
              FROM incoming AS i JOIN records.jobs AS j ON {IDENTITY}
-             WHERE (i.end_time IS NOT NULL OR j.end_time IS NULL) AND {recorded}
-         UNION
-             SELECT i.precedence, i.job_id, true, {text}
+             WHERE (i.end_time IS NOT NULL OR j.end_time IS NULL) AND {recorded};
+         INSERT INTO contradicting
+             SELECT i.precedence, i.line, '{IS_SECOND}', {text}
              FROM (SELECT min(precedence) AS earliest FROM incoming WHERE end_time IS NOT NULL
                    GROUP BY cluster, job_id, submit_time HAVING count(*) > 1)
              JOIN incoming AS j ON j.precedence = earliest
              JOIN incoming AS i ON {IDENTITY} AND i.precedence > earliest
-             WHERE i.end_time IS NOT NULL AND {staged}"
-    ))?;
-    db.query_row(
-        "SELECT min(job_id) FROM contradicting WHERE is_second",
-        [],
-        |row| row.get(0),
-    )
+             WHERE i.end_time IS NOT NULL AND {staged}
+                 AND i.precedence NOT IN (SELECT precedence FROM contradicting)"
+    ))
 }
 
 /// Reason of a rejected row.
 const CONTRADICTS: &str = "the recorded run has another user, account, time or amount; use \
                            --accept-corrections if Slurm corrected it";
+
+/// Reason of a rejected row whose run has an earlier one.
+const IS_SECOND: &str = "an earlier row of this run has another user, account, time or amount, and one of \
+                         the two may be a text of a user that looks like a row; export the jobs with a \
+                         random delimiter, or use --accept-corrections if both are of Slurm";
+
+/// Reason of a rejected row whose run is recorded at other times of the day.
+pub(super) const SHIFTED: &str =
+    "the run is recorded with all times shifted by the difference of two time zones";
 
 /// Moves the contradicting runs from the staged to the refused rows.
 pub(super) fn set_aside_contradictions(
@@ -133,14 +138,16 @@ pub(super) fn set_aside_contradictions(
     summary: &mut ImportSummary,
 ) -> duckdb::Result<()> {
     let mut found =
-        db.prepare("SELECT DISTINCT precedence, text FROM contradicting ORDER BY precedence")?;
-    let texts = found.query_map([], |row| row.get::<_, String>(1))?;
-    for text in texts {
-        let reject = Reject {
-            line: None,
-            reason: CONTRADICTS.to_owned(),
-            text: text?,
-        };
+        db.prepare("SELECT line, reason, text FROM contradicting ORDER BY precedence")?;
+    let rejects = found.query_map([], |row| {
+        Ok(Reject {
+            line: row.get(0)?,
+            reason: row.get(1)?,
+            text: row.get(2)?,
+        })
+    })?;
+    for reject in rejects {
+        let reject = reject?;
         summary.contradicting += 1;
         if summary.first_rejects.len() < FIRST_REJECTS {
             summary.first_rejects.push(reject);
@@ -148,12 +155,9 @@ pub(super) fn set_aside_contradictions(
     }
     if summary.contradicting > 0 {
         summary.rejected += summary.contradicting;
-        db.execute(
-            "INSERT INTO refused SELECT NULL, ?, text FROM contradicting",
-            [CONTRADICTS],
-        )?;
         db.execute_batch(
-            "DELETE FROM incoming WHERE precedence IN (SELECT precedence FROM contradicting)",
+            "INSERT INTO refused SELECT line, reason, text FROM contradicting;
+             DELETE FROM incoming WHERE precedence IN (SELECT precedence FROM contradicting)",
         )?;
     }
     Ok(())

@@ -7,14 +7,14 @@
 //!
 //! A file in which a job's name can look like a record ([`Corrections::Refuse`]) may add runs, end
 //! recorded runs of the same user and fill their gaps. What was recorded of a run that has begun stays:
-//! a true record of fewer GPUs ends the run all the same. What contradicts an ended run is set aside with
-//! the rejected rows. A running run that such a file ended is open again as soon as the scheduler lists it
+//! a true record of fewer GPUs ends the run all the same. What contradicts an ended run or an earlier row of the
+//! file is set aside with the rejected rows. A running run that such a file ended is open again as soon as the scheduler lists it
 //! ([`Records::set_aside_false_ends`]).
 
 use super::Records;
 use super::contradictions::{
-    IDENTITY, find_contradictions, is_record, keeps_recorded, set_aside_contradictions,
-    user_is_number,
+    IDENTITY, SHIFTED, find_contradictions, is_record, keeps_recorded, set_aside_contradictions,
+    text_of, user_is_number,
 };
 use crate::StoreError;
 use crate::database::microseconds_now;
@@ -23,12 +23,14 @@ use duckdb::arrow::array::{
 };
 use duckdb::{Connection, params};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use takt_model::UnixTime;
-use takt_slurm::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded};
+use takt_slurm::sacct::is_known_state;
+use takt_slurm::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, nodelist};
 
 /// Source of runs that slurmctld's live queue reported. Its values of an ended run can be those of
 /// a moment, so they never replace those of a record: they fill its gaps.
@@ -102,9 +104,15 @@ pub struct ImportSummary {
     pub steps_skipped: u64,
     /// Rows that could not be parsed, or contradict recorded runs. They are stored in `rejects`.
     pub rejected: u64,
-    /// Runs among the rejected rows that contradict recorded ones.
+    /// Runs among the rejected rows that contradict recorded ones, or earlier rows of the source.
     #[serde(default)]
     pub contradicting: u64,
+    /// Rejected rows that were not stored before.
+    #[serde(default)]
+    pub rejected_first: u64,
+    /// Runs by states that Takt does not know, as a later version of Slurm may have; at most 20 states.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown_states: BTreeMap<String, u64>,
     /// The first rejected rows.
     pub first_rejects: Vec<Reject>,
 }
@@ -122,13 +130,31 @@ impl AddAssign for ImportSummary {
         self.steps_skipped += other.steps_skipped;
         self.rejected += other.rejected;
         self.contradicting += other.contradicting;
+        self.rejected_first += other.rejected_first;
+        for (state, runs) in other.unknown_states {
+            self.note_unknown_state(&state, runs);
+        }
         self.first_rejects.extend(other.first_rejects);
         self.first_rejects.truncate(FIRST_REJECTS);
     }
 }
 
+impl ImportSummary {
+    fn note_unknown_state(&mut self, state: &str, runs: u64) {
+        let counted = self.unknown_states.get_mut(state);
+        if let Some(counted) = counted {
+            *counted += runs;
+        } else if self.unknown_states.len() < MAX_UNKNOWN_STATES {
+            self.unknown_states.insert(state.to_owned(), runs);
+        }
+    }
+}
+
 /// Maximum number of rejected rows in a summary.
 pub(super) const FIRST_REJECTS: usize = 10;
+
+/// Maximum number of unknown states in a summary.
+const MAX_UNKNOWN_STATES: usize = 20;
 
 /// Reason why nothing was imported.
 #[derive(Debug, thiserror::Error)]
@@ -150,17 +176,6 @@ pub enum ImportError<E> {
         /// `earlier` or `later`.
         earlier: &'static str,
     },
-    /// The source has two different records of one run, and one may be forged.
-    #[error(
-        "job {job_id} has two records that differ in user, account, times or amounts, of which one may \
-         be a job's name that looks like a record; export the jobs without names or with a random \
-         delimiter (sacct --parsable --delimiter=\"|$RANDOM$RANDOM$RANDOM|\"), or use \
-         --accept-corrections if both are Slurm's"
-    )]
-    TwoRecords {
-        /// Job id of the first such run.
-        job_id: String,
-    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -176,15 +191,17 @@ impl Records<'_> {
         origin: &Origin<'_>,
         entries: impl IntoIterator<Item = Result<Entry, E>>,
     ) -> Result<ImportSummary, ImportError<E>> {
+        let entries = entries.into_iter().map(|entry| Ok((None, entry?)));
         self.import_as(origin, None, entries)
     }
 
-    /// Imports and, where `file` is given, logs the import with the time zone of the file.
+    /// Imports entries with their lines and, where `file` is given, logs the import with the time zone of
+    /// the file.
     pub(super) fn import_as<E>(
         &self,
         origin: &Origin<'_>,
         file: Option<Option<&str>>,
-        entries: impl IntoIterator<Item = Result<Entry, E>>,
+        entries: impl IntoIterator<Item = Result<(Option<u64>, Entry), E>>,
     ) -> Result<ImportSummary, ImportError<E>> {
         // Two concurrent imports could both add the same new run. Only this lock keeps identities
         // unique.
@@ -192,15 +209,12 @@ impl Records<'_> {
         let db = self.database.connect()?;
         let mut summary = ImportSummary::default();
         let db = stage(db, origin, entries, &mut summary)?;
+        choose_partitions(&db).map_err(StoreError::sql("find the partitions of runs"))?;
         db.execute_batch("BEGIN")
             .map_err(StoreError::sql("store the job records"))?;
         if origin.corrections == Corrections::Refuse {
-            let two_records = find_contradictions(&db)
+            find_contradictions(&db)
                 .map_err(StoreError::sql("compare the runs with recorded ones"))?;
-            // A poll goes on with the first record: nobody is there to decide.
-            if let Some(job_id) = two_records.filter(|_| file.is_some()) {
-                return Err(ImportError::TwoRecords { job_id });
-            }
         }
         guard(&db, origin)?;
         merge(&db, origin, file, &mut summary).map_err(StoreError::sql("store the job records"))?;
@@ -222,7 +236,7 @@ const READ_AHEAD: usize = 8;
 fn stage<E>(
     db: Connection,
     origin: &Origin<'_>,
-    entries: impl IntoIterator<Item = Result<Entry, E>>,
+    entries: impl IntoIterator<Item = Result<(Option<u64>, Entry), E>>,
     summary: &mut ImportSummary,
 ) -> Result<Connection, ImportError<E>> {
     let (sender, receiver) = mpsc::sync_channel(READ_AHEAD);
@@ -249,7 +263,7 @@ fn stage<E>(
 
 /// Reads entries until the end, an error of the source, or the end of the staging thread.
 fn read<E>(
-    entries: impl IntoIterator<Item = Result<Entry, E>>,
+    entries: impl IntoIterator<Item = Result<(Option<u64>, Entry), E>>,
     to: &SyncSender<StagedEntry>,
     summary: &mut ImportSummary,
 ) -> Result<(), E> {
@@ -257,13 +271,17 @@ fn read<E>(
     let mut running = 0;
     for entry in entries {
         summary.rows += 1;
+        let (line, entry) = entry?;
         let mut push = |run: &JobRun| {
             running += u64::from(run.start.is_some() && run.end.is_none());
+            if !is_known_state(&run.state) {
+                summary.note_unknown_state(&run.state, 1);
+            }
             batch
-                .push(run)
+                .push(line, run)
                 .is_none_or(|full| to.send(StagedEntry::Runs(full)).is_ok())
         };
-        let is_staged = match entry? {
+        let is_staged = match entry {
             Entry::Run(run) => push(&run),
             Entry::Tasks { mut run, job_ids } => job_ids.into_iter().all(|job_id| {
                 run.job_id = job_id;
@@ -299,7 +317,7 @@ fn append(db: Connection, from: &Receiver<StagedEntry>) -> duckdb::Result<Connec
         .map(|(name, kind)| format!("\"{name}\" {}", kind.sql_type()))
         .collect();
     db.execute_batch(&format!(
-        "CREATE TEMP TABLE incoming ({}, precedence BIGINT NOT NULL);
+        "CREATE TEMP TABLE incoming ({}, line BIGINT, precedence BIGINT NOT NULL);
          CREATE TEMP TABLE refused (line BIGINT, reason VARCHAR NOT NULL, text VARCHAR NOT NULL);",
         columns.join(", ")
     ))?;
@@ -320,11 +338,54 @@ fn append(db: Connection, from: &Receiver<StagedEntry>) -> duckdb::Result<Connec
     Ok(db)
 }
 
+/// Reduces the partitions of staged runs that have begun to the one that has their nodes: a job may ask for
+/// several. If the nodes do not decide, it is the first.
+fn choose_partitions(db: &Connection) -> duckdb::Result<()> {
+    let is_several = "start_time IS NOT NULL AND contains(\"partition\", ',')";
+    let mut found = db.prepare(&format!(
+        "SELECT DISTINCT cluster, \"partition\", coalesce(node_list, '') FROM incoming WHERE {is_several}"
+    ))?;
+    let found = found
+        .query_map([], |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, String>(2)?,
+            ))
+        })?
+        .collect::<duckdb::Result<Vec<_>>>()?;
+    for (cluster, partitions, node_list) in found {
+        let mut has_nodes = db.prepare(
+            "SELECT count(*) = ? FROM records.nodes WHERE cluster = ? AND list_contains(string_split(?, ','), node)
+             AND list_contains(string_split(partitions, ','), ?)",
+        )?;
+        let nodes = nodelist::expand(&node_list).unwrap_or_default();
+        let mut chosen = partitions.split(',').next().unwrap_or_default();
+        for partition in partitions.split(',').filter(|_| !nodes.is_empty()) {
+            let values = params![nodes.len() as u64, cluster, nodes.join(","), partition];
+            if has_nodes.query_row(values, |row| row.get(0))? {
+                chosen = partition;
+                break;
+            }
+        }
+        db.execute(
+            &format!(
+                "UPDATE incoming SET \"partition\" = ?
+                 WHERE {is_several} AND cluster = ? AND \"partition\" = ? AND coalesce(node_list, '') = ?"
+            ),
+            params![chosen, cluster, partitions, node_list],
+        )?;
+    }
+    Ok(())
+}
+
 /// Longest difference between two time zones, in seconds.
 const MAX_SHIFT_SECONDS: i64 = 26 * 3600;
 
 /// Finds staged runs that are recorded at other times of the day, and handles them as the origin
-/// requires. One such run is enough: job ids are not reused within a day.
+/// requires. One such run is enough: job ids are not reused within a day. Where a user's text can look like
+/// a run, runs that are recorded at the same times can show that the time zone is right: then the others
+/// are set aside.
 fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> {
     if origin.shifted == Shifted::Keep {
         return Ok(());
@@ -334,7 +395,7 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
     let shift = "(epoch(j.submit_time) - epoch(i.submit_time))::BIGINT";
     let find = format!(
         "CREATE TEMP TABLE elsewhere AS
-         SELECT j.cluster, j.job_id, j.submit_time, {shift} AS seconds,
+         SELECT i.precedence, j.cluster, j.job_id, j.submit_time, {shift} AS seconds,
              coalesce(epoch(j.start_time) - epoch(i.start_time) = {shift}, false)
              AND coalesce(epoch(j.end_time) - epoch(i.end_time) = {shift}, true) AS is_same
          FROM incoming AS i
@@ -370,12 +431,44 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
         );
         return Ok(());
     }
+    if origin.corrections == Corrections::Refuse {
+        let is_set_aside = set_aside_shifted(db, runs)
+            .map_err(StoreError::sql("compare the runs with recorded ones"))?;
+        if is_set_aside {
+            return Ok(());
+        }
+    }
     let earlier = if seconds < 0 { "earlier" } else { "later" };
     Err(ImportError::Shifted {
         runs,
         hours: seconds.abs() as f64 / 3600.0,
         earlier,
     })
+}
+
+/// Sets aside the runs that are recorded at other times, and returns true, if more runs are recorded at
+/// their own times.
+fn set_aside_shifted(db: &Connection, runs: u64) -> duckdb::Result<bool> {
+    let agreeing: u64 = db.query_row(
+        &format!(
+            "SELECT count(*) FROM incoming AS i JOIN records.jobs AS j ON {IDENTITY}
+             WHERE i.start_time = j.start_time AND i.precedence NOT IN (SELECT precedence FROM contradicting)"
+        ),
+        [],
+        |row| row.get(0),
+    )?;
+    if agreeing > runs {
+        db.execute(
+            &format!(
+                "INSERT INTO contradicting SELECT i.precedence, i.line, ?, {}
+                 FROM incoming AS i
+                 WHERE i.precedence IN (SELECT precedence FROM elsewhere WHERE is_same)",
+                text_of('i')
+            ),
+            [SHIFTED],
+        )?;
+    }
+    Ok(agreeing > runs)
 }
 
 /// Merges the staged rows into the records and commits.
@@ -497,9 +590,9 @@ fn log_import(
 const LONGEST_LOOK_BACK: i64 = 86_400;
 
 /// Stores rejected rows, the clusters' time zone, and the time up to which the source was imported.
-fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb::Result<()> {
+fn note(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> duckdb::Result<()> {
     if summary.rejected > 0 {
-        db.execute(
+        let stored = db.execute(
             &format!(
                 "INSERT INTO records.rejects (source, line, reason, text, recorded_at)
                  SELECT ?, line, reason, text, make_timestamp({}) FROM
@@ -509,6 +602,7 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
             ),
             [origin.name, origin.name],
         )?;
+        summary.rejected_first = stored as u64;
     }
     if let Some(timezone) = origin.timezone {
         db.execute_batch(
@@ -676,6 +770,7 @@ const COLUMNS: &[(&str, ColumnKind)] = &[
 /// Runs to be appended to `incoming`, one DuckDB vector at a time.
 struct RunBatch {
     columns: Vec<ColumnBuilder>,
+    line: Int64Builder,
     precedence: Int64Builder,
     rows: usize,
     pushed: u64,
@@ -708,14 +803,15 @@ impl RunBatch {
             .collect();
         Self {
             columns,
+            line: Int64Builder::new(),
             precedence: Int64Builder::new(),
             rows: 0,
             pushed: 0,
         }
     }
 
-    /// Adds a run. Returns the batch when it is full.
-    fn push(&mut self, run: &JobRun) -> Option<RecordBatch> {
+    /// Adds the run of a line. Returns the batch when it is full.
+    fn push(&mut self, line: Option<u64>, run: &JobRun) -> Option<RecordBatch> {
         for ((_, kind), builder) in COLUMNS.iter().zip(&mut self.columns) {
             match (kind, builder) {
                 (ColumnKind::Word(of), ColumnBuilder::Text(column)) => {
@@ -736,6 +832,7 @@ impl RunBatch {
                 _ => unreachable!("each column has the builder of its kind"),
             }
         }
+        self.line.append_option(line.map(u64::cast_signed));
         let stage = i64::from(run.start.is_some()) + 2 * i64::from(run.end.is_some());
         self.precedence
             .append_value(stage * STAGE + self.pushed.cast_signed());
@@ -754,14 +851,18 @@ impl RunBatch {
                 ColumnBuilder::Amount(column) => Arc::new(column.finish()),
             }
         };
-        let names = COLUMNS.iter().map(|(name, _)| *name).chain(["precedence"]);
+        let names = COLUMNS.iter().map(|(name, _)| *name);
+        let names = names.chain(["line", "precedence"]);
         let arrays = self
             .columns
             .iter_mut()
             .map(finish)
             .collect::<Vec<_>>()
             .into_iter()
-            .chain([Arc::new(self.precedence.finish()) as ArrayRef]);
+            .chain([
+                Arc::new(self.line.finish()) as ArrayRef,
+                Arc::new(self.precedence.finish()),
+            ]);
         RecordBatch::try_from_iter_with_nullable(
             names.zip(arrays).map(|(name, array)| (name, array, true)),
         )

@@ -45,7 +45,8 @@ pub struct DeleteRuns {
 }
 
 impl Records<'_> {
-    /// Imports a file like [`Records::import`], and logs the import with the time zone of the file.
+    /// Imports a file like [`Records::import`], and logs the import with the time zone of the file. The
+    /// entries have the numbers of their lines.
     ///
     /// # Errors
     /// The source's own, or the store's.
@@ -53,8 +54,12 @@ impl Records<'_> {
         &self,
         origin: &Origin<'_>,
         zone: Option<&str>,
-        entries: impl IntoIterator<Item = Result<Entry, E>>,
+        entries: impl IntoIterator<Item = Result<(u64, Entry), E>>,
     ) -> Result<ImportSummary, ImportError<E>> {
+        let entries = entries.into_iter().map(|entry| {
+            let (line, entry) = entry?;
+            Ok((Some(line), entry))
+        });
         self.import_as(origin, Some(zone), entries)
     }
 

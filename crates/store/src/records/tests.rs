@@ -10,7 +10,7 @@ use proptest::{collection, option};
 use std::convert::Infallible;
 use std::slice;
 use takt_model::UnixTime;
-use takt_slurm::{Entry, MAX_TEXT_BYTES, Reject};
+use takt_slurm::{Entry, MAX_TEXT_BYTES, Node, Reject};
 use tempfile::{TempDir, tempdir};
 
 /// A database in a temporary directory.
@@ -376,38 +376,139 @@ fn a_uid_contradicts_no_name() {
     assert_eq!(import_unbelieved(&store, "jobcomp", &[other]).1, 1);
 }
 
-#[test]
-fn two_records_of_one_run_in_a_file_are_refused() {
-    let store = Store::new();
-    let import = |runs: Vec<JobRun>| {
-        let origin = Origin {
-            corrections: Corrections::Refuse,
-            ..ORIGIN
-        };
-        let entries = runs
-            .into_iter()
-            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-        store.records().import_file(&origin, None, entries)
+/// Imports rows of a file in which a job's name can look like a record, from its second line on.
+fn import_file(store: &Store, runs: Vec<JobRun>) -> ImportSummary {
+    let origin = Origin {
+        corrections: Corrections::Refuse,
+        ..ORIGIN
     };
+    let entries = (2..)
+        .zip(runs)
+        .map(|(line, run)| Ok::<_, Infallible>((line, Entry::Run(run))));
+    let imported = store.records().import_file(&origin, None, entries);
+    imported.unwrap()
+}
+
+/// Two records of one run ended the import of all others.
+#[test]
+fn a_second_record_of_a_run_in_a_file_is_set_aside_with_its_line() {
     let ended = run("7", 1000, Some(2000));
+    let other = run("8", 1000, Some(2000));
     let forged = JobRun {
         gpus: Some(0),
         ..ended.clone()
     };
-    for runs in [
-        vec![ended.clone(), forged.clone()],
-        vec![forged, ended.clone()],
-    ] {
-        let error = import(runs).unwrap_err();
-        assert!(
-            error.to_string().starts_with("job 7 has two records"),
-            "{error}"
-        );
-        assert!(store.jobs().is_empty());
-    }
+    let store = Store::new();
+    let summary = import_file(&store, vec![ended.clone(), forged, other.clone()]);
+    assert_eq!(counts(&summary), [2, 0, 0, 0]);
+    assert_eq!((summary.rejected, summary.rejected_first), (1, 1));
+    let reject = &summary.first_rejects[0];
+    assert_eq!(reject.line, Some(3));
+    assert!(
+        reject.reason.starts_with("an earlier row of this run"),
+        "{reject:?}"
+    );
+    assert_eq!(store.jobs(), [other.clone(), ended.clone()]);
+
     // The same record twice, and the states of one run, are no contradiction.
-    let summary = import(vec![ended.clone(), run("7", 1000, None), ended.clone()]).unwrap();
-    assert_eq!(counts(&summary), [1, 0, 0, 2]);
+    let again = vec![ended.clone(), run("7", 1000, None), ended.clone()];
+    assert_eq!(counts(&import_file(&store, again)), [0, 0, 1, 2]);
+
+    // A name that looks like the record of a known run, an hour earlier, ended the import, too.
+    let shifted = JobRun {
+        submit: ended.submit - 3600,
+        start: ended.start.map(|start| start - 3600),
+        end: ended.end.map(|end| end - 3600),
+        ..ended.clone()
+    };
+    let third = run("9", 1000, Some(2000));
+    store.import(slice::from_ref(&third));
+    let summary = import_file(&store, vec![third.clone(), other.clone(), shifted]);
+    assert_eq!((counts(&summary), summary.contradicting), ([0, 0, 2, 0], 1));
+    assert_eq!(summary.first_rejects[0].line, Some(4));
+    assert_eq!(store.jobs(), [third, other, ended]);
+}
+
+/// Issue 29: usage had a partition `gpu,long`.
+#[test]
+fn a_run_of_several_partitions_belongs_to_the_one_with_its_nodes() {
+    let store = Store::new();
+    let node = |name: &str, partitions: &[&str]| Node {
+        node: name.to_owned(),
+        partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
+        ..Node::default()
+    };
+    let nodes = [
+        node("g1", &["gpu", "long"]),
+        node("g2", &["long"]),
+        node("g3", &["gpu"]),
+    ];
+    let now = UnixTime(1000);
+    store
+        .records()
+        .note_nodes("lab", &nodes, now, false)
+        .unwrap();
+    let of = |job_id: &str, node_list: Option<&str>| JobRun {
+        partition: "gpu,long".into(),
+        node_list: node_list.map(str::to_owned),
+        ..run(job_id, 1000, Some(2000))
+    };
+    let pending = JobRun {
+        start: None,
+        state: "PENDING".into(),
+        ..of("6", None)
+    };
+    let pending = JobRun {
+        end: None,
+        elapsed: None,
+        ..pending
+    };
+    store.import(&[
+        of("1", Some("g[1-2]")),
+        of("2", Some("g1")),
+        of("3", Some("g3")),
+        of("4", Some("g[2-3]")),
+        of("5", None),
+        pending,
+    ]);
+    let found: Vec<String> = store
+        .jobs()
+        .into_iter()
+        .map(|run| format!("{} {}", run.job_id, run.partition))
+        .collect();
+    assert_eq!(
+        found,
+        ["6 gpu,long", "5 gpu", "4 gpu", "3 gpu", "2 gpu", "1 long"]
+    );
+    let in_long = JobFilter {
+        partition: Some("long".into()),
+        ..JobFilter::default()
+    };
+    let ids: Vec<String> = store
+        .records()
+        .jobs(&in_long)
+        .unwrap()
+        .into_iter()
+        .map(|run| run.job_id)
+        .collect();
+    assert_eq!(ids, ["6", "1"]);
+}
+
+#[test]
+fn states_that_takt_does_not_know_are_counted() {
+    let store = Store::new();
+    let later = JobRun {
+        state: "HIBERNATED".into(),
+        ..run("7", 1000, Some(2000))
+    };
+    let mut summary = store.import(&[later.clone(), run("8", 1000, None)]);
+    assert_eq!(
+        summary.unknown_states,
+        [("HIBERNATED".to_owned(), 1)].into()
+    );
+    assert!(store.jobs().contains(&later));
+    summary += summary.clone();
+    assert_eq!(summary.unknown_states["HIBERNATED"], 2);
 }
 
 /// Issue 28: job names of a megabyte.
