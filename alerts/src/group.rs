@@ -2,7 +2,7 @@
 //! before it.
 
 use crate::fingerprint::Fingerprint;
-use crate::ports::{Query, Sample, SampleSink};
+use crate::ports::{Query, Sample, SampleSink, UntilQuery};
 use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
 use crate::schedule::Schedule;
 use crate::state::{
@@ -21,8 +21,16 @@ pub const ALERTS: &str = "ALERTS";
 /// Changes of an evaluation are handed on together, unless it takes longer than this.
 const HANDED_AFTER: Duration = Duration::from_secs(1);
 
+/// How much longer than its interval an evaluation counts that ran out of time.
+const JUST_OVER: Duration = Duration::from_millis(1);
+
 /// The series with the time since when an alert is active.
 pub const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
+
+/// Shares of its interval, in tenths, after which a group writes no more texts with queries, and asks no
+/// more rules: the next evaluation has to begin in time.
+const TEXT_TENTHS: u32 = 8;
+const RULE_TENTHS: u32 = 9;
 
 /// A group with the state of its rules.
 #[derive(Debug)]
@@ -35,6 +43,8 @@ pub struct GroupRun {
     pub schedule: Schedule,
     last: LastRun,
     running: Option<Running>,
+    /// The rule at which the last evaluation ran out of time, and for how long it had been under way.
+    cut: Option<(RuleKey, Duration)>,
     /// Evaluations since the start, and those that were due and skipped.
     pub counts: EvaluationCounts,
 }
@@ -51,6 +61,18 @@ struct Running {
     /// When changes were last handed on, and those since then.
     handed_at: Instant,
     evaluation: Evaluation,
+    limit: Option<TimeLimit>,
+    /// The first rule that ran out of time.
+    cut: Option<(RuleKey, Duration)>,
+}
+
+/// When an evaluation runs out of time.
+#[derive(Debug, Clone, Copy)]
+struct TimeLimit {
+    /// For texts with queries.
+    texts: Instant,
+    /// For rules.
+    rules: Instant,
 }
 
 /// How often a group was evaluated.
@@ -74,6 +96,7 @@ pub struct RuleQuestion {
     sampled_at: Timestamp,
     /// Alerts with all their texts; empty for a rule whose texts need no query.
     written: BTreeSet<Fingerprint>,
+    limit: Option<TimeLimit>,
 }
 
 /// The answer to a [`RuleQuestion`].
@@ -199,6 +222,7 @@ impl GroupRun {
             schedule,
             last: LastRun::default(),
             running: None,
+            cut: None,
             counts: EvaluationCounts::default(),
         }
     }
@@ -310,7 +334,7 @@ impl GroupRun {
         around: &Surroundings<'_>,
     ) -> Evaluation {
         let mut evaluation = Evaluation::default();
-        let mut next = self.begin(0, at);
+        let mut next = self.begin(0, at, None);
         while let Some(question) = next {
             let answer = question.answer(query, around);
             let progress = self.answered(answer, around.exporter_down, sink);
@@ -325,11 +349,9 @@ impl GroupRun {
         self.running.as_ref().map(|running| running.number)
     }
 
-    /// The rule whose answer is waited for, and for how long the evaluation has been under way.
-    pub fn waits_for(&self) -> Option<(&RuleKey, Duration)> {
-        let running = self.running.as_ref()?;
-        let run = self.rules.get(running.rule)?;
-        Some((&run.key, running.begun.elapsed()))
+    /// The rule at which the last evaluation ran out of time, and for how long it had been under way.
+    pub fn cut_at(&self) -> Option<(&RuleKey, Duration)> {
+        self.cut.as_ref().map(|(rule, took)| (rule, *took))
     }
 
     /// Duration of the last evaluation, or of the one under way if it takes longer already.
@@ -353,10 +375,20 @@ impl GroupRun {
         last.chain(waited).max_by_key(|(_, took)| *took)
     }
 
-    /// Begins the evaluation with this number at the slot `at`. The changes of an evaluation that was
-    /// under way have to be taken first: see [`GroupRun::abandon`].
-    pub fn begin(&mut self, number: u64, at: Timestamp) -> Option<RuleQuestion> {
+    /// Begins the evaluation with this number at the slot `at`; with an `interval`, it ends before that
+    /// is over. The changes of an evaluation that was under way have to be taken first: see
+    /// [`GroupRun::abandon`] and [`GroupRun::cut`].
+    pub fn begin(
+        &mut self,
+        number: u64,
+        at: Timestamp,
+        interval: Option<Duration>,
+    ) -> Option<RuleQuestion> {
         let begun = Instant::now();
+        let limit = interval.map(|interval| TimeLimit {
+            texts: begun + interval * TEXT_TENTHS / 10,
+            rules: begun + interval * RULE_TENTHS / 10,
+        });
         self.counts.begun += 1;
         self.running = Some(Running {
             number,
@@ -366,6 +398,8 @@ impl GroupRun {
             rule_begun: begun,
             handed_at: begun,
             evaluation: Evaluation::default(),
+            limit,
+            cut: None,
         });
         let first = self.question();
         if first.is_none() {
@@ -378,6 +412,45 @@ impl GroupRun {
     /// Ends the evaluation under way, and returns its changes so far.
     pub fn abandon(&mut self) -> Option<Evaluation> {
         self.running.take().map(|running| running.evaluation)
+    }
+
+    /// Ends the evaluation under way, because the group has no time left. The rules that were not
+    /// evaluated keep their alerts, and fail.
+    pub fn cut(&mut self) -> Option<Evaluation> {
+        let running = self.running.as_mut()?;
+        let rule_took = running.rule_begun.elapsed();
+        for (nth, run) in self.rules.iter_mut().enumerate().skip(running.rule) {
+            let error = EvalError::NoTime;
+            run.last = LastRun {
+                at: Some(running.at),
+                took: if nth == running.rule {
+                    rule_took
+                } else {
+                    Duration::ZERO
+                },
+                error: Some(error.to_string()),
+            };
+            running.evaluation.failures.push((run.key.clone(), error));
+        }
+        if let Some(run) = self.rules.get(running.rule) {
+            let at = (run.key.clone(), running.begun.elapsed());
+            running.cut.get_or_insert(at);
+        }
+        self.finish()
+    }
+
+    /// Ends the evaluation under way, and returns its changes.
+    fn finish(&mut self) -> Option<Evaluation> {
+        let running = self.running.take()?;
+        // One that ran out of time counts as longer than the interval, however early it gave up.
+        let least = running.cut.as_ref().map(|_| self.interval() + JUST_OVER);
+        self.last = LastRun {
+            at: Some(running.at),
+            took: running.begun.elapsed().max(least.unwrap_or_default()),
+            error: None,
+        };
+        self.cut = running.cut;
+        Some(running.evaluation)
     }
 
     fn question(&self) -> Option<RuleQuestion> {
@@ -395,6 +468,7 @@ impl GroupRun {
             at: running.at,
             sampled_at: running.at.minus(self.query_offset),
             written: written.unwrap_or_default(),
+            limit: running.limit,
         })
     }
 
@@ -448,6 +522,13 @@ impl GroupRun {
             took: answer.took,
             error: error.as_ref().map(|error| takt_model::error_chain(error)),
         };
+        let is_over = running
+            .limit
+            .is_some_and(|limit| limit.texts <= Instant::now());
+        if error.is_some() && is_over {
+            let at = (run.key.clone(), running.begun.elapsed());
+            running.cut.get_or_insert(at);
+        }
         evaluation
             .failures
             .extend(error.map(|error| (run.key.clone(), error)));
@@ -459,6 +540,14 @@ impl GroupRun {
 
     /// The next question, and the changes that are to be handed on.
     fn progress(&mut self) -> Progress {
+        let limit = self.running.as_ref().and_then(|running| running.limit);
+        let is_over = limit.is_some_and(|limit| limit.rules <= Instant::now());
+        if is_over && self.question().is_some() {
+            return Progress {
+                next: None,
+                evaluation: self.cut(),
+            };
+        }
         if let Some(next) = self.question() {
             let long = self
                 .running
@@ -474,17 +563,9 @@ impl GroupRun {
             };
         }
 
-        let finished = self.running.take().map(|running| {
-            self.last = LastRun {
-                at: Some(running.at),
-                took: running.begun.elapsed(),
-                error: None,
-            };
-            running.evaluation
-        });
         Progress {
             next: None,
-            evaluation: finished,
+            evaluation: self.finish(),
         }
     }
 }
@@ -531,12 +612,26 @@ impl RuleQuestion {
 
     fn found(&self, query: &dyn Query, around: &Surroundings<'_>) -> Result<Found, EvalError> {
         let rule = &self.group.rules[self.rule];
+        let limited = self.limit.map(|limit| UntilQuery {
+            query,
+            until: limit.rules,
+        });
+        let query = limited
+            .as_ref()
+            .map_or(query, |limited| limited as &dyn Query);
+        if self
+            .limit
+            .is_some_and(|limit| limit.rules <= Instant::now())
+        {
+            return Err(EvalError::NoTime);
+        }
         let result = query.instant(rule.expr(), self.sampled_at)?;
         match rule {
             Rule::Recording(rule) => recorded(rule, result, self.group.limit).map(Found::Recorded),
             Rule::Alerting(rule) => {
                 let around = Surroundings {
                     query: Some(query),
+                    until: self.limit.map(|limit| limit.texts),
                     ..*around
                 };
                 Present::of(rule, &result, &around, &self.written, self.at).map(Found::Present)
@@ -635,6 +730,7 @@ mod tests {
         let nothing = Labels::new();
         let around = Surroundings {
             query: None,
+            until: None,
             external_labels: &nothing,
             external_url: "",
             exporter_down: &|_| false,

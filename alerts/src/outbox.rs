@@ -21,6 +21,9 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// A firing message that has waited for this long is old: a newer one about its group replaces it.
 pub const OLD_AFTER: Duration = Duration::from_secs(60);
 
+/// The error of a row whose channel a reload removed.
+pub const NO_CHANNEL: &str = "the configuration has no such channel";
+
 /// Ended alerts that a message takes over from those that it replaces.
 const TAKEN_OVER_MAX: usize = 1_000;
 
@@ -107,7 +110,27 @@ pub enum Outcome {
         /// The cause.
         error: String,
     },
+    /// The configuration has no such channel any more.
+    NoChannel,
 }
+
+/// The first number of a row of a process that began at `now`; `next` is above all that are stored. A
+/// process before it may have given numbers that it could not store: receivers know them, and would
+/// take a message with one of them for a repetition.
+pub fn first_row(next: u64, now: Timestamp) -> u64 {
+    let by_clock = now.0.max(0).unsigned_abs() * ROWS_PER_MS;
+    if by_clock >= next {
+        return by_clock;
+    }
+    // The clock was set back. The gap is another one for each process.
+    next + by_clock % GAP_MAX
+}
+
+/// Rows that a process decides in a millisecond of its life, at most.
+const ROWS_PER_MS: u64 = 1_000;
+
+/// Three hours of numbers. A number stays far below the largest that JSON programs read exactly.
+const GAP_MAX: u64 = 10_000_000 * ROWS_PER_MS;
 
 /// All rows whose delivery has not ended, and the state of their channels.
 #[derive(Debug, Clone, Default)]
@@ -267,6 +290,27 @@ impl Outbox {
         withdrawn
     }
 
+    /// Makes rows old about which all alerts that fire were closed: the next message about their group
+    /// replaces them, however young they are. Returns the rows to commit.
+    pub fn age(&mut self, is_closed: &dyn Fn(Fingerprint) -> bool, now: Timestamp) -> Vec<Row> {
+        let is_over = |row: &Row| {
+            let mut firing = row.message.alerts.iter();
+            firing.all(|alert| alert.status == Status::Resolved || is_closed(alert.fingerprint))
+        };
+        let rows = self.rows.values_mut();
+        let young = rows.filter(|row| {
+            row.message.status == Status::Firing
+                && row.created_at.plus(OLD_AFTER) > now
+                && is_over(row)
+        });
+        young
+            .map(|row| {
+                row.created_at = now.minus(OLD_AFTER);
+                row.clone()
+            })
+            .collect()
+    }
+
     /// The next row of each channel. Groups with a firing message come first; within a group the
     /// oldest, as a resolved message never overtakes the firing one.
     fn heads(&self) -> BTreeMap<&str, &Row> {
@@ -393,21 +437,27 @@ impl Outbox {
                 row.state = RowState::GaveUp;
                 row.error = Some(error.clone());
             }
-            Outcome::GiveUp { error } => {
-                row.error = Some(error.clone());
+            Outcome::GiveUp { .. } | Outcome::NoChannel => {
+                let is_removed = *outcome == Outcome::NoChannel;
+                row.error = Some(match outcome {
+                    Outcome::GiveUp { error } => error.clone(),
+                    _ => NO_CHANNEL.to_owned(),
+                });
                 let other = fallback(&row.channel).filter(|other| *other != row.channel);
                 match (other, &row.instead_of) {
                     // No other channel is left. The operator may repair this one, so the row stays.
-                    (None, _) | (_, Some(_)) => {
+                    (None, _) | (_, Some(_)) if !is_removed => {
                         row.state = RowState::Queued;
                         row.next_at = now.plus(BACKOFF_MAX);
                     }
+                    // Nobody is configured who could get the message.
+                    (None, _) => row.state = RowState::GaveUp,
                     // The receiver's other channels have had the message from the start: no second
                     // copy.
                     (Some(other), None) if is_of(&other, &row.message.receiver) => {
                         row.state = RowState::GaveUp;
                     }
-                    (Some(other), None) => {
+                    (Some(other), _) => {
                         row.state = RowState::GaveUp;
                         let refused = row.clone();
                         let channel = Some(refused.channel.clone());
@@ -851,6 +901,51 @@ mod tests {
         assert_eq!(changed[0].state, RowState::GaveUp);
         assert_eq!(outbox.iter().map(|row| row.id).collect::<Vec<_>>(), [2]);
         assert!(!is_of("ops2/email/0", "ops"));
+    }
+
+    #[test]
+    fn numbers_that_were_never_stored_are_not_given_again() {
+        let first = |next, second| first_row(next, at(second));
+        assert_eq!(first(1, 1_000), 1_000_000_000);
+        assert!(first(1_000_000_007, 1_001) > first(1, 1_000) + 500_000);
+        // The clock was set back, twice.
+        let stored = first(1, 1_000) + 7;
+        let lives = [first(stored, 900), first(stored, 901), first(stored, 999)];
+        assert!(lives.is_sorted_by(|one, next| stored < *one && one + 500_000 < *next));
+    }
+
+    #[test]
+    fn a_moved_message_does_not_wait_for_a_channel_that_a_reload_removed() {
+        let give_up = Outcome::GiveUp {
+            error: "404".to_owned(),
+        };
+        let moved = || {
+            let mut outbox = Outbox::load([], 1);
+            let page = Message {
+                receiver: "nurse".to_owned(),
+                ..message("nurse/ntfy/0", "g", Reason::FirstFiring)
+            };
+            outbox.add([page], &none_open, at(0));
+            outbox.due(at(0));
+            outbox.answered(1, &give_up, &|_| Some("ops/email/0".to_owned()), at(1));
+            outbox.due(at(1));
+            outbox
+        };
+
+        let mut outbox = moved();
+        let to_slack = |_: &str| Some("ops/slack/0".to_owned());
+        let changed = outbox.answered(2, &Outcome::NoChannel, &to_slack, at(2));
+        assert_eq!(changed[0].state, RowState::GaveUp);
+        assert_eq!(changed[1].channel, "ops/slack/0");
+        assert_eq!(ids(&outbox.due(at(2))), [3]);
+        // A channel that exists and refuses is tried again: the operator may repair it.
+        outbox.answered(3, &give_up, &|_| Some("nurse/ntfy/0".to_owned()), at(3));
+        assert_eq!(outbox.next_due(), Some(at(303)));
+
+        let mut outbox = moved();
+        let changed = outbox.answered(2, &Outcome::NoChannel, &|_| None, at(2));
+        assert_eq!(changed[0].state, RowState::GaveUp);
+        assert_eq!(outbox.iter().len(), 0);
     }
 
     #[test]

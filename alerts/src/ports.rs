@@ -2,6 +2,7 @@
 
 use crate::Batch;
 use crate::Snapshot;
+use std::time::Instant;
 use takt_model::{Labels, Timestamp};
 
 /// An expression cannot be evaluated.
@@ -17,6 +18,19 @@ pub trait Query {
     /// # Errors
     /// If the expression cannot be evaluated; the rule then keeps its state.
     fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError>;
+
+    /// As [`Query::instant`], but fails if there is no answer at `until`.
+    ///
+    /// # Errors
+    /// As [`Query::instant`].
+    fn instant_until(
+        &self,
+        expr: &str,
+        at: Timestamp,
+        _until: Instant,
+    ) -> Result<Vec<(Labels, f64)>, QueryError> {
+        self.instant(expr, at)
+    }
 
     /// Checks that `expr` can be evaluated; called once when a rule file is loaded.
     ///
@@ -40,6 +54,28 @@ pub trait Query {
     /// prints it. `None` if it is unknown.
     fn gpu_index(&self, _labels: &Labels, _at: Timestamp) -> Option<String> {
         None
+    }
+}
+
+/// Asks with a time limit for all queries together.
+pub struct UntilQuery<'q> {
+    /// Answers the queries.
+    pub query: &'q dyn Query,
+    /// When the last query has to be answered.
+    pub until: Instant,
+}
+
+impl Query for UntilQuery<'_> {
+    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        self.query.instant_until(expr, at, self.until)
+    }
+
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
+        self.query.check(expr)
+    }
+
+    fn gpu_index(&self, labels: &Labels, at: Timestamp) -> Option<String> {
+        self.query.gpu_index(labels, at)
     }
 }
 

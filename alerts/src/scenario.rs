@@ -97,6 +97,7 @@ fn run(name: &str, text: &str) {
         let nothing = Labels::new();
         let around = Surroundings {
             query: None,
+            until: None,
             external_labels: &nothing,
             external_url: "",
             exporter_down: &down,

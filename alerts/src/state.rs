@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 /// How long a resolved alert is remembered.
@@ -240,6 +240,9 @@ pub enum EvalError {
         /// The number of alerts.
         count: usize,
     },
+    /// The group had no time left for the rule.
+    #[error("not evaluated: the group of rules takes longer than its interval")]
+    NoTime,
     /// The evaluation ended early: a defect of Takt.
     #[error("the evaluation panicked")]
     Panicked,
@@ -250,6 +253,8 @@ pub enum EvalError {
 pub struct Surroundings<'a> {
     /// Answers the queries of templates.
     pub query: Option<&'a dyn Query>,
+    /// When the texts of alerts have to be written, if there is a limit.
+    pub until: Option<Instant>,
     /// The labels of this server.
     pub external_labels: &'a Labels,
     /// Address of this server.
@@ -547,7 +552,7 @@ impl Present {
         written: &BTreeSet<Fingerprint>,
         at: Timestamp,
     ) -> Result<Self, EvalError> {
-        let budget = TemplateBudget::new(around.query);
+        let budget = TemplateBudget::new(around.query, around.until);
         let context = |series, value| Context {
             labels: series,
             external_labels: around.external_labels,
@@ -645,6 +650,7 @@ groups:
         };
         let around = Surroundings {
             query: None,
+            until: None,
             external_labels: &Labels::new(),
             external_url: "",
             exporter_down: &|_| false,

@@ -1,38 +1,48 @@
 //! Text in double quotes, as Go reads it.
 
-/// The text between two quotes with its escapes replaced; `None` where an escape is unknown.
+/// The text between two quotes with its escapes replaced; `None` where an escape is unknown, or where
+/// the escaped bytes are no UTF-8.
 pub(crate) fn unquote(inside: &str) -> Option<String> {
-    let mut out = String::with_capacity(inside.len());
+    let mut out = Vec::with_capacity(inside.len());
     let mut rest = inside;
     while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
+        out.extend_from_slice(rest[..at].as_bytes());
         let escape = rest[at + 1..].chars().next()?;
         let behind = &rest[at + 1 + escape.len_utf8()..];
-        let digits = match escape {
-            'x' => 2,
-            'u' => 4,
-            'U' => 8,
-            _ => 0,
+        let (digits, behind) = match escape {
+            'x' => behind.split_at_checked(2)?,
+            'u' => behind.split_at_checked(4)?,
+            'U' => behind.split_at_checked(8)?,
+            '0'..='7' => rest[at + 1..].split_at_checked(3)?,
+            _ => ("", behind),
         };
-        let (code, behind) = behind.split_at_checked(digits)?;
-        out.push(match escape {
-            'a' => '\x07',
-            'b' => '\x08',
-            'f' => '\x0c',
-            'n' => '\n',
-            'r' => '\r',
-            't' => '\t',
-            'v' => '\x0b',
-            '\\' | '"' => escape,
-            'x' | 'u' | 'U' if code.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                char::from_u32(u32::from_str_radix(code, 16).ok()?)?
+        let number = |radix| {
+            let is_number = digits.chars().all(|digit| digit.is_digit(radix));
+            is_number.then(|| u32::from_str_radix(digits, radix).ok())?
+        };
+        match escape {
+            'a' => out.push(0x07),
+            'b' => out.push(0x08),
+            'f' => out.push(0x0c),
+            'n' => out.push(b'\n'),
+            'r' => out.push(b'\r'),
+            't' => out.push(b'\t'),
+            'v' => out.push(0x0b),
+            '\\' => out.push(b'\\'),
+            '"' => out.push(b'"'),
+            // Bytes: several may be one character.
+            'x' => out.push(u8::try_from(number(16)?).ok()?),
+            '0'..='7' => out.push(u8::try_from(number(8)?).ok()?),
+            'u' | 'U' => {
+                let character = char::from_u32(number(16)?)?;
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             }
             _ => return None,
-        });
+        }
         rest = behind;
     }
-    out.push_str(rest);
-    Some(out)
+    out.extend_from_slice(rest.as_bytes());
+    String::from_utf8(out).ok()
 }
 
 #[cfg(test)]
@@ -45,6 +55,10 @@ mod tests {
             (r"plain", Some("plain")),
             (r#"a\"b\\c\n"#, Some("a\"b\\c\n")),
             (r"\x41\u00e4\U0001F600", Some("Aä😀")),
+            (r"\xf0\x9f\x99\x82 \303\244", Some("🙂 ä")),
+            (r"\xe4", None),
+            (r"\400", None),
+            (r"\18", None),
             (r"\'", None),
             (r"\d", None),
             (r"\x4", None),

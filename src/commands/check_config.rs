@@ -5,7 +5,7 @@ use super::one_thread;
 use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::process;
 use std::fs;
@@ -65,7 +65,10 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         config.check_secrets_of(&user).usage()?;
     }
     // Files that the configuration names are checked too.
-    alerting::load(&config).usage()?;
+    let mistakes = alerting::load(&config).usage()?.template_mistakes;
+    if !mistakes.is_empty() {
+        return Err(Failure::Usage(anyhow!("{}", mistakes.join("\n"))));
+    }
     let text = effective(&mut config)?;
     match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,

@@ -38,6 +38,12 @@ impl Engine {
         for (fingerprint, labels) in &active {
             batch = batch.then(self.close_one(*fingerprint, labels, closing, now));
         }
+
+        // Who was notified learns at once that it is over, and nobody gets the beginning any more.
+        let is_closed = |fingerprint: Fingerprint| active.contains_key(&fingerprint);
+        self.router
+            .flush_by(&|alert| is_closed(alert.fingerprint()), now);
+        batch.outbox.extend(self.outbox.age(&is_closed, now));
         (active.into_values().collect(), batch)
     }
 
@@ -69,6 +75,7 @@ impl Engine {
             closed.annotations.insert(CLOSED.to_owned(), words);
             batch.alerts.push(self.router.take(closed, now).clone());
         }
+        self.posted.forget(fingerprint);
         batch
     }
 

@@ -3,8 +3,8 @@
 //! [`Engine::begin`] returns the first rules of the groups that are due. Each is answered on any
 //! thread ([`RuleTask::run`]), and its answer gives the next rule of its group
 //! ([`Engine::evaluated`]). So a group's rules are evaluated in order, a slow group delays no other
-//! one, and all state stays with the owner. A group that is still being evaluated when it is due
-//! again skips that evaluation.
+//! one, and all state stays with the owner. A group that takes most of its interval is cut: its other
+//! rules fail, and the next evaluation begins in time.
 
 use super::{Batch, Engine, Report, Server};
 use crate::events::{EndAnswers, EndTask};
@@ -53,14 +53,14 @@ pub struct RuleStep {
     pub report: Report,
 }
 
-/// A group that is still being evaluated although it is due again.
+/// A group that ran out of time in its last evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overrun {
     /// File and name of the group: `FILE;GROUP`.
     pub group: String,
-    /// The rule that is being evaluated.
+    /// The rule that was being evaluated then.
     pub rule: String,
-    /// Time since the evaluation began.
+    /// How long the evaluation had been under way.
     pub took: Duration,
     /// Interval of the group.
     pub interval: Duration,
@@ -83,6 +83,7 @@ impl RuleTask {
             .unwrap_or_else(|| exporters_down(at, watched_since));
         let around = Surroundings {
             query: None,
+            until: None,
             external_labels: &self.server.external_labels,
             external_url: &self.server.settings.external_url,
             exporter_down: &*down,
@@ -113,26 +114,30 @@ impl fmt::Debug for RuleTask {
 }
 
 impl Engine {
-    /// Begins the evaluations that are due, and counts those that are skipped.
-    pub fn begin(&mut self, now: Timestamp) -> (Vec<RuleTask>, Report) {
+    /// Begins the evaluations that are due, and counts those that are skipped. One that is still under
+    /// way ends: the batch has its changes.
+    pub fn begin(&mut self, now: Timestamp) -> (Vec<RuleTask>, Batch, Report) {
         let watched_since = self.watched.since(now);
         let mut report = Report::default();
+        let mut batch = Batch::default();
         let mut tasks = Vec::new();
-        for group in &mut self.groups {
+        let mut groups = mem::take(&mut self.groups);
+        for group in &mut groups {
             let Some(due) = group.schedule.due(now) else {
                 continue;
             };
-            let is_running = group.evaluation().is_some();
-            let missed = due.missed + u64::from(is_running);
-            group.counts.missed += missed;
-            report.missed += missed;
-            if is_running {
-                continue;
+            group.counts.missed += due.missed;
+            report.missed += due.missed;
+            if let Some(evaluation) = group.cut() {
+                let cut = self.conclude(group, evaluation, now);
+                batch = batch.then(cut.batch);
+                report.add(cut.report);
             }
 
             self.evaluations += 1;
             report.groups += 1;
-            if let Some(question) = group.begin(self.evaluations, due.at) {
+            let interval = Some(group.interval());
+            if let Some(question) = group.begin(self.evaluations, due.at, interval) {
                 tasks.push(RuleTask {
                     question,
                     at: due.at,
@@ -143,7 +148,8 @@ impl Engine {
                 });
             }
         }
-        (tasks, report)
+        self.groups = groups;
+        (tasks, batch, report)
     }
 
     /// Takes the outcome of a rule. One of an evaluation that a reload ended changes nothing.
@@ -190,11 +196,11 @@ impl Engine {
         step
     }
 
-    /// The groups that are being evaluated for longer than their interval.
+    /// The groups that ran out of time in their last evaluation.
     pub fn overruns(&self) -> Vec<Overrun> {
         let overrun = |group: &GroupRun| {
-            let (rule, took) = group.waits_for()?;
-            (took > group.interval()).then(|| Overrun {
+            let (rule, took) = group.cut_at()?;
+            Some(Overrun {
                 group: group.title(),
                 rule: rule.to_string(),
                 took,
@@ -230,8 +236,7 @@ impl Engine {
         exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
         now: Timestamp,
     ) -> (Batch, Report) {
-        let mut batch = Batch::default();
-        let (tasks, mut report) = self.begin(now);
+        let (tasks, mut batch, mut report) = self.begin(now);
         for task in tasks {
             let mut next = Some(task);
             while let Some(task) = next {

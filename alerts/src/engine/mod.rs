@@ -24,7 +24,7 @@ use crate::events::{EventFile, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
 use crate::flapping::Flapping;
 use crate::group::{Defaults, Evaluation, GroupRun};
-use crate::outbox::{BACKOFF_MAX, Fallback, Outbox, Outcome, Row};
+use crate::outbox::{BACKOFF_MAX, Fallback, Outbox, Outcome, Row, first_row};
 use crate::ports::Query;
 use crate::routing::config::Config;
 use crate::routing::maintenance::Maintenance;
@@ -164,7 +164,7 @@ impl Engine {
             next_at: row.next_at.min(latest),
             ..row
         });
-        self.outbox = Outbox::load(rows, stored.next_row);
+        self.outbox = Outbox::load(rows, first_row(stored.next_row, now));
         self.read = stored.read;
         let alerts: Vec<_> = stored
             .alerts
@@ -300,6 +300,11 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(String, Batch), SilenceError> {
         let set = self.router.silences.set(wanted, new_id, now)?;
+        for silence in &set.changed {
+            let is_covered = |alert: &Alert| silence.accepts(&alert.labels);
+            let end = silence.ends_at.max(now);
+            self.router.flush_by(&is_covered, end);
+        }
         Ok((
             set.id,
             Batch {
@@ -315,6 +320,10 @@ impl Engine {
     /// Where it is not known.
     pub fn expire_silence(&mut self, id: &str, now: Timestamp) -> Result<Batch, SilenceError> {
         let changed = self.router.silences.expire(id, now)?;
+        if let Some(silence) = &changed {
+            let is_covered = |alert: &Alert| silence.accepts(&alert.labels);
+            self.router.flush_by(&is_covered, now);
+        }
         Ok(Batch {
             silences: changed.into_iter().collect(),
             ..Batch::default()
@@ -322,8 +331,8 @@ impl Engine {
     }
 
     /// Replaces the present and future maintenance of nodes.
-    pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>) {
-        self.router.maintenance = maintenance;
+    pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>, now: Timestamp) {
+        self.router.set_maintenance(maintenance, now);
     }
 
     /// Flushes the groups that are due: puts their messages into the outbox.

@@ -4,7 +4,7 @@ use super::http::{HttpOptions, HttpSender};
 use super::http_config::{address, given, http_options, one_of, time_limit};
 use super::owner::Addresses;
 use super::slack::SLACK_API;
-use super::{Notifier, NotifierKind, email};
+use super::{Notifier, NotifierKind, email, wording};
 use crate::routing::config::{Config, Integration};
 use crate::template::MessageTemplates;
 use crate::yaml::{Mistake, Node};
@@ -18,7 +18,10 @@ use takt_model::error_chain;
 
 /// All channels by name.
 #[derive(Default)]
-pub struct Channels(BTreeMap<String, Box<dyn Notifier>>);
+pub struct Channels {
+    by_name: BTreeMap<String, Box<dyn Notifier>>,
+    template_mistakes: Vec<Mistake>,
+}
 
 impl Channels {
     /// The channels of a configuration. Mail goes through `email` where the configuration names no
@@ -48,24 +51,36 @@ impl Channels {
                 channels.insert(receiver.channel(integration), channel);
             }
         }
-        Ok(Self(channels))
+        let template_mistakes = wording::mistakes(config);
+        for mistake in &template_mistakes {
+            tracing::warn!(%mistake, "a template of a receiver fails; using Takt's own text");
+        }
+        Ok(Self {
+            by_name: channels,
+            template_mistakes,
+        })
     }
 
     /// The channel of this name.
     pub fn get(&self, name: &str) -> Option<&dyn Notifier> {
-        self.0.get(name).map(Box::as_ref)
+        self.by_name.get(name).map(Box::as_ref)
+    }
+
+    /// Mistakes in the templates of receivers: their texts would be replaced by Takt's own.
+    pub fn template_mistakes(&self) -> &[Mistake] {
+        &self.template_mistakes
     }
 
     /// The names of all channels.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.by_name.keys().map(String::as_str)
     }
 
     /// The channel that gets the messages that `failed` refused for good: one of another kind,
     /// preferably of the same receiver.
     pub fn fallback(&self, failed: &str) -> Option<String> {
         let failed_parts = ChannelParts::of(failed);
-        self.0
+        self.by_name
             .iter()
             .filter(|(name, channel)| *name != failed && channel.is_fallback())
             .map(|(name, _)| name.as_str())
@@ -426,6 +441,48 @@ mod tests {
                 said.contains(expected) && said.contains("receiver `ops`"),
                 "{receiver}: {said}"
             );
+        }
+    }
+
+    #[test]
+    fn a_template_that_would_fail_when_it_is_sent_is_named() {
+        let mistakes = |settings: &str| {
+            let receiver = format!("- name: ops\n  slack_configs: [{{channel: c, {settings}}}]\n");
+            let mistakes = build(&receiver).unwrap().template_mistakes;
+            mistakes
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        for (settings, expected) in [
+            ("title: '{{ .Broken'", "is not closed"),
+            (
+                "text: '{{ range .Alerts.Resolved }}{{ .EndsAt.Foo }}{{ end }}'",
+                "no field `Foo` in a time",
+            ),
+            (
+                "text: '{{ (index .Alerts 0).StartsAt.ISOWeek }}'",
+                "several results",
+            ),
+            ("text: '{{ template \"none\" . }}'", "no template `none`"),
+            (
+                "fields: [{title: '{{ .Lables }}', value: x}]",
+                "no field `Lables` in the message",
+            ),
+        ] {
+            let said = mistakes(settings);
+            assert!(
+                said.contains(expected) && said.contains("receiver `ops`"),
+                "{settings}: {said}"
+            );
+        }
+        for settings in [
+            "title: '{{ template \"slack.default.title\" . }}'",
+            "text: '{{ (index .Alerts 5).Labels.node }}{{ .CommonLabels.nothing }}'",
+            "text: '{{ range .Alerts }}{{ (.StartsAt.Truncate 60000000000).YearDay }}{{ end }}'",
+        ] {
+            assert_eq!(mistakes(settings), "", "{settings}");
         }
     }
 }

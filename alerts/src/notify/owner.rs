@@ -10,6 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 use takt_mail::Mailer;
 
+/// The annotation with what the owner should do, where `action` is for operators.
+const OWNER_ACTION: &str = "owner_action";
+
 /// The label with the name of the job's owner.
 const USER_LABEL: &str = "user";
 
@@ -95,12 +98,25 @@ impl OwnerNotifier {
             Ok(email) => email,
             Err(error) => return Outcome::NoRecipient { error },
         };
+        let row = &for_owner(row);
         match email::send(&email, &self.mailer, row, thread).await {
             // A user's broken address is no reason to notify operators instead.
             Outcome::GiveUp { error } => Outcome::NoRecipient { error },
             outcome => outcome,
         }
     }
+}
+
+/// The row with the owner's instructions in place of the operators'.
+fn for_owner(row: &Row) -> Row {
+    let mut row = row.clone();
+    for alert in &mut row.message.alerts {
+        if let Some(action) = alert.annotations.remove(OWNER_ACTION) {
+            alert.annotations.insert("action".to_owned(), action);
+        }
+    }
+    row.message = row.message.arranged();
+    row
 }
 
 impl Notifier for OwnerNotifier {
@@ -111,5 +127,24 @@ impl Notifier for OwnerNotifier {
     /// Owners get messages about their own jobs only.
     fn is_fallback(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::suite;
+    use super::*;
+
+    #[test]
+    fn owners_get_instructions_of_their_own() {
+        let mut row = suite::row(2, "memory error");
+        for alert in &mut row.message.alerts {
+            let text = "check the results".to_owned();
+            alert.annotations.insert(OWNER_ACTION.to_owned(), text);
+        }
+        let message = for_owner(&row).message;
+        assert_eq!(message.common_annotations["action"], "check the results");
+        assert!(!message.common_annotations.contains_key(OWNER_ACTION));
+        assert_eq!(row.message.alerts[0].annotations["action"], "drain");
     }
 }

@@ -154,7 +154,9 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
                 Outcome::TryAgain { after: None, .. } | Outcome::NoAnswer { .. } => {
                     "again".to_owned()
                 }
-                Outcome::GiveUp { .. } | Outcome::NoRecipient { .. } => "never".to_owned(),
+                Outcome::GiveUp { .. } | Outcome::NoRecipient { .. } | Outcome::NoChannel => {
+                    "never".to_owned()
+                }
             };
             assert_eq!(said, expected, "{name}: {status} {body}");
         }

@@ -6,8 +6,9 @@
 use crate::glob;
 use crate::message::Message;
 use crate::outbox::Row;
+use crate::routing::config::Config;
 use crate::template::{MessageTemplate, MessageTemplates, TemplateError};
-use crate::yaml::Node;
+use crate::yaml::{Mistake, Node};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -21,9 +22,42 @@ pub struct Wording {
     parts: BTreeMap<String, MessageTemplate>,
 }
 
-/// Reads the files of `templates`; patterns are relative to `base`.
-pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
+/// The mistakes in the templates of all receivers: texts that would be replaced when a message is sent.
+pub fn mistakes(config: &Config) -> Vec<Mistake> {
+    let mut found = Vec::new();
+    for receiver in &config.receivers {
+        let before = found.len();
+        for integration in &receiver.integrations {
+            check(&integration.settings, &config.shared, &mut found);
+        }
+        let name = format!("receiver `{}`", receiver.name);
+        let of_receiver = found.split_off(before).into_iter();
+        found.extend(of_receiver.map(|mistake| mistake.within(&name)));
+    }
+    found
+}
+
+/// Tries all templates in a value.
+fn check(node: &Node, shared: &MessageTemplates, found: &mut Vec<Mistake>) {
+    if let Ok(text) = node.text() {
+        let tried = text
+            .contains("{{")
+            .then(|| MessageTemplate::read(text).and_then(|template| shared.check(&template)));
+        if let Some(Err(error)) = tried {
+            found.push(node.mistake(error.to_string()));
+        }
+    } else if let Ok(items) = node.list() {
+        items.iter().for_each(|item| check(item, shared, found));
+    } else if let Ok(pairs) = node.pairs() {
+        pairs.for_each(|(_, value)| check(value, shared, found));
+    }
+}
+
+/// Reads the files of `templates`; patterns are relative to `base`. Returns also the files that cannot
+/// be read, with the reasons.
+pub fn shared(patterns: &[String], base: &Path) -> (Arc<MessageTemplates>, Vec<String>) {
     let mut all = MessageTemplates::default();
+    let mut unread = Vec::new();
     for pattern in patterns {
         for path in glob::matching(&base.join(pattern))
             .inspect_err(|error| tracing::warn!(pattern, %error, "cannot read template files"))
@@ -36,10 +70,11 @@ pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
             if let Err(error) = added {
                 tracing::warn!(file = %path.display(), error, "invalid template file; using Takt's \
                      own text");
+                unread.push(format!("{}: {error}", path.display()));
             }
         }
     }
-    Arc::new(all)
+    (Arc::new(all), unread)
 }
 
 impl Wording {
@@ -123,7 +158,7 @@ mod tests {
         files
             .iter()
             .for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
-        let shared = shared(&["*.tmpl".to_owned()], folder.path());
+        let (shared, _) = shared(&["*.tmpl".to_owned()], folder.path());
         let settings = Node::read(settings).unwrap();
         let names = [
             "title",

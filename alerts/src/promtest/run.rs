@@ -138,6 +138,7 @@ fn run_one(
         .unwrap_or_default();
     let around = Surroundings {
         query: None,
+        until: None,
         external_labels: &test.external_labels,
         external_url: &test.external_url,
         exporter_down: &|_| false,

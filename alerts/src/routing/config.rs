@@ -165,10 +165,12 @@ impl Config {
         Self::from_text(text).map_err(|mistake| mistake.in_file(name))
     }
 
-    /// Reads the files of `templates`, relative to `base`. A file with a mistake is left out and
-    /// logged.
-    pub fn read_templates(&mut self, base: &Path) {
-        self.shared = wording::shared(&self.templates, base);
+    /// Reads the files of `templates`, relative to `base`. A file with a mistake is left out, logged and
+    /// returned with the reason.
+    pub fn read_templates(&mut self, base: &Path) -> Vec<String> {
+        let (shared, unread) = wording::shared(&self.templates, base);
+        self.shared = shared;
+        unread
     }
 
     /// The receivers of an alert with these labels, with the keys of their routes.

@@ -138,6 +138,15 @@ impl Groups {
         }
     }
 
+    /// Flushes the groups with one of these alerts no later than `at`.
+    pub fn look_at(&mut self, is_wanted: &dyn Fn(Fingerprint) -> bool, at: Timestamp) {
+        for group in self.0.values_mut() {
+            if group.next > at && group.members.iter().copied().any(is_wanted) {
+                group.next = at;
+            }
+        }
+    }
+
     /// The alerts of a group.
     pub fn members(&self, id: &GroupId) -> impl Iterator<Item = Fingerprint> {
         self.0

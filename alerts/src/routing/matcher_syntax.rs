@@ -210,6 +210,9 @@ mod tests {
             // Both can read these and differ: a tab, or a backslash and a letter.
             (r#"a="x\ty""#, r#"{a="x\\ty"}"#),
             (r#""gpu.type"="\u0041""#, r#"{gpu.type="A"}"#),
+            // Bytes.
+            (r#""\xf0\x9f\x99\x82"=dΘ"#, r#"{🙂="dΘ"}"#),
+            (r#"{"\xf0\x9f\x99\x82"="\xce\x98"}"#, r#"{🙂="Θ"}"#),
             (r#"{"a b"!~"c",d="e"}"#, r#"{"a b"!~"c",d="e"}"#),
             ("foo=", r#"{foo=""}"#),
             // Only the older one reads these: one brace, quotes that are escaped, a comma behind

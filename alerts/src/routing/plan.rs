@@ -1,12 +1,13 @@
 //! One group, one channel, one instant: the message to send, and what the channel knows afterwards.
 //!
 //! The contract is stricter than Alertmanager's: a channel gets exactly one end for each alert that
-//! it was notified of. The end of a muted alert is sent when the mute ends.
+//! it was notified of, also while a silence, an acknowledgement, an inhibition or maintenance covers
+//! the alert. Only a time interval of the route delays ends, until it is over.
 
 use super::dedup::{LogEntry, NotifiedAlert, Reason, decide};
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -19,6 +20,8 @@ pub struct GroupMember<'a> {
     pub alert: &'a Alert,
     /// Whether a silence, an inhibition, maintenance or a time interval mutes it.
     pub is_muted: bool,
+    /// Whether a time interval mutes its route: nothing at all is sent.
+    pub is_route_muted: bool,
 }
 
 /// The message for one channel about one group.
@@ -48,8 +51,9 @@ pub fn plan(
         .filter(|m| !m.alert.is_resolved(now))
         .map(|m| m.fingerprint)
         .collect();
-    let resolved: BTreeSet<_> = unmuted()
-        .filter(|m| m.alert.is_resolved(now) && is_open(m))
+    let resolved: BTreeSet<_> = members
+        .iter()
+        .filter(|m| !m.is_route_muted && m.alert.is_resolved(now) && is_open(m))
         .map(|m| m.fingerprint)
         .collect();
     let reason = if firing.is_empty() && resolved.is_empty() {
@@ -71,11 +75,11 @@ pub fn plan(
             entry: None,
         };
     }
-    // The end of a muted alert that the channel knows stays owed. The message has all other known
-    // alerts.
-    let open = members
+    // The channel goes on knowing a muted alert that fires.
+    let open: BTreeMap<_, _> = members
         .iter()
         .filter(|member| member.is_muted && is_open(member))
+        .filter(|member| !resolved.contains(&member.fingerprint))
         .chain(unmuted().filter(|member| firing.contains(&member.fingerprint)))
         .map(|member| {
             let known = entry
@@ -90,12 +94,17 @@ pub fn plan(
             )
         })
         .collect();
-    let alerts = unmuted()
+    let alerts = members
+        .iter()
         .map(|member| member.fingerprint)
         .filter(|fingerprint| {
             firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint))
         })
         .collect();
+    let reason = match reason {
+        Reason::Resolved if !open.is_empty() => Reason::SomeResolved,
+        reason => reason,
+    };
     MessagePlan {
         reason,
         alerts,
@@ -112,7 +121,6 @@ mod tests {
     use super::*;
     use proptest::collection;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
     use takt_model::Labels;
 
     const REPEAT: Duration = Duration::from_secs(3600);
@@ -177,6 +185,7 @@ mod tests {
                         fingerprint: alert.fingerprint(),
                         alert,
                         is_muted: muted[n],
+                        is_route_muted: muted[n] && n % 2 == 0,
                     })
                     .collect();
                 let plan = plan(entry.as_ref(), &members, true, REPEAT, now);
@@ -211,7 +220,42 @@ mod tests {
     }
 
     #[test]
-    fn an_end_under_a_mute_is_sent_when_the_mute_ends() {
+    fn an_end_under_a_silence_is_sent_at_once() {
+        let fires = alert(1, None);
+        let other = alert(2, None);
+        let over = alert(1, Some(Timestamp(0)));
+        let now = Timestamp::from_seconds(60);
+        let member = |alert, is_muted| GroupMember {
+            fingerprint: Alert::fingerprint(alert),
+            alert,
+            is_muted,
+            is_route_muted: false,
+        };
+        let at = |entry: Option<&LogEntry>, members: &[GroupMember<'_>]| {
+            plan(entry, members, true, REPEAT, now)
+        };
+        let first = at(None, &[member(&fires, false), member(&other, false)]);
+        let known = first.entry;
+
+        // Both are acknowledged; one of them ends, then it begins and ends again, unheard.
+        let end = at(known.as_ref(), &[member(&over, true), member(&other, true)]);
+        assert_eq!(
+            (end.reason, &*end.alerts),
+            (Reason::SomeResolved, &[over.fingerprint()][..])
+        );
+        let known = end.entry.unwrap();
+        assert_eq!(
+            known.open.keys().collect::<Vec<_>>(),
+            [&other.fingerprint()]
+        );
+        for alert in [&fires, &over] {
+            let none = at(Some(&known), &[member(alert, true), member(&other, true)]);
+            assert_eq!((none.reason, none.entry), (Reason::Nothing, None));
+        }
+    }
+
+    #[test]
+    fn an_end_within_a_time_interval_is_sent_when_the_interval_ends() {
         let fires = alert(1, None);
         let over = alert(1, Some(Timestamp(0)));
         let now = Timestamp::from_seconds(60);
@@ -220,6 +264,7 @@ mod tests {
                 fingerprint: Alert::fingerprint(alert),
                 alert,
                 is_muted,
+                is_route_muted: is_muted,
             }]
         };
         let first = plan(None, &member(&fires, false), true, REPEAT, now);
@@ -261,6 +306,7 @@ mod tests {
                 fingerprint: Alert::fingerprint(alert),
                 alert,
                 is_muted: false,
+                is_route_muted: false,
             }]
         };
         let first = plan(None, &member(&fires), false, REPEAT, Timestamp(1));

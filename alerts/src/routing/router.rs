@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use takt_model::{Labels, Timestamp};
 
+/// Time intervals begin and end at full minutes.
+const MINUTE_MS: i64 = 60_000;
+
 /// The key of a log entry: one channel and one group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogKey {
@@ -78,7 +81,7 @@ pub struct Router {
     /// All silences.
     pub silences: Silences,
     /// Present and future maintenance of nodes.
-    pub maintenance: Vec<Maintenance>,
+    maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
     /// When resolved alerts that may still inhibit others can be forgotten; `None` without such
     /// alerts.
@@ -158,6 +161,28 @@ impl Router {
             now,
         );
         alert
+    }
+
+    /// Flushes the groups of the alerts that `concerns` accepts no later than `at`.
+    pub fn flush_by(&mut self, concerns: &dyn Fn(&Alert) -> bool, at: Timestamp) {
+        let alerts = &self.alerts;
+        let is_concerned =
+            |fingerprint: Fingerprint| alerts.get(fingerprint).is_some_and(|alert| concerns(alert));
+        self.groups.look_at(&is_concerned, at);
+    }
+
+    /// Replaces the maintenance of nodes. Alerts that it covers no longer are sent without waiting.
+    pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>, now: Timestamp) {
+        let before = mem::replace(&mut self.maintenance, maintenance);
+        let kept = self.maintenance.clone();
+        let ended: Vec<_> = before
+            .into_iter()
+            .filter(|one| !kept.contains(one))
+            .collect();
+        if !ended.is_empty() {
+            let is_covered = |alert: &Alert| ended.iter().any(|one| one.covers(&alert.labels, now));
+            self.flush_by(&is_covered, now);
+        }
     }
 
     /// Replaces the annotations of an active alert.
@@ -340,20 +365,29 @@ impl Router {
                     .into_iter()
                     .chain(look_again)
                     .min();
-                let is_muted = is_mute
-                    || inhibition.is_some()
-                    || self.silences.covering(&alert.labels, now).next().is_some()
-                    || self
-                        .maintenance
-                        .iter()
-                        .any(|work| work.covers(&alert.labels, now));
+                let silences = self.silences.covering(&alert.labels, now);
+                let work = self.maintenance.iter();
+                let work = work.filter(|work| work.covers(&alert.labels, now));
+                let until = silences
+                    .map(|silence| silence.ends_at)
+                    .chain(work.map(|work| work.to))
+                    .min();
+                // What still fires when the mute ends waits no longer.
+                if !alert.is_resolved(now) {
+                    look_again = until.into_iter().chain(look_again).min();
+                }
                 GroupMember {
                     fingerprint,
                     alert,
-                    is_muted,
+                    is_muted: is_mute || inhibition.is_some() || until.is_some(),
+                    is_route_muted: is_mute,
                 }
             })
             .collect();
+        if is_mute {
+            let next_minute = Timestamp(now.0 - now.0.rem_euclid(MINUTE_MS) + MINUTE_MS);
+            look_again = look_again.into_iter().chain([next_minute]).min();
+        }
         let group_key = id.key(&self.config.routes);
         let mut messages = Vec::new();
         let mut log = Vec::new();

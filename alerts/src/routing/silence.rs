@@ -70,7 +70,8 @@ impl Silence {
         }
     }
 
-    fn accepts(&self, labels: &Labels) -> bool {
+    /// Whether it covers an alert with these labels while it is active.
+    pub fn accepts(&self, labels: &Labels) -> bool {
         self.matchers.iter().any(|matchers| matchers.accept(labels))
     }
 

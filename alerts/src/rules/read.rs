@@ -227,6 +227,7 @@ pub(crate) fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Te
         let wrong =
             |error: TemplateError| value.mistake(error.to_string()).within(format!("`{name}`"));
         let template = Template::read(value.text()?).map_err(wrong)?;
+        template.check().map_err(wrong)?;
         // Whether a template works may depend on its alert; who tries it on none may be wrong about
         // it.
         if let Err(error) = template.rehearse().map_err(wrong) {

@@ -51,12 +51,7 @@ impl Delivery {
                         channel.pause(&row, thread),
                     )
                 }
-                None => (
-                    Outcome::GiveUp {
-                        error: "the configuration has no such channel".to_owned(),
-                    },
-                    Duration::ZERO,
-                ),
+                None => (Outcome::NoChannel, Duration::ZERO),
             };
             log(&row, &outcome);
             // The engine is gone only when the process ends; the row is sent again after the start.
@@ -94,6 +89,13 @@ fn log(row: &Row, outcome: &Outcome) {
         }
         Outcome::GiveUp { error } => {
             tracing::error!(id, channel, error, "the channel refused the message");
+        }
+        Outcome::NoChannel => {
+            tracing::error!(
+                id,
+                channel,
+                "the configuration has no such channel any more"
+            );
         }
     }
 }

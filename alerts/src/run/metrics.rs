@@ -247,7 +247,7 @@ impl AlertMetrics {
         let outcome = match outcome {
             Outcome::Sent(_) => "sent",
             Outcome::TryAgain { .. } | Outcome::NoAnswer { .. } => "try_again",
-            Outcome::GiveUp { .. } => "give_up",
+            Outcome::GiveUp { .. } | Outcome::NoChannel => "give_up",
             Outcome::NoRecipient { .. } => "nobody",
         };
         self.notifications

@@ -76,12 +76,37 @@ pub trait Outside: AlertStore + SampleSink + Send {
     /// Current and future maintenance of nodes; `None` if it cannot be read now.
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
 
-    /// The jobs at the place where the event happened, each with the labels `jobid`, `user` and
-    /// `job_name`. Jobs that share a GPU are all returned.
-    fn jobs_at(&self, event: &Event) -> Vec<Labels>;
+    /// The jobs at the place where the event happened, at that time.
+    fn jobs_at(&self, event: &Event) -> JobsAt;
 
     /// The reason why samples are not written to the disk at present, if they are not.
     fn storage_problem(&self) -> Option<String>;
+}
+
+/// The jobs at the place of an event, each with the labels `jobid`, `user` and `job_name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobsAt {
+    /// Jobs that were there. They may share a GPU.
+    Certain(Vec<Labels>),
+    /// One ended and another began at that time: any of them may be meant.
+    Possible(Vec<Labels>),
+}
+
+impl JobsAt {
+    /// The jobs that the event counts for, and the event; a text says which jobs are possible where that
+    /// is not certain. Nobody is blamed then.
+    fn attributed(self, mut event: Event) -> (Vec<Labels>, Event) {
+        match self {
+            Self::Certain(jobs) => (jobs, event),
+            Self::Possible(jobs) => {
+                let numbers = jobs.iter().filter_map(|job| job.get("jobid"));
+                let numbers: Vec<_> = numbers.map(|number| format!("job {number}")).collect();
+                let possible = numbers.join(" or ");
+                event.message += &format!(" (possibly {possible}: jobs changed at that time)");
+                (Vec::new(), event)
+            }
+        }
+    }
 }
 
 /// The engine's thread. Dropping this stops the thread after its turn.
@@ -287,7 +312,7 @@ where
     fn event(&mut self, exporter: &str, event: Event, now: Timestamp) -> Batch {
         self.metrics.events.inc();
         self.metrics.event_lag.set((now - event.at) as f64 / 1e3);
-        let jobs = self.outside.jobs_at(&event);
+        let (jobs, event) = self.outside.jobs_at(&event).attributed(event);
         let mut batch = self.engine.event_of(exporter, &event, &jobs, now);
         let event = with_jobs(&event, &jobs);
         if self.recorded.admits(&event) {
@@ -311,8 +336,8 @@ where
     fn tick(&mut self, now: Timestamp) -> Batch {
         self.tick_at = now.plus(TICK);
         self.follow_maintenance(now);
-        self.begin(now);
-        let mut batch = self.end(EndAnswers::default(), now);
+        let mut batch = self.begin(now);
+        batch = batch.then(self.end(EndAnswers::default(), now));
 
         let report = mem::take(&mut self.report);
         self.metrics.evaluated(&report);
@@ -334,11 +359,11 @@ where
     }
 
     /// Begins the evaluations that are due, and asks the end conditions of events' alerts.
-    fn begin(&mut self, now: Timestamp) {
+    fn begin(&mut self, now: Timestamp) -> Batch {
         if self.stop_by.is_some() {
-            return;
+            return Batch::default();
         }
-        let (tasks, report) = self.engine.begin(now);
+        let (tasks, batch, report) = self.engine.begin(now);
         self.report.add(report);
         for task in tasks {
             self.pool.put(Task::Rule(task));
@@ -349,6 +374,7 @@ where
             self.is_asking_ends = true;
             self.pool.put(Task::Ends(task));
         }
+        batch
     }
 
     /// Ends alerts of events, by time or by the answers to their end conditions.
@@ -365,7 +391,7 @@ where
         self.maintenance_at = now.plus(MAINTENANCE_EVERY);
         // If it cannot be read, the known maintenance stays in force; each has its own end.
         if let Some(maintenance) = self.outside.maintenance(now) {
-            self.engine.set_maintenance(maintenance);
+            self.engine.set_maintenance(maintenance, now);
         }
     }
 

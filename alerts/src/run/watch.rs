@@ -106,7 +106,7 @@ impl Watch {
         }
     }
 
-    /// Logs the groups of rules that have been evaluated for longer than their interval.
+    /// Logs the groups of rules that ran out of time in their last evaluation.
     pub fn log_overruns(&mut self, engine: &Engine, now: Timestamp) {
         if now < self.overrun_log_at {
             return;
@@ -118,7 +118,7 @@ impl Watch {
                 rule = overrun.rule,
                 seconds = overrun.took.as_secs(),
                 interval_seconds = overrun.interval.as_secs(),
-                "a group of rules takes longer than its interval: evaluations are skipped"
+                "a group of rules takes longer than its interval: its evaluation was cut"
             );
         }
     }

@@ -31,6 +31,7 @@ type Answer = Result<Vec<(Labels, f64)>, QueryError>;
 /// What the templates of one rule have used in one evaluation.
 pub struct TemplateBudget<'q> {
     query: Option<&'q dyn Query>,
+    until: Option<Instant>,
     /// Answers in this evaluation, by the query.
     answers: RefCell<BTreeMap<String, Answer>>,
     kept_series: Cell<usize>,
@@ -42,9 +43,11 @@ pub struct TemplateBudget<'q> {
 
 impl<'q> TemplateBudget<'q> {
     /// A budget of which nothing is used. `query` answers the queries of templates.
-    pub fn new(query: Option<&'q dyn Query>) -> Self {
+    /// Beyond `until` no text with a query is written.
+    pub fn new(query: Option<&'q dyn Query>, until: Option<Instant>) -> Self {
         Self {
             query,
+            until,
             answers: RefCell::default(),
             kept_series: Cell::default(),
             queries: Cell::default(),
@@ -84,6 +87,7 @@ impl<'q> TemplateBudget<'q> {
         let asks = template.asks();
         self.spent[usize::from(asks)].get() >= TIME_MAX
             || self.text.get() >= TEXT_MAX
+            || (asks && self.until.is_some_and(|until| until <= Instant::now()))
             || (asks && self.queries.get() >= QUERIES_MAX)
     }
 }
@@ -142,9 +146,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_query_is_asked_when_the_time_of_the_group_is_over() {
+        let slow = Slow::default();
+        let until = Some(Instant::now());
+        let budget = TemplateBudget::new(Some(&slow), until);
+        let nothing = Labels::new();
+        let context = Context {
+            labels: &nothing,
+            external_labels: &nothing,
+            external_url: "",
+            value: 1.0,
+            query: None,
+            at: Timestamp(0),
+        };
+        let asking = Template::read("{{ query \"up\" | first | value }}").unwrap();
+        assert_eq!(budget.expand(&asking, &context), None);
+        assert_eq!(slow.asked.get(), 0);
+        let plain = Template::read("{{ $value }}").unwrap();
+        assert_eq!(budget.expand(&plain, &context).as_deref(), Some("1"));
+    }
+
     fn texts(slow: &Slow, source: &str, alerts: usize) -> (usize, Vec<Option<String>>) {
         let template = Template::read(source).unwrap();
-        let budget = TemplateBudget::new(Some(slow));
+        let budget = TemplateBudget::new(Some(slow), None);
         let nothing = Labels::new();
         let texts = (0..alerts)
             .map(|n| {

@@ -2,7 +2,7 @@
 
 use super::functions::{self, Function, escape_html};
 use super::parse::{Base, Command, Defines, Operand, Part, Pipeline};
-use super::value::{Value, fail};
+use super::value::{Value, fail, mistake};
 use super::{TemplateError, World, members};
 use std::borrow::Cow;
 use std::mem;
@@ -32,9 +32,40 @@ pub(super) fn run<'a>(
         out: String::new(),
         calls: 0,
         until: Instant::now() + RUN_MAX,
+        rehearsing: None,
     };
     machine.run(body, dot)?;
     Ok(machine.out)
+}
+
+/// Runs a template with all branches, whatever their conditions, and returns the first error that does
+/// not depend on the data.
+pub(super) fn rehearse<'a>(
+    body: &'a [Part],
+    defines: &[&'a Defines],
+    world: &World<'a>,
+    dot: &Value<'a>,
+    variables: Vec<(&'a str, Value<'a>)>,
+) -> Result<(), TemplateError> {
+    let mut machine = Machine {
+        world,
+        defines,
+        variables,
+        out: String::new(),
+        calls: 0,
+        until: Instant::now() + RUN_MAX,
+        rehearsing: Some(Vec::new()),
+    };
+    machine.run(body, dot).map(drop)
+}
+
+/// The result, unless it failed for the data.
+fn only_mistakes<T>(result: Result<T, TemplateError>) -> Result<Option<T>, TemplateError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_mistake => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Whether a pipeline ends with a function whose result is HTML.
@@ -58,6 +89,8 @@ struct Machine<'w, 'a> {
     calls: usize,
     /// The end of [`RUN_MAX`].
     until: Instant,
+    /// In a rehearsal: the templates that are being called.
+    rehearsing: Option<Vec<String>>,
 }
 
 /// The reason for which a list of parts ended.
@@ -73,6 +106,10 @@ type Run = Result<Flow, TemplateError>;
 impl<'a> Machine<'_, 'a> {
     fn run(&mut self, parts: &'a [Part], dot: &Value<'a>) -> Run {
         for part in parts {
+            if self.rehearsing.is_some() {
+                self.try_part(part, dot)?;
+                continue;
+            }
             let flow = match part {
                 Part::Text(text) => self.print(text)?,
                 Part::Print(pipeline) => {
@@ -129,6 +166,83 @@ impl<'a> Machine<'_, 'a> {
         Ok(Flow::On)
     }
 
+    /// Runs a part with all its branches. Only mistakes are errors.
+    fn try_part(&mut self, part: &'a Part, dot: &Value<'a>) -> Result<(), TemplateError> {
+        if Instant::now() > self.until {
+            return Ok(());
+        }
+        match part {
+            Part::Text(_) | Part::Break | Part::Continue => {}
+            Part::Print(pipeline) => drop(self.try_pipeline(pipeline, dot)?),
+            Part::If { arms, otherwise } => {
+                let outside = self.variables.len();
+                for (condition, body) in arms {
+                    self.try_pipeline(condition, dot)?;
+                    self.try_branch(body, dot)?;
+                }
+                self.try_branch(otherwise, dot)?;
+                self.variables.truncate(outside);
+            }
+            Part::With {
+                pipeline,
+                body,
+                otherwise,
+            } => {
+                let outside = self.variables.len();
+                if let Some(value) = self.try_pipeline(pipeline, dot)? {
+                    self.try_branch(body, &value)?;
+                }
+                self.try_branch(otherwise, dot)?;
+                self.variables.truncate(outside);
+            }
+            Part::Range {
+                key,
+                pipeline,
+                body,
+                otherwise,
+            } => {
+                let items = only_mistakes(self.commands(&pipeline.commands, dot))?;
+                let items = items.and_then(|items| items.items().ok());
+                let outside = self.variables.len();
+                for (name, value) in items.into_iter().flatten().take(2) {
+                    self.variables.extend(key.as_deref().map(|key| (key, name)));
+                    if let Some(target) = &pipeline.target {
+                        self.variables.push((&target.name, value.clone()));
+                    }
+                    self.try_branch(body, &value)?;
+                    self.variables.truncate(outside);
+                }
+                self.try_branch(otherwise, dot)?;
+            }
+            Part::Call { name, pipeline } => {
+                let dot = match pipeline {
+                    Some(pipeline) => self.try_pipeline(pipeline, dot)?,
+                    None => Some(Value::Nil),
+                };
+                if let Some(dot) = dot {
+                    only_mistakes(self.call(name, &dot))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn try_pipeline(
+        &mut self,
+        pipeline: &'a Pipeline,
+        dot: &Value<'a>,
+    ) -> Result<Option<Value<'a>>, TemplateError> {
+        only_mistakes(self.pipeline(pipeline, dot))
+    }
+
+    /// Runs a branch that may not be the one: what it sets counts for nothing.
+    fn try_branch(&mut self, body: &'a [Part], dot: &Value<'a>) -> Result<(), TemplateError> {
+        let before = self.variables.clone();
+        let result = self.run(body, dot);
+        self.variables = before;
+        result.map(drop)
+    }
+
     fn print(&mut self, text: &str) -> Run {
         self.out.push_str(text);
         if self.out.len() > OUT_MAX {
@@ -144,7 +258,13 @@ impl<'a> Machine<'_, 'a> {
             .defines
             .iter()
             .find_map(|defines| defines.get(name))
-            .ok_or_else(|| TemplateError(format!("no template `{name}`")))?;
+            .map_or_else(|| mistake(format!("no template `{name}`")), Ok)?;
+        if let Some(calling) = &mut self.rehearsing {
+            if calling.iter().any(|outer| outer == name) {
+                return Ok(Flow::On);
+            }
+            calling.push(name.to_owned());
+        }
         self.calls += 1;
         if self.calls > CALLS_MAX {
             return fail(format!("more than {CALLS_MAX} templates in each other"));
@@ -153,6 +273,7 @@ impl<'a> Machine<'_, 'a> {
         let result = self.run(body, dot);
         self.variables = outside;
         self.calls -= 1;
+        self.rehearsing.as_mut().map(Vec::pop);
         result
     }
 
@@ -210,7 +331,7 @@ impl<'a> Machine<'_, 'a> {
                     .iter_mut()
                     .rev()
                     .find(|(name, _)| *name == target.name)
-                    .ok_or_else(|| TemplateError(format!("no variable `{}`", target.name)))?;
+                    .ok_or_else(|| TemplateError::new(format!("no variable `{}`", target.name)))?;
                 known.1 = value.clone();
             }
             None => {}
@@ -239,7 +360,7 @@ impl<'a> Machine<'_, 'a> {
         let (first, rest) = command
             .operands
             .split_first()
-            .ok_or_else(|| TemplateError("nothing to do".to_owned()))?;
+            .ok_or_else(|| TemplateError::new("nothing to do".to_owned()))?;
         let is_alone = rest.is_empty() && piped.is_none();
         match (&first.base, first.fields.split_last()) {
             (Base::Function(function), None) => self.function(function, rest, piped, dot),
@@ -283,7 +404,7 @@ impl<'a> Machine<'_, 'a> {
     ) -> Result<Value<'a>, TemplateError> {
         // `and` and `or` look no further than they have to, as in Go.
         if let Some(wanted) = function.stops_at() {
-            let mut last = Err(TemplateError(format!(
+            let mut last = Err(TemplateError::new(format!(
                 "`{function:?}` takes at least one argument"
             )));
             for operand in operands {
@@ -326,7 +447,7 @@ impl<'a> Machine<'_, 'a> {
                 .rev()
                 .find(|(known, _)| known == name)
                 .map(|(_, value)| value.clone())
-                .ok_or_else(|| TemplateError(format!("no variable `{name}`")))?,
+                .ok_or_else(|| TemplateError::new(format!("no variable `{name}`")))?,
             Base::Text(text) => Value::Text(Cow::Borrowed(text)),
             Base::Int(int) => Value::Int(*int),
             Base::Float(float) => Value::Float(*float),

@@ -6,7 +6,7 @@ mod printing;
 mod text;
 
 use super::number::significant;
-use super::value::{Value, fail};
+use super::value::{Value, fail, mistake};
 use super::{TemplateError, World, members, time};
 use crate::duration;
 use base64::Engine as _;
@@ -174,7 +174,7 @@ const RULES: &[Function] = &[
         let duration = jiff::SignedDuration::try_from_secs_f64(number(&args[0])?);
         duration
             .map(Value::Duration)
-            .map_err(|_| TemplateError(format!("{} is not a duration", args[0].print())))
+            .map_err(|_| TemplateError::new(format!("{} is not a duration", args[0].print())))
     }),
     of_text("urlQueryEscape", escape_query),
     of_number("humanize", humanize),
@@ -193,7 +193,7 @@ const RULES: &[Function] = &[
     function("parseDuration", 1, 1, |args, _| {
         let given = args[0].print();
         let parsed = duration::parse(&given)
-            .ok_or_else(|| TemplateError(format!("`{given}` is not a duration")))?;
+            .ok_or_else(|| TemplateError::new(format!("`{given}` is not a duration")))?;
         Ok(Value::Float(parsed.as_secs_f64()))
     }),
     of_text("stripPort", |host| split_port(host).0.to_owned()),
@@ -358,7 +358,7 @@ impl Function {
         let count = arguments.len();
         if count < least || count > most {
             let name = self.name;
-            return fail(format!("`{name}` takes {least} argument(s), not {count}"));
+            return mistake(format!("`{name}` takes {least} argument(s), not {count}"));
         }
         match self.body {
             Body::Values(body) => body(&arguments, world),
@@ -401,7 +401,7 @@ fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
             .ok()
             .and_then(|at| items.get(at))
             .cloned()
-            .ok_or_else(|| TemplateError(format!("index out of range: {at}"))),
+            .ok_or_else(|| TemplateError::new(format!("index out of range: {at}"))),
         (value, key) => fail(format!(
             "{} cannot be indexed by {}",
             value.name(),
@@ -414,11 +414,11 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
     let bound = |at: usize, default: usize| match bounds.get(at) {
         None => Ok(default),
         Some(Value::Int(bound)) => {
-            usize::try_from(*bound).map_err(|_| TemplateError("a negative bound".to_owned()))
+            usize::try_from(*bound).map_err(|_| TemplateError::new("a negative bound".to_owned()))
         }
         Some(other) => fail(format!("{} is not a bound", other.name())),
     };
-    let outside = || TemplateError("index out of range".to_owned());
+    let outside = || TemplateError::new("index out of range".to_owned());
     match value {
         Value::Text(text) => {
             let part = text
@@ -440,11 +440,11 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
 /// The result of an expression now, as samples with `Labels` and `Value`.
 fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
     let database = world.query.ok_or_else(|| {
-        TemplateError("function `query` asks the database; there is none here".to_owned())
+        TemplateError::new("function `query` asks the database; there is none here".to_owned())
     })?;
     let result = database
         .instant(expr, world.at)
-        .map_err(|error| TemplateError(format!("query {expr:?}: {error}")))?;
+        .map_err(|error| TemplateError::new(format!("query {expr:?}: {error}")))?;
     let samples = result
         .into_iter()
         .map(|(labels, value)| {
@@ -505,10 +505,18 @@ fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
 /// Go compares only what has the same type; NaN is not comparable.
 fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Option<Ordering>, TemplateError> {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => Ok(Some(a.cmp(b))),
+        (Value::Int(a) | Value::Named(a, _), Value::Int(b) | Value::Named(b, _)) => {
+            Ok(Some(a.cmp(b)))
+        }
+        (Value::Duration(a), Value::Duration(b)) => Ok(Some(a.cmp(b))),
+        (Value::Duration(a), Value::Int(b)) => Ok(Some(a.as_nanos().cmp(&i128::from(*b)))),
+        (Value::Int(a), Value::Duration(b)) => Ok(Some(i128::from(*a).cmp(&b.as_nanos()))),
         (Value::Float(a), Value::Float(b)) => Ok(a.partial_cmp(b)),
         (Value::Text(a), Value::Text(b)) => Ok(Some(a.cmp(b))),
-        (a, b) => fail(format!("cannot compare {} and {}", a.name(), b.name())),
+        (Value::Nil, b) | (b, Value::Nil) => {
+            fail(format!("cannot compare nothing and {}", b.name()))
+        }
+        (a, b) => mistake(format!("cannot compare {} and {}", a.name(), b.name())),
     }
 }
 
@@ -518,8 +526,8 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
         Value::Int(value) => Ok(*value as f64),
         Value::Text(text) => text
             .parse()
-            .map_err(|_| TemplateError(format!("`{text}` is not a number"))),
-        Value::Labels(_) | Value::Kv(_) => fail("labels are not a number"),
+            .map_err(|_| TemplateError::new(format!("`{text}` is not a number"))),
+        Value::Labels(_) | Value::Kv(_) => mistake("labels are not a number"),
         Value::Duration(duration) => Ok(duration.as_secs_f64()),
         other => fail(format!("{} is not a number", other.name())),
     }
@@ -530,5 +538,5 @@ fn regex(pattern: &Value<'_>) -> Result<Regex, TemplateError> {
     go_regex::translate(&pattern)
         .ok()
         .and_then(|pattern| Regex::new(&pattern).ok())
-        .ok_or_else(|| TemplateError(format!("`{pattern}` is not a regular expression")))
+        .ok_or_else(|| TemplateError::new(format!("`{pattern}` is not a regular expression")))
 }

@@ -2,7 +2,7 @@
 
 use super::parse::{Defines, Part, parse};
 use super::value::{Value, fail};
-use super::{Dialect, RouteLabel, TemplateError, World, eval, time};
+use super::{Dialect, RouteLabel, TemplateError, World, eval, example, time};
 use crate::message::{Message, MessageAlert, Status};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -64,6 +64,30 @@ impl MessageTemplates {
         now: Timestamp,
     ) -> Result<String, TemplateError> {
         self.evaluate(template, message, now, true)
+    }
+
+    /// Runs all branches of a template for invented messages, and returns an error that does not depend
+    /// on the message.
+    ///
+    /// # Errors
+    /// If the template uses an unknown member or template, or a function with a wrong number of
+    /// arguments.
+    pub fn check(&self, template: &MessageTemplate) -> Result<(), TemplateError> {
+        for message in example::messages() {
+            let route_label = |_: &str| Ok(String::new());
+            let world = World {
+                external_url: &message.external_url,
+                query: None,
+                at: Timestamp::from_seconds(1_000_000),
+                is_html: false,
+                route_label: Some(&route_label),
+            };
+            let dot = data(&message)?;
+            let defines = [&template.defines, &self.0, &*READY_DEFINES];
+            let known = vec![("$", dot.clone())];
+            eval::rehearse(&template.body, &defines, &world, &dot, known)?;
+        }
+        Ok(())
     }
 
     fn evaluate(

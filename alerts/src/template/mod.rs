@@ -9,6 +9,7 @@
 
 mod budget;
 mod eval;
+mod example;
 mod functions;
 mod members;
 mod message;
@@ -82,8 +83,20 @@ type RouteLabel<'a> = dyn Fn(&str) -> Result<String, TemplateError> + 'a;
 
 /// A template is invalid or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("template: {0}")]
-pub struct TemplateError(pub(crate) String);
+#[error("template: {text}")]
+pub struct TemplateError {
+    text: String,
+    /// Whether it fails for any data: an unknown member, or a wrong number of arguments.
+    is_mistake: bool,
+}
+
+impl TemplateError {
+    /// A failure that may depend on the data.
+    fn new(text: String) -> Self {
+        let is_mistake = false;
+        Self { text, is_mistake }
+    }
+}
 
 /// Identity of the templates of a rule's annotations: their names and sources.
 pub fn templates_hash(templates: &[(String, Template)]) -> Fingerprint {
@@ -133,6 +146,27 @@ impl Template {
         self.expand(&context).map(drop)
     }
 
+    /// Runs all branches of the template, and queries with an invented sample, and returns an error that
+    /// does not depend on the alert.
+    ///
+    /// # Errors
+    /// If the template uses an unknown member, or a function with a wrong number of arguments.
+    pub fn check(&self) -> Result<(), TemplateError> {
+        let labels = example::labels("1");
+        let query = example::OneSample;
+        let context = Context {
+            labels: &labels,
+            external_labels: &labels,
+            external_url: "http://takt.example",
+            value: 1.0,
+            query: Some(&query),
+            at: Timestamp(0),
+        };
+        self.with_world(&context, |world, dot, known| {
+            eval::rehearse(&self.body, &[&self.defines], world, dot, known)
+        })
+    }
+
     /// The source text.
     pub fn source(&self) -> &str {
         &self.source
@@ -151,6 +185,16 @@ impl Template {
     }
 
     fn run<'s>(&'s self, body: &'s [Part], context: &Context<'s>) -> Result<String, TemplateError> {
+        self.with_world(context, |world, dot, known| {
+            eval::run(body, &[&self.defines], world, dot, known)
+        })
+    }
+
+    fn with_world<'s, T>(
+        &'s self,
+        context: &Context<'s>,
+        run: impl FnOnce(&World<'s>, &Value<'s>, Vec<(&'s str, Value<'s>)>) -> T,
+    ) -> T {
         let labels = Cow::Borrowed(context.labels);
         let external = Cow::Borrowed(context.external_labels);
         let labels = Value::Labels(labels);
@@ -180,7 +224,7 @@ impl Template {
             is_html: false,
             route_label: None,
         };
-        eval::run(body, &[&self.defines], &world, &dot, known)
+        run(&world, &dot, known)
     }
 
     /// The text for one alert, or the error if the template fails: an alert with a broken template
@@ -430,6 +474,105 @@ mod tests {
             ),
         ] {
             assert_eq!(expand(source, value).as_deref(), Ok(expected), "{source}");
+        }
+    }
+
+    /// Each line is what Go 1.25 prints.
+    #[test]
+    fn times_and_durations_have_the_methods_of_go() {
+        let at = "(toTime 1774746123.5)"; // 2026-03-29 01:02:03.5 UTC
+        let hour = "(toDuration 3600)";
+        for (source, expected) in [
+            ("AT.Add HOUR", "2026-03-29 02:02:03.5 +0000 UTC"),
+            ("AT.Add 1000000000", "2026-03-29 01:02:04.5 +0000 UTC"),
+            ("AT.AddDate 0 -1 0", "2026-03-01 01:02:03.5 +0000 UTC"),
+            ("AT.AddDate 1 11 3", "2028-03-03 01:02:03.5 +0000 UTC"),
+            ("AT.Equal (AT.Add 0)", "true"),
+            ("AT.Compare (AT.Add 1)", "-1"),
+            ("AT.Round HOUR", "2026-03-29 01:00:00 +0000 UTC"),
+            ("AT.Round (toDuration 1)", "2026-03-29 01:02:04 +0000 UTC"),
+            (
+                "AT.Truncate (toDuration 60)",
+                "2026-03-29 01:02:00 +0000 UTC",
+            ),
+            (
+                "AT.Truncate (toDuration 604800)",
+                "2026-03-23 00:00:00 +0000 UTC",
+            ),
+            ("AT.YearDay", "88"),
+            ("AT.IsDST", "false"),
+            ("AT.Location", "UTC"),
+            ("AT.Location.String", "UTC"),
+            ("AT.In AT.Location", "2026-03-29 01:02:03.5 +0000 UTC"),
+            (
+                "AT.GoString",
+                "time.Date(2026, time.March, 29, 1, 2, 3, 500000000, time.UTC)",
+            ),
+            ("AT.Nanosecond", "500000000"),
+            ("AT.UnixNano", "1774746123500000000"),
+            ("AT.Month", "March"),
+            ("AT.Month.String", "March"),
+            ("printf \"%d %s\" AT.Month AT.Weekday", "3 Sunday"),
+            ("eq AT.Month 3", "true"),
+            ("(toDuration 5400).Truncate HOUR", "1h0m0s"),
+            ("(toDuration -5400).Round HOUR", "-2h0m0s"),
+            ("(toDuration -5400).Abs", "1h30m0s"),
+            ("(toDuration 1).Microseconds", "1000000"),
+            ("(toDuration 1).Nanoseconds", "1000000000"),
+            ("gt HOUR 1", "true"),
+        ] {
+            let source = source.replace("AT", at).replace("HOUR", hour);
+            let source = format!("{{{{ {source} }}}}");
+            assert_eq!(expand(&source, 0.0).as_deref(), Ok(expected), "{source}");
+            assert_eq!(Template::read(&source).unwrap().check(), Ok(()), "{source}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_found_in_all_branches_and_failures_of_the_data_are_none() {
+        for (source, says) in [
+            ("{{ .Lables.x }}", "no field `Lables` in the alert"),
+            (
+                "{{ if eq $labels.x \"y\" }}{{ $value.x }}{{ end }}",
+                "no field `x` in a number",
+            ),
+            (
+                "{{ if true }}{{ else }}{{ (toTime 1.0).Foo }}{{ end }}",
+                "`Foo` in a time",
+            ),
+            (
+                "{{ with $labels.nothing }}{{ .Foo }}{{ end }}",
+                "`Foo` in text",
+            ),
+            (
+                "{{ range query \"up\" }}{{ .Valu }}{{ end }}",
+                "no field `Valu` in a sample",
+            ),
+            (
+                "{{ (toTime 1.0).Zone }}",
+                "`Zone` of a time has several results",
+            ),
+            ("{{ (toTime 1.0).Format }}", "no field `Format`"),
+            ("{{ humanize }}", "`humanize` takes 1 argument(s), not 0"),
+            ("{{ gt $value 80 }}", "cannot compare"),
+            ("{{ template \"none\" . }}", "no template `none`"),
+            (
+                "{{ define \"a\" }}{{ .x.y }}{{ end }}{{ if false }}{{ template \"a\" 1 }}{{ end }}",
+                "no field `x`",
+            ),
+        ] {
+            let error = Template::read(source).unwrap().check().unwrap_err();
+            assert!(error.to_string().contains(says), "{source}: {error}");
+        }
+        for source in [
+            "{{ humanize $labels.node }}",
+            "{{ $labels.missing | parseDuration }}",
+            "{{ query \"nothing\" | first | value }}",
+            "{{ (index (query \"up\") 7).Value }}",
+            "{{ define \"a\" }}{{ if . }}{{ template \"a\" 0 }}{{ end }}{{ end }}{{ template \"a\" 1 }}",
+            "{{ $n := 1 }}{{ if false }}{{ $n = \"x\" }}{{ end }}{{ if gt $n 0 }}y{{ end }}",
+        ] {
+            assert_eq!(Template::read(source).unwrap().check(), Ok(()), "{source}");
         }
     }
 

@@ -168,7 +168,7 @@ fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
                     .find("}}")
                     .map(|more| start + at + more)
             })
-            .ok_or_else(|| TemplateError("a comment is not closed".to_owned()));
+            .ok_or_else(|| TemplateError::new("a comment is not closed".to_owned()));
     }
     while let Some((at, c)) = rest.next() {
         match c {
@@ -219,7 +219,7 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 let end = end_of_string(rest);
                 let inside = &rest[1..end];
                 let text = unquote(inside).ok_or_else(|| {
-                    TemplateError(format!("`{inside}` is not a text that quotes can hold"))
+                    TemplateError::new(format!("`{inside}` is not a text that quotes can hold"))
                 });
                 out.push(Token::Text(text?));
                 rest = &rest[end + 1..];

@@ -81,7 +81,7 @@ pub(super) fn zero() -> Result<Zoned, TemplateError> {
     civil::date(1, 1, 1)
         .at(0, 0, 0, 0)
         .to_zoned(TimeZone::UTC)
-        .map_err(|error| TemplateError(error.to_string()))
+        .map_err(|error| TemplateError::new(error.to_string()))
 }
 
 /// Reads a time in a layout; without an offset it is UTC. `None` if it has another form.
@@ -147,6 +147,106 @@ fn fraction_of(at: &Zoned, digits: &str) -> String {
         "" => String::new(),
         shown => format!("{}{shown}", &digits[..1]),
     }
+}
+
+/// The name of a time zone.
+pub(super) fn zone_name(zone: &TimeZone) -> String {
+    let name = zone.iana_name().map(str::to_owned);
+    name.unwrap_or_else(|| match *zone == TimeZone::UTC {
+        true => "UTC".to_owned(),
+        false => String::new(),
+    })
+}
+
+/// The time as Go source: `time.Date(2009, time.November, 10, 23, 0, 0, 0, time.UTC)`.
+pub(super) fn go_source(at: &Zoned) -> String {
+    let zone = match zone_name(at.time_zone()) {
+        name if name == "UTC" => "time.UTC".to_owned(),
+        name => format!("time.Location({name:?})"),
+    };
+    format!(
+        "time.Date({}, time.{}, {}, {}, {}, {}, {}, {zone})",
+        at.year(),
+        format(at, "January"),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second(),
+        at.subsec_nanosecond(),
+    )
+}
+
+/// Adds to the parts of a date; what exceeds a month runs into the next, as in Go.
+pub(super) fn add_date(at: &Zoned, years: i64, months: i64, days: i64) -> Option<Zoned> {
+    let month = i64::from(at.month()) - 1;
+    let months = month.checked_add(months)?;
+    let year = i64::from(at.year())
+        .checked_add(years)?
+        .checked_add(months.div_euclid(12))?;
+    let month = i8::try_from(months.rem_euclid(12) + 1).ok()?;
+    let first = civil::Date::new(i16::try_from(year).ok()?, month, 1).ok()?;
+    let days = (i64::from(at.day()) - 1).checked_add(days)?;
+    let date = first
+        .checked_add(jiff::Span::new().try_days(days).ok()?)
+        .ok()?;
+    date.to_datetime(at.time())
+        .to_zoned(at.time_zone().clone())
+        .ok()
+}
+
+/// Seconds from Go's zero time, the beginning of year 1, to 1970.
+const SECONDS_TO_1970: i128 = 62_135_596_800;
+
+/// The time rounded down to a multiple of `step` since the beginning of year 1.
+pub(super) fn truncated(at: &Zoned, step: SignedDuration) -> Option<Zoned> {
+    let beyond = beyond(at, step);
+    moved(at, -beyond)
+}
+
+/// The time rounded to the nearest multiple of `step`, half of it up.
+pub(super) fn rounded(at: &Zoned, step: SignedDuration) -> Option<Zoned> {
+    let beyond = beyond(at, step);
+    if 2 * beyond < step.as_nanos() {
+        return moved(at, -beyond);
+    }
+    moved(at, (step.as_nanos() - beyond).max(0))
+}
+
+/// Nanoseconds since the last multiple of `step`; 0 for a step that is none.
+fn beyond(at: &Zoned, step: SignedDuration) -> i128 {
+    let since = at.timestamp().as_nanosecond() + SECONDS_TO_1970 * 1_000_000_000;
+    match step.as_nanos() {
+        ..=0 => 0,
+        step => since.rem_euclid(step),
+    }
+}
+
+fn moved(at: &Zoned, nanos: i128) -> Option<Zoned> {
+    let to = jiff::Timestamp::from_nanosecond(at.timestamp().as_nanosecond() + nanos).ok()?;
+    Some(to.to_zoned(at.time_zone().clone()))
+}
+
+/// The duration rounded towards zero to a multiple of `step`.
+pub(super) fn truncated_duration(given: SignedDuration, step: SignedDuration) -> SignedDuration {
+    match step.as_nanos() {
+        ..=0 => given,
+        step => of_nanos(given.as_nanos() - given.as_nanos() % step),
+    }
+}
+
+/// The duration rounded to the nearest multiple of `step`, half of it away from zero.
+pub(super) fn rounded_duration(given: SignedDuration, step: SignedDuration) -> SignedDuration {
+    let nanos = given.as_nanos();
+    match step.as_nanos() {
+        ..=0 => given,
+        step if 2 * (nanos % step).abs() < step => of_nanos(nanos - nanos % step),
+        step => of_nanos(nanos - nanos % step + step * nanos.signum()),
+    }
+}
+
+fn of_nanos(nanos: i128) -> SignedDuration {
+    let most = i128::from(i64::MAX);
+    SignedDuration::from_nanos(nanos.clamp(-most, most) as i64)
 }
 
 /// `1h2m3.5s`, `250ms`, `0s`.

@@ -24,7 +24,10 @@ pub enum Value<'a> {
     Map(Rc<BTreeMap<String, Value<'a>>>),
     /// A struct: an alert, a sample, a pair.
     Fields(Rc<Fields<'a>>),
+    /// A number with a name, by which it is printed: a month, a day of the week.
+    Named(i64, String),
     Time(jiff::Zoned),
+    Zone(TimeZone),
     Duration(jiff::SignedDuration),
 }
 
@@ -38,7 +41,15 @@ pub struct Fields<'a> {
 }
 
 pub(super) fn fail<T>(what: impl Into<String>) -> Result<T, TemplateError> {
-    Err(TemplateError(what.into()))
+    Err(TemplateError::new(what.into()))
+}
+
+/// A failure that no data avoids.
+pub(super) fn mistake<T>(what: impl Into<String>) -> Result<T, TemplateError> {
+    Err(TemplateError {
+        text: what.into(),
+        is_mistake: true,
+    })
 }
 
 impl<'a> Value<'a> {
@@ -56,7 +67,7 @@ impl<'a> Value<'a> {
 
     pub(super) fn time(at: Timestamp) -> Result<Self, TemplateError> {
         let at = jiff::Timestamp::try_from(at)
-            .map_err(|_| TemplateError("a time that cannot be written".to_owned()))?;
+            .map_err(|_| TemplateError::new("a time that cannot be written".to_owned()))?;
         Ok(Self::Time(at.to_zoned(TimeZone::UTC)))
     }
 
@@ -71,7 +82,9 @@ impl<'a> Value<'a> {
             Self::List(_) => "a list",
             Self::Map(_) => "a map",
             Self::Fields(fields) => fields.kind,
+            Self::Named(..) => "a named number",
             Self::Time(_) => "a time",
+            Self::Zone(_) => "a time zone",
             Self::Duration(_) => "a duration",
         }
     }
@@ -86,7 +99,8 @@ impl<'a> Value<'a> {
             Self::Labels(labels) | Self::Kv(labels) => !labels.is_empty(),
             Self::List(items) => !items.is_empty(),
             Self::Map(map) => !map.is_empty(),
-            Self::Fields(_) | Self::Time(_) => true,
+            Self::Named(number, _) => *number != 0,
+            Self::Fields(_) | Self::Time(_) | Self::Zone(_) => true,
             Self::Duration(duration) => !duration.is_zero(),
         }
     }
@@ -163,7 +177,9 @@ impl<'a> Value<'a> {
                 "{",
                 "}",
             ),
+            Self::Named(_, name) => Cow::Borrowed(name),
             Self::Time(at) => Cow::Owned(time::format(at, time::PRINTED)),
+            Self::Zone(zone) => Cow::Owned(time::zone_name(zone)),
             Self::Duration(duration) => Cow::Owned(time::print_duration(*duration)),
         }
     }
@@ -194,7 +210,9 @@ impl<'a> Value<'a> {
                     .map(|(field, value)| (name(field), value.json()))
                     .collect()
             }
+            Self::Named(number, _) => (*number).into(),
             Self::Time(at) => at.timestamp().to_string().into(),
+            Self::Zone(_) => Json::Object(serde_json::Map::new()),
             Self::Duration(duration) => i64::try_from(duration.as_nanos())
                 .unwrap_or(i64::MAX)
                 .into(),

@@ -281,13 +281,14 @@ fn maintenance_mutes_its_nodes() {
             ]
         };
         let (mut router, alerts) = firing(config, &[&alert("g1"), &alert("g2")]);
-        router.maintenance = vec![Maintenance {
+        let work = Maintenance {
             name: "firmware".to_owned(),
             cluster: "lab".to_owned(),
             nodes: BTreeSet::from(["g1".to_owned()]),
             from: Timestamp::from_seconds(0),
             to: Timestamp::from_seconds(2_000_000),
-        }];
+        };
+        router.set_maintenance(vec![work], NOW);
         let suppressed = router.suppressed(NOW);
         let muted: Vec<_> = alerts
             .iter()

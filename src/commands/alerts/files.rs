@@ -52,9 +52,15 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
     if is_routing {
         let mut routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        routing.read_templates(base);
+        let unread = routing.read_templates(base);
         let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base)
             .map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
+        let mistakes = channels.template_mistakes().iter();
+        let mistakes = mistakes.map(|mistake| mistake.clone().in_file(&shown).to_string());
+        let mistakes: Vec<_> = unread.into_iter().chain(mistakes).collect();
+        if !mistakes.is_empty() {
+            return Err(anyhow!("{}", mistakes.join("\n")));
+        }
         return Ok(format!(
             "{} receivers, {} channels",
             routing.receivers.len(),

@@ -11,8 +11,10 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 use takt_alerts::alert::Alert;
 use takt_alerts::message::{Message, MessageAlert, Status};
-use takt_alerts::outbox::{Outcome, Row, RowState};
+use takt_alerts::outbox::{NO_CHANNEL, Outcome, Row, RowState};
+use takt_alerts::routing::config::{Config as Routing, Integration};
 use takt_alerts::routing::dedup::Reason;
+use takt_alerts::yaml::Node;
 use takt_model::{Labels, Timestamp};
 use takt_server::Config;
 use takt_server::alerting;
@@ -29,7 +31,9 @@ pub struct AlertsTestSend {
 /// was tested.
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
-    let channels = alerting::load(&config).usage()?.channels;
+    let loaded = alerting::load(&config).usage()?;
+    let channels = loaded.channels;
+    let same_as = alike(&loaded.routing);
     let names: Vec<&str> = channels
         .names()
         .filter(|name| asked.channel.as_ref().is_none_or(|only| only == name))
@@ -52,6 +56,13 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let mut sent = 0;
     let mut failed = 0;
     for name in &names {
+        if let Some(first) = same_as
+            .get(*name)
+            .filter(|first| names.contains(&first.as_str()))
+        {
+            writeln!(out, "{name}: the same as {first}")?;
+            continue;
+        }
         let channel = channels.get(name).context("a listed channel is missing")?;
         let outcome = runtime.block_on(channel.send(&row(name, &config), None));
         let said = match outcome {
@@ -60,6 +71,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
                 format!("failed for now: {error}")
             }
             Outcome::GiveUp { error } => format!("refused: {error}"),
+            Outcome::NoChannel => NO_CHANNEL.to_owned(),
             // The mails of owners depend on a job, and a test has none.
             Outcome::NoRecipient { .. } => {
                 writeln!(out, "{name}: not tested: it mails the owner of a job")?;
@@ -78,6 +90,42 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
             names.len()
         ))),
     }
+}
+
+/// Channels that have the settings of another one before them, by name, with the name of that one.
+fn alike(routing: &Routing) -> BTreeMap<String, String> {
+    let mut first: Vec<(String, &Integration)> = Vec::new();
+    let mut alike = BTreeMap::new();
+    for receiver in &routing.receivers {
+        for integration in &receiver.integrations {
+            let name = receiver.channel(integration);
+            let is_same = |(_, known): &&(String, &Integration)| {
+                known.kind == integration.kind && is_same(&known.settings, &integration.settings)
+            };
+            match first.iter().find(is_same) {
+                Some((known, _)) => drop(alike.insert(name, known.clone())),
+                None => first.push((name, integration)),
+            }
+        }
+    }
+    alike
+}
+
+/// Whether two values are the same, wherever they stand in the file.
+fn is_same(a: &Node, b: &Node) -> bool {
+    if let (Ok(a), Ok(b)) = (a.text(), b.text()) {
+        return a == b;
+    }
+    if let (Ok(a), Ok(b)) = (a.list(), b.list()) {
+        return a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b));
+    }
+    let (Ok(a), Ok(b)) = (a.pairs(), b.pairs()) else {
+        return false;
+    };
+    let b: BTreeMap<&str, &Node> = b.collect();
+    let a: BTreeMap<&str, &Node> = a.collect();
+    let is_pair = |(name, a): (&&str, &&Node)| b.get(name).is_some_and(|b| is_same(a, b));
+    a.len() == b.len() && a.iter().all(is_pair)
 }
 
 fn row(channel: &str, config: &Config) -> Row {
@@ -129,5 +177,28 @@ fn row(channel: &str, config: &Config) -> Row {
         error: None,
         handle: None,
         is_in_doubt: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_of_two_receivers_is_tested_once() {
+        let text = "
+route: {receiver: operators}
+receivers:
+- name: operators
+  email_configs: [{to: ops@lab, send_resolved: true}]
+- name: digest
+  email_configs: [{send_resolved: true, to: ops@lab}, {to: boss@lab, send_resolved: true}]
+- name: owners
+  webhook_configs: [{url: 'http://x/'}]
+";
+        let routing = Routing::read("am.yml", text).unwrap();
+        let expected = [("digest/email/0", "operators/email/0")];
+        let expected = expected.map(|(one, other)| (one.to_owned(), other.to_owned()));
+        assert_eq!(alike(&routing), expected.into());
     }
 }

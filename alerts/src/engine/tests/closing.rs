@@ -107,3 +107,80 @@ fn a_posted_alert_can_be_closed() {
     assert_eq!(&*last.rule.0, "posted");
     assert_eq!(last.reason, crate::state::Reason::Closed);
 }
+
+/// The owner of the alert acknowledged it for eight hours, then it ended or was closed.
+#[test]
+fn an_acknowledged_alert_has_its_end_at_once() {
+    use Status::{Firing, Resolved};
+    for is_closed in [false, true] {
+        let mut takt = Takt::new();
+        takt.set("hot{node=\"g01\"}", 95.0);
+        takt.seconds(60);
+        let silence = Silence {
+            id: String::new(),
+            matchers: vec![Matchers(parse_matchers("alertname=Hot").unwrap())],
+            starts_at: takt.now,
+            ends_at: takt.now.plus(Duration::from_secs(8 * 3_600)),
+            updated_at: takt.now,
+            created_by: "ada".to_owned(),
+            comment: "acknowledged".to_owned(),
+            annotations: BTreeMap::new(),
+        };
+        let (_, batch) = takt.engine.silence(silence, "s1", takt.now).unwrap();
+        takt.commit(&batch);
+        if is_closed {
+            assert_eq!(takt.close("alertname=Hot"), 1);
+            takt.seconds(1);
+        } else {
+            takt.set("hot{node=\"g01\"}", 60.0);
+            takt.seconds(90);
+        }
+        assert_eq!(
+            takt.ends_and_beginnings(),
+            [Firing, Resolved],
+            "{is_closed}"
+        );
+    }
+}
+
+/// The channel is down. The page waits, and its alert is closed before it could be delivered.
+#[test]
+fn a_page_that_waits_is_not_delivered_once_its_alert_is_closed() {
+    let mut takt = Takt::new();
+    takt.fall_off_the_bus();
+    let flushed = takt.engine.flush(&takt.samples, takt.now);
+    takt.commit(&flushed);
+    assert_eq!(takt.engine.outbox().iter().len(), 2);
+
+    takt.now = takt.now.plus(Duration::from_secs(3));
+    assert_eq!(takt.close("alertname=GpuXid"), 1);
+    takt.seconds(5);
+    assert_eq!(takt.ends_and_beginnings(), [Status::Resolved]);
+    assert_eq!(takt.sent("ops/email/0"), [], "e-mail does not ask for ends");
+}
+
+#[test]
+fn closing_posted_alerts_makes_room_for_others() {
+    let mut takt = Takt::new();
+    let ann = Arc::from("ann");
+    let posted = |n: usize| Posted {
+        labels: [("alertname", format!("A{n}"))].into_iter().collect(),
+        ends_at: Some(at(100_000)),
+        ..Posted::default()
+    };
+    let max = takt.engine.posted_max() * 3 / 4;
+    let many = (0..max).map(posted).collect();
+    let (batch, errors) = takt.engine.post_from(&ann, many, takt.now);
+    takt.commit(&batch);
+    assert_eq!(errors, []);
+    let refused = |takt: &mut Takt, n| {
+        takt.engine
+            .post_from(&ann, vec![posted(n)], takt.now)
+            .1
+            .len()
+    };
+    assert_eq!(refused(&mut takt, max), 1);
+    assert_eq!(takt.close("alertname=A3"), 1);
+    assert_eq!(takt.engine.posted_count(), max - 1);
+    assert_eq!(refused(&mut takt, max), 0);
+}

@@ -8,7 +8,7 @@ pub(super) use settings::KIND;
 use super::Wording;
 use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by_status};
 use super::words::shortened;
-use crate::outbox::{Outcome, Row};
+use crate::outbox::{NO_CHANNEL, Outcome, Row};
 use crate::routing::dedup::Reason;
 use blocks::{escaped, headline, without_markup};
 use serde::Deserialize;
@@ -153,6 +153,10 @@ impl Slack {
             }),
             Outcome::GiveUp { error } | Outcome::NoRecipient { error } => Err(SlackTextError {
                 error,
+                is_permanent: true,
+            }),
+            Outcome::NoChannel => Err(SlackTextError {
+                error: NO_CHANNEL.to_owned(),
                 is_permanent: true,
             }),
         }

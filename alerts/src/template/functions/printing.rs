@@ -120,9 +120,16 @@ fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
             | Value::List(_)
             | Value::Map(_)
             | Value::Fields(_)
+            | Value::Named(..)
             | Value::Time(_)
+            | Value::Zone(_)
             | Value::Duration(_),
         ) => value.print().into_owned(),
+        ('d', Value::Named(int, _)) => plus(int.to_string(), *int >= 0),
+        ('d', Value::Duration(duration)) => {
+            let nanos = duration.as_nanos();
+            plus(nanos.to_string(), nanos >= 0)
+        }
         ('d', Value::Int(int)) => plus(int.to_string(), *int >= 0),
         ('x', Value::Int(int)) => format!("{int:x}"),
         ('X', Value::Int(int)) => format!("{int:X}"),
@@ -165,7 +172,9 @@ fn go_type(value: &Value<'_>) -> &'static str {
         Value::List(_) => "[]interface {}",
         Value::Map(_) => "map[string]interface {}",
         Value::Fields(_) => "struct",
+        Value::Named(..) => "time.Month",
         Value::Time(_) => "time.Time",
+        Value::Zone(_) => "*time.Location",
         Value::Duration(_) => "time.Duration",
     }
 }

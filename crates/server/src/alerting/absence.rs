@@ -14,7 +14,7 @@ use takt_alerts::ports::{
     AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
 };
 use takt_alerts::routing::maintenance::Maintenance;
-use takt_alerts::run::{AlertMetrics, Alerting, Outside, WatchConfig};
+use takt_alerts::run::{AlertMetrics, Alerting, JobsAt, Outside, WatchConfig};
 use takt_alerts::{Batch, Engine, Snapshot};
 use takt_model::{Event, Labels, Timestamp};
 
@@ -95,13 +95,7 @@ impl SampleSink for NoStore {
 
 impl AlertStore for NoStore {
     fn load(&self) -> Result<Snapshot, StoreError> {
-        // The store counts messages from 1. A mail program that saw a number drops a second mail
-        // with it.
-        let now = Timestamp::from(SystemTime::now()).0;
-        Ok(Snapshot {
-            next_row: now.unsigned_abs(),
-            ..Snapshot::default()
-        })
+        Ok(Snapshot::default())
     }
 
     fn commit(&self, _batch: &Batch, _at: Timestamp) -> Result<(), StoreError> {
@@ -124,8 +118,8 @@ impl Outside for NoStore {
         None
     }
 
-    fn jobs_at(&self, _event: &Event) -> Vec<Labels> {
-        Vec::new()
+    fn jobs_at(&self, _event: &Event) -> JobsAt {
+        JobsAt::Certain(Vec::new())
     }
 
     fn storage_problem(&self) -> Option<String> {

@@ -63,6 +63,8 @@ pub struct Loaded {
     pub routing: Routing,
     /// The notification channels.
     pub channels: Channels,
+    /// Mistakes in templates of messages: Takt's own texts replace those.
+    pub template_mistakes: Vec<String>,
 }
 
 /// Reads and checks the whole configuration of alerting.
@@ -104,7 +106,7 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
         ),
     };
     let mut routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
-    routing.read_templates(&base);
+    let mut template_mistakes = routing.read_templates(&base);
     let reports = config.reports.clone();
     let owners = Addresses::new(move |user| reports.address_of(user));
     let channels =
@@ -115,10 +117,13 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
             }
             anyhow!("{}", mistake.in_file(&name))
         })?;
+    let mistakes = channels.template_mistakes().iter();
+    template_mistakes.extend(mistakes.map(|one| one.clone().in_file(&name).to_string()));
     Ok(Loaded {
         rules,
         routing,
         channels,
+        template_mistakes,
     })
 }
 
@@ -162,6 +167,7 @@ impl Reload {
             rules,
             routing,
             channels,
+            ..
         } = loaded;
         let server = server(config, &self.cluster, self.address);
         self.handle.use_channels(channels, watch_config(config))?;
@@ -197,6 +203,7 @@ impl Alerts {
             rules,
             routing,
             channels,
+            ..
         } = load(config).usage()?;
         let (samples, events) = rules.count();
         tracing::info!(

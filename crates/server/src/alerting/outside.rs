@@ -9,7 +9,7 @@ use takt_alerts::ports::{
     AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
 };
 use takt_alerts::routing::maintenance::Maintenance;
-use takt_alerts::run::Outside;
+use takt_alerts::run::{JobsAt, Outside};
 use takt_alerts::{Batch, Snapshot};
 use takt_model::{Event, Labels, Timestamp, error_chain};
 use takt_promql::{Limits, Options, Value, quoted};
@@ -242,6 +242,17 @@ impl Query for StoreQueries {
         instant(&*self.store, expr, self.of_samples(at))
     }
 
+    fn instant_until(
+        &self,
+        expr: &str,
+        at: Timestamp,
+        until: Instant,
+    ) -> Result<Vec<(Labels, f64)>, QueryError> {
+        let timeout = until.saturating_duration_since(Instant::now());
+        let at = self.of_samples(at);
+        evaluate(&*self.store, expr, at, true, timeout.min(QUERY_TIMEOUT))
+    }
+
     fn check(&self, expr: &str) -> Result<(), QueryError> {
         check(expr)
     }
@@ -333,8 +344,19 @@ pub fn exporters_down(
 }
 
 /// Returns the expression of the jobs that hold a GPU; of a divided one, those that hold the part.
+/// Whether a job held its resources at an instant, by the scheduler's record; `None` without one that
+/// decides it. The scheduler's times are whole seconds.
+fn held_at(run: Option<&JobRun>, at: Timestamp) -> Option<bool> {
+    let run = run?;
+    let second = at.whole_seconds();
+    if run.end.is_some_and(|end| end < second) || run.start.is_some_and(|start| start > second) {
+        return Some(false);
+    }
+    let is_inside = run.start? < second && run.end.is_some_and(|end| end > second);
+    is_inside.then_some(true)
+}
+
 fn holders_of_gpu(node: &str, uuid: &str, gpu_instance: Option<&str>) -> String {
-    let node = quoted(node);
     let uuid = quoted(uuid);
     let of_gpu = format!("takt_gpu_job_info{{node={node},uuid={uuid}}}");
     let Some(instance) = gpu_instance.map(quoted) else {
@@ -346,6 +368,37 @@ fn holders_of_gpu(node: &str, uuid: &str, gpu_instance: Option<&str>) -> String 
         "{of_gpu} or takt_gpu_job_info{{node={node}}} and on (uuid) label_replace({parts}, \
          \"uuid\", \"$1\", \"mig_uuid\", \"(.+)\")"
     )
+}
+
+impl OverStore {
+    /// The jobs that an expression names at an instant, with their users.
+    fn holders(&self, expr: &str, at: Timestamp) -> BTreeMap<String, String> {
+        let at = self.queries.clock().of_samples(at);
+        let found = at_once(&*self.queries.store, expr, at).unwrap_or_default();
+        let named = |(labels, _): &(Labels, f64)| {
+            let id = labels.get("jobid").filter(|id| !id.is_empty())?;
+            let user = labels.get("user").unwrap_or_default();
+            Some((id.to_owned(), user.to_owned()))
+        };
+        let mut jobs = BTreeMap::new();
+        for (id, user) in found.iter().filter_map(named) {
+            let known: &mut String = jobs.entry(id).or_default();
+            if known.is_empty() {
+                *known = user;
+            }
+        }
+        jobs
+    }
+
+    /// The user with this number on the node.
+    fn user_of(&self, node: &str, uid: &str, at: Timestamp) -> Option<String> {
+        let uid = quoted(uid);
+        let expr = format!("takt_job_user_info{{node={node},uid={uid}}}");
+        let at = self.queries.clock().of_samples(at);
+        let found = at_once(&*self.queries.store, &expr, at).ok()?;
+        let user = found.first()?.0.get("user")?;
+        (!user.is_empty()).then(|| user.to_owned())
+    }
 }
 
 impl Outside for OverStore {
@@ -382,55 +435,72 @@ impl Outside for OverStore {
     /// Returns the job that the event names, by number or by SLUID, or the jobs that held the GPU or
     /// the part of it (MIG) at that time. Slurm's records supply names, and users that the exporter
     /// did not know.
-    fn jobs_at(&self, event: &Event) -> Vec<Labels> {
+    fn jobs_at(&self, event: &Event) -> JobsAt {
         let label = |name: &str| event.labels.get(name);
-        let expr = match (label("node"), label("uuid"), label("jobid")) {
-            (Some(node), Some(uuid), _) => holders_of_gpu(node, uuid, label("gpu_instance")),
-            (Some(node), None, Some(job)) => {
-                let node = quoted(node);
-                let job = quoted(job);
-                format!("takt_job_info{{node={node},jobid={job}}}")
-            }
-            (Some(node), None, None) => {
-                let Some(sluid) = label("sluid") else {
-                    return Vec::new();
-                };
-                let node = quoted(node);
-                let sluid = quoted(sluid);
-                format!("takt_job_info{{node={node},sluid={sluid},jobid!={sluid}}}")
-            }
-            _ => return Vec::new(),
+        let Some(node) = label("node").map(quoted) else {
+            return JobsAt::Certain(Vec::new());
         };
         // A node's clock may be ahead; the server has no samples of that time yet.
-        let clock = self.queries.clock();
-        let at = clock.of_samples(event.at.min(clock.alerting_time()));
-        let found = at_once(&*self.queries.store, &expr, at).unwrap_or_default();
-        let mut jobs: BTreeMap<String, String> = found
-            .iter()
-            .filter_map(|(labels, _)| {
-                let id = labels.get("jobid").filter(|id| !id.is_empty())?;
-                let user = labels.get("user").unwrap_or_default();
-                Some((id.to_owned(), user.to_owned()))
-            })
-            .collect();
+        let now = self.queries.clock().alerting_time();
+        let at = event.at.min(now);
+        let (then, later) = match (label("jobid"), label("sluid"), label("uuid")) {
+            (Some(job), ..) => {
+                let job = quoted(job);
+                let known = format!(
+                    "{{__name__=~\"takt_job_info|takt_gpu_job_info\",node={node},jobid={job}}}"
+                );
+                (self.holders(&known, at), None)
+            }
+            (None, Some(sluid), _) => {
+                let sluid = quoted(sluid);
+                let known = format!("takt_job_info{{node={node},sluid={sluid},jobid!={sluid}}}");
+                (self.holders(&known, at), None)
+            }
+            (None, None, Some(uuid)) => {
+                let held = holders_of_gpu(&node, uuid, label("gpu_instance"));
+                let later = (at < now).then(|| self.holders(&held, now));
+                (self.holders(&held, at), later)
+            }
+            (None, None, None) => return JobsAt::Certain(Vec::new()),
+        };
+
+        let mut jobs = then.clone();
+        jobs.extend(later.clone().unwrap_or_default());
         if let Some(named) = label("jobid") {
-            jobs.retain(|id, _| id == named);
             jobs.entry(named.to_owned()).or_default();
         }
-        jobs.into_iter()
-            .map(|(id, user)| {
-                let run = self.queries.job(&id);
-                let mut labels: Labels = [("jobid", id)].into_iter().collect();
-                let of_run = run.as_ref().map(|run| run.user.clone());
-                if let Some(user) = Some(user).filter(|user| !user.is_empty()).or(of_run) {
-                    labels.set("user", &user);
-                }
-                if let Some(name) = run.and_then(|run| run.name) {
-                    labels.set("job_name", &name);
-                }
-                labels
-            })
-            .collect()
+        let mut is_certain = true;
+        let mut found = Vec::new();
+        for (id, user) in jobs {
+            let run = self.queries.job(&id);
+            let held = held_at(run.as_ref(), at);
+            // One that was there before and after was there in between.
+            let is_both = later
+                .as_ref()
+                .is_none_or(|later| then.contains_key(&id) && later.contains_key(&id));
+            let is_named = label("jobid").is_some() || label("sluid").is_some();
+            if held == Some(false) && !is_named {
+                continue;
+            }
+            is_certain &= is_both || is_named || held == Some(true);
+
+            let mut labels: Labels = [("jobid", id)].into_iter().collect();
+            let of_run = run.as_ref().map(|run| run.user.clone());
+            let known = Some(user).filter(|user| !user.is_empty()).or(of_run);
+            let user =
+                known.or_else(|| self.user_of(&node, label("uid").filter(|_| is_named)?, at));
+            if let Some(user) = user {
+                labels.set("user", &user);
+            }
+            if let Some(name) = run.and_then(|run| run.name) {
+                labels.set("job_name", &name);
+            }
+            found.push(labels);
+        }
+        match is_certain || found.len() < 2 {
+            true => JobsAt::Certain(found),
+            false => JobsAt::Possible(found),
+        }
     }
 
     fn storage_problem(&self) -> Option<String> {
@@ -446,6 +516,7 @@ mod tests {
     use super::*;
     use crate::testing::{import, store_in};
     use takt_model::{EventKind, METRIC_NAME};
+    use takt_store::STALE;
     use tempfile::tempdir;
 
     #[test]
@@ -549,22 +620,103 @@ mod tests {
             message: String::new(),
         };
         let job = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Labels>();
+        let certain = |jobs: &[&Labels]| JobsAt::Certain(jobs.iter().copied().cloned().collect());
         let ada = job(&[("jobid", "7"), ("user", "ada")]);
         let bob = job(&[("jobid", "8"), ("user", "bob"), ("job_name", "sweep")]);
-        assert_eq!(over.jobs_at(&event(0, &[])), [ada.clone(), bob.clone()]);
-        assert_eq!(over.jobs_at(&event(600, &[])), [ada, bob.clone()]);
-        assert_eq!(over.jobs_at(&event(0, &[("jobid", "8")])), [bob]);
+        assert_eq!(over.jobs_at(&event(0, &[])), certain(&[&ada, &bob]));
+        assert_eq!(over.jobs_at(&event(600, &[])), certain(&[&ada, &bob]));
+        assert_eq!(over.jobs_at(&event(0, &[("jobid", "8")])), certain(&[&bob]));
         // A divided GPU: the jobs on the part.
         let part = [("uuid", "GPU-2"), ("gpu_instance", "5")];
         let eve = |job_id| job(&[("jobid", job_id), ("user", "eve")]);
-        assert_eq!(over.jobs_at(&event(0, &part)), [eve("9")]);
+        assert_eq!(over.jobs_at(&event(0, &part)), certain(&[&eve("9")]));
         // A job whose cgroup has the SLUID alone; a number that nobody knows is none.
         let killed = |sluid| Event {
             kind: EventKind::OomKill,
             labels: job(&[("node", "g01"), ("sluid", sluid)]),
             ..event(0, &[])
         };
-        assert_eq!(over.jobs_at(&killed("s5K1KKYAYG5D00")), [eve("11")]);
-        assert!(over.jobs_at(&killed("s5K1KKYAYG5D01")).is_empty());
+        assert_eq!(
+            over.jobs_at(&killed("s5K1KKYAYG5D00")),
+            certain(&[&eve("11")])
+        );
+        assert_eq!(over.jobs_at(&killed("s5K1KKYAYG5D01")), certain(&[]));
+    }
+
+    /// Job 7 ended and job 8 began between two scrapes; the XID came in that second.
+    #[test]
+    fn an_event_between_two_jobs_is_nobodys_until_the_process_or_the_records_tell() {
+        let folder = tempdir().unwrap();
+        let store = Arc::new(store_in(folder.path()));
+        let now = Timestamp::from(SystemTime::now());
+        let group = store.group();
+        let held = |job: &str, user: &str| {
+            let labels = [
+                (METRIC_NAME, "takt_gpu_job_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-1"),
+                ("jobid", job),
+                ("user", user),
+            ];
+            group.column(&labels.into_iter().collect()).unwrap();
+        };
+        held("7", "ada");
+        held("8", "bob");
+        let users = [
+            (METRIC_NAME, "takt_job_user_info"),
+            ("node", "g01"),
+            ("user", "eve"),
+            ("uid", "1003"),
+        ];
+        group.column(&users.into_iter().collect()).unwrap();
+        for (ago, row) in [(20, [1.0, STALE, 1.0]), (5, [STALE, 1.0, 1.0])] {
+            let ticket = group.ticket(now.minus(Duration::from_secs(ago))).unwrap();
+            group.commit(ticket, &row, &[]).unwrap();
+        }
+        let over = OverStore::new(Arc::clone(&store), "lab", now).unwrap();
+        let labels = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Labels>();
+        let event = |more: &[(&str, &str)]| {
+            let place = [("node", "g01"), ("uuid", "GPU-1")];
+            Event {
+                id: 1,
+                at: now.minus(Duration::from_secs(10)),
+                kind: EventKind::Xid,
+                labels: place.iter().chain(more).copied().collect(),
+                message: "NVRM: Xid".to_owned(),
+            }
+        };
+        let ada = labels(&[("jobid", "7"), ("user", "ada")]);
+        let bob = labels(&[("jobid", "8"), ("user", "bob")]);
+        let both = JobsAt::Possible(vec![ada, bob.clone()]);
+        assert_eq!(over.jobs_at(&event(&[])), both);
+
+        // The exporter knew the job of the process, by its cgroup; no scrape has seen job 9.
+        let nine = labels(&[("jobid", "9"), ("user", "eve")]);
+        let named = event(&[("jobid", "9"), ("uid", "1003")]);
+        assert_eq!(over.jobs_at(&named), JobsAt::Certain(vec![nine]));
+
+        // The scheduler's records.
+        let ended = now.minus(Duration::from_secs(12)).whole_seconds();
+        let runs = [
+            ("7", "ada", None, Some(ended)),
+            ("8", "bob", Some(ended), None),
+        ];
+        let runs = runs.map(|(id, user, start, end)| JobRun {
+            cluster: "lab".into(),
+            job_id: id.into(),
+            submit: now.minus(Duration::from_secs(600)).whole_seconds(),
+            start: start.or(Some(now.minus(Duration::from_secs(500)).whole_seconds())),
+            end,
+            user: user.into(),
+            state: if end.is_some() {
+                "COMPLETED"
+            } else {
+                "RUNNING"
+            }
+            .into(),
+            ..JobRun::default()
+        });
+        import(store.database(), None, runs);
+        assert_eq!(over.jobs_at(&event(&[])), JobsAt::Certain(vec![bob]));
     }
 }

@@ -24,6 +24,7 @@ pub const AT_LEAST_ONCE: &str =
     "a message comes a second time only if its first answer was lost or not stored";
 pub const NO_ENDS: &str = "a channel without send_resolved gets no end";
 pub const NOTHING_LOST: &str = "a row that counts as sent was taken by its channel";
+pub const NUMBERS: &str = "the number of a row is never used for another message";
 
 /// What a channel knows of an alert.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ struct Taken {
     message: Message,
     /// How often it may come again.
     excuses: usize,
+    /// Whether the channel refused it. If that was never stored, the channel is asked again.
+    is_refused: bool,
 }
 
 /// The messages of all channels.
@@ -68,6 +71,14 @@ pub struct Ledger {
     reloads: Vec<u64>,
     /// Channels that get no ends.
     without_ends: BTreeSet<String>,
+    /// What [`Self::forgotten_until`] had for the channels that a reload removed, if no commit succeeded
+    /// since.
+    removed_unstored: BTreeMap<String, Option<u64>>,
+    /// Rows that a newer message replaced in a process that ended before it could store that. The
+    /// channel gets them after the newer one, and then the newer one again.
+    revived: BTreeSet<u64>,
+    /// The channel and the group of each row that was sent.
+    numbers: BTreeMap<u64, (String, String)>,
 }
 
 impl Ledger {
@@ -78,16 +89,21 @@ impl Ledger {
 
     /// A channel has a message. `is_known` says whether Takt gets the answer.
     pub fn takes(&mut self, row: &Row, is_known: bool) -> Result<(), Broken> {
+        let series = (row.channel.clone(), row.message.group_key.clone());
+        let known = self.numbers.entry(row.id).or_insert(series);
+        let is_same = (&known.0, &known.1) == (&row.channel, &row.message.group_key);
+        ensure(is_same, NUMBERS, || format!("row {}", row.id))?;
         if let Some(taken) = self.taken.get_mut(&row.id) {
             ensure(taken.excuses > 0, AT_LEAST_ONCE, || {
                 format!("row {}", row.id)
             })?;
             taken.excuses -= 1;
             taken.excuses += usize::from(!is_known);
+            self.hear_again(row);
             return Ok(());
         }
         self.hear(row)?;
-        self.keep(row, usize::from(!is_known));
+        self.keep(row, usize::from(!is_known), false);
         Ok(())
     }
 
@@ -95,7 +111,7 @@ impl Ledger {
     pub fn gives_up(&mut self, row: &Row) -> Result<(), Broken> {
         if !self.taken.contains_key(&row.id) {
             self.hear(row)?;
-            self.keep(row, 0);
+            self.keep(row, 0, true);
         }
         Ok(())
     }
@@ -127,9 +143,24 @@ impl Ledger {
         !mem::replace(rows, later).is_empty()
     }
 
-    fn keep(&mut self, row: &Row, excuses: usize) {
-        let message = row.message.clone();
-        self.taken.insert(row.id, Taken { message, excuses });
+    fn keep(&mut self, row: &Row, excuses: usize, is_refused: bool) {
+        let taken = Taken {
+            message: row.message.clone(),
+            excuses,
+            is_refused,
+        };
+        self.taken.insert(row.id, taken);
+    }
+
+    /// A channel gets a message again, maybe after a revived row.
+    fn hear_again(&mut self, row: &Row) {
+        for alert in &row.message.alerts {
+            let key = (row.message.channel.clone(), alert.fingerprint);
+            let known = self.told.get_mut(&key);
+            if let Some(known) = known.filter(|known| self.revived.contains(&known.row)) {
+                known.status = alert.status;
+            }
+        }
     }
 
     fn hear(&mut self, row: &Row) -> Result<(), Broken> {
@@ -158,7 +189,8 @@ impl Ledger {
                     alert.labels, alert.starts_at, row.id
                 )
             };
-            let is_excused = known.is_some_and(|known| known.is_excused);
+            let is_revived = self.revived.contains(&row.id);
+            let is_excused = is_revived || known.is_some_and(|known| known.is_excused);
             let mut begun = self.begun.get(&alert.fingerprint).copied().unwrap_or(0);
             if alert.status == Status::Resolved {
                 ensure(!self.without_ends.contains(channel), NO_ENDS, about)?;
@@ -180,21 +212,36 @@ impl Ledger {
                     starts_at: alert.starts_at,
                     begun,
                     row: row.id,
-                    is_excused: is_excused && alert.status == Status::Firing,
+                    is_excused: is_excused && !is_revived && alert.status == Status::Firing,
                 },
             );
         }
         Ok(())
     }
 
+    /// A commit succeeded: the next process knows the configuration.
+    pub fn stored(&mut self) {
+        self.removed_unstored.clear();
+    }
+
     /// The process ends; the next one knows what is on the disk.
     pub fn crash(&mut self, disk: &Tables) {
+        for (channel, before) in mem::take(&mut self.removed_unstored) {
+            match before {
+                Some(until) => drop(self.forgotten_until.insert(channel, until)),
+                None => drop(self.forgotten_until.remove(&channel)),
+            }
+        }
+        for rows in self.replaced.values() {
+            let is_back = |id: &&u64| disk.outbox.contains_key(id);
+            self.revived.extend(rows.iter().filter(is_back));
+        }
         let mut taken = mem::take(&mut self.taken);
         taken.retain(|id, taken| {
             if disk.ended.contains_key(id) {
                 return true;
             }
-            if disk.outbox.contains_key(id) {
+            if disk.outbox.contains_key(id) && !taken.is_refused {
                 taken.excuses += 1;
                 return true;
             }
@@ -207,19 +254,27 @@ impl Ledger {
             false
         });
         self.taken = taken;
-        // The numbers of rows that were never stored are given again.
+        // Where the clock was set back, the numbers of rows that were never stored are above the next.
         let last = disk.last_row();
         let until = self.forgotten_until.values_mut();
         until
             .filter(|until| **until != u64::MAX)
             .chain(&mut self.reloads)
             .for_each(|until| *until = last.min(*until));
+        for told in self.told.values_mut() {
+            told.row = told.row.min(last);
+        }
         for (key, told) in mem::take(&mut self.forgotten) {
             let is_open = disk
                 .log
                 .iter()
                 .any(|(log, entry)| log.channel == key.0 && entry.open.contains_key(&key.1));
-            if is_open {
+            // Its last message may wait, if no commit has dropped the channel.
+            let is_queued = disk.outbox.values().any(|row| {
+                let mut alerts = row.message.alerts.iter();
+                row.channel == key.0 && alerts.any(|alert| alert.fingerprint == key.1)
+            });
+            if is_open || is_queued {
                 let is_excused = true;
                 self.told.entry(key).or_insert(Told { is_excused, ..told });
             }
@@ -236,7 +291,8 @@ impl Ledger {
         for gone in self.channels.iter().filter(|name| !wanted(name)) {
             let of_gone = self.told.extract_if(.., |(name, _), _| name == gone);
             self.forgotten.extend(of_gone);
-            self.forgotten_until.insert(gone.clone(), u64::MAX);
+            let before = self.forgotten_until.insert(gone.clone(), u64::MAX);
+            self.removed_unstored.entry(gone.clone()).or_insert(before);
         }
         self.channels = channels
             .iter()
@@ -276,6 +332,8 @@ impl Ledger {
         self.replaced.clear();
         self.forgotten.clear();
         self.reloads.clear();
+        self.revived.clear();
+        self.taken.clear();
         Ok(())
     }
 }

@@ -52,6 +52,7 @@ fn alerting_keeps_its_promises() {
     seeds::run("alerting_keeps_its_promises", size, |seed, steps, trace| {
         let mut cluster = Cluster::new(seed);
         while trace.steps < steps {
+            cluster.begin_near_a_change_of_clocks(trace)?;
             for _ in 0..CHAOS_STEPS {
                 cluster.disturb(trace);
                 cluster.step(trace)?;
@@ -97,6 +98,8 @@ struct Cluster {
     crash: Option<CrashPoint>,
     /// How long Takt stays down after the crash, in milliseconds.
     down_ms: i64,
+    /// The configuration that the next process finds, if another one.
+    setup_at_start: Option<usize>,
     silences: usize,
 }
 
@@ -124,6 +127,7 @@ impl Cluster {
             promises: Promises::new(hold_seconds),
             crash: None,
             down_ms: 0,
+            setup_at_start: None,
             silences: 0,
         };
         cluster.know_channels();
@@ -141,6 +145,16 @@ impl Cluster {
         }
     }
 
+    /// Takt was off for months, or not: half of the rounds begin shortly before clocks change.
+    fn begin_near_a_change_of_clocks(&mut self, trace: &mut Trace) -> Result<(), Broken> {
+        let before_ms = self.random.between(0, 5_400_000);
+        if !self.random.once_in(2) || !self.world.go_before_a_change_of_clocks(before_ms) {
+            return Ok(());
+        }
+        self.setup_at_start = Some(self.random.below(self.setups.len()));
+        self.restart(trace)
+    }
+
     /// Sometimes something goes wrong, or somebody does something.
     fn disturb(&mut self, trace: &mut Trace) {
         self.world.true_ms += match self.random.below(40) {
@@ -156,7 +170,7 @@ impl Cluster {
             9..12 => self.disturb_channel(),
             12 | 13 => self.silence(),
             14 => self.close(),
-            15 => self.reload(),
+            15 => self.reload_or_die(),
             16 | 17 => self.disturb_disk(),
             18 | 19 => self.disturb_clock(),
             20 => self.maintain(),
@@ -164,14 +178,7 @@ impl Cluster {
                 self.samples.is_broken = self.random.once_in(2);
                 format!("queries fail: {}", self.samples.is_broken)
             }
-            _ => {
-                use CrashPoint::{AfterCommit, AfterFirstMessage, AfterTurn, BeforeCommit};
-                let points = [BeforeCommit, AfterCommit, AfterFirstMessage, AfterTurn];
-                let point = self.random.pick(&points);
-                self.crash = Some(point);
-                self.down_ms = self.random.pick(&[0, 1_000, 20_000, 240_000, 1_200_000]);
-                format!("the process ends {point:?}, for {} ms", self.down_ms)
-            }
+            _ => self.die(),
         };
         trace.note(|| what);
     }
@@ -236,9 +243,27 @@ impl Cluster {
         format!("close {text}: {} alerts", closed.len())
     }
 
-    fn reload(&mut self) -> String {
+    /// A reload; the process may end before or while it does that. The next one begins with the new
+    /// configuration.
+    fn reload_or_die(&mut self) -> String {
         let setup = self.random.below(self.setups.len());
-        self.reload_to(setup)
+        match self.random.below(3) {
+            0 => self.reload_to(setup),
+            1 => format!("{}, {}", self.reload_to(setup), self.die()),
+            _ => {
+                self.setup_at_start = Some(setup);
+                format!("setup {setup} at the next start, {}", self.die())
+            }
+        }
+    }
+
+    fn die(&mut self) -> String {
+        use CrashPoint::{AfterCommit, AfterFirstMessage, AfterTurn, BeforeCommit};
+        let points = [BeforeCommit, AfterCommit, AfterFirstMessage, AfterTurn];
+        let point = self.random.pick(&points);
+        self.crash = Some(point);
+        self.down_ms = self.random.pick(&[0, 1_000, 20_000, 240_000, 1_200_000]);
+        format!("the process ends {point:?}, for {} ms", self.down_ms)
     }
 
     fn reload_to(&mut self, setup: usize) -> String {
@@ -246,14 +271,15 @@ impl Cluster {
         self.setup = setup;
         let batch = self.setups[self.setup].reload(&mut self.engine, now);
         self.promises.pending = mem::take(&mut self.promises.pending).then(batch);
-        self.reconfigured();
+        let last = self.engine.outbox().iter().map(|row| row.id).max();
+        self.reconfigured(last.unwrap_or(0));
         format!("reload: setup {}", self.setup)
     }
 
-    fn reconfigured(&mut self) {
-        let last = self.engine.outbox().iter().map(|row| row.id).max();
+    /// Tells the ledger of another configuration. `last` is the newest row that the process knows.
+    fn reconfigured(&mut self, last: u64) {
         let stored = self.disk.tables.borrow().last_row();
-        let last = last.unwrap_or(0).max(stored);
+        let last = last.max(stored);
         self.ledger.reload(self.setups[self.setup].channels, last);
         self.know_channels();
         let hold_seconds = self.setup().hold_seconds;
@@ -271,7 +297,7 @@ impl Cluster {
             from,
             to: from.plus_ms(seconds * 1_000),
         };
-        self.engine.set_maintenance(vec![work]);
+        self.engine.set_maintenance(vec![work], from);
         format!("maintenance of {node} for {seconds} s")
     }
 
@@ -307,7 +333,9 @@ impl Cluster {
             .engine
             .evaluate(&self.samples, &self.samples, &down, now);
         fresh = fresh.then(evaluated);
-        fresh = fresh.then(self.engine.flush(&self.samples, now));
+        let flushed = self.engine.flush(&self.samples, now);
+        promises::is_silent_at_night(&flushed, self.setup(), now)?;
+        fresh = fresh.then(flushed);
         trace.note(|| promises::shown(&fresh, now));
         for transition in &fresh.transitions {
             if promises::is_begin(transition) {
@@ -326,6 +354,9 @@ impl Cluster {
         let committed = self.commits.commit(&self.disk, batch, now);
         if crash == Some(CrashPoint::AfterCommit) {
             return Ok(true);
+        }
+        if self.disk.fault.get() != CommitFault::Fails {
+            self.ledger.stored();
         }
         if committed.result.is_ok() {
             promises::stored_is_known(&self.disk.tables.borrow(), &self.engine)?;
@@ -350,17 +381,17 @@ impl Cluster {
 
     fn send(&mut self, row: Row, trace: &mut Trace) -> Result<(), Broken> {
         let is_configured = self.setup().has(&row.channel);
-        let mode = if is_configured {
-            self.world.channels[&row.channel]
-        } else {
-            world::ChannelMode::Refuses
-        };
+        let mode = self.world.channels[&row.channel];
         trace.note(|| {
             let reason = row.message.reason;
             format!("send {} to {}: {reason:?}, {mode:?}", row.id, row.channel)
         });
-        let outcome = mode.outcome();
-        if mode.has_message() {
+        let outcome = if is_configured {
+            mode.outcome()
+        } else {
+            Outcome::NoChannel
+        };
+        if is_configured && mode.has_message() {
             self.ledger
                 .takes(&row, matches!(outcome, Outcome::Sent(_)))?;
         }
@@ -415,6 +446,10 @@ impl Cluster {
         self.in_flight.clear();
         self.ledger.crash(&self.disk.tables.borrow());
         self.promises.restarted();
+        if let Some(setup) = self.setup_at_start.take() {
+            self.setup = setup;
+            self.reconfigured(0);
+        }
         self.engine = self.setup().engine();
         let stored = self.disk.load().unwrap();
         let restored = self.engine.restore(stored, now);
@@ -427,12 +462,9 @@ impl Cluster {
 
     /// Nothing goes wrong for a while, and alerts that fire stay; then everything is well.
     fn rest(&mut self, trace: &mut Trace) -> Result<(), Broken> {
-        // A message that was moved to another channel waits for it, also if the configuration lacks it
-        // (Known limits).
-        self.reload_to(0);
         self.disk.fault.set(CommitFault::None);
         self.samples.is_broken = false;
-        self.engine.set_maintenance(Vec::new());
+        self.engine.set_maintenance(Vec::new(), self.now);
         self.world.steady();
         for _ in 0..REST_STEPS {
             self.world.true_ms += REST_STEP_MS;
@@ -450,7 +482,7 @@ impl Cluster {
         self.ledger.at_rest(&tables)?;
         let last = tables.ended.pop_last();
         tables.ended.clear();
-        tables.ended.extend(last);
+        tables.ended.extend(last.map(|(id, _)| (id, false)));
         Ok(())
     }
 }

@@ -2,13 +2,15 @@
 
 use super::disk::Tables;
 use super::ledger::Ledger;
-use super::world::World;
+use super::setups::Setup;
+use super::world::{World, hour_in_oslo};
 use crate::seeds::{Broken, ensure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
 use takt_alerts::message::Status;
+use takt_alerts::outbox::{Row, RowState};
 use takt_alerts::routing::Suppressed;
 use takt_alerts::state::{Reason, State, Transition};
 use takt_alerts::{Batch, Engine};
@@ -19,6 +21,7 @@ pub const EVIDENCE: &str =
 pub const FORWARD: &str = "time does not bring a firing alert back to pending";
 pub const PAGED: &str = "the first page of an episode is decided at once";
 pub const STORED: &str = "what is stored is what the engine knows";
+pub const MUTED: &str = "a route that a time interval mutes says nothing";
 pub const ANNOUNCED: &str = "every alert that fires is announced";
 pub const AT_REST: &str = "when all is well, nothing waits and nothing fires";
 
@@ -199,6 +202,21 @@ impl Promises {
             late.map(|page| page.labels.clone()).unwrap_or_default()
         })
     }
+}
+
+/// Checks that a route says nothing while it is muted. The hour comes twice when summer ends, and not
+/// at all when it begins.
+pub fn is_silent_at_night(flushed: &Batch, setup: &Setup, now: Timestamp) -> Result<(), Broken> {
+    if !setup.is_night || hour_in_oslo(now) != 2 {
+        return Ok(());
+    }
+    let is_muted = |row: &&Row| row.message.group_key.contains(r#"severity="warning"}:"#);
+    let mut new = flushed.outbox.iter();
+    let said = new.find(|row| row.state == RowState::Queued && is_muted(row));
+    ensure(said.is_none(), MUTED, || {
+        said.map(|row| row.message.group_key.clone())
+            .unwrap_or_default()
+    })
 }
 
 /// Whether an alert begins to fire.

@@ -96,6 +96,8 @@ pub struct Setup {
     pub hold_seconds: u64,
     /// The channels of pages.
     pub pages: &'static [&'static str],
+    /// Whether warnings are muted from 2 to 3 o'clock in Oslo.
+    pub is_night: bool,
 }
 
 const PAGER_CHANNELS: &[(&str, bool)] = &[
@@ -119,6 +121,7 @@ impl Setup {
             events: EventFile::read("e.events.yml", EVENTS, XidTable::shipped()).unwrap(),
             config: Config::read("am.yml", routes).unwrap(),
             hold_seconds,
+            is_night,
             channels: if is_night {
                 NIGHT_CHANNELS
             } else {

@@ -10,6 +10,26 @@ use takt_model::{Event, EventKind, Labels, Timestamp};
 /// 2026-10-24T22:00:00Z: in Europe, clocks change within the first hours.
 const BEGIN_MS: i64 = 1_792_879_200_000;
 
+/// When clocks in Oslo change, in milliseconds since 1970: on the last Sundays of March and October at
+/// 1 o'clock UTC. Summer ends first.
+const CLOCKS_CHANGE_MS: [i64; 8] = [
+    1_792_890_000_000,
+    1_806_195_600_000,
+    1_824_944_400_000,
+    1_837_645_200_000,
+    1_856_394_000_000,
+    1_869_094_800_000,
+    1_887_843_600_000,
+    1_901_149_200_000,
+];
+
+/// The hour of the day in Oslo.
+pub fn hour_in_oslo(at: Timestamp) -> i64 {
+    let changes = CLOCKS_CHANGE_MS.iter().filter(|change| **change <= at.0);
+    let is_summer = changes.count() % 2 == 0;
+    (at.0.div_euclid(3_600_000) + 1 + i64::from(is_summer)) % 24
+}
+
 /// Milliseconds between two scrapes of a node.
 pub const SCRAPE_MS: i64 = 15_000;
 
@@ -161,6 +181,17 @@ impl World {
         for node in &mut self.nodes {
             node.scrapes.retain(|scrape| scrape.at <= now);
         }
+    }
+
+    /// Months pass, until some time before the next change of clocks. Returns whether there is one.
+    pub fn go_before_a_change_of_clocks(&mut self, before_ms: i64) -> bool {
+        let now = self.now().0 + before_ms;
+        let Some(change) = CLOCKS_CHANGE_MS.iter().find(|change| **change > now) else {
+            return false;
+        };
+        self.true_ms = change - before_ms - self.ahead_ms;
+        self.skip_scrapes();
+        true
     }
 
     /// No scrape happens until now.
