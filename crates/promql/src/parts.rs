@@ -3,6 +3,7 @@
 use std::mem;
 use std::num::NonZero;
 use std::panic::resume_unwind;
+use std::sync::LazyLock;
 use std::thread::{available_parallelism, scope};
 
 /// Fewest samples and points worth a thread: some hundred microseconds of work.
@@ -20,9 +21,11 @@ where
     R: Send,
     E: Send,
 {
-    let threads = available_parallelism()
-        .map_or(1, NonZero::get)
-        .min(work / WORTH_A_THREAD + 1);
+    // Asking costs some reads of the control group's files.
+    static CORES: LazyLock<usize> =
+        LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
+    let worth = work / WORTH_A_THREAD + 1;
+    let threads = if worth > 1 { worth.min(*CORES) } else { 1 };
     let each = items.len().div_ceil(threads).max(1);
     let mut parts = Vec::new();
     while items.len() > each {
