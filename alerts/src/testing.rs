@@ -2,11 +2,13 @@
 //! is what state machines need. Real PromQL is the caller's.
 
 use crate::ports::{Query, QueryError, Sample, SampleSink, StoreError};
-use crate::promtest::series::{Value, parse};
+use crate::promtest::{Outcome, Storage};
 use crate::routing::matcher::{Matchers, parse_matchers};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use takt_model::native::NativeHistogram;
+use takt_model::notation::{self, NotedValue};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 /// How long a sample is seen, as in Prometheus.
@@ -25,13 +27,13 @@ impl Memory {
         let labels = parse_series(series);
         let mut all = self.series.borrow_mut();
         let own = all.entry(labels).or_default();
-        for (n, value) in parse(values).unwrap().into_iter().enumerate() {
+        for (n, value) in notation::values(values).unwrap().into_iter().enumerate() {
             let at =
                 Timestamp(i64::try_from(n).unwrap() * i64::try_from(step.as_millis()).unwrap());
             match value {
-                Value::Missing => {}
-                Value::Stale => drop(own.insert(at, None)),
-                Value::Is(value) => drop(own.insert(at, Some(value))),
+                NotedValue::Stale => drop(own.insert(at, None)),
+                NotedValue::Float(value) => drop(own.insert(at, Some(value))),
+                _ => {}
             }
         }
     }
@@ -114,6 +116,23 @@ impl Query for Memory {
 
     fn check(&self, expr: &str) -> Result<(), QueryError> {
         parse_expr(expr).map(|_| ())
+    }
+}
+
+impl Storage for Memory {
+    fn write_histograms(
+        &self,
+        _: &Labels,
+        _: Vec<(Timestamp, NativeHistogram)>,
+    ) -> Result<(), StoreError> {
+        Err(StoreError("no histograms here".to_owned()))
+    }
+
+    fn result(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, Outcome)>, QueryError> {
+        let floats = self.instant(expr, at)?.into_iter();
+        Ok(floats
+            .map(|(labels, value)| (labels, Outcome::Float(value)))
+            .collect())
     }
 }
 

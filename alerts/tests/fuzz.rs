@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 use takt_alerts::events::EventFile;
 use takt_alerts::events::xid::XidTable;
-use takt_alerts::promtest::{TestFile, series};
+use takt_alerts::promtest::TestFile;
 use takt_alerts::routing::config::Config;
 use takt_alerts::routing::matcher::{parse_matcher, parse_matchers};
 use takt_alerts::rules::RuleFile;
@@ -118,7 +118,7 @@ proptest! {
         drop(TestFile::read("fuzz", &text));
         drop(parse_matcher(&text));
         drop(parse_matchers(&text));
-        drop(series::parse(&text));
+        drop(takt_model::notation::values(&text));
         drop(MessageTemplate::read(&text));
         if let Ok(template) = Template::read(&text) {
             expand(&template);

@@ -608,7 +608,9 @@ fn a_query_ends_when_its_client_goes_away() {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let limit = Duration::from_secs(60);
     server.wait_until("serving", limit, || {
-        http_get(&format!("http://{address}/-/healthy")).ok()
+        http_get(&format!("http://{address}/-/healthy"))
+            .ok()
+            .filter(|page| page.status == 200)
     });
     let mut client = TcpStream::connect(&address).unwrap();
     let form = format!("query={}", LONG.replace('[', "%5B").replace(']', "%5D"));

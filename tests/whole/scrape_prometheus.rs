@@ -160,7 +160,9 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let ours = format!("http://{address}");
     server.wait_until("serving", SOON, || {
-        http_get(&format!("{ours}/-/healthy")).ok()
+        http_get(&format!("{ours}/-/healthy"))
+            .ok()
+            .filter(|page| page.status == 200)
     });
     for url in [theirs.url(), &ours] {
         wait_for("twelve targets that are up", SOON, || {
@@ -213,7 +215,9 @@ fn a_reload_takes_a_token_or_a_signal() {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let url = format!("http://{listen}");
     server.wait_until("serving", SOON, || {
-        http_get(&format!("{url}/-/healthy")).ok()
+        http_get(&format!("{url}/-/healthy"))
+            .ok()
+            .filter(|page| page.status == 200)
     });
     let job = || {
         targets(&url)

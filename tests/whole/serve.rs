@@ -4,12 +4,13 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::prometheus::raw_samples;
 use crate::support::takt::Takt;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
@@ -46,6 +47,28 @@ fn exporter(takt: &Takt) -> (Daemon, String) {
     (exporter, address)
 }
 
+/// Asks a starting server without a pause until it is ready. Returns its other answers; none of them may be empty.
+fn answers_until_ready(address: &str) -> Vec<String> {
+    let began = Instant::now();
+    let mut answers = Vec::new();
+    while began.elapsed() < SOON {
+        // Until it listens, nobody is there.
+        let Ok(mut stream) = TcpStream::connect(address) else {
+            continue;
+        };
+        let request =
+            format!("GET /-/ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        if answer.starts_with("HTTP/1.1 200 ") {
+            return answers;
+        }
+        answers.push(answer);
+    }
+    panic!("not ready: {answers:?}");
+}
+
 /// Starts a server that scrapes the exporter under several node names four times a second.
 fn serve(takt: &Takt, exporter: &str, nodes: usize) -> (Daemon, String) {
     serve_every(0.25, takt, exporter, nodes)
@@ -64,7 +87,9 @@ fn serve_every(seconds: f64, takt: &Takt, exporter: &str, nodes: usize) -> (Daem
     takt.file("takt.toml", config);
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     server.wait_until("serving", SOON, || {
-        http_get(&format!("http://{address}/-/healthy")).ok()
+        http_get(&format!("http://{address}/-/healthy"))
+            .ok()
+            .filter(|page| page.status == 200)
     });
     (server, address)
 }
@@ -207,8 +232,23 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
             .then_some(())
     });
     drop(lock);
+    let answers = answers_until_ready(&address);
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.starts_with("HTTP/1.1 503 ")),
+        "{answers:?}"
+    );
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.contains("\r\nRetry-After: 3\r\n")),
+        "{answers:?}"
+    );
     server.wait_until("serving", SOON, || {
-        http_get(&format!("http://{address}/-/healthy")).ok()
+        http_get(&format!("http://{address}/-/healthy"))
+            .ok()
+            .filter(|page| page.status == 200)
     });
     let second = takt.run(["serve", "--config", "takt.toml"]).fails(1);
     assert!(

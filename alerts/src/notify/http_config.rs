@@ -327,7 +327,9 @@ pub(super) fn address(settings: &Node, url: String) -> Result<String, Mistake> {
     });
     let host = url.split_once("://").map_or("", |(_, rest)| rest);
     let has_stray = url.contains(|c: char| c.is_whitespace() || c == '\\');
-    if is_http && !host.starts_with(['/', '?', '#']) && !has_stray {
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let has_escapes = host.split('%').skip(1).all(is_escape);
+    if is_http && !host.starts_with(['/', '?', '#']) && !has_stray && has_escapes {
         Ok(url)
     } else {
         Err(settings.mistake("expected an address that begins with http:// or https://"))

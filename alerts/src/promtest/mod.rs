@@ -5,18 +5,43 @@
 
 mod read;
 mod run;
-pub mod series;
 
 pub use run::{Failure, run};
 
-use crate::ports::{Query, SampleSink};
+use crate::ports::{Query, QueryError, SampleSink, StoreError};
+use std::sync::Arc;
 use std::time::Duration;
+use takt_model::native::NativeHistogram;
+use takt_model::notation::NotedValue;
 use takt_model::{Labels, Timestamp};
 
 /// A database for one test: takes samples and evaluates PromQL over them.
-pub trait Storage: Query + SampleSink {}
+pub trait Storage: Query + SampleSink {
+    /// Writes native histograms of one series.
+    ///
+    /// # Errors
+    /// If the database has none.
+    fn write_histograms(
+        &self,
+        labels: &Labels,
+        samples: Vec<(Timestamp, NativeHistogram)>,
+    ) -> Result<(), StoreError>;
 
-impl<T> Storage for T where T: Query + SampleSink {}
+    /// The value of `expr` at `at`, native histograms among it.
+    ///
+    /// # Errors
+    /// If the expression cannot be evaluated.
+    fn result(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, Outcome)>, QueryError>;
+}
+
+/// The value of one series at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// A float.
+    Float(f64),
+    /// A native histogram.
+    Histogram(Arc<NativeHistogram>),
+}
 
 /// A test file.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +66,7 @@ pub struct Test {
     /// Its name, or nothing.
     pub name: String,
     /// The series with their values.
-    pub series: Vec<(Labels, Vec<series::Value>)>,
+    pub series: Vec<(Labels, Vec<NotedValue>)>,
     /// When the test begins: the instant of the first value.
     pub start: Timestamp,
     /// Time from one value to the next.
@@ -75,5 +100,5 @@ pub struct ExpressionTest {
     /// The expression.
     pub expr: String,
     /// The series and their values, in any order.
-    pub expected: Vec<(Labels, f64)>,
+    pub expected: Vec<(Labels, Outcome)>,
 }

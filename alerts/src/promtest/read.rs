@@ -1,11 +1,13 @@
 //! From the text of a test file to its tests.
 
-use super::{AlertTest, ExpressionTest, Test, TestFile, series};
+use super::{AlertTest, ExpressionTest, Outcome, Test, TestFile};
 use crate::rules::{ALERT_NAME, ON_EXPORTER_DOWN};
 use crate::unquote::unquote;
 use crate::yaml::{Mistake, Node};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+use takt_model::notation::{self, NotedValue};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -14,7 +16,7 @@ impl TestFile {
     /// Reads the text of the file called `name`.
     ///
     /// # Errors
-    /// At the first mistake; what is not covered, such as histograms, is one.
+    /// At the first mistake; what is not covered, such as histograms with custom buckets, is one.
     pub fn read(name: &str, text: &str) -> Result<Self, Mistake> {
         file(name, text).map_err(|mistake| mistake.in_file(name))
     }
@@ -31,6 +33,7 @@ fn file(name: &str, text: &str) -> Result<TestFile, Mistake> {
     ])?;
     let evaluation_interval = fields
         .optional("evaluation_interval", Node::duration)?
+        .filter(|interval| !interval.is_zero())
         .unwrap_or(MINUTE);
     let tests = fields
         .or_default("tests", Node::list)?
@@ -70,10 +73,8 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
         let list = |key: &str| fields.or_default(key, Node::list);
         let interval = fields
             .optional("interval", Node::duration)?
+            .filter(|interval| !interval.is_zero())
             .unwrap_or(evaluation_interval);
-        if interval.is_zero() {
-            return Err(node.mistake("`interval` has to be more than zero"));
-        }
         Ok(Test {
             name: name.clone(),
             start: fields
@@ -83,6 +84,7 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
             series: list("input_series")?
                 .iter()
                 .map(input)
+                .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
             alerts: list("alert_rule_test")?
                 .iter()
@@ -119,14 +121,72 @@ fn instant(node: &Node) -> Result<Timestamp, Mistake> {
         })
 }
 
-fn input(node: &Node) -> Result<(Labels, Vec<series::Value>), Mistake> {
+/// A series, which need not have values. To promtool, both are one text.
+fn input(node: &Node) -> Result<Option<(Labels, Vec<NotedValue>)>, Mistake> {
     let fields = node.fields(&["series", "values"])?;
-    let values = fields.require("values")?;
-    let labels = labels(fields.require("series")?)?;
-    Ok((
-        labels,
-        series::parse(values.text()?).map_err(|what| values.mistake(what))?,
+    let text = |key: &str| fields.or_default(key, Node::text).map(str::to_owned);
+    let written = text("series")?;
+    let line = format!("{written} {}", text("values")?);
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    let series = fields.get("series").unwrap_or(node);
+    let (labels, rest) = metric(&line).ok_or_else(|| not_a_series(series, &written))?;
+    let values = values(fields.get("values").unwrap_or(node), rest)?;
+    Ok(Some((labels, values)))
+}
+
+/// Words that name no metric.
+const RESERVED: [&str; 8] = [
+    "atan2",
+    "bool",
+    "group_left",
+    "group_right",
+    "ignoring",
+    "inf",
+    "nan",
+    "on",
+];
+
+/// The labels at the start of a text, and what follows them. A name is followed by its braces without a blank.
+fn metric(text: &str) -> Option<(Labels, &str)> {
+    let text = text.trim_start();
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let (name, rest) = text.split_at(text.find(|c| !is_of_name(c)).unwrap_or(text.len()));
+    let is_reserved = RESERVED.contains(&name.to_ascii_lowercase().as_str());
+    if is_reserved || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let braces = rest.starts_with('{') && !rest.starts_with("{{");
+    let (mut labels, rest) = if braces {
+        pairs(rest)?
+    } else {
+        (Labels::new(), rest)
+    };
+    if !rest.starts_with(char::is_whitespace) {
+        return None;
+    }
+    if !name.is_empty() {
+        if labels.get(METRIC_NAME).is_some() {
+            return None;
+        }
+        labels.set(METRIC_NAME, name);
+    }
+    (!labels.is_empty()).then_some((labels, rest))
+}
+
+fn not_a_series(node: &Node, text: &str) -> Mistake {
+    node.mistake(format!(
+        "`{text}` is not a series such as `up{{job=\"node\"}}`"
     ))
+}
+
+fn values(node: &Node, text: &str) -> Result<Vec<NotedValue>, Mistake> {
+    let values = notation::values(text).map_err(|error| node.mistake(error.to_string()))?;
+    if values.contains(&NotedValue::CustomBuckets) {
+        return Err(node.mistake("histograms with custom buckets are not covered"));
+    }
+    Ok(values)
 }
 
 fn alert_test(node: &Node) -> Result<AlertTest, Mistake> {
@@ -161,15 +221,11 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
     let mut expected = Vec::new();
     for node in fields.or_default("exp_samples", Node::list)? {
         let fields = node.fields(&["labels", "value", "histogram"])?;
-        if let Some(histogram) = fields.get("histogram") {
-            return Err(histogram.mistake("histograms are not covered"));
-        }
         let none = Labels::new();
         let labels = fields.optional("labels", labels)?.unwrap_or(none);
-        expected.push((
-            labels,
-            fields.optional("value", Node::number)?.unwrap_or(0.0),
-        ));
+        let float = Outcome::Float(fields.or_default("value", float)?);
+        let histogram = fields.or_default("histogram", histogram)?;
+        expected.push((labels, histogram.unwrap_or(float)));
     }
     let at = fields.or_default("eval_time", Node::duration)?;
     Ok(ExpressionTest {
@@ -177,6 +233,36 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
         expr: fields.require("expr")?.text()?.to_owned(),
         expected,
     })
+}
+
+/// A number, of which YAML also writes `.inf`, `.nan` and `0x10`.
+fn float(node: &Node) -> Result<f64, Mistake> {
+    let text = node.text()?;
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => (-1.0, unsigned),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hex = unsigned
+        .strip_prefix("0x")
+        .map(|hex| u64::from_str_radix(hex, 16));
+    match (unsigned, hex) {
+        (".inf" | ".Inf" | ".INF", _) => Ok(sign * f64::INFINITY),
+        (".nan" | ".NaN" | ".NAN", _) => Ok(f64::NAN),
+        (_, Some(Ok(value))) => Ok(sign * value as f64),
+        _ => node.number(),
+    }
+}
+
+/// One native histogram; an empty text is none.
+fn histogram(node: &Node) -> Result<Option<Outcome>, Mistake> {
+    let values = values(node, node.text()?)?;
+    match values.as_slice() {
+        [] => Ok(None),
+        [NotedValue::Histogram(noted)] => {
+            Ok(Some(Outcome::Histogram(Arc::clone(&noted.histogram))))
+        }
+        _ => Err(node.mistake("expected one native histogram such as `{{sum:1 count:2}}`")),
+    }
 }
 
 /// A series as Prometheus writes it: `up{job="node"}`, or `{"gpu.power", node="g01"}` with a name
@@ -189,7 +275,8 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
         let mut labels = if braces.is_empty() {
             Labels::new()
         } else {
-            pairs(braces)?
+            let (labels, behind) = pairs(braces)?;
+            behind.is_empty().then_some(labels)?
         };
         match name {
             "" => {}
@@ -200,19 +287,18 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
         }
         Some(labels)
     };
-    read().ok_or_else(|| {
-        node.mistake(format!(
-            "`{text}` is not a series such as `up{{job=\"node\"}}`"
-        ))
-    })
+    read().ok_or_else(|| not_a_series(node, text))
 }
 
-/// Labels in braces, each name once; a text without a name is the metric's.
-fn pairs(braces: &str) -> Option<Labels> {
-    let mut rest = braces.strip_prefix('{')?.strip_suffix('}')?.trim_start();
+/// Labels in braces, each name once, and what follows them; a text without a name is the metric's.
+fn pairs(braces: &str) -> Option<(Labels, &str)> {
+    let mut rest = braces.strip_prefix('{')?.trim_start();
     let mut labels = Labels::new();
     let mut seen = BTreeSet::new();
-    while !rest.is_empty() {
+    loop {
+        if let Some(behind) = rest.strip_prefix('}') {
+            return Some((labels, behind));
+        }
         let (name, behind) = match quoted(rest) {
             Some((name, behind)) => (name, behind),
             None => {
@@ -235,13 +321,12 @@ fn pairs(braces: &str) -> Option<Labels> {
             return None;
         }
         labels.set(&name, &value);
-        rest = if behind.is_empty() {
+        rest = if behind.starts_with('}') {
             behind
         } else {
             behind.strip_prefix(',')?.trim_start()
         };
     }
-    Some(labels)
 }
 
 /// A text in one of PromQL's three kinds of quotes, and what follows it.
@@ -288,6 +373,7 @@ mod tests {
             (r#"m{0a="x"}"#, None),
             (r#"m{__name__="x"}"#, None),
             ("m{", None),
+            ("m{}x", None),
             ("m a", None),
         ] {
             let node = Node::read("{x: }").unwrap().with_text("x", text);

@@ -1,15 +1,16 @@
 //! Running a test file: rules are evaluated from time 0 on, then every expectation is compared.
 
-use super::series::Value;
-use super::{AlertTest, Storage, Test, TestFile};
+use super::{AlertTest, Outcome, Storage, Test, TestFile};
 use crate::group::{Defaults, GroupRun};
 use crate::ports::{Sample, StoreError};
 use crate::rules::{Rule, RuleFile};
 use crate::state::{EvalError, RuleKey, State, Surroundings};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use takt_model::Labels;
+use takt_model::notation::NotedValue;
 
 /// A failed expectation.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,7 +167,7 @@ fn run_one(
         now += step;
     }
     let expressions = test.expressions.iter().filter_map(|expected| {
-        let got = storage.instant(&expected.expr, test.start.plus(expected.at));
+        let got = storage.result(&expected.expr, test.start.plus(expected.at));
         let is_same = got
             .as_ref()
             .is_ok_and(|got| are_same(got, &expected.expected, file.fuzzy_compare));
@@ -191,24 +192,33 @@ fn run_one(
 
 fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
     for (labels, values) in &test.series {
-        let samples = values
-            .iter()
-            .enumerate()
-            .filter_map(|(n, value)| {
-                let at = test.start.plus(test.interval * u32::try_from(n).ok()?);
-                let value = match value {
-                    Value::Missing => return None,
-                    Value::Stale => None,
-                    Value::Is(value) => Some(*value),
-                };
-                Some(Sample {
-                    labels: labels.clone(),
-                    at,
-                    value,
-                })
-            })
-            .collect::<Vec<_>>();
+        let mut samples = Vec::with_capacity(values.len());
+        let mut histograms = Vec::new();
+        let mut at = test.start;
+        for value in values {
+            let float = match value {
+                NotedValue::Float(value) => Some(Some(*value)),
+                NotedValue::Stale => Some(None),
+                NotedValue::Histogram(noted) => {
+                    let histogram = noted
+                        .stored()
+                        .map_err(|error| StoreError(format!("{labels}: {error}")))?;
+                    histograms.push((at, histogram));
+                    None
+                }
+                NotedValue::Missing | NotedValue::CustomBuckets => None,
+            };
+            samples.extend(float.map(|value| Sample {
+                labels: labels.clone(),
+                at,
+                value,
+            }));
+            at = at.plus(test.interval);
+        }
         storage.write(&samples)?;
+        if !histograms.is_empty() {
+            storage.write_histograms(labels, histograms)?;
+        }
     }
     Ok(())
 }
@@ -264,33 +274,53 @@ fn describe(labels: &Labels, annotations: &[(String, String)]) -> String {
     format!("{labels} {annotations:?}")
 }
 
-/// Whether two results have the same series with the same values, in any order. With `fuzzy` the
-/// last bit may differ.
-fn are_same(got: &[(Labels, f64)], expected: &[(Labels, f64)], fuzzy: bool) -> bool {
-    let sorted = |all: &[(Labels, f64)]| {
+/// Whether two results have the same series with the same values, in any order. With `fuzzy` the last bit of a float may differ.
+fn are_same(got: &[(Labels, Outcome)], expected: &[(Labels, Outcome)], fuzzy: bool) -> bool {
+    let sorted = |all: &[(Labels, Outcome)]| {
         let mut all = all.to_vec();
-        all.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        all.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| order(&a.1, &b.1)));
         all
     };
-    let is_close = |a: f64, b: f64| fuzzy && (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs());
     let got = sorted(got);
     let expected = sorted(expected);
+    let mut pairs = got.iter().zip(&expected);
     got.len() == expected.len()
-        && got
-            .iter()
-            .zip(&expected)
-            .all(|((labels, value), (wanted, other))| {
-                labels == wanted
-                    && (value == other
-                        || (value.is_nan() && other.is_nan())
-                        || is_close(*value, *other))
-            })
+        && pairs.all(|((labels, got), (wanted, expected))| {
+            labels == wanted && is_same(got, expected, fuzzy)
+        })
 }
 
-fn printed(all: &[(Labels, f64)]) -> Vec<String> {
+fn order(a: &Outcome, b: &Outcome) -> Ordering {
+    match (a, b) {
+        (Outcome::Float(a), Outcome::Float(b)) => a.total_cmp(b),
+        (Outcome::Float(_), Outcome::Histogram(_)) => Ordering::Less,
+        (Outcome::Histogram(_), Outcome::Float(_)) => Ordering::Greater,
+        (Outcome::Histogram(_), Outcome::Histogram(_)) => Ordering::Equal,
+    }
+}
+
+fn is_same(got: &Outcome, expected: &Outcome, fuzzy: bool) -> bool {
+    match (got, expected) {
+        (Outcome::Float(got), Outcome::Float(expected)) => {
+            let distance = (got - expected).abs();
+            let last_bit = f64::EPSILON * got.abs().max(expected.abs());
+            got == expected || got.is_nan() && expected.is_nan() || fuzzy && distance <= last_bit
+        }
+        (Outcome::Histogram(got), Outcome::Histogram(expected)) => {
+            // promtool tells `not_reset` from `unknown`, which are the same to us.
+            got.is_same(expected) && got.hint == expected.hint
+        }
+        _ => false,
+    }
+}
+
+fn printed(all: &[(Labels, Outcome)]) -> Vec<String> {
     let mut lines: Vec<_> = all
         .iter()
-        .map(|(labels, value)| format!("{labels} {value}"))
+        .map(|(labels, value)| match value {
+            Outcome::Float(value) => format!("{labels} {value}"),
+            Outcome::Histogram(one) => format!("{labels} {one} of schema {}", one.schema),
+        })
         .collect();
     lines.sort();
     lines
@@ -368,6 +398,51 @@ mod tests {
         assert_eq!(with("", "start_timestamp: 1700000000, ", "0.3"), [""; 0]);
     }
 
+    /// Each as promtool 3.14 takes it.
+    #[test]
+    fn odd_series_are_read_as_promtool_reads_them() {
+        let with = |input: &str, expr: &str| {
+            let text = format!(
+                "tests: [{{interval: 0s, input_series: [{input}], promql_expr_test: \
+                 [{{expr: '{expr}', exp_samples: [{{labels: m, value: 1}}]}}]}}]"
+            );
+            TestFile::read("t.yml", &text).map(|file| {
+                let failures = run(&file, &[], &|| Box::new(Memory::default()));
+                failures.iter().map(Failure::to_string).collect::<Vec<_>>()
+            })
+        };
+        for input in [
+            "{series: m, values: '1'}",
+            "{series: 'm{}', values: 1}",
+            "{series: m 1}",
+            "{series: 'm 1', values: 2}, {series: n}, {series: o, values: ''}, {}",
+            "{series: m, values: '1 {{sum:1}}x0'}",
+        ] {
+            let is_histogram = input.contains("sum");
+            assert_eq!(
+                with(input, "m").unwrap().is_empty(),
+                !is_histogram,
+                "{input}"
+            );
+        }
+        for input in [
+            "{series: '', values: 1}",
+            "{series: '{}', values: 1}",
+            "{series: 'm {}', values: 1}",
+            "{series: '5m', values: 1}",
+            "{series: inf, values: 1}",
+            "{series: on, values: 1}",
+            "{series: 'm[5m]', values: 1}",
+            "{series: 'sum(m)', values: 1}",
+            "{series: 'm-1', values: 1}",
+            "{series: 'mä', values: 1}",
+            "{series: m, values: stalex2}",
+            "{series: m, values: infinity}",
+        ] {
+            assert!(with(input, "m").is_err(), "{input}");
+        }
+    }
+
     #[test]
     fn mistakes_are_named() {
         for (text, says) in [
@@ -389,7 +464,15 @@ mod tests {
             ),
             (
                 "tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: x}]}]}]",
-                "histograms are not covered",
+                "`x` is not a value",
+            ),
+            (
+                "tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: 1}]}]}]",
+                "expected one native histogram",
+            ),
+            (
+                "tests: [{input_series: [{series: up, values: '{{schema:-53}}'}]}]",
+                "custom buckets are not covered",
             ),
             (
                 "tests: [{name: a, start_timestamp: noon}]",

@@ -22,6 +22,7 @@ pub mod glob;
 #[cfg(feature = "regex")]
 pub mod go_regex;
 pub mod native;
+pub mod notation;
 pub mod pci;
 pub mod shown;
 pub mod words;

@@ -5,6 +5,7 @@ use crate::{
 };
 use regex::{Regex, RegexBuilder};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Largest compiled expression, bytes. About 5,000 host names in an alternation fit; the slowest expression of that size takes
@@ -83,7 +84,8 @@ pub struct Matcher {
     name: String,
     op: MatchOp,
     value: String,
-    regex: Option<Regex>,
+    /// Shared, as a copy of an expression would build its tables again.
+    regex: Option<Arc<Regex>>,
     deadline: Option<Instant>,
 }
 
@@ -112,7 +114,7 @@ impl Matcher {
             name: name.to_owned(),
             op,
             value: value.to_owned(),
-            regex,
+            regex: regex.map(Arc::new),
             deadline: None,
         }
     }

@@ -9,13 +9,14 @@ use crate::native;
 use crate::numbers::{self, Kahan, Mean, format_f};
 use crate::plan::{Aggregation, Grouping};
 use crate::rank;
+use crate::syntax::TextLiteral;
 use hashbrown::HashMap;
 use takt_model::Labels;
 
 /// The parameter of an aggregation that takes one.
 pub(crate) enum Param<'a> {
     None,
-    Text(&'a str),
+    Text(&'a TextLiteral),
     /// One value a step.
     Scalar(Vec<f64>),
 }
@@ -240,15 +241,17 @@ fn warn_of_quantiles(phi: &[f64], about: &mut About<'_>) {
 
 /// `count_values("label", v)`: one series a group and value; the value becomes the label (`aggregationCountValues`).
 fn count_values(
-    label: &str,
+    label: &TextLiteral,
     grouping: &Grouping,
     columns: &[Column],
     steps: usize,
     budget: &Budget,
 ) -> Result<Vec<Column>, Error> {
-    if label.is_empty() {
-        return Err(Error::Execution(format!("invalid label name {label:?}")));
+    if !label.is_label_name() {
+        let text = format!("invalid label name {}", label.quoted());
+        return Err(Error::Execution(text));
     }
+    let label = label.text.as_str();
     let grouping = match grouping {
         Grouping::By(names) => {
             Grouping::By(names.iter().cloned().chain([label.to_owned()]).collect())

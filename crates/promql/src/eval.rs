@@ -14,6 +14,7 @@ use crate::matching::Pairing;
 use crate::numbers::{go_max, go_min};
 use crate::plan::{Context, Node, Operator, Type};
 use crate::source::{HistogramPoint, Point, Source};
+use crate::syntax::Expression;
 use crate::value::{Answer, Sample, Series, Value};
 use crate::{aggregate, binary, syntax};
 use std::sync::Arc;
@@ -58,6 +59,17 @@ pub fn instant(
     at: Timestamp,
     options: &Options,
 ) -> Result<Answer, Error> {
+    instant_parsed(source, &syntax::parse(query)?, query, at, options)
+}
+
+/// As [`instant`], for a query that was parsed before. `query` is its text.
+pub fn instant_parsed(
+    source: &dyn Source,
+    parsed: &Expression,
+    query: &str,
+    at: Timestamp,
+    options: &Options,
+) -> Result<Answer, Error> {
     let grid = Grid {
         start: at,
         step_ms: 1,
@@ -68,42 +80,48 @@ pub fn instant(
         end: at,
         step_ms: 0,
     };
-    run(source, query, span, options, |evaluator, node| {
-        let point = |value| Point { at, value };
-        Ok(match node {
-            // Elsewhere, functions and aggregations use up windows and texts.
-            Node::Window(window) => {
-                Value::Matrix(in_label_order(evaluator.window_points(window, &grid)?))
-            }
-            Node::Text(text) => Value::String {
-                at,
-                text: text.clone(),
-            },
-            node if node.kind() == Type::Scalar => {
-                Value::Scalar(point(evaluator.scalar(node, &grid)?[0]))
-            }
-            node => {
-                let columns = settle_names(evaluator.vector(node, &grid)?)?;
-                let samples = columns
-                    .into_iter()
-                    .filter_map(|column| {
-                        let sample = |labels, value, histogram| Sample {
-                            labels,
-                            point: point(value),
-                            histogram,
-                        };
-                        match column.element(0)? {
-                            Element::Float(value) => Some(sample(column.labels, value, None)),
-                            Element::Histogram(histogram) => {
-                                Some(sample(column.labels, f64::NAN, Some(histogram)))
+    run(
+        source,
+        (query, Some(parsed)),
+        span,
+        options,
+        |evaluator, node| {
+            let point = |value| Point { at, value };
+            Ok(match node {
+                // Elsewhere, functions and aggregations use up windows and texts.
+                Node::Window(window) => {
+                    Value::Matrix(in_label_order(evaluator.window_points(window, &grid)?))
+                }
+                Node::Text(text) => Value::String {
+                    at,
+                    text: text.text.clone(),
+                },
+                node if node.kind() == Type::Scalar => {
+                    Value::Scalar(point(evaluator.scalar(node, &grid)?[0]))
+                }
+                node => {
+                    let columns = settle_names(evaluator.vector(node, &grid)?)?;
+                    let samples = columns
+                        .into_iter()
+                        .filter_map(|column| {
+                            let sample = |labels, value, histogram| Sample {
+                                labels,
+                                point: point(value),
+                                histogram,
+                            };
+                            match column.element(0)? {
+                                Element::Float(value) => Some(sample(column.labels, value, None)),
+                                Element::Histogram(histogram) => {
+                                    Some(sample(column.labels, f64::NAN, Some(histogram)))
+                                }
                             }
-                        }
-                    })
-                    .collect();
-                Value::Vector(samples)
-            }
-        })
-    })
+                        })
+                        .collect();
+                    Value::Vector(samples)
+                }
+            })
+        },
+    )
 }
 
 /// Evaluates a query at `start`, `start + step_ms`, … up to `end`.
@@ -127,7 +145,7 @@ pub fn range(
     }
     let grid = Grid::new(start, end, step_ms);
     let span = QuerySpan { grid, end, step_ms };
-    run(source, query, span, options, |evaluator, node| {
+    run(source, (query, None), span, options, |evaluator, node| {
         let columns = match node.kind() {
             Type::Scalar => {
                 let values = evaluator
@@ -184,9 +202,10 @@ struct QuerySpan {
     step_ms: i64,
 }
 
+/// Evaluates a query, given as its text and, if it was parsed before, its tree.
 fn run(
     source: &dyn Source,
-    query: &str,
+    (query, parsed): (&str, Option<&Expression>),
     span: QuerySpan,
     options: &Options,
     evaluate: impl FnOnce(&mut Evaluator<'_>, &Node) -> Result<Value, Error>,
@@ -201,14 +220,21 @@ fn run(
         experimental: options.experimental,
         deadline: options.limits.deadline,
     };
-    let expression = syntax::parse(query)?;
+    let own;
+    let expression = match parsed {
+        Some(parsed) => parsed,
+        None => {
+            own = syntax::parse(query)?;
+            &own
+        }
+    };
     let kind = expression.value_type();
     if span.step_ms > 0 && !matches!(kind, Type::Scalar | Type::Vector) {
         return Err(Error::Invalid(format!(
             "invalid expression type \"{kind}\" for range query, must be Scalar or instant Vector"
         )));
     }
-    let node = context.plan(&expression)?;
+    let node = context.plan(expression)?;
     let remarks = Remarks::default();
     let samples = StepSamples::new(grid);
     let mut evaluator = Evaluator {

@@ -39,7 +39,7 @@ pub mod script;
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, QueryMemory};
 pub use error::{Error, ErrorKind};
-pub use eval::{Options, instant, range};
+pub use eval::{Options, instant, instant_parsed, range};
 pub use measured::measured;
 pub use numbers::{exponential, format_g};
 pub use source::{

@@ -48,7 +48,8 @@ fn filtered(
 }
 
 /// An operator between two vectors. In arithmetic and comparison, "many" is the side that may have several elements a group,
-/// the left one unless `group_right` says otherwise; the other is "one".
+/// the left one unless `group_right` says otherwise; the other is "one". As in Prometheus, which swaps the sides under
+/// `group_right` but not their values, `fill_left` fills in elements of "many", and `fill_right` elements of "one".
 pub(crate) struct Pairing<'a> {
     pub op: Operator,
     pub matching: &'a Matching,
@@ -95,7 +96,7 @@ impl Pairing<'_> {
             (lhs, rhs)
         };
         // A step at which either side is empty is not looked at, so not for duplicates either, unless a value is filled in.
-        let fills = self.fill(Fills::Many).is_some() || self.fill(Fills::One).is_some();
+        let fills = self.matching.fill_left.is_some() || self.matching.fill_right.is_some();
         let both: Vec<bool> = (0..self.steps)
             .map(|step| fills || has_any(&many, step) && has_any(&one, step))
             .collect();
@@ -150,39 +151,58 @@ impl Pairing<'_> {
         Ok(())
     }
 
-    /// The value of a missing element on one side.
-    fn fill(&self, side: Fills) -> Option<f64> {
-        let is_left = (side == Fills::Many) != (self.matching.side == Side::Right);
-        if is_left {
-            self.matching.fill_left
-        } else {
-            self.matching.fill_right
-        }
+    fn pair(
+        &self,
+        Group { many, mut one }: Group,
+        about: &mut About<'_>,
+    ) -> Result<Vec<Column>, Error> {
+        let lacks_one = |step| !has_any(&one, step);
+        let filled_one = self.filled(&many, lacks_one, self.matching.fill_right);
+        let real = one.len();
+        one.extend(filled_one);
+
+        let mut pairs = Vec::new();
+        let matched = self.pair_each(&many, &one, &mut pairs, about)?;
+
+        // An element whose only counterparts are of a kind that the operator does not take is filled in, too.
+        one.truncate(real);
+        let lacks_many = |step: usize| !matched[step];
+        let filled_many = self.filled(&one, lacks_many, self.matching.fill_left);
+        self.pair_each(filled_many.as_slice(), &one, &mut pairs, about)?;
+        Ok(pairs)
     }
 
-    fn pair(&self, group: Group, about: &mut About<'_>) -> Result<Vec<Column>, Error> {
-        let Group { mut many, mut one } = group;
-        self.fill_in(&mut many, &mut one);
+    /// The operator on each pair. Returns at which steps elements matched.
+    fn pair_each(
+        &self,
+        many: &[Column],
+        one: &[Column],
+        pairs: &mut Vec<Column>,
+        about: &mut About<'_>,
+    ) -> Result<Vec<bool>, Error> {
         let is_one_to_one = self.matching.side == Side::None;
+        let may_clash = many.len() * one.len() > 1;
+        let must_know = may_clash || self.matching.fill_left.is_some();
         // Comparisons that filter an element out do not make the match any more unique.
         let mut seen = vec![false; self.steps];
-        let may_clash = many.len() * one.len() > 1;
         let mut found: HashMap<Labels, Vec<bool>> = HashMap::new();
-        let mut pairs = Vec::new();
-        for many in &many {
-            for one in &one {
+        for many in many {
+            for one in one {
                 let labels = self.result_labels(&many.labels, &one.labels);
-                if may_clash {
-                    let steps = 0..self.steps;
-                    let matched = steps.map(|step| many.is_present(step) && one.is_present(step));
+                if must_know {
+                    let matched: Vec<bool> = (0..self.steps)
+                        .map(|step| self.is_match(many, one, step))
+                        .collect();
                     if is_one_to_one {
-                        add_matches(&mut seen, matched, MANY_TO_ONE)?;
+                        refuse_second(&seen, &matched, MANY_TO_ONE)?;
                     } else {
                         let seen = found
                             .entry(labels.clone())
                             .or_insert_with(|| vec![false; self.steps]);
-                        add_matches(seen, matched, NOT_UNIQUE)?;
+                        refuse_second(seen, &matched, NOT_UNIQUE)?;
+                        add_matches(seen, &matched);
                     }
+                    add_matches(&mut seen, &matched);
                 }
                 let nameless = self.op.compares() && (many.nameless || self.return_bool);
                 let column = Column {
@@ -193,16 +213,34 @@ impl Pairing<'_> {
                 pairs.extend(column.unless_empty());
             }
         }
-        Ok(pairs)
+        Ok(seen)
+    }
+
+    /// Left and right of a pair.
+    fn sides<'a>(&self, many: &'a Column, one: &'a Column) -> (&'a Column, &'a Column) {
+        if self.matching.side == Side::Right {
+            (one, many)
+        } else {
+            (many, one)
+        }
+    }
+
+    /// Whether both have an element at the step, of kinds that the operator takes.
+    fn is_match(&self, many: &Column, one: &Column, step: usize) -> bool {
+        if !many.is_present(step) || !one.is_present(step) {
+            return false;
+        }
+        let (lhs, rhs) = self.sides(many, one);
+        native::takes(
+            self.op,
+            lhs.histogram(step).is_some(),
+            rhs.histogram(step).is_some(),
+        )
     }
 
     /// The results of the operator, one a step.
     fn combined(&self, many: &Column, one: &Column, about: &mut About<'_>) -> Column {
-        let (lhs, rhs) = if self.matching.side == Side::Right {
-            (one, many)
-        } else {
-            (many, one)
-        };
+        let (lhs, rhs) = self.sides(many, one);
         if lhs.has_histograms() || rhs.has_histograms() {
             let elements = (0..self.steps).map(|step| {
                 let lhs = lhs.element(step)?;
@@ -223,26 +261,19 @@ impl Pairing<'_> {
         }
     }
 
-    /// Adds to each side the elements that `fill` puts in the place of missing ones.
-    fn fill_in(&self, many: &mut Vec<Column>, one: &mut Vec<Column>) {
-        if self.fill(Fills::Many).is_none() && self.fill(Fills::One).is_none() {
-            return;
-        }
-        let lacks_many: Vec<bool> = (0..self.steps).map(|step| !has_any(many, step)).collect();
-        let lacks_one: Vec<bool> = (0..self.steps).map(|step| !has_any(one, step)).collect();
-        let filled = |others: &[Column], lacks: &[bool], value: Option<f64>| {
-            let labels = self.matching.grouping.labels(&others.first()?.labels);
-            Column::new(
-                labels,
-                (0..self.steps)
-                    .map(|step| value.filter(|_| lacks[step] && has_any(others, step)))
-                    .collect(),
-            )
-        };
-        let new_many = filled(one, &lacks_many, self.fill(Fills::Many));
-        let new_one = filled(many, &lacks_one, self.fill(Fills::One));
-        many.extend(new_many);
-        one.extend(new_one);
+    /// The counterpart that `fill` gives to the elements of one side, at the steps that lack one.
+    fn filled(
+        &self,
+        others: &[Column],
+        lacks: impl Fn(usize) -> bool,
+        value: Option<f64>,
+    ) -> Option<Column> {
+        let value = value?;
+        let labels = self.matching.grouping.labels(&others.first()?.labels);
+        let values = (0..self.steps)
+            .map(|step| (lacks(step) && has_any(others, step)).then_some(value))
+            .collect();
+        Column::new(labels, values)
     }
 
     /// `resultMetric`: a comparison keeps the name, unless `on` leaves it out. (That `bool` makes a new value of it is
@@ -265,13 +296,6 @@ impl Pairing<'_> {
     }
 }
 
-/// The sides of a pairing, for the values that `fill` sets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fills {
-    Many,
-    One,
-}
-
 /// All labels in braces, the name among them, as Prometheus shows a metric in this message.
 pub(crate) fn shown(labels: &Labels) -> String {
     let pairs: Vec<String> = labels
@@ -281,19 +305,18 @@ pub(crate) fn shown(labels: &Labels) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Marks the steps of a match; fails where a step has one already.
-fn add_matches(
-    seen: &mut [bool],
-    matched: impl Iterator<Item = bool>,
-    text: &str,
-) -> Result<(), Error> {
-    for (seen, matched) in seen.iter_mut().zip(matched) {
-        if *seen && matched {
-            return Err(Error::Execution(text.to_owned()));
-        }
-        *seen |= matched;
+/// Fails at a step that has a match already.
+fn refuse_second(seen: &[bool], matched: &[bool], text: &str) -> Result<(), Error> {
+    if seen.iter().zip(matched).any(|(seen, new)| *seen && *new) {
+        return Err(Error::Execution(text.to_owned()));
     }
     Ok(())
+}
+
+fn add_matches(seen: &mut [bool], matched: &[bool]) {
+    for (seen, new) in seen.iter_mut().zip(matched) {
+        *seen |= new;
+    }
 }
 
 fn has_any(columns: &[Column], step: usize) -> bool {

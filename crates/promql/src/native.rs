@@ -17,6 +17,19 @@ impl Element {
     }
 }
 
+/// Whether an operator takes operands that are histograms or floats.
+pub(crate) fn takes(op: Operator, lhs_is_histogram: bool, rhs_is_histogram: bool) -> bool {
+    match (lhs_is_histogram, rhs_is_histogram) {
+        (false, false) => true,
+        (false, true) => op == Operator::Mul,
+        (true, false) => matches!(op, Operator::Mul | Operator::Div),
+        (true, true) => matches!(
+            op,
+            Operator::Add | Operator::Sub | Operator::Equal | Operator::NotEqual
+        ),
+    }
+}
+
 /// Two elements of vectors. `None` if a comparison filters them out, or if the operator does not take these kinds.
 pub(crate) fn combined(
     op: Operator,
@@ -30,6 +43,11 @@ pub(crate) fn combined(
         (false, true) => Some(Element::Histogram(Arc::clone(kept))),
         (false, false) => None,
     };
+    let is_histogram = |element: &Element| matches!(element, Element::Histogram(_));
+    if !takes(op, is_histogram(lhs), is_histogram(rhs)) {
+        about.incompatible(lhs.kind(), op.name(), rhs.kind());
+        return None;
+    }
     match (op, lhs, rhs) {
         (_, Element::Float(lhs), Element::Float(rhs)) => {
             elements(op, *lhs, *rhs, return_bool).map(Element::Float)
@@ -54,10 +72,7 @@ pub(crate) fn combined(
         (Operator::NotEqual, Element::Histogram(lhs), Element::Histogram(rhs)) => {
             compared(!lhs.is_same(rhs), lhs)
         }
-        _ => {
-            about.incompatible(lhs.kind(), op.name(), rhs.kind());
-            None
-        }
+        _ => None,
     }
 }
 

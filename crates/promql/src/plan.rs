@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::functions::{Body, Function, Whole};
+use crate::syntax::TextLiteral;
 use crate::syntax::duration::{DurationExpression, QueryTimes};
 use crate::syntax::tree::{
     Aggregate, AtModifier, BinaryExpression, Expression, ExpressionKind, Extension, RangeSelector,
@@ -20,7 +21,7 @@ pub(crate) use crate::syntax::tree::{Aggregation, Operator, Type};
 #[derive(Debug)]
 pub(crate) enum Node {
     Number(f64),
-    Text(String),
+    Text(TextLiteral),
     Selector(Selector),
     Window(Window),
     Call {

@@ -4,10 +4,9 @@ use crate::budget::Budget;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use takt_model::Labels;
-use takt_model::Matcher;
 use takt_model::Timestamp;
 use takt_model::native::NativeHistogram;
+use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher};
 
 /// A supplier of samples: memory, files or down-sampled days.
 pub trait Source: Sync {
@@ -113,7 +112,8 @@ impl SeriesData {
 /// Series in memory, for tests and scripts.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    series: Vec<SeriesData>,
+    /// By the name of the metric; each list in the order of labels, as results of tests are compared with a Prometheus'.
+    metrics: BTreeMap<String, Vec<SeriesData>>,
 }
 
 impl Memory {
@@ -129,16 +129,9 @@ impl Memory {
         samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
     ) {
         let series = self.series_of(labels);
-        let points = series
-            .points
-            .iter()
-            .map(|point| (point.at, Some(point.value)));
-        let stale = series.stale.iter().map(|at| (*at, None));
-        let mut all: BTreeMap<Timestamp, Option<f64>> = points.chain(stale).collect();
-        all.extend(samples);
-        let added = SeriesData::new(Labels::new(), all);
-        series.points = added.points;
-        series.stale = added.stale;
+        for (at, value) in samples {
+            series.set(at, value);
+        }
     }
 
     /// Adds native histograms, in any order.
@@ -157,68 +150,93 @@ impl Memory {
 
     /// The series with these labels, a new one if there is none.
     fn series_of(&mut self, labels: Labels) -> &mut SeriesData {
-        // In the order of labels, as results of tests are compared with a Prometheus'.
-        let place = self
-            .series
-            .binary_search_by(|series| series.labels.cmp(&labels));
+        let metric = self.metrics.entry(labels.metric().to_owned()).or_default();
+        let place = metric.binary_search_by(|series| series.labels.cmp(&labels));
         let place = place.unwrap_or_else(|place| {
             let new = SeriesData {
                 labels,
                 ..SeriesData::default()
             };
-            self.series.insert(place, new);
+            metric.insert(place, new);
             place
         });
-        &mut self.series[place]
+        &mut metric[place]
     }
 
     /// Removes all series.
     pub fn clear(&mut self) {
-        self.series.clear();
+        self.metrics.clear();
     }
 
-    /// All series.
-    pub fn series(&self) -> &[SeriesData] {
-        &self.series
+    /// The series that fit all matchers, in the order of labels.
+    fn fitting(&self, matchers: &[Matcher]) -> Vec<&SeriesData> {
+        let fits = |series: &&SeriesData| matchers.iter().all(|m| m.accepts_labels(&series.labels));
+        let metric = matchers
+            .iter()
+            .find(|m| m.name() == METRIC_NAME && m.op() == MatchOp::Equal);
+        if let Some(metric) = metric {
+            let series = self.metrics.get(metric.value()).into_iter().flatten();
+            return series.filter(fits).collect();
+        }
+        let mut found: Vec<_> = self.metrics.values().flatten().filter(fits).collect();
+        found.sort_by(|a, b| a.labels.cmp(&b.labels));
+        found
     }
+}
+
+impl SeriesData {
+    /// Sets the sample at an instant. Usually it is the newest one.
+    fn set(&mut self, at: Timestamp, value: Option<f64>) {
+        let place = place_of(&self.points, at, |point| point.at);
+        let stale = place_of(&self.stale, at, |stale| *stale);
+        match (value, place, stale) {
+            (Some(value), Ok(place), _) => self.points[place].value = value,
+            (Some(value), Err(place), stale) => {
+                self.points.insert(place, Point { at, value });
+                if let Ok(stale) = stale {
+                    self.stale.remove(stale);
+                }
+            }
+            (None, place, Err(stale)) => {
+                self.stale.insert(stale, at);
+                if let Ok(place) = place {
+                    self.points.remove(place);
+                }
+            }
+            (None, _, Ok(_)) => {}
+        }
+    }
+}
+
+/// Where an instant is in a sorted list, or where it belongs.
+fn place_of<T>(list: &[T], at: Timestamp, of: impl Fn(&T) -> Timestamp) -> Result<usize, usize> {
+    match list.last() {
+        Some(last) if of(last) >= at => list.binary_search_by_key(&at, of),
+        _ => Err(list.len()),
+    }
+}
+
+/// The part of a sorted list within two instants, both included.
+fn within<T>(list: &[T], from: Timestamp, to: Timestamp, of: impl Fn(&T) -> Timestamp) -> &[T] {
+    let begin = list.partition_point(|one| of(one) < from);
+    let end = list.partition_point(|one| of(one) <= to);
+    &list[begin..end.max(begin)]
 }
 
 impl Source for Memory {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
-        let wanted = |at: Timestamp| selection.from <= at && at <= selection.to;
-        self.series
-            .iter()
-            .filter(|s| {
-                selection
-                    .matchers
-                    .iter()
-                    .all(|m| m.accepts_labels(&s.labels))
-            })
+        let &Selection { from, to, .. } = selection;
+        self.fitting(selection.matchers)
+            .into_iter()
             .map(|series| {
-                let points: Vec<Point> = series
-                    .points
-                    .iter()
-                    .filter(|p| wanted(p.at))
-                    .copied()
-                    .collect();
-                let histograms: Vec<HistogramPoint> = series
-                    .histograms
-                    .iter()
-                    .filter(|point| wanted(point.at))
-                    .cloned()
-                    .collect();
+                let points = within(&series.points, from, to, |point| point.at);
+                let histograms = within(&series.histograms, from, to, |point| point.at);
                 budget.hold(points.len() + histograms.len())?;
-                let stale = series
-                    .stale
-                    .iter()
-                    .filter(|at| wanted(**at))
-                    .copied()
-                    .collect();
                 Ok(SeriesData {
                     labels: series.labels.clone(),
-                    points,
-                    histograms,
-                    stale,
+                    points: points.to_vec(),
+                    histograms: histograms.to_vec(),
+                    stale: within(&series.stale, from, to, |at| *at).to_vec(),
                 })
             })
             .collect()

@@ -10,13 +10,14 @@ use takt_alerts::glob;
 use takt_alerts::notify::channels::Channels;
 use takt_alerts::notify::owner::Addresses;
 use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
-use takt_alerts::promtest::{self, TestFile};
+use takt_alerts::promtest::{self, Outcome, Storage, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
 use takt_mail::EmailConfig;
+use takt_model::native::NativeHistogram;
 use takt_model::{Labels, Timestamp};
 use takt_promql::Memory;
-use takt_server::alerting::{Rules, instant};
+use takt_server::alerting::{Rules, instant, instant_samples};
 use takt_server::{Failure, OrUsage};
 
 /// Checks files as the server reads them. Checks all files, then fails if one has a mistake.
@@ -111,9 +112,13 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut rules = Rules::default();
     for pattern in &file.rule_files {
-        for found in glob::matching(&base.join(pattern))
-            .with_context(|| format!("{shown}: rule_files: {pattern}"))?
-        {
+        let found = glob::matching(&base.join(pattern))
+            .with_context(|| format!("{shown}: rule_files: {pattern}"))?;
+        let found = Vec::from_iter(found.into_iter().filter(|path| path.exists()));
+        if found.is_empty() {
+            writeln!(stdout(), "{shown}: warning: no file is called {pattern}")?;
+        }
+        for found in found {
             let text = fs::read_to_string(&found)
                 .with_context(|| format!("cannot read {}", found.display()))?;
             // promtool has one kind of rule files.
@@ -142,9 +147,34 @@ impl Query for InMemory {
 impl SampleSink for InMemory {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
         let mut memory = self.0.borrow_mut();
-        for sample in samples {
-            memory.add(sample.labels.clone(), [(sample.at, sample.value)]);
+        for series in samples.chunk_by(|a, b| a.labels == b.labels) {
+            let values = series.iter().map(|sample| (sample.at, sample.value));
+            memory.add(series[0].labels.clone(), values);
         }
         Ok(())
+    }
+}
+
+impl Storage for InMemory {
+    fn write_histograms(
+        &self,
+        labels: &Labels,
+        samples: Vec<(Timestamp, NativeHistogram)>,
+    ) -> Result<(), StoreError> {
+        self.0.borrow_mut().add_histograms(labels.clone(), samples);
+        Ok(())
+    }
+
+    fn result(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, Outcome)>, QueryError> {
+        let samples = instant_samples(&*self.0.borrow(), expr, at)?.into_iter();
+        Ok(samples
+            .map(|sample| {
+                let float = Outcome::Float(sample.point.value);
+                (
+                    sample.labels,
+                    sample.histogram.map_or(float, Outcome::Histogram),
+                )
+            })
+            .collect())
     }
 }

@@ -80,7 +80,7 @@ impl Evaluator<'_> {
         let texts = || {
             args.iter().filter_map(|arg| {
                 if let Node::Text(text) = arg {
-                    Some(text.as_str())
+                    Some(text)
                 } else {
                     None
                 }
@@ -174,7 +174,9 @@ impl Evaluator<'_> {
             }
             Whole::HistogramQuantiles => {
                 let columns = self.vector(&args[0], grid)?;
-                let label = texts().next().unwrap_or_default().to_owned();
+                let label = texts()
+                    .next()
+                    .map_or_else(String::new, |label| label.text.clone());
                 let mut phis = Vec::new();
                 for arg in &args[2..] {
                     phis.push(self.scalar(arg, grid)?);

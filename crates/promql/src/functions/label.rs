@@ -2,6 +2,7 @@
 
 use crate::column::{Column, merge};
 use crate::error::Error;
+use crate::syntax::TextLiteral;
 use takt_model::METRIC_NAME;
 use takt_model::go_regex::expand_within;
 use takt_model::whole;
@@ -13,22 +14,28 @@ const LABEL_BYTES_MAX: usize = 64 << 10;
 const WRITTEN_BYTES_MAX: usize = 32 << 20;
 
 /// `label_replace(v, dst, replacement, src, regex)`: where the regex fits all of `src`, `dst` becomes the replacement.
-pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
+pub(crate) fn replace(
+    mut columns: Vec<Column>,
+    texts: &[&TextLiteral],
+) -> Result<Vec<Column>, Error> {
     let [target, replacement, source, pattern] = *texts else {
         return Err(Error::Execution(
             "label_replace() takes four strings".to_owned(),
         ));
     };
-    let regex = whole(pattern).map_err(|_| {
-        Error::Execution(format!(
-            "invalid regular expression in label_replace(): {pattern}"
-        ))
-    })?;
-    writable(target, "label_replace", "destination")?;
+    let regex = Some(&pattern.text)
+        .filter(|_| pattern.is_utf8())
+        .and_then(|pattern| whole(pattern).ok())
+        .ok_or_else(|| {
+            let pattern = &pattern.text;
+            let text = format!("invalid regular expression in label_replace(): {pattern}");
+            Error::Execution(text)
+        })?;
+    let target = name(target, "label_replace", "destination")?;
     let mut written = 0;
     for column in &mut columns {
-        if let Some(groups) = regex.captures(column.labels.get(source).unwrap_or_default()) {
-            let value = expand_within(&groups, replacement, LABEL_BYTES_MAX);
+        if let Some(groups) = regex.captures(column.labels.get(&source.text).unwrap_or_default()) {
+            let value = expand_within(&groups, &replacement.text, LABEL_BYTES_MAX);
             let value = value.ok_or_else(|| too_long("label_replace"))?;
             count(value.len(), &mut written, "label_replace")?;
             column.write(target, &value);
@@ -38,16 +45,18 @@ pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Co
 }
 
 /// `label_join(v, dst, separator, src…)`
-pub(crate) fn join(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
+pub(crate) fn join(mut columns: Vec<Column>, texts: &[&TextLiteral]) -> Result<Vec<Column>, Error> {
     let [target, separator, sources @ ..] = texts else {
         return Err(Error::Execution(
             "label_join() takes at least two strings".to_owned(),
         ));
     };
-    for source in sources {
-        writable(source, "label_join", "source")?;
-    }
-    writable(target, "label_join", "destination")?;
+    let sources = sources
+        .iter()
+        .map(|source| name(source, "label_join", "source"))
+        .collect::<Result<Vec<_>, _>>()?;
+    let target = name(target, "label_join", "destination")?;
+    let separator = &separator.text;
     let mut written = 0;
     for column in &mut columns {
         let values: Vec<&str> = sources
@@ -92,20 +101,30 @@ impl Column {
     }
 }
 
-/// Fails where the name is empty; since Prometheus 3 any other text may name a label.
-fn writable(name: &str, function: &str, role: &str) -> Result<(), Error> {
-    if name.is_empty() {
-        return Err(Error::Execution(format!(
-            "invalid {role} label name in {function}(): {name}"
-        )));
+/// A text as a label's name; fails where it cannot be one.
+fn name<'a>(literal: &'a TextLiteral, function: &str, role: &str) -> Result<&'a str, Error> {
+    if !literal.is_label_name() {
+        let name = &literal.text;
+        let text = format!("invalid {role} label name in {function}(): {name}");
+        return Err(Error::Execution(text));
     }
-    Ok(())
+    Ok(&literal.text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use takt_model::Labels;
+
+    fn replace(columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
+        let texts = Vec::from_iter(texts.iter().map(|text| TextLiteral::from(*text)));
+        super::replace(columns, &Vec::from_iter(&texts))
+    }
+
+    fn join(columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
+        let texts = Vec::from_iter(texts.iter().map(|text| TextLiteral::from(*text)));
+        super::join(columns, &Vec::from_iter(&texts))
+    }
 
     fn columns(count: usize, value: &str) -> Vec<Column> {
         let column = |number: usize| {

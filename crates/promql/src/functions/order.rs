@@ -1,6 +1,7 @@
 //! Order within an instant vector. A range query's result is in the order of labels, whatever these say.
 
 use crate::column::Column;
+use crate::syntax::TextLiteral;
 use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -20,13 +21,13 @@ pub(crate) fn sort_by_value(columns: &mut [Column], descending: bool) {
 }
 
 /// `sort_by_label`, `sort_by_label_desc`: numbers within the labels count as numbers; equal ones go by all labels.
-pub(crate) fn sort_by_label(columns: &mut [Column], names: &[&str], descending: bool) {
+pub(crate) fn sort_by_label(columns: &mut [Column], names: &[&TextLiteral], descending: bool) {
     let value =
         |column: &Column, name: &str| column.labels.get(name).unwrap_or_default().to_owned();
     columns.sort_by(|a, b| {
         let order = names
             .iter()
-            .map(|name| natural(&value(a, name), &value(b, name)))
+            .map(|name| natural(&value(a, &name.text), &value(b, &name.text)))
             .fold(Ordering::Equal, Ordering::then)
             .then_with(|| a.labels.cmp(&b.labels));
         if descending { order.reverse() } else { order }

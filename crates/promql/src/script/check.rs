@@ -1,15 +1,18 @@
 //! Whether an answer is the one that a script expects.
 
 use super::command::{About, Eval, Message, Row, When, unquoted};
-use super::notation::Slot;
 use crate::annotations::Annotations;
+use crate::column::Element;
 use crate::error::Error;
 use crate::numbers::almost_equal;
-use crate::source::Point;
-use crate::value::{Answer, Series, Value};
+use crate::value::{Answer, Sample, Series, Value};
+use std::fmt;
+use std::sync::Arc;
 use takt_model::Labels;
 use takt_model::Timestamp;
 use takt_model::error_chain;
+use takt_model::native::NativeHistogram;
+use takt_model::notation::{NotedHistogram, NotedValue};
 
 /// Floats that differ by less, relatively, are equal; as in Prometheus' runner.
 const EPSILON: f64 = 1e-6;
@@ -91,7 +94,7 @@ fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
         (Value::Vector(samples), _) => {
             let samples = samples
                 .iter()
-                .map(|sample| (&sample.labels, sample.point.value))
+                .map(|sample| (&sample.labels, of_sample(sample)))
                 .collect::<Vec<_>>();
             check_vector(eval, &samples)
         }
@@ -107,7 +110,7 @@ fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
             let longest = eval
                 .rows
                 .iter()
-                .map(|row| row.slots.len())
+                .map(|row| row.values.len())
                 .max()
                 .unwrap_or(0) as i64;
             if longest > 0 && start.plus_ms((longest - 1) * step_ms) > end {
@@ -130,23 +133,29 @@ fn check_scalar(eval: &Eval, value: f64) -> Result<(), String> {
         [
             Row {
                 labels: None,
-                slots,
+                values,
             },
-        ] => match slots.as_slice() {
-            [Slot::Value(expected)] if almost_equal(*expected, value, EPSILON) => Ok(()),
-            expected => Err(format!("expected {expected:?}, got the scalar {value}")),
+        ] => match values.as_slice() {
+            [NotedValue::Float(expected)] if almost_equal(*expected, value, EPSILON) => Ok(()),
+            expected => Err(format!(
+                "expected {}, got the scalar {value}",
+                show(expected)
+            )),
         },
         _ => Err(format!("got the scalar {value}")),
     }
 }
 
-fn check_vector(eval: &Eval, samples: &[(&Labels, f64)]) -> Result<(), String> {
+fn check_vector(eval: &Eval, samples: &[(&Labels, Element)]) -> Result<(), String> {
     let mut expected = Vec::with_capacity(eval.rows.len());
     for row in &eval.rows {
-        match (&row.labels, row.slots.as_slice()) {
-            (Some(labels), [Slot::Value(value)]) => expected.push((labels, *value)),
-            (Some(labels), slots) => {
-                return Err(format!("{labels}: an instant has one value, not {slots:?}"));
+        match (&row.labels, row.values.as_slice()) {
+            (Some(labels), [value @ (NotedValue::Float(_) | NotedValue::Histogram(_))]) => {
+                expected.push((labels, value));
+            }
+            (Some(labels), values) => {
+                let values = show(values);
+                return Err(format!("{labels}: an instant has one value, not {values}"));
             }
             (None, _) => return Err("expected a scalar, got a vector".to_owned()),
         }
@@ -163,10 +172,10 @@ fn check_vector(eval: &Eval, samples: &[(&Labels, f64)]) -> Result<(), String> {
                 place + 1
             ));
         }
-        if !almost_equal(expected[found].1, *value, EPSILON) {
+        if !is_same(expected[found].1, value) {
             return Err(format!(
                 "expected {} for {labels}, got {value}",
-                expected[found].1
+                show_one(expected[found].1)
             ));
         }
     }
@@ -174,9 +183,68 @@ fn check_vector(eval: &Eval, samples: &[(&Labels, f64)]) -> Result<(), String> {
         .iter()
         .find(|(labels, _)| !samples.iter().any(|(known, _)| known == labels));
     match missing {
-        Some((labels, value)) => Err(format!("expected {labels} with value {value}, got nothing")),
+        Some((labels, value)) => Err(format!(
+            "expected {labels} with value {}, got nothing",
+            show_one(value)
+        )),
         None => Ok(()),
     }
+}
+
+fn of_sample(sample: &Sample) -> Element {
+    match &sample.histogram {
+        Some(histogram) => Element::Histogram(Arc::clone(histogram)),
+        None => Element::Float(sample.point.value),
+    }
+}
+
+/// The values of a series in the order of time.
+fn of_series(series: &Series) -> Vec<(Timestamp, Element)> {
+    let floats = series
+        .points
+        .iter()
+        .map(|point| (point.at, Element::Float(point.value)));
+    let histograms = series
+        .histograms
+        .iter()
+        .map(|point| (point.at, Element::Histogram(Arc::clone(&point.histogram))));
+    let mut all = Vec::from_iter(floats.chain(histograms));
+    all.sort_by_key(|(at, _)| *at);
+    all
+}
+
+fn is_same(expected: &NotedValue, got: &Element) -> bool {
+    match (expected, got) {
+        (NotedValue::Float(expected), Element::Float(got)) => {
+            almost_equal(*expected, *got, EPSILON)
+        }
+        (NotedValue::Histogram(expected), Element::Histogram(got)) => {
+            is_same_histogram(expected, got)
+        }
+        _ => false,
+    }
+}
+
+/// A hint counts only where the script names one. `unknown` and `not_reset` are the same to us.
+fn is_same_histogram(noted: &NotedHistogram, got: &NativeHistogram) -> bool {
+    let expected = &noted.histogram;
+    let close = |expected: f64, got: f64| almost_equal(expected, got, EPSILON);
+    let same_buckets = |expected: &[(i32, f64)], got: &[(i32, f64)]| {
+        let mut got = got.iter().filter(|(_, count)| *count != 0.0);
+        let all = expected.iter().all(|(index, count)| {
+            got.next()
+                .is_some_and(|(other, found)| index == other && close(*count, *found))
+        });
+        all && got.next().is_none()
+    };
+    expected.schema == got.schema
+        && (!noted.has_hint || expected.hint == got.hint)
+        && close(expected.count, got.count)
+        && close(expected.sum, got.sum)
+        && close(expected.zero_count, got.zero_count)
+        && close(expected.zero_threshold, got.zero_threshold)
+        && same_buckets(&expected.positive, &got.positive)
+        && same_buckets(&expected.negative, &got.negative)
 }
 
 fn check_matrix(
@@ -188,27 +256,22 @@ fn check_matrix(
     let mut expected = Vec::with_capacity(eval.rows.len());
     for row in &eval.rows {
         // A scalar over a range is a series without labels.
-        let points = row
-            .slots
-            .iter()
-            .enumerate()
-            .filter_map(|(at, slot)| match slot {
-                Slot::Value(value) => Some(Point {
-                    at: start.plus_ms(at as i64 * step_ms),
-                    value: *value,
-                }),
-                _ => None,
-            });
+        let values = row.values.iter().enumerate();
+        let values = values
+            .filter(|(_, value)| matches!(value, NotedValue::Float(_) | NotedValue::Histogram(_)))
+            .map(|(step, value)| (start.plus_ms(step as i64 * step_ms), value));
         expected.push((
             row.labels.clone().unwrap_or_default(),
-            points.collect::<Vec<_>>(),
+            Vec::from_iter(values),
         ));
     }
-    for (place, Series { labels, points, .. }) in series.iter().enumerate() {
+    for (place, one) in series.iter().enumerate() {
+        let labels = &one.labels;
+        let got = of_series(one);
         let found = expected
             .iter()
             .position(|(known, _)| known == labels)
-            .ok_or_else(|| format!("unexpected {labels} with {points:?}"))?;
+            .ok_or_else(|| format!("unexpected {labels} with {}", show_at(&got)))?;
         if eval.ordered && found != place {
             return Err(format!(
                 "expected {labels} at place {}, got it at {}",
@@ -217,34 +280,70 @@ fn check_matrix(
             ));
         }
         let wanted = &expected[found].1;
-        let same =
-            |(a, b): (&Point, &Point)| a.at == b.at && almost_equal(a.value, b.value, EPSILON);
-        if wanted.len() != points.len() || !wanted.iter().zip(points).all(same) {
+        let same = wanted
+            .iter()
+            .zip(&got)
+            .all(|((at, wanted), (other, got))| at == other && is_same(wanted, got));
+        if wanted.len() != got.len() || !same {
             return Err(format!(
                 "expected {} for {labels}, got {}",
-                show(wanted),
-                show(points)
+                show_wanted(wanted),
+                show_at(&got)
             ));
         }
     }
-    let missing = |(labels, points): &&(Labels, Vec<Point>)| {
-        !points.is_empty() && !series.iter().any(|series| series.labels == *labels)
+    let missing = |(labels, values): &&(Labels, Vec<(Timestamp, &NotedValue)>)| {
+        !values.is_empty() && !series.iter().any(|series| series.labels == *labels)
     };
     match expected.iter().find(missing) {
-        Some((labels, points)) => Err(format!(
+        Some((labels, values)) => Err(format!(
             "expected {} for {labels}, got nothing",
-            show(points)
+            show_wanted(values)
         )),
         None => Ok(()),
     }
 }
 
-fn show(points: &[Point]) -> String {
-    let points: Vec<String> = points
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Element::Float(value) => value.fmt(f),
+            Element::Histogram(histogram) => show_histogram(histogram).fmt(f),
+        }
+    }
+}
+
+/// With the schema, which the bounds of buckets do not always show.
+fn show_histogram(histogram: &NativeHistogram) -> String {
+    format!("{histogram} of schema {}", histogram.schema)
+}
+
+fn show_one(value: &NotedValue) -> String {
+    match value {
+        NotedValue::Float(value) => value.to_string(),
+        NotedValue::Histogram(noted) => show_histogram(&noted.histogram),
+        NotedValue::Missing => "_".to_owned(),
+        NotedValue::Stale => "stale".to_owned(),
+        NotedValue::CustomBuckets => "custom buckets".to_owned(),
+    }
+}
+
+fn show(values: &[NotedValue]) -> String {
+    Vec::from_iter(values.iter().map(show_one)).join(" ")
+}
+
+fn show_wanted(values: &[(Timestamp, &NotedValue)]) -> String {
+    let values = values
         .iter()
-        .map(|p| format!("{}@{}", p.value, p.at.as_seconds()))
-        .collect();
-    format!("[{}]", points.join(" "))
+        .map(|(at, value)| format!("{}@{}", show_one(value), at.as_seconds()));
+    format!("[{}]", Vec::from_iter(values).join(" "))
+}
+
+fn show_at(values: &[(Timestamp, Element)]) -> String {
+    let values = values
+        .iter()
+        .map(|(at, value)| format!("{value}@{}", at.as_seconds()));
+    format!("[{}]", Vec::from_iter(values).join(" "))
 }
 
 /// Whether a range query says at one instant what the instant query said.
@@ -257,19 +356,18 @@ pub(super) fn check_middle(
     let Value::Matrix(series) = range else {
         return Err("not a matrix".to_owned());
     };
-    let at_instant = |series: &'_ Series| {
-        series
-            .points
-            .iter()
-            .find(|point| point.at == at)
-            .map(|p| p.value)
+    let at_instant = |series: &Series| {
+        of_series(series)
+            .into_iter()
+            .find(|(found, _)| *found == at)
+            .map(|(_, value)| value)
     };
-    let samples: Vec<(&Labels, f64)> = series
+    let samples: Vec<(&Labels, Element)> = series
         .iter()
         .filter_map(|s| Some((&s.labels, at_instant(s)?)))
         .collect();
     match (instant, samples.as_slice()) {
-        (Value::Scalar(_), [(_, value)]) => check_scalar(eval, *value),
+        (Value::Scalar(_), [(_, Element::Float(value))]) => check_scalar(eval, *value),
         (Value::Scalar(_), _) => Err("got no scalar".to_owned()),
         _ => check_vector(eval, &samples),
     }

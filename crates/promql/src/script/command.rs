@@ -1,10 +1,11 @@
 //! The commands of a script.
 
-use super::notation::{Slot, quoted, series};
+use super::notation::{quoted, series};
 use crate::syntax::duration::parse_ms;
 use regex::Regex;
 use takt_model::Labels;
 use takt_model::Timestamp;
+use takt_model::notation::NotedValue;
 
 /// One command.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Load {
     pub step_ms: i64,
-    pub series: Vec<(Labels, Vec<Slot>)>,
+    pub series: Vec<(Labels, Vec<NotedValue>)>,
     /// Lines that are not series.
     pub malformed: Vec<String>,
     /// Whether native histograms were to be made of the classic ones.
@@ -77,7 +78,7 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(super) struct Row {
     pub labels: Option<Labels>,
-    pub slots: Vec<Slot>,
+    pub values: Vec<NotedValue>,
 }
 
 /// All commands with the lines on which they begin. A block ends at a blank line or a comment.
@@ -252,11 +253,11 @@ impl Eval {
         let row = match line.parse::<f64>() {
             Ok(value) => Row {
                 labels: None,
-                slots: vec![Slot::Value(value)],
+                values: vec![NotedValue::Float(value)],
             },
-            Err(_) => series(line).map(|(labels, slots)| Row {
+            Err(_) => series(line).map(|(labels, values)| Row {
                 labels: Some(labels),
-                slots,
+                values,
             })?,
         };
         self.rows.push(row);

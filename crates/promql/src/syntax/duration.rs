@@ -40,6 +40,18 @@ pub(crate) enum DurationKind {
     Binary(DurationOperator, Box<[DurationExpression; 2]>),
 }
 
+impl DurationExpression {
+    /// Whether it depends on the query's step or range.
+    pub fn is_of_query(&self) -> bool {
+        match &self.kind {
+            DurationKind::Literal(_) => false,
+            DurationKind::Step | DurationKind::Range => true,
+            DurationKind::Negative(of) => of.is_of_query(),
+            DurationKind::Binary(_, sides) => sides.iter().any(Self::is_of_query),
+        }
+    }
+}
+
 /// Operators between durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DurationOperator {

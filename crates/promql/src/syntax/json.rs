@@ -29,7 +29,7 @@ fn tree(of: &Expression) -> Value {
                 "val": format_f(number.value),
             })
         }
-        ExpressionKind::Text(text) => json!({"type": "stringLiteral", "val": text}),
+        ExpressionKind::Text(literal) => json!({"type": "stringLiteral", "val": literal.text}),
         ExpressionKind::Paren(of) => json!({"type": "parenExpr", "expr": tree(of)}),
         ExpressionKind::Unary { is_negative, of } => json!({
             "type": "unaryExpr",

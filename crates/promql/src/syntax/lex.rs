@@ -411,8 +411,16 @@ fn quoted_char(c: char) -> String {
     }
 }
 
+/// As Go shows it: the character itself only if it can be printed.
 fn code_point(c: char) -> String {
-    format!("U+{:04X} '{c}'", u32::from(c))
+    let number = u32::from(c);
+    let is_printable =
+        matches!(c, '"' | '\\') || quoted(c.encode_utf8(&mut [0; 4])) == format!("\"{c}\"");
+    if is_printable {
+        format!("U+{number:04X} '{c}'")
+    } else {
+        format!("U+{number:04X}")
+    }
 }
 
 /// Length of the number here, and whether the number is well formed.

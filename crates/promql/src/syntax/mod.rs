@@ -23,7 +23,7 @@ mod text;
 pub(crate) mod tree;
 
 pub(crate) use lex::text_length;
-pub(crate) use text::unquote;
+pub(crate) use text::{TextLiteral, unquote};
 pub use tree::Expression;
 
 use crate::error::Error;

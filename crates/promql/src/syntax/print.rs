@@ -74,7 +74,7 @@ impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             ExpressionKind::Number(number) => write!(f, "{number}"),
-            ExpressionKind::Text(text) => f.write_str(&quoted(text)),
+            ExpressionKind::Text(literal) => f.write_str(&literal.quoted()),
             ExpressionKind::Selector(selector) => {
                 write!(f, "{}", Bare(selector))?;
                 write_modifiers(f, selector)

@@ -361,13 +361,13 @@ impl<'a> Reader<'a> {
             let label = if token.kind == Kind::Text {
                 unquote(token.text)
             } else {
-                token.text.to_owned()
+                token.text.into()
             };
-            if label.is_empty() {
-                let text = format!("invalid label name for grouping: {}", quoted(&label));
+            if !label.is_label_name() {
+                let text = format!("invalid label name for grouping: {}", label.quoted());
                 return Err(Fault::new(token.at, text));
             }
-            labels.push(label);
+            labels.push(label.text);
             if self.take_if(",").is_none() && !self.peek().is(")") {
                 return Err(self.unexpected(" in grouping opts, expected \",\" or \")\""));
             }

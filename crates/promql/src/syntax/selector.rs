@@ -44,7 +44,7 @@ impl Reader<'_> {
         let label = self.peek().clone();
         let name = match label.kind {
             Kind::Identifier => label.text.to_owned(),
-            Kind::Text => unquote(label.text),
+            Kind::Text => unquote(label.text).text,
             _ => {
                 return Err(self.unexpected(" in label matching, expected identifier or \"}\""));
             }
@@ -61,7 +61,7 @@ impl Reader<'_> {
         if self.peek().kind != Kind::Text {
             return Err(self.unexpected(" in label matching, expected string"));
         }
-        let value = unquote(self.take().text);
+        let value = unquote(self.take().text).text;
         Matcher::new(&name, op, &value).map_err(|error| {
             let text = if error.source.is_too_large() {
                 format!("regular expression is too large: {}", quoted(&value))

@@ -1,13 +1,84 @@
 //! Text between quotes (`util/strutil/quote.go`, `Unquote`).
 
+use takt_model::quoted;
+
+/// The text of a quoted literal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextLiteral {
+    /// The text. Each byte that is no UTF-8 is U+FFFD, as in Prometheus' JSON.
+    pub text: String,
+    /// The bytes, of a text that is no UTF-8: neither a label's name nor a regular expression.
+    invalid: Option<Box<[u8]>>,
+}
+
+impl TextLiteral {
+    pub fn is_utf8(&self) -> bool {
+        self.invalid.is_none()
+    }
+
+    /// Whether it may name a label: since Prometheus 3 any text but the empty one.
+    pub fn is_label_name(&self) -> bool {
+        self.is_utf8() && !self.text.is_empty()
+    }
+
+    /// The text in quotes as Go writes it: a byte that is no UTF-8 is an escape.
+    pub fn quoted(&self) -> String {
+        let Some(bytes) = &self.invalid else {
+            return quoted(&self.text);
+        };
+        let mut shown = String::from('"');
+        for chunk in bytes.utf8_chunks() {
+            let valid = quoted(chunk.valid());
+            shown.push_str(&valid[1..valid.len() - 1]);
+            for byte in chunk.invalid() {
+                shown.push_str(&format!("\\x{byte:02x}"));
+            }
+        }
+        shown.push('"');
+        shown
+    }
+}
+
+impl From<&str> for TextLiteral {
+    fn from(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            invalid: None,
+        }
+    }
+}
+
+impl From<Vec<u8>> for TextLiteral {
+    fn from(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self {
+                text,
+                invalid: None,
+            },
+            Err(error) => {
+                let bytes = error.into_bytes();
+                let mut text = String::with_capacity(bytes.len());
+                for chunk in bytes.utf8_chunks() {
+                    text.push_str(chunk.valid());
+                    text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+                }
+                Self {
+                    text,
+                    invalid: Some(bytes.into()),
+                }
+            }
+        }
+    }
+}
+
 /// The text of a quoted literal. In double and single quotes a backslash escapes; `\xHH` and `\377` are bytes, so several of
-/// them make up one character. Bytes that are no UTF-8 become U+FFFD, as in Prometheus' JSON.
+/// them make up one character.
 ///
 /// The lexer has checked the escapes; an invalid escape stays unchanged.
-pub(crate) fn unquote(literal: &str) -> String {
+pub(crate) fn unquote(literal: &str) -> TextLiteral {
     let inner = &literal[1..literal.len() - 1];
     if literal.starts_with('`') {
-        return inner.to_owned();
+        return inner.into();
     }
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner;
@@ -41,7 +112,7 @@ pub(crate) fn unquote(literal: &str) -> String {
         }
     }
     bytes.extend_from_slice(rest.as_bytes());
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes.into()
 }
 
 fn simple_escape(escape: char) -> char {
@@ -60,7 +131,6 @@ fn simple_escape(escape: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_model::quoted;
 
     #[test]
     fn escapes_are_bytes_that_make_up_characters() {
@@ -70,11 +140,21 @@ mod tests {
             (r"`\d`", r"\d"),
             (r#""\xf0\x9f\x99\x82""#, "🙂"),
             (r#""\303\251\u00e9\U0001f642""#, "éé🙂"),
-            (r#""\xff""#, "\u{fffd}"),
+            (r#""\xf0\x9f|""#, "\u{fffd}\u{fffd}|"),
             (r#""é\a""#, "é\x07"),
         ] {
-            assert_eq!(unquote(literal), text, "{literal}");
+            assert_eq!(unquote(literal).text, text, "{literal}");
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_name_no_label() {
+        let literal = unquote(r#""a\"\xff\x41\xf0\x9f""#);
+        assert!(!literal.is_label_name());
+        assert_eq!(literal.quoted(), r#""a\"\xffA\xf0\x9f""#);
+        assert!(unquote(r#""\xf0\x9f\x99\x82""#).is_label_name());
+        assert!(unquote("'\u{fffd}'").is_label_name());
+        assert!(!unquote("''").is_label_name());
     }
 
     #[test]
@@ -86,7 +166,7 @@ mod tests {
             "é🙂\u{301}",
             "\0\x1b\u{200b}`'",
         ] {
-            assert_eq!(unquote(&quoted(text)), text, "{}", quoted(text));
+            assert_eq!(unquote(&quoted(text)).text, text, "{}", quoted(text));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The tree of a query: each node with the byte at which it begins.
 
 use super::duration::DurationExpression;
+use super::text::TextLiteral;
 use crate::functions::Function;
 use std::fmt;
 use takt_model::Timestamp;
@@ -23,7 +24,7 @@ pub struct Expression {
 #[derive(Debug, Clone)]
 pub(crate) enum ExpressionKind {
     Number(NumberLiteral),
-    Text(String),
+    Text(TextLiteral),
     Selector(Box<VectorSelector>),
     /// `selector[range]`
     Range(Box<RangeSelector>),
@@ -197,6 +198,37 @@ impl Expression {
                 }
             }
         }
+    }
+
+    /// Whether the value depends on the query's start, end or step, so that a range query may differ from instant ones.
+    pub(crate) fn depends_on_query_times(&self) -> bool {
+        let shifts = |shift: &ShiftModifiers| {
+            matches!(shift.at, Some(AtModifier::Start | AtModifier::End))
+                || shift
+                    .offset
+                    .as_ref()
+                    .is_some_and(DurationExpression::is_of_query)
+        };
+        let own = match &self.kind {
+            ExpressionKind::Selector(selector) => shifts(&selector.shift),
+            ExpressionKind::Range(window) => shifts(&window.of.shift) || window.range.is_of_query(),
+            ExpressionKind::Subquery(subquery) => {
+                shifts(&subquery.shift)
+                    || subquery.range.is_of_query()
+                    || subquery
+                        .step
+                        .as_ref()
+                        .is_some_and(DurationExpression::is_of_query)
+            }
+            ExpressionKind::Call { function, .. } => {
+                matches!(function.name, "start" | "end" | "step" | "range")
+            }
+            _ => false,
+        };
+        own || self
+            .children()
+            .into_iter()
+            .any(Self::depends_on_query_times)
     }
 
     /// The type of the value, as far as the operands have the types that they need.

@@ -31,15 +31,17 @@ fn scripts_pass() {
 
 #[test]
 fn a_wrong_script_fails_with_file_and_line() {
-    let text = "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 3\n\nevil\n\nload 1m\n  n {{sum:1}}\n\neval instant at 0 n\n";
+    let text = "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 3\n\nevil\n\nload 1m\n  n {{sum:1}}\n  \
+                o {{schema:-53}}\n\neval instant at 0 n\n  n {{sum:2}}\n\neval instant at 0 o\n";
     let report = script::run("wrong.test", text);
     assert_eq!(
         report.to_string(),
-        "wrong.test:12: skipped: n: selects n, which holds native histograms\n\
+        "wrong.test:16: skipped: o: selects o, which holds custom buckets\n\
          wrong.test:4: failed: m: expected 3 for m, got 2\n\
          wrong.test:7: failed: unknown command \"evil\"\n\
+         wrong.test:13: failed: n: expected {count:0, sum:2} of schema 0 for n, got {count:0, sum:1} of schema 0\n\
          1 skipped\n\
-         0 passed, 2 failed"
+         0 passed, 3 failed"
     );
 }
 

@@ -10,7 +10,7 @@ mod rows;
 mod scenarios;
 
 pub use absence::Absence;
-pub use outside::{Writer, exporters_down, instant};
+pub use outside::{Writer, exporters_down, instant, instant_samples};
 pub use pack::Rules;
 
 use crate::config::Config;

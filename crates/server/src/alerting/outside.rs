@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::ports::{
     AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
@@ -12,7 +12,7 @@ use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{JobsAt, Outside};
 use takt_alerts::{Batch, Snapshot};
 use takt_model::{Event, Labels, Timestamp, error_chain};
-use takt_promql::{Limits, Options, Value, quoted};
+use takt_promql::{Expression, Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 use takt_slurm::Reservation;
 use takt_store::JobFilter;
@@ -198,6 +198,30 @@ fn evaluate(
     lazy: bool,
     timeout: Duration,
 ) -> Result<Vec<(Labels, f64)>, QueryError> {
+    let samples = samples(source, expr, at, lazy, timeout)?.into_iter();
+    Ok(samples
+        // A native histogram is not a number to compare or record.
+        .filter(|sample| sample.histogram.is_none())
+        .map(|sample| (sample.labels, sample.point.value))
+        .collect())
+}
+
+/// As [`instant`], with native histograms.
+pub fn instant_samples(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    at: Timestamp,
+) -> Result<Vec<takt_promql::Sample>, QueryError> {
+    samples(source, expr, at, true, QUERY_TIMEOUT)
+}
+
+fn samples(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    at: Timestamp,
+    lazy: bool,
+    timeout: Duration,
+) -> Result<Vec<takt_promql::Sample>, QueryError> {
     let limits = Limits {
         deadline: Some(Instant::now() + timeout),
         ..Limits::default()
@@ -207,21 +231,42 @@ fn evaluate(
         lazy,
         ..Options::default()
     };
-    let answer = takt_promql::instant(source, expr, at, &options)
+    let answer = parsed(expr)
+        .and_then(|parsed| takt_promql::instant_parsed(source, &parsed, expr, at, &options))
         .map_err(|error| QueryError(error_chain(&error)))?;
     match answer.value {
-        Value::Vector(samples) => Ok(samples
-            .into_iter()
-            // A native histogram is not a number to compare or record.
-            .filter(|sample| sample.histogram.is_none())
-            .map(|sample| (sample.labels, sample.point.value))
-            .collect()),
-        Value::Scalar(point) => Ok(vec![(Labels::new(), point.value)]),
+        Value::Vector(samples) => Ok(samples),
+        Value::Scalar(point) => Ok(vec![takt_promql::Sample {
+            labels: Labels::new(),
+            point,
+            histogram: None,
+        }]),
         other => Err(QueryError(format!(
             "a rule needs a vector or a scalar, this is a {}",
             other.kind()
         ))),
     }
+}
+
+/// Most expressions that are kept parsed: more than the rules of a large site.
+const PARSED_MAX: usize = 4096;
+
+/// The expression, from memory if it was evaluated before: rules evaluate the same ones at each interval, and parsing compiles
+/// their regular expressions.
+fn parsed(expr: &str) -> Result<Arc<Expression>, takt_promql::Error> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<Expression>>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(parsed) = known().get(expr) {
+        return Ok(Arc::clone(parsed));
+    }
+
+    let parsed = Arc::new(takt_promql::parse(expr)?);
+    let mut known = known();
+    if known.len() >= PARSED_MAX {
+        known.clear();
+    }
+    known.insert(expr.to_owned(), Arc::clone(&parsed));
+    Ok(parsed)
 }
 
 /// Fails if the expression cannot be evaluated, or if its result is not a vector or scalar.

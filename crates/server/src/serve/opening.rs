@@ -52,7 +52,7 @@ impl Opening<'_> {
         let (listener, while_opening) = listen_twice(address).await.with_context(|| {
             format!("cannot listen on {address} (--listen-address, or listen_address in [server])")
         })?;
-        let opening = OpeningPage::start(while_opening);
+        let opening = OpeningPage::start(while_opening, "reads its data directory");
         let store_config = config.store.clone();
         let remote = remote_engine(&config.query).usage()?;
         let (store, registry) = takt_store::spawn_blocking(move || {
@@ -66,7 +66,6 @@ impl Opening<'_> {
         let database = store.database();
         database.isolate_sql(self.parts.query_process, &config.store)?;
         let cluster = cluster(config, &store).await?;
-        drop(opening);
         let bound = listener.local_addr()?;
         let local_address = SocketAddr::new(
             if bound.ip().is_unspecified() {
@@ -76,11 +75,7 @@ impl Opening<'_> {
             },
             bound.port(),
         );
-        store.publish(&Holder {
-            pid: process::id(),
-            address: Some(local_address.to_string()),
-            token: Some(self.token.to_owned()),
-        })?;
+        opening.enter("starts alerts and scraping");
         let serving = Serving {
             config,
             source: Arc::clone(self.source),
@@ -93,16 +88,25 @@ impl Opening<'_> {
             absence,
         };
         self.access.attach(&store, local_address);
-        if let Some(ready) = ready.take() {
-            ready(&Ready {
-                address: local_address,
-                listen_address: bound,
-                cluster: &cluster,
-                store: &store,
-                access: self.access,
-            });
-        }
-        serving.until(store, shutdown).await
+        let announce = |store: &Arc<Store>| -> Result<(), Failure> {
+            drop(opening);
+            store.publish(&Holder {
+                pid: process::id(),
+                address: Some(local_address.to_string()),
+                token: Some(self.token.to_owned()),
+            })?;
+            if let Some(ready) = ready.take() {
+                ready(&Ready {
+                    address: local_address,
+                    listen_address: bound,
+                    cluster: &cluster,
+                    store,
+                    access: self.access,
+                });
+            }
+            Ok(())
+        };
+        serving.until(store, announce, shutdown).await
     }
 }
 

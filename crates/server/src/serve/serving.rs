@@ -338,9 +338,11 @@ impl Serving<'_> {
         Ok(Pushing::new(senders, config, memory.clone()))
     }
 
+    /// Serves until a shutdown, or until the store has to be opened again. Calls `announce` as soon as requests are answered.
     pub async fn until(
         mut self,
         store: Arc<Store>,
+        announce: impl FnOnce(&Arc<Store>) -> Result<(), Failure>,
         shutdown: &mut watch::Receiver<bool>,
     ) -> Result<End, Failure> {
         let zone = self.config.zone();
@@ -466,6 +468,7 @@ impl Serving<'_> {
             Self::socket(&mut tasks, &path, routes.clone(), Arc::clone(&connections))?;
         }
         Self::http(&mut tasks, self.listener, routes, connections)?;
+        announce(&store)?;
         let mut health = store.health();
         let end = tokio::select! {
             _ = shutdown.wait_for(|requested| *requested) => End::Shutdown,
