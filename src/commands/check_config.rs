@@ -40,11 +40,11 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     config.server_tokens().usage()?;
     config.sender_tokens().usage()?;
     config.check_engines().usage()?;
+    access::check_files(&config.auth).context("auth").usage()?;
     config
         .check_missing(&place::server_dir(place, &config))
         .usage()?;
     check_cluster(&config).usage()?;
-    access::check_files(&config.auth).context("auth").usage()?;
     for file in config.open_secrets() {
         let mut err = io::stderr();
         let file = file.display();

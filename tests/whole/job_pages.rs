@@ -151,7 +151,7 @@ fn a_failed_job_has_the_same_cause_everywhere() {
         ),
         ("/jobs?state=RUNING", "jobs have no state", "/jobs"),
         ("/jobs?colour=red", "no filter", "/jobs"),
-        ("/jobs?from=yesterday", "is not a time", "/jobs"),
+        ("/jobs?from=someday", "is not a time", "/jobs"),
         (
             "/compare?jobs=1",
             "name two to 6 different jobs",

@@ -215,6 +215,7 @@ mod tests {
             (Grade::Lost, "a fault ended it: node failed".to_owned())
         );
         let cpus = Efficiency {
+            held_seconds: 3600,
             cpu_ratio: Some(0.25),
             coverage_ratio: 1.0,
             ..Efficiency::default()

@@ -355,6 +355,20 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "config.names",
+            Box::new(|facts| {
+                let said = "takt.toml, line 2: jobs.slurm_bin: …".to_owned();
+                facts.config.missing.push(said);
+            }),
+        ),
+        (
+            "config.cluster",
+            Box::new(|facts| {
+                facts.config.cluster = Some("physics".to_owned());
+                facts.recorded_clusters = vec!["lab".to_owned()];
+            }),
+        ),
+        (
             "config.secrets",
             Box::new(|facts| facts.config.open_secrets.push("/etc/takt/token".into())),
         ),

@@ -340,7 +340,7 @@ fn arrays_requeues_and_unknown_jobs() {
     );
     assert!(!error(&job("trai")).contains("poll"), "no job id");
     let outside = JobQuestion {
-        from: Some("500".into()),
+        from: Some("1970-01-01T00:08:20Z".into()),
         ..job("20_1")
     };
     assert_eq!(error(&outside), "job 20_1 did not run in this time");
