@@ -6,7 +6,7 @@ pub(crate) fn unquote(inside: &str) -> Option<String> {
     let mut out = Vec::with_capacity(inside.len());
     let mut rest = inside;
     while let Some(at) = rest.find('\\') {
-        out.extend_from_slice(rest[..at].as_bytes());
+        out.extend_from_slice(&rest.as_bytes()[..at]);
         let escape = rest[at + 1..].chars().next()?;
         let behind = &rest[at + 1 + escape.len_utf8()..];
         let (digits, behind) = match escape {

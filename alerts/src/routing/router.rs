@@ -166,8 +166,7 @@ impl Router {
     /// Flushes the groups of the alerts that `concerns` accepts no later than `at`.
     pub fn flush_by(&mut self, concerns: &dyn Fn(&Alert) -> bool, at: Timestamp) {
         let alerts = &self.alerts;
-        let is_concerned =
-            |fingerprint: Fingerprint| alerts.get(fingerprint).is_some_and(|alert| concerns(alert));
+        let is_concerned = |fingerprint: Fingerprint| alerts.get(fingerprint).is_some_and(concerns);
         self.groups.look_at(&is_concerned, at);
     }
 

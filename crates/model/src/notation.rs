@@ -151,11 +151,12 @@ fn expand(word: &str, out: &mut Vec<NotedValue>) -> Result<(), NotationError> {
     )
 }
 
+/// Takes the first values of an iterator, as many as the number says.
+type Push<'p> =
+    dyn FnMut(usize, &mut dyn Iterator<Item = NotedValue>) -> Result<(), NotationError> + 'p;
+
 /// `{{…}}`, `{{…}}xn`, `{{…}}+{{…}}xn` and the same with a minus.
-fn expand_histograms(
-    word: &str,
-    push: &mut dyn FnMut(usize, &mut dyn Iterator<Item = NotedValue>) -> Result<(), NotationError>,
-) -> Result<(), NotationError> {
+fn expand_histograms(word: &str, push: &mut Push<'_>) -> Result<(), NotationError> {
     let malformed = || NotationError::Value(word.to_owned());
     let (first, rest) = braced(word).ok_or_else(malformed)?;
     let first = histogram(first)?;

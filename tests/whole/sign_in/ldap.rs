@@ -298,12 +298,15 @@ fn yes_to_all(number: u8) -> Option<Vec<u8>> {
     Some(vec![0x30, 12, 2, 1, number, tag, 7, 10, 1, 0, 4, 0, 4, 0])
 }
 
+/// What a directory answers to the message with this number.
+type DirectoryReply = fn(u8) -> Option<Vec<u8>>;
+
 #[test]
 fn a_directory_that_hangs_refers_or_says_yes_signs_nobody_in() {
     if or_skip(needs_slapd()).is_none() {
         return;
     }
-    let directories: [(&str, fn(u8) -> Option<Vec<u8>>); 4] = [
+    let directories: [(&str, DirectoryReply); 4] = [
         ("hangs", |_| None),
         ("refers", referral),
         ("says yes", yes_to_all),
