@@ -170,7 +170,7 @@ impl Lab {
 
     /// A command of takt as a Unix user.
     pub fn command(&self, uid: u32, arguments: &[&str]) -> Command {
-        let program = self.readable_program();
+        let program = self.takt.readable_program();
         let command = self.takt.command(arguments);
         let uid = uid.to_string();
         let mut as_user = Command::new("setpriv");
@@ -205,23 +205,6 @@ impl Lab {
         self.server.wait_until("ready", SOON, || {
             http_get(&ready).ok().filter(|page| page.status == 200)
         });
-    }
-
-    /// A copy of the program that every user can run: the build may be in a folder of root.
-    fn readable_program(&self) -> PathBuf {
-        let folder = self.takt.directory().join("bin");
-        let program = folder.join("takt");
-        if !program.exists() {
-            let built = Path::new(env!("CARGO_BIN_EXE_takt"));
-            fs::create_dir(&folder).unwrap();
-            fs::copy(built, &program).unwrap();
-            let library = built.with_file_name("libduckdb.so");
-            if library.exists() {
-                fs::copy(library, folder.join("libduckdb.so")).unwrap();
-            }
-            set_mode(&folder, 0o755);
-        }
-        program
     }
 }
 

@@ -7,7 +7,7 @@ use std::env;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -258,7 +258,7 @@ fn an_import_names_the_directory_it_creates() {
 /// another user.
 fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run {
     let command = takt.command(arguments);
-    let program = readable_program(takt);
+    let program = takt.readable_program();
     let mut installed = Command::new("unshare");
     installed
         .args([
@@ -280,25 +280,6 @@ fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run 
         }
     }
     Run::of(&installed.output().unwrap())
-}
-
-/// Returns a copy of the program with its library that every user can run. The build may be in a
-/// folder of root.
-fn readable_program(takt: &Takt) -> PathBuf {
-    let folder = takt.directory().join("bin");
-    let program = folder.join("takt");
-    if !program.exists() {
-        let built = Path::new(env!("CARGO_BIN_EXE_takt"));
-        fs::create_dir(&folder).unwrap();
-        fs::copy(built, &program).unwrap();
-        // A build with DuckDB compiled in has no library beside it.
-        let library = built.with_file_name("libduckdb.so");
-        if library.exists() {
-            fs::copy(library, folder.join("libduckdb.so")).unwrap();
-        }
-        set_mode(&folder, 0o755);
-    }
-    program
 }
 
 fn set_mode(path: &Path, mode: u32) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::slurm::{Mode, SlurmLab};
-use crate::support::takt::Takt;
+use crate::support::takt::{Takt, copy_program};
 use jiff::tz::TimeZone;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -190,7 +190,7 @@ fn gpus_of_array_tasks_are_shown_by_task_and_charged_though_unused() {
 fn without_a_scheduler_processes_have_usage_and_efficiency() {
     let takt = Takt::fresh();
     let program = takt.file("finetune", "");
-    fs::copy("/bin/sleep", &program).unwrap();
+    copy_program(Path::new("/bin/sleep"), &program);
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let mut process = Command::new(&program).arg("600").spawn().unwrap();
     let held = format!(

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use super::process::Daemon;
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
 /// Returns the number that a statement counts in the tables of a data directory without a server. Users see
@@ -17,6 +18,13 @@ use std::thread;
 pub fn count_stored(data_directory: &Path, sql: &str) -> u64 {
     let db = duckdb::Connection::open(data_directory.join("records.duckdb")).unwrap();
     db.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// Copies a program. A process of its own does it: a child of another test would hold a copy that this one
+/// writes open, and nothing can run what is open for writing.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").args([from, to]).status().unwrap();
+    assert!(status.success(), "cp {} {}", from.display(), to.display());
 }
 
 /// An empty working directory for `takt`, and a data directory that does not exist yet.
@@ -93,6 +101,25 @@ impl Takt {
             .env("TAKT_DATA_DIR", self.data_directory());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// A copy of the program that every user can run: the build may be in a folder of root.
+    pub fn readable_program(&self) -> PathBuf {
+        let folder = self.directory().join("bin");
+        let program = folder.join("takt");
+        if program.exists() {
+            return program;
+        }
+
+        let built = Path::new(env!("CARGO_BIN_EXE_takt"));
+        fs::create_dir(&folder).unwrap();
+        // A build with DuckDB compiled in has no library beside it.
+        let library = built.with_file_name("libduckdb.so");
+        for file in [built, &library].into_iter().filter(|file| file.exists()) {
+            copy_program(file, &folder.join(file.file_name().unwrap()));
+        }
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        program
     }
 
     /// Runs a command to its end.
