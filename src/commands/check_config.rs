@@ -44,6 +44,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     config
         .check_missing(&place::server_dir(place, &config))
         .usage()?;
+    name_unknown_users(&config)?;
     check_cluster(&config).usage()?;
     for file in config.open_secrets() {
         let mut err = io::stderr();
@@ -85,19 +86,23 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Checks that the cluster is that of the Slurm whose records the server reads. Says on standard error
-/// which users of `[auth]` the machine does not know: a directory that is not asked may know them.
+/// Says on standard error which users of `[auth]` the machine does not know. That is no mistake: a
+/// directory that is not asked may know them.
+fn name_unknown_users(config: &Config) -> io::Result<()> {
+    let mut err = io::stderr();
+    for (key, name) in config.auth.named_users() {
+        if !access::knows_user(name) {
+            writeln!(err, "{key}: this machine knows no user {name}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the cluster is that of the Slurm whose records the server reads.
 ///
 /// # Errors
 /// If Slurm answers and has another name.
 fn check_cluster(config: &Config) -> anyhow::Result<()> {
-    for (key, name) in config.auth.named_users() {
-        if !access::knows_user(name) {
-            let mut err = io::stderr();
-            writeln!(err, "{key}: this machine knows no user {name}")?;
-        }
-    }
-
     let Some(cluster) = config.cluster.as_ref().filter(|_| config.jobs.poll) else {
         return Ok(());
     };

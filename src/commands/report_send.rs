@@ -57,12 +57,10 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     };
     let mailer = Mailer::new(&email).context("email").usage()?;
     let source: Source<Database> = source(place)?;
-    let month = match &asked.month {
-        Some(month) => month.clone(),
-        None => last_month(&source.zone())?,
-    };
+    let last = last_month(&source.zone())?;
+    let month = asked.month.clone().unwrap_or_else(|| last.clone());
     let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
-    if month.as_str() >= &*this_month(&source.zone()) && !asked.unfinished && !asked.dry_run {
+    if month > last && !asked.unfinished && !asked.dry_run {
         return Err(anyhow::anyhow!(
             "{month} has not ended: --dry-run shows its mails, --unfinished sends them to everybody"
         ))
@@ -116,12 +114,6 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         )?;
     }
     Ok(())
-}
-
-/// Returns the current month, by the cluster's clock.
-fn this_month(zone: &TimeZone) -> String {
-    let today = Timestamp::now().to_zoned(zone.clone()).date();
-    today.strftime("%Y-%m").to_string()
 }
 
 /// Returns the month before the current one, by the cluster's clock.

@@ -253,7 +253,7 @@ fn float(node: &Node) -> Result<f64, Mistake> {
     }
 }
 
-/// One native histogram; an empty text is none.
+/// Reads one native histogram. `None` for an empty text.
 fn histogram(node: &Node) -> Result<Option<Outcome>, Mistake> {
     let values = values(node, node.text()?)?;
     match values.as_slice() {

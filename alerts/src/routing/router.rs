@@ -355,6 +355,7 @@ impl Router {
             .groups
             .members(id)
             .filter_map(|print| Some((print, self.alerts.get(print)?)));
+
         let mut look_again = None;
         let members: Vec<_> = alerts
             .map(|(fingerprint, alert)| {
@@ -364,6 +365,7 @@ impl Router {
                     .into_iter()
                     .chain(look_again)
                     .min();
+
                 let silences = self.silences.covering(&alert.labels, now);
                 let work = self.maintenance.iter();
                 let work = work.filter(|work| work.covers(&alert.labels, now));
@@ -375,6 +377,7 @@ impl Router {
                 if !alert.is_resolved(now) {
                     look_again = until.into_iter().chain(look_again).min();
                 }
+
                 GroupMember {
                     fingerprint,
                     alert,
@@ -387,6 +390,7 @@ impl Router {
             let next_minute = Timestamp(now.0 - now.0.rem_euclid(MINUTE_MS) + MINUTE_MS);
             look_again = look_again.into_iter().chain([next_minute]).min();
         }
+
         let group_key = id.key(&self.config.routes);
         let mut messages = Vec::new();
         let mut log = Vec::new();
@@ -403,6 +407,7 @@ impl Router {
                 route.repeat_interval,
                 now,
             );
+
             if !plan.alerts.is_empty() {
                 let alerts = plan
                     .alerts
@@ -421,6 +426,7 @@ impl Router {
                 message.route_labels = self.config.shared.route_labels(&message, now);
                 messages.push(message);
             }
+
             log.extend(plan.entry.map(|entry| Logged {
                 key,
                 entry: Some(entry),

@@ -25,15 +25,7 @@ pub(super) fn run<'a>(
     dot: &Value<'a>,
     variables: Vec<(&'a str, Value<'a>)>,
 ) -> Result<String, TemplateError> {
-    let mut machine = Machine {
-        world,
-        defines,
-        variables,
-        out: String::new(),
-        calls: 0,
-        until: Instant::now() + RUN_MAX,
-        rehearsing: None,
-    };
+    let mut machine = Machine::new(defines, world, variables);
     machine.run(body, dot)?;
     Ok(machine.out)
 }
@@ -48,13 +40,8 @@ pub(super) fn rehearse<'a>(
     variables: Vec<(&'a str, Value<'a>)>,
 ) -> Result<(), TemplateError> {
     let mut machine = Machine {
-        world,
-        defines,
-        variables,
-        out: String::new(),
-        calls: 0,
-        until: Instant::now() + RUN_MAX,
         rehearsing: Some(Vec::new()),
+        ..Machine::new(defines, world, variables)
     };
     machine.run(body, dot).map(drop)
 }
@@ -103,7 +90,23 @@ enum Flow {
 
 type Run = Result<Flow, TemplateError>;
 
-impl<'a> Machine<'_, 'a> {
+impl<'w, 'a> Machine<'w, 'a> {
+    fn new(
+        defines: &'w [&'a Defines],
+        world: &'w World<'a>,
+        variables: Vec<(&'a str, Value<'a>)>,
+    ) -> Self {
+        Self {
+            world,
+            defines,
+            variables,
+            out: String::new(),
+            calls: 0,
+            until: Instant::now() + RUN_MAX,
+            rehearsing: None,
+        }
+    }
+
     fn run(&mut self, parts: &'a [Part], dot: &Value<'a>) -> Run {
         for part in parts {
             if self.rehearsing.is_some() {

@@ -212,7 +212,7 @@ pub(super) fn rounded(at: &Zoned, step: SignedDuration) -> Option<Zoned> {
     moved(at, (step.as_nanos() - beyond).max(0))
 }
 
-/// Nanoseconds since the last multiple of `step`; 0 for a step that is none.
+/// Nanoseconds since the last multiple of `step`; 0 for a step that is not positive.
 fn beyond(at: &Zoned, step: SignedDuration) -> i128 {
     let since = at.timestamp().as_nanosecond() + SECONDS_TO_1970 * 1_000_000_000;
     match step.as_nanos() {

@@ -503,7 +503,7 @@ pub fn effect_of_event(state: &str) -> Option<Effect> {
 }
 
 /// Returns the effect of a node's current state: that of the event which slurmdbd would record for it.
-/// `None` if there is none.
+/// `None` if slurmdbd would record no event.
 pub fn effect_of_state(state: &str) -> Option<Effect> {
     let parsed = NodeState::parse(state);
     let condition = parsed.condition();

@@ -443,6 +443,7 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
             .filter(|text| !text.is_empty() && *text != "(null)")
             .map(str::to_owned)
     };
+
     let times = RunTimes::of(
         &WrittenTimes {
             submit: get("SubmitTime"),
@@ -465,6 +466,7 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
             get("EndTime")
         ));
     }
+
     let node_list = text("NodeList");
     let (user, _) = get("UserId").split_once('(').unwrap_or((get("UserId"), ""));
     let account = text("Account").or_else(|| options.accounts.get(user).cloned());
@@ -506,6 +508,7 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
             ..run
         });
     };
+
     let tres = TresCounts::parse(get("Tres"))
         .map_err(|error| error.to_string())?
         .unwrap_or_default();
@@ -520,6 +523,7 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
     };
     // Without GPUs in `Tres` their number is unknown, not 0.
     let gpus = tres.gpus.filter(|_| get("Tres").contains("gres/gpu"));
+
     Ok(JobRun {
         nodes: tres.nodes.or_else(|| count("NodeCnt")),
         cpus,

@@ -586,6 +586,18 @@ mod tests {
         assert!(!is_down(&instance, 1010, 10), "no target any more");
     }
 
+    /// Labels of the series of a job that holds a GPU of g01.
+    fn held(job: &str, user: &str) -> Labels {
+        let labels = [
+            (METRIC_NAME, "takt_gpu_job_info"),
+            ("node", "g01"),
+            ("uuid", "GPU-1"),
+            ("jobid", job),
+            ("user", user),
+        ];
+        labels.into_iter().collect()
+    }
+
     /// A node whose clock was ten minutes ahead: the owner of the job got no mail.
     #[test]
     fn jobs_of_an_event_are_found_although_the_nodes_clock_is_ahead() {
@@ -593,18 +605,9 @@ mod tests {
         let store = Arc::new(store_in(folder.path()));
         let now = Timestamp::from(SystemTime::now());
         let group = store.group();
-        let held = |job: &str, user: &str| {
-            let labels = [
-                (METRIC_NAME, "takt_gpu_job_info"),
-                ("node", "g01"),
-                ("uuid", "GPU-1"),
-                ("jobid", job),
-                ("user", user),
-            ];
-            group.column(&labels.into_iter().collect()).unwrap()
-        };
-        held("7", "ada");
-        held("8", "");
+        for (job, user) in [("7", "ada"), ("8", "")] {
+            group.column(&held(job, user)).unwrap();
+        }
         for labels in [
             [("jobid", "9"), ("uuid", "MIG-1"), ("user", "eve")].as_slice(),
             &[("jobid", "10"), ("uuid", "MIG-2"), ("user", "eve")],
@@ -695,18 +698,9 @@ mod tests {
         let store = Arc::new(store_in(folder.path()));
         let now = Timestamp::from(SystemTime::now());
         let group = store.group();
-        let held = |job: &str, user: &str| {
-            let labels = [
-                (METRIC_NAME, "takt_gpu_job_info"),
-                ("node", "g01"),
-                ("uuid", "GPU-1"),
-                ("jobid", job),
-                ("user", user),
-            ];
-            group.column(&labels.into_iter().collect()).unwrap();
-        };
-        held("7", "ada");
-        held("8", "bob");
+        for (job, user) in [("7", "ada"), ("8", "bob")] {
+            group.column(&held(job, user)).unwrap();
+        }
         let users = [
             (METRIC_NAME, "takt_job_user_info"),
             ("node", "g01"),

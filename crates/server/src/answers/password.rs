@@ -158,13 +158,17 @@ mod tests {
     use takt_access::Privacy;
     use takt_access::password::is_correct;
 
+    fn with_passwords() -> AnswerConfig {
+        AnswerConfig {
+            keeps_passwords: true,
+            ..AnswerConfig::default()
+        }
+    }
+
     #[test]
     fn users_set_their_own_password_at_the_socket_only() {
         let (_root, database) = database();
-        let config = AnswerConfig {
-            keeps_passwords: true,
-            ..AnswerConfig::default()
-        };
+        let config = with_passwords();
         let set = |viewer: &Viewer, user: Option<&str>, password: Option<&str>| {
             let order = PasswordOrder {
                 user: user.map(str::to_owned),
@@ -213,10 +217,7 @@ mod tests {
     #[test]
     fn a_misspelt_user_gets_no_password() {
         let (_root, database) = database();
-        let config = AnswerConfig {
-            keeps_passwords: true,
-            ..AnswerConfig::default()
-        };
+        let config = with_passwords();
         let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
         let order = |may_be_unknown| PasswordOrder {
             user: Some("no-such-user".to_owned()),

@@ -169,6 +169,7 @@ impl Facts {
                     labels: series.labels,
                 });
         }
+
         let database = store.database();
         let records = Records::of(database);
         let clusters = records.clusters()?;
@@ -185,6 +186,7 @@ impl Facts {
             (backup, is_near)
         });
         let token = config.slurm_token_file.as_deref();
+
         let mut facts = Self {
             readings,
             recorded_clusters,
@@ -205,12 +207,14 @@ impl Facts {
             },
             ..Self::default()
         };
+
         if asked.sign_in {
             facts.sign_in = sign_in_defects(&config.auth);
         }
         if asked.certificates {
             facts.certificates = certificates::ends(facts.tls_services());
         }
+
         if let Some(cluster) = cluster {
             facts.private_data = records.private_data(&cluster)?;
             let seconds = |at: UnixTime| at.0 as f64;
@@ -221,6 +225,7 @@ impl Facts {
             if facts.remote_error.is_some() {
                 return Ok(facts);
             }
+
             facts.slurm_nodes = records
                 .node_capacities(&cluster)?
                 .into_iter()

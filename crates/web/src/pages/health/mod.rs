@@ -46,6 +46,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .iter()
         .filter(|target| target.error.is_some())
         .count();
+
     let rows = targets.iter().map(|target| {
         let node = target.labels.get("node").unwrap_or_default();
         let health = match target.error {
@@ -72,6 +73,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         targets.len()
     );
     let table = Table::new(visit, "targets", caption, COLUMNS.to_vec(), rows.collect())?;
+
     let mut checks = checks(visit);
     checks.insert(
         0,
@@ -87,6 +89,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .into_iter()
         .map(|(is_good, text)| context! { is_good, text })
         .collect();
+
     let findings = findings(visit)?;
     let stat = visit.ask(&StatQuestion::default())?;
     let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
