@@ -5,8 +5,10 @@
 #
 # Prose: marks per 1,000 words, in Rust comments (lines that begin with //, /// or //!) and in Markdown, without code and
 # identifiers.
-# Code: `match` on a bool, `let (a, b) = (x, y)`, lines over 100 columns, tokens per line (a string is one token).
-# --check exits with 1 if a figure is above its limit. DIRECTORY measures another tree (a crate's sources, for instance).
+# Code: `match` on a bool, `let (a, b) = (x, y)`, lines over 100 columns, tokens per line (a string is one token); per 100 lines
+# of functions, blank lines (paragraphs), lines of comments, and closures; names of types that are one word, or that several
+# files declare.
+# --check exits with 1 if a figure is beyond its limit. DIRECTORY measures another tree (a crate's sources, for instance).
 # The references are tokio, hyper, rustls, regex-automata, axum, reqwest and lettre, measured with this script; "told" and
 # beginnings are ripgrep, rust-analyzer, linkerd2-proxy, oximeter, node_exporter and Alertmanager.
 set -euo pipefail
@@ -87,9 +89,36 @@ function tokens(text,    n) {
 	return n + gsub(/[^ \t]/, "", text)
 }
 
+# Lines inside of functions, by the indentation that rustfmt gives. A function within another belongs to it.
+function in_function(line,    indent) {
+	match(line, /^ */)
+	indent = RLENGTH
+	if (body_indent != "") {
+		if (indent == body_indent && line ~ /^ *}/) { body_indent = ""; return }
+		body_lines++
+		if (line !~ /[^ ]/) body_blanks++
+		else if (line ~ /^ *\/\//) body_comments++
+		return
+	}
+	if (line ~ /^ *(pub(\([a-z: ]+\))? )?((const|async|unsafe|extern "C") )*fn /) head_indent = indent
+	if (head_indent == "" || indent != head_indent) return
+	if (line ~ /\{$/) body_indent = head_indent
+	if (line ~ /[;{}]$/) head_indent = ""
+}
+function note_type(line,    name) {
+	if (!match(line, /^ *(pub(\([a-z: ]+\))? )?(struct|enum|trait|type|union) [A-Z][A-Za-z0-9]*/)) return
+	name = substr(line, RSTART, RLENGTH)
+	sub(/^.* /, "", name)
+	# An associated type of a trait is no declaration of its own.
+	if (line ~ /^ +type /) return
+	types++
+	one_word += name !~ /[a-z0-9][A-Z]/
+	if (!((name, FILENAME) in declared)) { declared[name, FILENAME]; files_of[name]++ }
+}
+
 BEGIN { most_tokens = 7.88 }
 
-FNR == 1 { fenced = in_comment = bool_arm = 0; string_end = ""; markdown = FILENAME ~ /\.md$/ }
+FNR == 1 { fenced = in_comment = bool_arm = 0; string_end = body_indent = head_indent = ""; markdown = FILENAME ~ /\.md$/ }
 
 markdown {
 	if ($0 ~ /^ *(```|~~~)/) { fenced = !fenced; paragraph = 0; next }
@@ -104,6 +133,7 @@ markdown {
 
 {
 	lines++
+	if (string_end == "") { in_function($0); note_type($0) }
 	if (length($0) > 100) {
 		wide = $0
 		gsub(/[\200-\277]/, "", wide)
@@ -135,7 +165,9 @@ string_end != "" {
 
 {
 	in_comment = fenced = 0
-	count_code(code_of($0))
+	text = code_of($0)
+	closures += count("(\\(|, |= |> |\\{ |return )(move )?\\|[^|]*\\| ?[^ |=]", text)
+	count_code(text)
 	if ($0 ~ /^ *let \(.*\) = \(/) { tuples++; dense[FILENAME]++ }
 	if ($0 ~ /(^|[ {])(true|false) (if [^=]*)?=>/) {
 		# The second arm of the same match stands at the same indent with nothing less indented between.
@@ -148,12 +180,12 @@ string_end != "" {
 	}
 }
 
-# Prints one figure beside the range of the references; their upper end is the limit.
-function figure(label, value, n, range,    ends, bad) {
+# Prints one figure beside the range of the references; their upper end is the limit, and `least` where less is worse.
+function figure(label, value, n, range, least,    ends, bad) {
 	split(range, ends, "-")
-	bad = value > ends[2] + 0
+	bad = value > ends[2] + 0 || (least && value < least)
 	above += bad
-	printf "%-64s %9.2f %8d   %-10s %s\n", label, value, n, range, bad ? "above" : ""
+	printf "%-64s %9.2f %8d   %-10s %s\n", label, value, n, range, (!bad ? "" : (value > ends[2] + 0) ? "above" : "below")
 }
 function rates(kind, label,    k) {
 	k = words[kind] ? words[kind] / 1000 : 1
@@ -185,12 +217,21 @@ END {
 	figure("code per 1,000 lines: let (a, b) = (x, y)", tuples * 1000 / code, tuples, "0-0.70")
 	figure("code: percent of lines over 100 columns", long * 100 / lines, long, "0.01-1.00")
 	figure("code: tokens per line", code_tokens / code, code_tokens, "6.78-" most_tokens)
+	body_lines += !body_lines; types += !types
+	for (name in files_of) shared += files_of[name] > 3
+	figure("code per 100 lines of functions: blank lines", body_blanks * 100 / body_lines, body_blanks, "2.10-9", 2)
+	figure("code per 100 lines of functions: comments", body_comments * 100 / body_lines, body_comments, "3.00-9", 3)
+	figure("code per 100 lines: closures", closures * 100 / code, closures, "1.20-3.5")
+	figure("types: percent of one word", one_word * 100 / types, one_word, "8-35")
+	figure("types: names that more than three files declare", shared, shared, "0-0")
 	printf "%d words of comments, %d of documentation, %d lines of code\n", words["comments"], words["docs"], code
 	list_worst("Most marks in prose", marks)
 	list_worst("Most marks in code", dense)
+	for (name in files_of) if (files_of[name] <= 3) delete files_of[name]
+	list_worst("Names of types that most files declare", files_of)
 	list_worst("Most tokens above " most_tokens " per line", surplus)
 	if (check && above) {
-		printf "\nprose.sh: %d figures are above their limit\n", above
+		printf "\nprose.sh: %d figures are beyond their limits\n", above
 		exit 1
 	}
 }' || exit 1
