@@ -88,8 +88,27 @@ pub trait Outside: AlertStore + SampleSink + Send {
 pub enum JobsAt {
     /// Jobs that were there. They may share a GPU.
     Certain(Vec<Labels>),
-    /// One ended and another began at that time: any of them may be meant.
-    Possible(Vec<Labels>),
+    /// Any of these jobs, or none, may be meant.
+    Possible(Vec<Labels>, Doubt),
+}
+
+/// Why it is not certain to which job an event belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// One job ended and another began at that time.
+    JobsChanged,
+    /// The process that the event names belongs to no job, as a process of a container daemon or of
+    /// someone who signed in to the node.
+    ProcessWithoutJob,
+}
+
+impl Doubt {
+    fn words(self) -> &'static str {
+        match self {
+            Self::JobsChanged => "jobs changed at that time",
+            Self::ProcessWithoutJob => "the process belongs to no job",
+        }
+    }
 }
 
 impl JobsAt {
@@ -98,11 +117,11 @@ impl JobsAt {
     fn attributed(self, mut event: Event) -> (Vec<Labels>, Event) {
         match self {
             Self::Certain(jobs) => (jobs, event),
-            Self::Possible(jobs) => {
+            Self::Possible(jobs, doubt) => {
                 let numbers = jobs.iter().filter_map(|job| job.get("jobid"));
                 let numbers: Vec<_> = numbers.map(|number| format!("job {number}")).collect();
                 let possible = numbers.join(" or ");
-                event.message += &format!(" (possibly {possible}: jobs changed at that time)");
+                event.message += &format!(" (possibly {possible}: {})", doubt.words());
                 (Vec::new(), event)
             }
         }

@@ -13,7 +13,16 @@ use takt_model::{Labels, Timestamp};
 /// may be another's.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Adds `jobid` or `sluid`, and `uid`, of the process with the labels `pid` and `process`.
+/// Whose a process is, by its cgroup.
+#[derive(Debug, PartialEq)]
+enum ProcessOwner {
+    Job(JobKey, Option<u32>),
+    /// Path of the cgroup of a process that belongs to no job.
+    NoJob(String),
+}
+
+/// Adds `jobid` or `sluid`, and `uid`, of the process with the labels `pid` and `process`. One that belongs
+/// to no job gets `cgroup` instead: the job that holds the GPU did not cause what this process did.
 pub(super) fn add_job(labels: &mut Labels, procfs: &Path, at: Timestamp, now: Timestamp) {
     let is_fresh = now.0.abs_diff(at.0) <= FRESH.as_millis() as u64;
     let is_known = labels.get("jobid").or(labels.get("sluid")).is_some();
@@ -23,21 +32,25 @@ pub(super) fn add_job(labels: &mut Labels, procfs: &Path, at: Timestamp, now: Ti
     let (Some(pid), Some(process)) = (labels.get("pid"), labels.get("process")) else {
         return;
     };
-    let Some((job, uid)) = job_of(procfs, pid, process) else {
-        return;
+    let uid = match owner_of(procfs, pid, process) {
+        None => return,
+        Some(ProcessOwner::NoJob(cgroup)) => return labels.set("cgroup", &cgroup),
+        Some(ProcessOwner::Job(JobKey::Sluid(sluid), uid)) => {
+            labels.set("sluid", &sluid);
+            uid
+        }
+        Some(ProcessOwner::Job(job, uid)) => {
+            labels.set("jobid", &job.name());
+            uid
+        }
     };
-
-    match job {
-        JobKey::Sluid(sluid) => labels.set("sluid", &sluid),
-        job => labels.set("jobid", &job.name()),
-    }
     if let Some(uid) = uid {
         labels.set("uid", &uid.to_string());
     }
 }
 
-/// The job and the user of a process of this name.
-fn job_of(procfs: &Path, pid: &str, process: &str) -> Option<(JobKey, Option<u32>)> {
+/// The owner of a process, if it is there and has this name.
+fn owner_of(procfs: &Path, pid: &str, process: &str) -> Option<ProcessOwner> {
     let pid: u32 = pid.parse().ok()?;
     let directory = procfs.join(pid.to_string());
     let read = |file: &str| fs::read(directory.join(file)).ok();
@@ -47,11 +60,21 @@ fn job_of(procfs: &Path, pid: &str, process: &str) -> Option<(JobKey, Option<u32
         return None;
     }
 
-    let job = job_of_process(&text("cgroup")?)?;
+    let cgroup = text("cgroup")?;
+    let Some(job) = job_of_process(&cgroup) else {
+        return Some(ProcessOwner::NoJob(deepest_path(&cgroup)?.to_owned()));
+    };
     let status = text("status").unwrap_or_default();
     let mut lines = status.lines();
     let uid = lines.find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next());
-    Some((job, uid.and_then(|uid| uid.parse().ok())))
+    let uid = uid.and_then(|uid| uid.parse().ok());
+    Some(ProcessOwner::Job(job, uid))
+}
+
+/// The longest path in `/proc/PID/cgroup`, whose lines are `NUMBER:CONTROLLERS:PATH`.
+fn deepest_path(cgroup: &str) -> Option<&str> {
+    let paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.max_by_key(|path| path.len())
 }
 
 #[cfg(test)]
@@ -96,16 +119,19 @@ mod tests {
         assert_eq!(labels("7", "python", 999), known);
         let sluid = r#"{pid="9", process="R", sluid="s5K1KKYAYG5D00", uid="1003"}"#;
         assert_eq!(labels("9", "R", 1_000), sluid);
-        // An old line, another process of that number, a user's directory, no process, no number.
+        // A user's directory with the name of a job's is no job.
+        let outside = r#"{cgroup="/user.slice/user-1003.slice/job_42", pid="8", process="python"}"#;
+        assert_eq!(labels("8", "python", 999), outside);
+        // An old line, another process of that number, no process, no number.
         for (pid, process, seconds) in [
             ("7", "python", 900),
             ("7", "perl", 999),
-            ("8", "python", 999),
             ("10", "python", 999),
             ("../7", "python", 999),
         ] {
+            let unknown = labels(pid, process, seconds);
             assert!(
-                !labels(pid, process, seconds).contains("42"),
+                !unknown.contains("42") && !unknown.contains("cgroup"),
                 "{pid} {process}"
             );
         }

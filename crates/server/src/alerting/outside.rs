@@ -9,9 +9,9 @@ use takt_alerts::ports::{
     AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
 };
 use takt_alerts::routing::maintenance::Maintenance;
-use takt_alerts::run::{JobsAt, Outside};
+use takt_alerts::run::{Doubt, JobsAt, Outside};
 use takt_alerts::{Batch, Snapshot};
-use takt_model::{Event, Labels, Timestamp, error_chain};
+use takt_model::{Event, EventKind, Labels, Timestamp, error_chain};
 use takt_promql::{Expression, Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 use takt_slurm::Reservation;
@@ -542,9 +542,14 @@ impl Outside for OverStore {
             }
             found.push(labels);
         }
-        match is_certain || found.len() < 2 {
-            true => JobsAt::Certain(found),
-            false => JobsAt::Possible(found),
+
+        let is_outside = event.kind == EventKind::Xid && label("cgroup").is_some();
+        match found.len() {
+            0 => JobsAt::Certain(found),
+            _ if is_outside => JobsAt::Possible(found, Doubt::ProcessWithoutJob),
+            1 => JobsAt::Certain(found),
+            _ if is_certain => JobsAt::Certain(found),
+            _ => JobsAt::Possible(found, Doubt::JobsChanged),
         }
     }
 
@@ -560,7 +565,7 @@ impl Outside for OverStore {
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
-    use takt_model::{EventKind, METRIC_NAME};
+    use takt_model::METRIC_NAME;
     use takt_store::STALE;
     use tempfile::tempdir;
 
@@ -726,7 +731,7 @@ mod tests {
         };
         let ada = labels(&[("jobid", "7"), ("user", "ada")]);
         let bob = labels(&[("jobid", "8"), ("user", "bob")]);
-        let both = JobsAt::Possible(vec![ada, bob.clone()]);
+        let both = JobsAt::Possible(vec![ada, bob.clone()], Doubt::JobsChanged);
         assert_eq!(over.jobs_at(&event(&[])), both);
 
         // The exporter knew the job of the process, by its cgroup; no scrape has seen job 9.
@@ -756,6 +761,13 @@ mod tests {
             ..JobRun::default()
         });
         import(store.database(), None, runs);
-        assert_eq!(over.jobs_at(&event(&[])), JobsAt::Certain(vec![bob]));
+        assert_eq!(
+            over.jobs_at(&event(&[])),
+            JobsAt::Certain(vec![bob.clone()])
+        );
+        // A program outside of jobs made the fault on the GPU that bob's job holds.
+        let outside = event(&[("pid", "9"), ("cgroup", "/user.slice/session-3.scope")]);
+        let doubt = JobsAt::Possible(vec![bob], Doubt::ProcessWithoutJob);
+        assert_eq!(over.jobs_at(&outside), doubt);
     }
 }
