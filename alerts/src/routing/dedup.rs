@@ -78,6 +78,7 @@ pub fn decide(
             Reason::FirstFiring
         };
     };
+
     let is_known = |fingerprint: &Fingerprint| entry.open.contains_key(fingerprint);
     if !firing.iter().all(is_known) {
         return if entry.open.is_empty() {
@@ -86,6 +87,7 @@ pub fn decide(
             Reason::NewInGroup
         };
     }
+
     if firing.is_empty() {
         return if entry.open.is_empty() {
             Reason::Nothing
@@ -93,9 +95,11 @@ pub fn decide(
             Reason::Resolved
         };
     }
+
     if send_resolved && !resolved.is_subset(&entry.resolved) {
         return Reason::SomeResolved;
     }
+
     if entry.at < now.minus(repeat_interval) {
         Reason::StillFiring
     } else {

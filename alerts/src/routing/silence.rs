@@ -85,6 +85,7 @@ impl Silence {
                 .map(Matchers::sorted)
                 .collect::<Vec<_>>()
         };
+
         sorted(self) == sorted(other)
             && match self.state(now) {
                 SilenceState::Active => {
@@ -111,6 +112,7 @@ impl Silence {
             MatchOp::NotEqual | MatchOp::NotRegex => true,
         };
         let is_narrow = |set: &Matchers| set.0.iter().any(is_condition);
+
         if self.matchers.is_empty() || !self.matchers.iter().all(is_narrow) {
             return Err(SilenceError::MatchesAll);
         }
@@ -156,6 +158,7 @@ impl Silences {
         let mut changed = Vec::new();
         wanted.check_times(now)?;
         wanted.updated_at = now;
+
         let known = match wanted.id.as_str() {
             "" => None,
             id => Some(
@@ -164,17 +167,21 @@ impl Silences {
                     .ok_or_else(|| SilenceError::NotFound(id.to_owned()))?,
             ),
         };
+
         let in_place = known.is_some_and(|known| known.can_become(&wanted, now));
         if !in_place {
             wanted.starts_at = wanted.starts_at.max(now);
         }
+
         wanted.check_matchers()?;
+
         if !in_place {
             if let Some(old) = known.filter(|known| known.state(now) != SilenceState::Expired) {
                 changed.extend(self.expire(&old.id.clone(), now)?);
             }
             new_id.clone_into(&mut wanted.id);
         }
+
         let id = wanted.id.clone();
         self.0.insert(id.clone(), wanted.clone());
         changed.push(wanted);
@@ -190,11 +197,13 @@ impl Silences {
             .0
             .get_mut(id)
             .ok_or_else(|| SilenceError::NotFound(id.to_owned()))?;
+
         match silence.state(now) {
             SilenceState::Expired => return Ok(None),
             SilenceState::Pending => (silence.starts_at, silence.ends_at) = (now, now),
             SilenceState::Active => silence.ends_at = now,
         }
+
         silence.updated_at = now;
         Ok(Some(silence.clone()))
     }
@@ -220,6 +229,7 @@ impl Silences {
     /// top; then expired ones, the last to end at the top.
     pub fn list(&self, now: Timestamp) -> Vec<&Silence> {
         let mut all: Vec<_> = self.0.values().collect();
+
         all.sort_by_key(|silence| match silence.state(now) {
             SilenceState::Active => (0, silence.ends_at.0),
             SilenceState::Pending => (1, silence.starts_at.0),
@@ -238,6 +248,7 @@ impl Silences {
             .filter(|silence| is_old(silence))
             .map(|silence| silence.id.clone())
             .collect();
+
         gone.iter().for_each(|id| drop(self.0.remove(id)));
         gone
     }
@@ -276,11 +287,13 @@ mod tests {
     #[test]
     fn begins_now_at_the_earliest_and_silences_until_its_end() {
         let mut silences = Silences::default();
+
         let set = silences
             .set(silence("", "node=g01", 10, 200), "one", at(100))
             .unwrap();
         assert_eq!(set.id.as_str(), "one");
         assert_eq!(set.changed[0].starts_at, at(100));
+
         let covers = |now: i64| silences.covering(&labels(), at(now)).count();
         assert_eq!([99, 100, 199, 200].map(covers), [0, 1, 1, 0]);
     }
@@ -294,15 +307,18 @@ mod tests {
         let longer = silences
             .set(silence("one", "node=g01", 100, 400), "two", at(150))
             .unwrap();
+
         assert_eq!(longer.id.as_str(), "one");
         assert_eq!(longer.changed.len(), 1);
         let other = silences
             .set(silence("one", "node=g02", 100, 400), "two", at(160))
             .unwrap();
+
         assert_eq!(other.id.as_str(), "two", "the old one is expired");
         assert_eq!(other.changed.len(), 2, "the old one is expired");
         assert_eq!(silences.get("one").unwrap().ends_at, at(160));
         assert_eq!(silences.get("two").unwrap().starts_at, at(160));
+
         let expired = silences
             .set(silence("one", "node=g01", 100, 400), "three", at(170))
             .unwrap();

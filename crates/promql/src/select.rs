@@ -51,8 +51,10 @@ impl Evaluator<'_> {
         let first = shift.apply(grid.start).minus_ms(lookback_ms);
         let last = shift.apply(grid.last()).plus_ms(lookback_ms);
         let first = first.plus_ms(1);
+
         let series = self.select(selector, first, last, grid, lookback_ms, "")?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
+
         let mut columns = Vec::with_capacity(series.len());
         for series in series {
             self.budget.check()?;
@@ -60,6 +62,7 @@ impl Evaluator<'_> {
             if !series.histograms.is_empty() {
                 return Err(extended_histograms(Extension::Smoothed));
             }
+
             let mut bounds = Bounds::default();
             let values = grid
                 .times()
@@ -76,8 +79,10 @@ impl Evaluator<'_> {
                     }
                 })
                 .collect();
+
             columns.extend(Column::new(labels, values));
         }
+
         Ok(columns)
     }
 
@@ -111,12 +116,15 @@ impl Evaluator<'_> {
             .minus_ms(lookback_ms)
             .plus_ms(1);
         let last = selector.shift.apply(grid.last());
+
         let series = self.select(selector, first, last, grid, 0, function)?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
+
         let work = series
             .iter()
             .map(|series| series.points.len() + series.histograms.len() + grid.steps)
             .sum();
+
         let parts = in_parts(series, work, |part: Vec<SeriesData>| {
             let mut columns = Vec::with_capacity(part.len());
             let mut looked_at = vec![0; grid.steps];
@@ -130,28 +138,35 @@ impl Evaluator<'_> {
                 else {
                     continue;
                 };
+
+                // Only the steps that can see a sample are walked.
                 let until = newest.plus_ms(lookback_ms);
                 let steps = grid.steps_at(selector.shift, oldest, until);
                 let first = steps.start;
                 let counts = &mut looked_at[steps.clone()];
+
                 let values = steps.zip(counts).map(|(step, count)| {
                     let newest = latest.at(selector.shift.apply(grid.time(step)));
                     *count += u64::from(newest.is_some());
                     newest.map(pick)
                 });
+
                 let column = Column {
                     values: Vec::with_capacity(grid.steps),
                     ..Column::default()
                 };
                 let column = column.with_elements_from(first, values);
                 let column = column.with_steps(grid.steps).unless_empty();
+
                 columns.extend(column.map(|column| Column {
                     labels: series.labels,
                     ..column
                 }));
             }
+
             Ok::<_, Error>((columns, looked_at))
         })?;
+
         Ok(self.joined(parts, grid))
     }
 
@@ -170,10 +185,12 @@ impl Evaluator<'_> {
             None => body,
         };
         let (columns, native) = self.window_columns(function.name, body, window, scalars, grid)?;
+
         let mut about = self.remarks.about(places);
         for (remark, metric) in native {
             about.native(remark, &metric);
         }
+
         match function.name {
             "rate" | "increase" => {
                 for column in &columns {
@@ -211,6 +228,7 @@ impl Evaluator<'_> {
             }
             _ => {}
         }
+
         if KEEPS_NAME.contains(&function.name) {
             Ok(columns)
         } else {
@@ -230,6 +248,7 @@ impl Evaluator<'_> {
     ) -> Result<(Vec<Column>, NativeRemarks), Error> {
         let series = self.windowed(window, grid, name)?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
+
         let work = window_work(&series, window, grid);
         let walk = Walk {
             function: name,
@@ -240,6 +259,7 @@ impl Evaluator<'_> {
             grid,
             budget: self.budget,
         };
+
         let (parts, remarks): (Vec<_>, Vec<_>) = in_parts(series, work, |part| {
             let mut looked_at = vec![0; grid.steps];
             let mut remarks = NativeRemarks::new();
@@ -252,6 +272,7 @@ impl Evaluator<'_> {
         })?
         .into_iter()
         .unzip();
+
         let remarks = remarks.into_iter().flatten().collect();
         Ok((self.joined(parts, grid), remarks))
     }
@@ -283,6 +304,7 @@ impl Evaluator<'_> {
                     if nameless {
                         drop_name(&mut labels);
                     }
+
                     let points = match window.extension() {
                         Some(extension) if !histograms.is_empty() => {
                             return Err(extended_histograms(extension));
@@ -290,6 +312,7 @@ impl Evaluator<'_> {
                         Some(extension) => extended_points(&points, start, end, extension),
                         None => Bounds::default().move_to(&points, start, end).to_vec(),
                     };
+
                     let histograms = Bounds::default().move_to(&histograms, start, end);
                     let histograms = histograms.to_vec();
                     Ok(Series {
@@ -300,10 +323,13 @@ impl Evaluator<'_> {
                 },
             )
             .collect::<Result<Vec<Series>, Error>>()?;
+
         let length = |series: &Series| series.points.len() + series.histograms.len();
         series.retain(|series| length(series) > 0);
+
         let samples = series.iter().map(|series| length(series) as u64).sum();
         self.samples.add(grid, &[samples]);
+
         Ok(series)
     }
 
@@ -321,6 +347,7 @@ impl Evaluator<'_> {
             .minus_ms(window.range_ms)
             .minus_ms(reach.before_ms);
         let last = shift.apply(grid.last()).plus_ms(reach.after_ms);
+
         match &window.of {
             Windowed::Series(selector) => {
                 let first = after.plus_ms(1);
@@ -342,6 +369,7 @@ impl Evaluator<'_> {
                 let first = Timestamp(number.saturating_mul(step_ms));
                 let inner = Grid::new(first, last, step_ms);
                 self.budget.hold(inner.steps)?;
+
                 let series = self
                     .vector(of, &inner)?
                     .into_iter()
@@ -366,6 +394,7 @@ impl Evaluator<'_> {
                         },
                     )
                     .collect();
+
                 Ok(series)
             }
         }
@@ -404,10 +433,12 @@ impl Evaluator<'_> {
             lookback_ms: self.options.lookback_ms,
             function,
         };
+
         let series = self.source.select(&selection, self.budget)?;
         // After the deadline the matchers accept nothing, so the selection is of no use then.
         self.budget.check()?;
         self.budget.series(series.len())?;
+
         Ok(series)
     }
 }
@@ -427,6 +458,7 @@ fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
     let points = |series: &Windowful| series.points.len() + WEIGHT * series.histograms.len();
     let points: usize = series.iter().map(points).sum();
     let overlap = window.range_ms / grid.step_ms.max(1) + 1;
+
     points.saturating_mul(
         usize::try_from(overlap)
             .unwrap_or(usize::MAX)
@@ -472,6 +504,7 @@ impl Walk<'_> {
             grid,
             budget,
         } = *self;
+
         let shift = window.shift();
         budget.check()?;
         let mut bounds = Bounds::default();
@@ -480,15 +513,18 @@ impl Walk<'_> {
         let Some((oldest, newest)) = span(&series.points) else {
             return Ok(None);
         };
+
         let until = newest.plus_ms(window.range_ms).plus_ms(reach.before_ms);
         let steps = grid.steps_at(shift, oldest.minus_ms(reach.after_ms), until);
         values.resize(steps.start, None);
+
         for (step, count) in steps.clone().zip(&mut looked_at[steps]) {
             let now = grid.time(step);
             let end = shift.apply(now);
             let start = end.minus_ms(window.range_ms);
             let from = start.minus_ms(reach.before_ms);
             let to = end.plus_ms(reach.after_ms);
+
             let points = bounds.move_to(&series.points, from, to);
             *count += points.len() as u64;
             // One series can be most of the work: wide windows at many steps.
@@ -497,6 +533,7 @@ impl Walk<'_> {
                 budget.check()?;
                 unchecked = 0;
             }
+
             let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
             let slice = Slice {
                 points,
@@ -505,12 +542,14 @@ impl Walk<'_> {
                 now,
                 scalars,
             };
+
             values.push(if points.is_empty() {
                 None
             } else {
                 body(&slice)
             });
         }
+
         values.resize(grid.steps, None);
         Ok(Column {
             labels: series.labels,
