@@ -66,6 +66,7 @@ impl BudgetConfig {
                 if self.user.is_some() { "both" } else { "none" },
             ));
         }
+
         let amounts: Vec<f64> = self.gpu_hours.into_iter().chain(self.money).collect();
         if amounts.is_empty() {
             return Err(ConfigError::new(
@@ -74,6 +75,7 @@ impl BudgetConfig {
                 "none",
             ));
         }
+
         match amounts
             .into_iter()
             .find(|amount| !(*amount > 0.0 && amount.is_finite()))
@@ -95,6 +97,7 @@ impl BudgetConfig {
             (self.gpu_hours, gpu_hours, "GPU-hours"),
             (self.money, money, currency),
         ];
+
         amounts
             .into_iter()
             .filter_map(|(limit, used, unit)| {

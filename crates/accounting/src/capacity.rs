@@ -171,6 +171,7 @@ impl<'n> Capacity<'n> {
     ) -> Self {
         let to = period.to().min(now);
         let mut hours = Hours::new(period.from(), to);
+
         for span in spans {
             let end = span.to.unwrap_or(now);
             for (resource, _) in RESOURCES.iter().enumerate() {
@@ -189,6 +190,7 @@ impl<'n> Capacity<'n> {
                 );
             }
         }
+
         Self {
             hours,
             stranded: Stranded::new(period.from(), to, nodes),
@@ -206,11 +208,13 @@ impl<'n> Capacity<'n> {
             now,
         } = self;
         let end = run.end.unwrap_or(*now);
+
         if let Some(start) = run.start {
             let running = (end - run.suspended.cast_signed()).max(start);
             hours.add(0, Part::Allocated, start, running, run.held.cpus);
             hours.add(1, Part::Allocated, start, end, run.held.gpus);
             stranded.add(run, start, end);
+
             for kept in kept
                 .iter()
                 .filter(|kept| run.reservation == Some(kept.name))
@@ -231,9 +235,11 @@ impl<'n> Capacity<'n> {
                 );
             }
         }
+
         // A job that waits for its reservation does not wait for free resources.
         if let Some(eligible) = run.eligible.filter(|_| run.reservation.is_none()) {
             let until = run.start.unwrap_or(end);
+
             for (resource, _) in RESOURCES.iter().enumerate() {
                 hours.add(
                     resource,
@@ -312,6 +318,7 @@ impl Hours {
     fn add(&mut self, resource: usize, part: Part, from: UnixTime, to: UnixTime, amount: u64) {
         let from = from.max(self.from);
         let to = to.min(self.to);
+
         let mut at = from;
         while at < to && amount > 0 {
             let hour = (at - self.from) / HOUR;
@@ -323,6 +330,7 @@ impl Hours {
             {
                 sums[resource][part as usize] += seconds * u128::from(amount);
             }
+
             at = until;
         }
     }
@@ -341,6 +349,7 @@ impl Hours {
                 reserved,
                 in_reservation,
             ] = hour[resource];
+
             let held = held.min(total);
             let reserved_idle = reserved.saturating_sub(in_reservation).min(total - held);
             let allocated = held + reserved_idle;
@@ -348,6 +357,7 @@ impl Hours {
             let planned_down = planned_down.min(total - allocated - down);
             let free = total - allocated - down - planned_down;
             let room = planned.min(free);
+
             let parts = [
                 total,
                 allocated,
@@ -358,10 +368,12 @@ impl Hours {
                 planned - room,
                 reserved_idle,
             ];
+
             sums.iter_mut()
                 .zip(parts)
                 .for_each(|(sum, part)| *sum += part);
         }
+
         let [
             reported,
             allocated,
@@ -372,6 +384,7 @@ impl Hours {
             overcommitted,
             reserved_idle,
         ] = sums.map(|sum| u64::try_from(sum).unwrap_or(u64::MAX));
+
         CapacityRow {
             resource: RESOURCES[resource].to_owned(),
             reported,
@@ -419,12 +432,14 @@ impl<'n> Stranded<'n> {
     fn add(&mut self, run: &CapacityRun<'_>, start: UnixTime, end: UnixTime) {
         let start = start.max(self.from);
         let end = end.min(self.to);
+
         let Some(list) = run
             .node_list
             .filter(|_| start < end && !self.nodes.is_empty())
         else {
             return;
         };
+
         let names = match self.lists.get(list) {
             Some(names) => names,
             None => {
@@ -432,6 +447,7 @@ impl<'n> Stranded<'n> {
                 self.lists.entry(list.to_owned()).or_insert(names)
             }
         };
+
         let count = names.len() as u128;
         for (position, name) in names.iter().enumerate() {
             let position = position as u128;
@@ -439,6 +455,7 @@ impl<'n> Stranded<'n> {
                 let until = |position: u128| u128::from(amount) * position / count;
                 u64::try_from(until(position + 1) - until(position)).unwrap_or(0)
             };
+
             if let Some((_, changes)) = self.nodes.get_mut(name.as_str()) {
                 let held = Amounts {
                     cpus: share(run.held.cpus),
@@ -455,6 +472,7 @@ impl<'n> Stranded<'n> {
         if self.nodes.is_empty() {
             return None;
         }
+
         let mut sum = 0_u128;
         for (has, mut changes) in self.nodes.into_values() {
             // An end frees resources before an allocation at the same instant.
@@ -463,12 +481,14 @@ impl<'n> Stranded<'n> {
             let mut gpus = 0_u64;
             let mut memory = 0_u64;
             let mut since = self.from;
+
             for (at, begins, held) in changes {
                 let full =
                     cpus >= has.cpus || memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
                 if full {
                     sum += u128::from(has.gpus.saturating_sub(gpus)) * u128::from(at.since(since));
                 }
+
                 since = at;
                 let apply = |now: u64, change: u64| {
                     if begins {
@@ -477,6 +497,7 @@ impl<'n> Stranded<'n> {
                         now.saturating_sub(change)
                     }
                 };
+
                 (cpus, gpus, memory) = (
                     apply(cpus, held.cpus),
                     apply(gpus, held.gpus),
@@ -484,6 +505,7 @@ impl<'n> Stranded<'n> {
                 );
             }
         }
+
         u64::try_from(sum).ok()
     }
 }

@@ -70,9 +70,11 @@ pub fn energy<'r>(
             .collect(),
         ..Energy::default()
     };
+
     let mut users: BTreeMap<&str, EnergyPart> = BTreeMap::new();
     let mut accounts: BTreeMap<&str, EnergyPart> = BTreeMap::new();
     let mut models: BTreeMap<&str, EnergyPart> = BTreeMap::new();
+
     for AssessedRun { run, efficiency } in runs {
         let (Some(start), Some(end)) = (run.start, run.end) else {
             continue;
@@ -80,26 +82,31 @@ pub fn energy<'r>(
         if end <= period.from() || start >= period.to() {
             continue;
         }
+
         let gpus = run.gpus.unwrap_or(0);
         let Some(joules) = efficiency.gpu_energy_joules else {
             found.runs_unmeasured += u64::from(gpus > 0);
             continue;
         };
+
         let held = HeldAmounts {
             gpus,
             gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
             ..HeldAmounts::default()
         };
         let model = run.gpu_model.as_deref();
+
         let between = |from: UnixTime, to: UnixTime| {
             let from = start.max(from);
             let to = end.min(to);
             let hours = (to - from) as f64 / HOUR * gpus as f64;
             (from < to).then(|| (rates.cost(&held, model, from, to), hours))
         };
+
         let Some((cost, hours)) = between(period.from(), period.to()) else {
             continue;
         };
+
         found.total.add(&cost, hours);
         users.entry(&run.user).or_default().add(&cost, hours);
         accounts.entry(&run.account).or_default().add(&cost, hours);
@@ -107,12 +114,14 @@ pub fn energy<'r>(
             .entry(model.unwrap_or("unknown"))
             .or_default()
             .add(&cost, hours);
+
         for (slice, day) in slices.iter().zip(&mut found.days) {
             if let Some((cost, hours)) = between(slice.from, slice.to) {
                 day.add(&cost, hours);
             }
         }
     }
+
     found.users = largest_first(users);
     found.accounts = largest_first(accounts);
     found.models = largest_first(models);

@@ -110,8 +110,10 @@ pub fn failure(run: &JobRun, traces: &Traces<'_>) -> Option<Failure> {
     let nodes = node_evidence(traces, end);
     let cause = cause(run, traces, !nodes.is_empty());
     let (words, advice) = words(run, cause, traces);
+
     evidence.extend(memory.into_iter().chain(gpus).chain(nodes));
     evidence.sort_by_key(|one| one.at.unwrap_or(UnixTime::MIN));
+
     Some(Failure {
         cause,
         words,
@@ -127,6 +129,7 @@ fn cause(run: &JobRun, traces: &Traces<'_>, has_node_event: bool) -> FailureCaus
         .any(|node| node.oom_kills.is_some_and(|kills| kills > 0.0));
     let status = ExitCode::of(run);
     let is_killed = status.signal == Some(9);
+
     match run.state.as_str() {
         "NODE_FAIL" | "BOOT_FAIL" => return FailureCause::NodeFailure,
         "OUT_OF_MEMORY" => return FailureCause::OutOfMemory,
@@ -134,9 +137,11 @@ fn cause(run: &JobRun, traces: &Traces<'_>, has_node_event: bool) -> FailureCaus
         "PREEMPTED" => return FailureCause::Preempted,
         _ => {}
     }
+
     if kills || is_killed && memory_share(run, traces).is_some_and(|share| share >= NEAR_LIMIT) {
         return FailureCause::OutOfMemory;
     }
+
     let is_gpu = |node: &NodeFigures| {
         node.gpus
             .iter()
@@ -145,6 +150,7 @@ fn cause(run: &JobRun, traces: &Traces<'_>, has_node_event: bool) -> FailureCaus
     if traces.nodes.iter().any(is_gpu) {
         return FailureCause::GpuFault;
     }
+
     match run.state.as_str() {
         "TIMEOUT" => FailureCause::TimeLimit,
         "CANCELLED" => FailureCause::Cancelled,
@@ -176,6 +182,7 @@ impl ExitCode {
         let by_shell = status
             .and_then(|status| status.checked_sub(128))
             .filter(|signal| (1..=64).contains(signal));
+
         Self {
             status,
             signal: by_slurm.or(by_shell),
@@ -273,22 +280,26 @@ fn more_memory(run: &JobRun, traces: &Traces<'_>) -> String {
 fn gpu_words(traces: &Traces<'_>) -> (String, String) {
     let gpus = || traces.nodes.iter().flat_map(|node| &node.gpus);
     let hardware = gpus().find_map(|gpu| Some((gpu.fault.as_ref()?, &gpu.node)));
+
     if let Some((fault, node)) = hardware {
         return (
             format!("a GPU of {node} failed ({fault})"),
             "submit it again on another node; the fault is the cluster's".to_owned(),
         );
     }
+
     let xid = gpus()
         .flat_map(|gpu| &gpu.xids)
         .min_by_key(|xid| xid.at)
         .map_or("", |xid| xid.xid.as_str());
     let meaning = (traces.xid)(xid);
+
     let advice = if meaning.is_by_program {
         "look for a bug in the program first: such errors are rarely the hardware's"
     } else {
         "submit it again on another node, and report the GPU"
     };
+
     (
         format!("the GPU driver reported XID {xid}: {}", meaning.words),
         advice.to_owned(),
@@ -347,11 +358,13 @@ fn recorded(run: &JobRun, end: UnixTime) -> Vec<Evidence> {
         ..Evidence::default()
     };
     let mut found = vec![at_end(format!("Slurm recorded the state {}", run.state))];
+
     let code = ExitCode::of(run);
     let text = run.exit_code.as_deref().unwrap_or_default();
     if code.status.is_some_and(|status| status > 0) || code.signal.is_some() {
         found.push(at_end(format!("exit code {text} (status:signal)")));
     }
+
     if let (Some(start), Some(limit)) = (run.start, run.timelimit)
         && run.state == "TIMEOUT"
     {
@@ -362,6 +375,7 @@ fn recorded(run: &JobRun, end: UnixTime) -> Vec<Evidence> {
             hours_minutes(limit)
         )));
     }
+
     found
 }
 
@@ -377,6 +391,7 @@ fn memory_evidence(run: &JobRun, traces: &Traces<'_>) -> Vec<Evidence> {
             });
         }
     }
+
     if let (Some(peak), Some(held)) = (peak_bytes(traces), run.mem_bytes) {
         let share = peak / (held as f64).max(1.0);
         if share >= NEAR_LIMIT || !found.is_empty() || run.state == "OUT_OF_MEMORY" {
@@ -398,6 +413,7 @@ fn gpu_evidence(traces: &Traces<'_>) -> Vec<Evidence> {
             gpu: Some(gpu.uuid.clone()),
             words,
         };
+
         let of_xid = gpu.xids.iter().map(|count| {
             let meaning = (traces.xid)(&count.xid).words;
             observed(count.at, format!("XID {}: {meaning}", count.xid))

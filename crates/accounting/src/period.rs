@@ -268,14 +268,17 @@ impl Period {
                 to: self.from.clone(),
             });
         }
+
         let first = self.from.date();
         let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
+
         let earlier = if is_month {
             first.checked_sub(1.month())
         } else {
             first.checked_sub((next - first).get_days().days())
         };
+
         let midnight = |date: Date| date.to_zoned(self.from.time_zone().clone()).ok();
         Some(Self {
             from: midnight(earlier.ok()?)?,
@@ -315,6 +318,7 @@ impl Period {
 pub fn time(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Zoned, PeriodError> {
     let text = text.trim();
     let now = now.to_zoned(zone.clone());
+
     let parsed = match text {
         "now" => Some(now),
         "today" => now.start_of_day().ok(),
@@ -327,6 +331,7 @@ pub fn time(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Zoned, Period
             None => absolute(text, zone),
         },
     };
+
     parsed.ok_or_else(|| PeriodError::Time(text.to_owned()))
 }
 

@@ -69,9 +69,11 @@ impl PolicyWindow {
         if self.name.trim().is_empty() {
             return Err(ConfigError::new("name", "a name", "nothing"));
         }
+
         let nodes = nodelist::expand(&self.nodes).map_err(|_| {
             ConfigError::new("nodes", "a list of nodes such as desk[01-12]", &self.nodes)
         })?;
+
         let day = |name: &String| {
             DAYS.iter()
                 .find(|(known, _)| *known == name.to_lowercase())
@@ -80,11 +82,13 @@ impl PolicyWindow {
                     ConfigError::new("days", "mon, tue, wed, thu, fri, sat or sun", name)
                 })
         };
+
         let days = if self.days.is_empty() {
             DAYS.map(|(_, day)| day).to_vec()
         } else {
             self.days.iter().map(day).collect::<Result<_, _>>()?
         };
+
         let time = |key: &str, text: &String| {
             format!("{text}:00")
                 .parse::<Time>()
@@ -92,6 +96,7 @@ impl PolicyWindow {
                 .filter(|_| text.len() == 5)
                 .ok_or_else(|| ConfigError::new(key, "a time of day such as 08:00", text))
         };
+
         Ok((
             nodes,
             days,
@@ -108,31 +113,37 @@ impl PolicyWindow {
         let Ok(mut date) = period.first_day().yesterday() else {
             return Vec::new();
         };
+
         let mut times = Vec::new();
         loop {
             let ends_on = if to > from { Ok(date) } else { date.tomorrow() };
+
             let instant = |date: jiff::civil::Date, time: Time| {
                 date.to_datetime(time)
                     .to_zoned(zone.clone())
                     .map(|at| UnixTime::from(&at))
             };
+
             let (Ok(begin), Ok(end)) = (
                 instant(date, from),
                 ends_on.and_then(|date| instant(date, to)),
             ) else {
                 break;
             };
+
             if begin >= period.to() {
                 break;
             }
             if days.contains(&date.weekday()) && end > begin {
                 times.push((begin, end));
             }
+
             let Ok(next) = date.checked_add(1.day()) else {
                 break;
             };
             date = next;
         }
+
         times
     }
 
@@ -151,7 +162,9 @@ impl PolicyWindow {
             .unwrap_or_default()
             .into_iter()
             .collect();
+
         let times = self.times(period, zone);
+
         let breach = |run: &JobRun| {
             let start = run.start?.max(period.from());
             let end = run.end.unwrap_or(now.into()).min(period.to());
@@ -174,12 +187,14 @@ impl PolicyWindow {
                 seconds: seconds.cast_unsigned(),
             })
         };
+
         let mut found: Vec<Breach> = runs.iter().filter_map(breach).collect();
         found.sort_by(|a, b| {
             b.seconds
                 .cmp(&a.seconds)
                 .then_with(|| a.job_id.cmp(&b.job_id))
         });
+
         found
     }
 }

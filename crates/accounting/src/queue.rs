@@ -64,12 +64,14 @@ pub fn free_nodes<'r>(
                 let amount = amount.unwrap_or(0);
                 amount / count + u64::from((at as u64) < amount % count)
             };
+
             let sum = held.entry(name).or_default();
             sum.cpus += part(run.cpus);
             sum.gpus += part(run.gpus);
             sum.mem_bytes += part(run.mem_bytes);
         }
     }
+
     nodes
         .into_iter()
         .map(|(NodeCapacity { node, amounts }, state, is_usable)| {

@@ -65,11 +65,13 @@ impl RatesConfig {
         for (at, card) in self.cards.iter().enumerate() {
             let in_card = |error: ConfigError| error.in_list("cards.", "cards", at);
             let date = card.validate().map_err(in_card)?;
+
             if dates.contains(&date) {
                 let twice = ConfigError::new("from", "one card a date", &card.from);
                 return Err(in_card(twice));
             }
             dates.push(date);
+
             if card.has_prices() && self.currency.is_none() {
                 return Err(ConfigError::new(
                     "currency",
@@ -78,6 +80,7 @@ impl RatesConfig {
                 ));
             }
         }
+
         Ok(())
     }
 }
@@ -89,6 +92,7 @@ impl RateCard {
             .from
             .parse()
             .map_err(|_| ConfigError::new("from", "a date such as 2026-01-01", &self.from))?;
+
         let named = [
             ("gpu_hour", self.gpu_hour),
             ("cpu_hour", self.cpu_hour),
@@ -100,8 +104,10 @@ impl RateCard {
             .gpu_models
             .iter()
             .map(|(model, rate)| (model.as_str(), *rate));
+
         let is_wrong = |rate: f64| !(rate >= 0.0 && rate.is_finite());
         let mut rates = named.into_iter().chain(models);
+
         match rates.find(|(_, rate)| is_wrong(*rate)) {
             Some((key, rate)) => Err(ConfigError::new(key, "0 or more", rate)),
             None => Ok(date),
@@ -204,6 +210,7 @@ impl Rates {
             kwh: kwh(held, from, to),
             ..Cost::default()
         };
+
         for (at, (begins, card)) in self.cards.iter().enumerate() {
             let ends = self
                 .cards
@@ -211,6 +218,7 @@ impl Rates {
                 .map_or(UnixTime::MAX, |(next, _)| *next);
             let from = from.max(*begins);
             let to = to.min(ends);
+
             if from < to {
                 let hours = (to - from) as f64 / HOUR;
                 let gpu_hour = model
@@ -226,6 +234,7 @@ impl Rates {
                 cost.co2_grams += kwh * card.co2_g_per_kwh;
             }
         }
+
         cost
     }
 

@@ -199,11 +199,13 @@ pub fn idle_charges(
     const HOUR: i64 = 3600;
     let overlap = |a: TimeSpan, b: TimeSpan| a.1.min(b.1).since(a.0.max(b.0));
     let mut charged: BTreeMap<Owner, u64> = BTreeMap::new();
+
     for kept in reservations.iter().filter(|kept| !kept.owners.is_empty()) {
         let inside: Vec<&ReservedRun<'_>> = runs
             .iter()
             .filter(|run| run.reservation == kept.name)
             .collect();
+
         let mut hour = kept.from.max(from).round_down(HOUR);
         while hour < kept.to.min(to) {
             let span = (hour.max(kept.from), (hour + HOUR).min(kept.to));
@@ -211,13 +213,16 @@ pub fn idle_charges(
                 .iter()
                 .map(|run| overlap((run.start, run.end), span))
                 .sum();
+
             let idle = overlap(span, (from, to)).saturating_sub(used) * kept.cpus;
             for owner in &kept.owners {
                 *charged.entry(owner.clone()).or_default() += idle / kept.owners.len() as u64;
             }
+
             hour += HOUR;
         }
     }
+
     charged.retain(|_, seconds| *seconds > 0);
     charged
 }

@@ -255,12 +255,14 @@ impl<'p> Usage<'p> {
         if self.slices.is_empty() {
             return self.add_to_accounts(run, 0, &part);
         }
+
         // A run has no part before its submission or start, whichever is first, nor after its end.
         let first = run.start.map_or(run.submit, |start| start.min(run.submit));
         let mut slice = self
             .slices
             .partition_point(|slice| slice.from <= first)
             .saturating_sub(1);
+
         while let Some(&TimeSlice { from, to, .. }) = self.slices.get(slice)
             && run.end.unwrap_or(self.now).max(run.submit) >= from
         {
@@ -277,9 +279,11 @@ impl<'p> Usage<'p> {
             path: None,
             node: None,
         };
+
         if !self.by.contains(&GroupBy::AccountTree) {
             return self.add_to_nodes(run, place, part);
         }
+
         let paths = match self.paths.get(run.account) {
             Some(paths) => paths.clone(),
             None => {
@@ -288,6 +292,7 @@ impl<'p> Usage<'p> {
                 paths
             }
         };
+
         paths.iter().for_each(|path| {
             self.add_to_nodes(
                 run,
@@ -304,9 +309,11 @@ impl<'p> Usage<'p> {
         let listed = run
             .node_list
             .filter(|list| !list.is_empty() && self.by.contains(&GroupBy::Node));
+
         let Some(list) = listed else {
             return self.add_to_group(run, place, part, run.into());
         };
+
         let nodes = match self.nodes.get(list) {
             Some(nodes) => nodes.clone(),
             None => {
@@ -319,6 +326,7 @@ impl<'p> Usage<'p> {
                 nodes
             }
         };
+
         for (position, node) in nodes.iter().enumerate() {
             self.add_to_group(
                 run,
@@ -342,6 +350,7 @@ impl<'p> Usage<'p> {
                 figures: self.groups[group].figures(),
             })
             .collect();
+
         // The names of a repeated hour differ in their offsets, which do not sort.
         let slices: HashMap<&str, usize> = self
             .slices
@@ -349,8 +358,10 @@ impl<'p> Usage<'p> {
             .enumerate()
             .map(|(at, slice)| (slice.name.as_str(), at))
             .collect();
+
         let time = self.by.iter().position(|by| by.unit().is_some());
         let when = |row: &Row| slices.get(row.group.0.get(time?)?.1.as_deref()?).copied();
+
         rows.sort_unstable_by(|a, b| {
             let order = |row: &Row| {
                 (
@@ -363,6 +374,7 @@ impl<'p> Usage<'p> {
                 .then_with(|| order(b).cmp(&order(a)))
                 .then_with(|| a.group.cmp(&b.group))
         });
+
         UsageReport {
             cluster: cluster.to_owned(),
             from: self.period.from_text(),
@@ -395,6 +407,7 @@ impl<'p> Usage<'p> {
         if self.by.is_empty() {
             return;
         }
+
         self.key.clear();
         for by in &self.by {
             let value = match by {
@@ -419,6 +432,7 @@ impl<'p> Usage<'p> {
                 NO_VALUE
             });
         }
+
         let group = match self.index.get(self.key.as_slice()) {
             Some(&group) => group,
             None => {
@@ -427,6 +441,7 @@ impl<'p> Usage<'p> {
                 self.groups.len() - 1
             }
         };
+
         self.groups[group].add(part, held);
     }
 }
@@ -486,6 +501,7 @@ impl From<&HeldRun<'_>> for HeldUnits {
             billing,
             ..
         } = *run;
+
         Self {
             nodes,
             cpus,
@@ -537,13 +553,16 @@ impl Sums {
     fn add(&mut self, part: &Part, held: HeldUnits) {
         self.submitted += u64::from(part.submitted);
         self.ended += u64::from(part.ended);
+
         if part.started {
             self.started += 1;
             self.wait_seconds += i128::from(part.waited);
         }
+
         if part.running {
             let seconds = u128::from(part.seconds);
             let times = |amount: Option<u64>| u128::from(amount.unwrap_or(0)) * seconds;
+
             self.running += 1;
             self.gpu_unknown += u64::from(held.gpus.is_none());
             self.cpu_seconds += times(held.cpus);
@@ -560,6 +579,7 @@ impl Sums {
         let hours = |sum: u128| sum as f64 / SECONDS_PER_HOUR;
         let gpus_seen = self.running == 0 || self.gpu_unknown < self.running;
         let wait_seconds = i64::try_from(self.wait_seconds).unwrap_or(i64::MAX);
+
         Figures {
             jobs_submitted: self.submitted,
             jobs_started: self.started,

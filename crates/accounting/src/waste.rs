@@ -146,6 +146,7 @@ pub fn waste<'r>(
         histogram: bars(),
         ..Waste::default()
     };
+
     let mut users: BTreeMap<&str, (u64, Split)> = BTreeMap::new();
     let mut accounts: BTreeMap<&str, (u64, Split)> = BTreeMap::new();
     let mut causes = WasteCause::ALL.map(|cause| CauseRow {
@@ -153,36 +154,43 @@ pub fn waste<'r>(
         gpu_hours: 0.0,
         runs: 0,
     });
+
     for AssessedRun { run, efficiency } in runs {
         let share = share_in(run.start, run.end, efficiency.held_seconds, period);
         if share == 0.0 || run.gpus.unwrap_or(0) == 0 {
             continue;
         }
+
         let mut split = Split::default();
         split.add(&efficiency.split(), share / HOUR);
         found.runs += 1;
         found.split.add(&split, 1.0);
         found.limit_excess_gpu_hours += efficiency.limit_excess_gpu_seconds * share / HOUR;
+
         for (group, name) in [(&mut users, &run.user), (&mut accounts, &run.account)] {
             let (runs, sum) = group.entry(name).or_default();
             *runs += 1;
             sum.add(&split, 1.0);
         }
+
         for row in &mut causes {
             let hours = row.cause.of(&split);
             row.gpu_hours += hours;
             row.runs += u64::from(hours > 0.0);
         }
+
         let Some(utilization) = efficiency
             .gpu_utilization_mean
             .filter(|_| efficiency.is_measured(rules))
         else {
             continue;
         };
+
         found.runs_measured += 1;
         let bar = ((utilization * BARS as f64) as usize).min(BARS - 1);
         found.histogram[bar].gpu_hours += split.held();
         found.histogram[bar].runs += 1;
+
         found.points.push(WastePoint {
             job_id: run.job_id.clone(),
             submit: run.submit,
@@ -195,10 +203,12 @@ pub fn waste<'r>(
             cause: main_cause(&split),
         });
     }
+
     found.causes = causes.into_iter().filter(|row| row.runs > 0).collect();
     found
         .causes
         .sort_by(|a, b| b.gpu_hours.total_cmp(&a.gpu_hours));
+
     found.users = rows(users);
     found.accounts = rows(accounts);
     found

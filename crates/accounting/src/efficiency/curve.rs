@@ -139,6 +139,7 @@ impl CurveMeter {
         let axis = self.axis;
         let mut from = stretch.from.max(axis.from);
         let to = stretch.to.min(axis.to());
+
         while from < to {
             let step = (from - axis.from) / axis.step_ms;
             let until = axis.from.plus_ms((step + 1) * axis.step_ms).min(to);
@@ -149,6 +150,7 @@ impl CurveMeter {
                 sum.0 += stretch.value * (until - from) as f64;
                 sum.1 += until - from;
             }
+
             from = until;
         }
     }

@@ -98,6 +98,7 @@ impl GpuMeter {
             memory: GaugeCurve::new(window, axis),
             power: GaugeCurve::new(window, axis),
         };
+
         Self {
             index: None,
             model: None,
@@ -127,11 +128,13 @@ impl GpuMeter {
     ) {
         for &(at, value) in samples {
             let is_inside = window.from <= at && at < window.to;
+
             match (metric, &mut self.curves) {
                 (MEMORY_USED, Some(curves)) => curves.memory.push(at, value),
                 (POWER, Some(curves)) => curves.power.push(at, value.filter(is_power)),
                 _ => {}
             }
+
             match (metric, value) {
                 (UTILIZATION, value) if value.is_none_or(is_ratio) => {
                     if let Some(stretch) = self.utilization.0.push(at, value) {
@@ -195,6 +198,7 @@ impl GpuMeter {
                 .for_each(|stretch| level.add(stretch));
             level
         };
+
         let (held, mut activity) = self.utilization;
         if let Some(stretch) = held.finish() {
             activity.add(stretch);
@@ -202,7 +206,9 @@ impl GpuMeter {
                 curves.utilization.add(stretch);
             }
         }
+
         let power = last(self.power);
+
         let xids: Vec<XidCount> = self
             .xids
             .into_iter()
@@ -214,17 +220,20 @@ impl GpuMeter {
                 })
             })
             .collect();
+
         let fault = xids
             .iter()
             .find(|count| HARDWARE_XIDS.contains(&count.xid.as_str()))
             .map(|count| format!("xid {}", count.xid))
             .or_else(|| self.lost_at.map(|_| "GPU lost".to_owned()));
+
         let curves = self.curves.take().map(|curves| GpuCurves {
             utilization: curves.utilization.finish(RATIO_UNIT),
             memory: curves.memory.finish(MEMORY_UNIT),
             power: curves.power.finish(POWER_UNIT),
         });
         let activity: Option<ActivityFigures> = activity.finish();
+
         GpuFigures {
             node: node.to_owned(),
             activity,

@@ -88,18 +88,21 @@ fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
     if idle == 0 || seen.gpus_measured < held {
         return None;
     }
+
     let used = held.saturating_sub(idle);
     let fix = if used == 0 {
         FixKind::NoGpu
     } else {
         FixKind::FewerGpus
     };
+
     let held = count(held, "GPU");
     let why = if used == 0 {
         format!("its {held} did nothing")
     } else {
         format!("{idle} of its {held} did nothing")
     };
+
     Some(Advice {
         fix,
         amount: used,
@@ -128,9 +131,11 @@ fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<
     let cpus = run.cpus?;
     let ratio = seen.cpu_ratio?;
     let mean = seen.gpu_utilization_mean?;
+
     if ratio < 0.85 || mean >= rules.low_utilization_ratio || run.nodes != Some(1) {
         return None;
     }
+
     let wanted = cpus * 2;
     Some(Advice {
         fix: FixKind::MoreCpus,
@@ -197,9 +202,11 @@ fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
         .div_ceil(QUARTER)
         .max(1)
         * QUARTER;
+
     let worth = run.state == "COMPLETED"
         && seen.held_seconds < limit / 2
         && limit.saturating_sub(wanted) >= TIME_FLOOR;
+
     worth.then(|| Advice {
         fix: FixKind::LessTime,
         why: format!(

@@ -155,6 +155,7 @@ impl NodeMeter {
         else {
             return;
         };
+
         let window = self.window;
         let within = move |at: Timestamp| window.from <= at && at < window.to;
         let values = || samples.iter().filter_map(|&(at, value)| Some((at, value?)));
@@ -163,6 +164,7 @@ impl NodeMeter {
                 .filter(|&(at, _)| within(at))
                 .map(|(_, value)| value)
         };
+
         let uuid = labels.get("uuid").unwrap_or_default();
         match metric {
             GPU_INFO if inside().next().is_some() => {
@@ -236,6 +238,7 @@ impl NodeMeter {
         let (first, last) = at.fold(None, |span: Option<(Timestamp, Timestamp)>, at| {
             Some((span.map_or(at, |(first, _)| first), at))
         })?;
+
         let window = self.window;
         let axis = self.axis;
         let trace = self
@@ -253,12 +256,14 @@ impl NodeMeter {
                 oom_at: None,
                 curves: axis.map(|axis| (CurveMeter::new(axis), GaugeCurve::new(window, axis))),
             });
+
         trace.first = trace.first.min(first);
         trace.last = trace.last.max(last);
         trace.inside = trace.inside.max(inside);
         if let Some(user) = labels.get("user") {
             trace.user.get_or_insert_with(|| user.to_owned());
         }
+
         Some(trace)
     }
 
@@ -267,12 +272,14 @@ impl NodeMeter {
         if let Some(number) = &self.number {
             return self.jobs.contains_key(number).then(|| number.clone());
         }
+
         let slack = self.window.reach_ms;
         let is_it = |trace: &JobTrace| {
             trace.user.as_ref() == Some(&self.user)
                 && (trace.first - self.window.from).abs() <= slack
                 && (trace.last - self.window.to).abs() <= slack
         };
+
         let mut found = self
             .jobs
             .iter()
@@ -286,6 +293,7 @@ impl NodeMeter {
         if matches!(device, "" | "lo") {
             return;
         }
+
         let name = format!("{device}/{}", labels.get("port").unwrap_or_default());
         let window = self.window;
         let new = || (Growth::new(window), Steps::default());
@@ -294,6 +302,7 @@ impl NodeMeter {
             sent: new(),
             speed: None,
         });
+
         let (growth, steps) = match metric {
             NET_RECEIVED | IB_RECEIVED => &mut link.received,
             NET_SENT | IB_SENT => &mut link.sent,
@@ -307,6 +316,7 @@ impl NodeMeter {
                 return;
             }
         };
+
         for &(at, value) in samples {
             if let Some(stretch) = value.and_then(|value| growth.push(at, value)) {
                 steps.add(window, stretch, stretch.value);
@@ -323,18 +333,21 @@ impl NodeMeter {
             .as_ref()
             .map(|trace| trace.gpus.clone())
             .unwrap_or_default();
+
         let others: BTreeSet<&String> = self
             .jobs
             .values()
             .filter(|trace| trace.inside > 0)
             .flat_map(|trace| &trace.gpus)
             .collect();
+
         let free: BTreeSet<String> = self
             .gpus
             .keys()
             .filter(|uuid| own.contains(*uuid) || !others.contains(uuid))
             .cloned()
             .collect();
+
         // Without the run's number its own process looks like another job; then only a run on all
         // GPUs is unambiguous.
         let is_whole = held == Some(self.gpus.len() as u64);
@@ -346,9 +359,11 @@ impl NodeMeter {
         } else if is_identified && held == Some(free.len() as u64) {
             own = free;
         }
+
         // One sample of another job may come from the previous job, before the node has cleaned up.
         let is_shared = self.jobs.values().any(|trace| trace.inside > 1);
         let is_alone = !self.gpus.is_empty() && is_whole || own_trace.is_some() && !is_shared;
+
         let link_bound = if is_alone {
             self.link_bound(&own)
         } else {
@@ -371,17 +386,20 @@ impl NodeMeter {
                     Some(sum.unwrap_or(0.0) + total)
                 })
         });
+
         let Self { node, gpus, .. } = self;
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
         let oom_kills = own_trace.as_ref().and_then(|trace| trace.oom_kills.total());
         let oom_at = own_trace.as_ref().and_then(|trace| trace.oom_at);
         let memory_peak_bytes = own_trace.as_ref().and_then(|trace| trace.memory_peak);
         let curves = own_trace.and_then(|trace| trace.curves);
+
         let gpus = gpus
             .into_iter()
             .filter(|(uuid, _)| own.contains(uuid))
             .map(|(uuid, gpu)| gpu.finish(&node, uuid))
             .collect();
+
         NodeFigures {
             gpus,
             cpu_seconds: cpu.and_then(|cpu| cpu.total()),
@@ -414,13 +432,16 @@ impl NodeMeter {
             .values()
             .filter_map(|link| Some((link.speed?, link)))
             .collect();
+
         if gpus.is_empty() || links.is_empty() {
             return None;
         }
+
         let mut bound = 0_u32;
         let mut seen = 0_u32;
         for step in 0..gpus.iter().map(|steps| steps.0.len()).max().unwrap_or(0) {
             let work: Vec<f64> = gpus.iter().filter_map(|steps| steps.rate(step)).collect();
+
             let use_of = |(speed, link): &(f64, &Link)| {
                 [&link.received, &link.sent]
                     .map(|(_, steps)| steps.rate(step))
@@ -429,18 +450,21 @@ impl NodeMeter {
                     .map(|rate| rate / speed)
                     .reduce(f64::max)
             };
+
             let (false, Some(busiest)) = (
                 work.is_empty(),
                 links.iter().filter_map(use_of).reduce(f64::max),
             ) else {
                 continue;
             };
+
             seen += 1;
             let mean = work.iter().sum::<f64>() / work.len() as f64;
             bound += u32::from(
                 busiest >= self.rules.link_busy_ratio && mean < self.rules.low_utilization_ratio,
             );
         }
+
         let seconds = |steps: u32| f64::from(steps) * STEP_MS as f64 / 1e3;
         (seen > 0).then(|| (seconds(bound), seconds(seen)))
     }

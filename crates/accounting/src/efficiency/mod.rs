@@ -84,9 +84,11 @@ impl EfficiencyConfig {
                 ));
             }
         }
+
         if self.max_gap_seconds == 0 {
             return Err(ConfigError::new("max_gap_seconds", "at least 1", 0));
         }
+
         Ok(())
     }
 
@@ -276,12 +278,14 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
     let (start, end) = run.start.zip(run.end)?;
     let held_seconds = end.since(start);
     let seconds = held_seconds as f64;
+
     let gpus: Vec<&GpuFigures> = nodes.iter().flat_map(|node| &node.gpus).collect();
     let held = run.gpus.map(|gpus| gpus as f64 * seconds);
     let activities: Vec<&ActivityFigures> = gpus
         .iter()
         .filter_map(|gpu| gpu.activity.as_ref())
         .collect();
+
     let covered: f64 = activities.iter().map(|gpu| gpu.covered_seconds).sum();
     let per_node = seconds * nodes.len() as f64;
     let cpu_covered: f64 = nodes.iter().map(|node| node.cpu_covered_seconds).sum();
@@ -293,9 +297,11 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
             _ if per_node > 0.0 => cpu_covered / per_node,
             _ => 0.0,
         };
+
     let fault = fault(run, &gpus);
     let cpu_seconds = sum_of_all(nodes, |node| node.cpu_seconds);
     let memory_peak_bytes = sum_of_all(nodes, |node| node.memory_peak_bytes);
+
     let by_time = |of: fn(&ActivityFigures) -> f64| {
         let sum: f64 = activities
             .iter()
@@ -303,6 +309,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
             .sum();
         (covered > 0.0).then(|| sum / covered)
     };
+
     let fullest = gpus
         .iter()
         .filter(|gpu| gpu.memory_peak_bytes.is_some())
@@ -311,16 +318,19 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
                 .partial_cmp(&b.memory_peak_bytes)
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
+
     let seen: f64 = nodes.iter().map(|node| node.link_seen_seconds).sum();
     let bound: f64 = nodes
         .iter()
         .filter_map(|node| node.link_bound_seconds)
         .sum();
     let link_bound_ratio = (seen > 0.0).then(|| bound / seen);
+
     let cpu_held = run
         .cpus
         .map(|cpus| cpus as f64 * seconds)
         .filter(|held| *held > 0.0);
+
     let mut efficiency = Efficiency {
         held_seconds,
         held_gpu_seconds: held,
@@ -360,6 +370,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         fault,
         ..Efficiency::default()
     };
+
     efficiency.spread(held.unwrap_or(0.0), &activities, rules);
     Some(efficiency)
 }
@@ -375,21 +386,25 @@ impl Efficiency {
             self.unmeasured_gpu_seconds = held;
             return;
         }
+
         for gpu in gpus {
             if is_idle(gpu) {
                 self.waste_idle_gpu_seconds += gpu.covered_seconds;
                 continue;
             }
+
             let working = (gpu.covered_seconds - gpu.idle_streak_seconds).max(0.0);
             let low = if gpu.working_mean < rules.low_utilization_ratio {
                 working * (1.0 - gpu.working_mean)
             } else {
                 0.0
             };
+
             self.waste_streak_gpu_seconds += gpu.idle_streak_seconds;
             self.waste_low_gpu_seconds += low;
             self.used_gpu_seconds += working - low;
         }
+
         let counted = self.used_gpu_seconds + self.split().wasted();
         self.unmeasured_gpu_seconds = (held - counted).max(0.0);
     }

@@ -199,6 +199,7 @@ impl Activity {
         let covered = self.level.covered_ms;
         let working_ms = covered - self.streaks.0;
         let working_sum = (self.level.sum - self.streaks.1).max(0.0);
+
         Some(ActivityFigures {
             covered_seconds: self.level.covered_seconds(),
             mean,
@@ -285,16 +286,20 @@ impl Growth {
         if at <= last_at {
             return None;
         }
+
         self.last = Some((at, value));
         let grown = if value < last { value } else { value - last };
+
         let from = last_at.max(self.window.from);
         let to = at.min(self.window.to);
         if to <= from {
             return None;
         }
+
         let part = grown * (to - from) as f64 / (at - last_at) as f64;
         self.grown += part;
         self.covered_ms += to - from;
+
         Some(Stretch {
             from,
             to,

@@ -66,9 +66,11 @@ pub fn verdict(
     is_final: bool,
 ) -> Verdict {
     let verdict = |grade, words| Verdict { grade, words };
+
     if let Some(fault) = &seen.fault {
         return verdict(Grade::Lost, format!("a fault ended it: {fault}"));
     }
+
     if seen.held_seconds < EARLY_SECONDS {
         let (grade, what) = if is_final {
             (Grade::TooShort, "it was short")
@@ -80,6 +82,7 @@ pub fn verdict(
             format!("{what}: ten minutes are needed for a verdict"),
         );
     }
+
     if !seen.is_measured(rules) {
         let words = if seen.coverage_ratio > 0.0 {
             let share = percent(seen.coverage_ratio);
@@ -89,19 +92,23 @@ pub fn verdict(
         };
         return verdict(Grade::Unmeasured, words);
     }
+
     let gpus = run.gpus.unwrap_or(0);
     if gpus == 0 {
         return on_cpus(run, seen);
     }
+
     let split = seen.split();
     let wasted = split.wasted() / split.measured().max(1.0);
     let held = count(gpus, "GPU");
     let busy = percent(seen.gpu_utilization_mean.unwrap_or(0.0));
+
     let words = match seen.gpus_idle {
         0 => format!("its {held} {} busy {busy} of the time", were(gpus)),
         idle if idle >= gpus => format!("its {held} did nothing"),
         idle => format!("{idle} of its {held} did nothing; all together were busy {busy}"),
     };
+
     verdict(grade(wasted), words)
 }
 

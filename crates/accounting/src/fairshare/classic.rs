@@ -25,6 +25,7 @@ pub fn standings(
         let standing = &mut standings[id.index()];
         standing.norm_usage = norm_usage(tree, raw_usage, *id);
     }
+
     for id in tree.top_down() {
         let Some(above) = tree.fs_parent(*id) else {
             // The root has all shares and all usage.
@@ -33,8 +34,10 @@ pub fn standings(
             root.fair_share = Some(factor(1.0, 1.0, settings.dampening_factor));
             continue;
         };
+
         let norm_shares = norm_shares(tree, &standings, *id, above);
         standings[id.index()].norm_shares = norm_shares;
+
         let effective_usage = if above == tree.root() {
             standings[id.index()].norm_usage
         } else if tree.get(*id).shares == Shares::Parent {
@@ -44,6 +47,7 @@ pub fn standings(
         } else {
             mixed(tree, &standings, *id, above)
         };
+
         let standing = &mut standings[id.index()];
         standing.effective_usage = effective_usage;
         standing.fair_share = Some(factor(
@@ -52,6 +56,7 @@ pub fn standings(
             settings.dampening_factor,
         ));
     }
+
     standings
 }
 
@@ -97,8 +102,10 @@ fn depth_oblivious(
 ) -> f64 {
     /// Weight of the balance within an account against the account's own balance.
     const WEIGHT_OF_ACCOUNT: f64 = 5.0;
+
     let own = standings[id.index()];
     let account = standings[above.index()];
+
     if [
         own.norm_shares,
         account.norm_shares,
@@ -109,6 +116,7 @@ fn depth_oblivious(
     {
         return own.norm_usage;
     }
+
     let of_account = account.effective_usage / account.norm_shares;
     let of_siblings: f64 = tree
         .fs_children(above)
@@ -117,10 +125,12 @@ fn depth_oblivious(
         .map(|sibling| standings[sibling.index()].norm_usage)
         .sum();
     let among_siblings = (own.norm_usage / own.norm_shares) / (of_siblings / account.norm_shares);
+
     let exponent = if of_account.ln() * among_siblings.ln() >= 0.0 {
         1.0
     } else {
         1.0 / (1.0 + (WEIGHT_OF_ACCOUNT * of_account.ln()).powi(2))
     };
+
     of_account * among_siblings.powf(exponent) * own.norm_shares
 }

@@ -125,11 +125,13 @@ impl DecayTable {
     pub fn new(decay: Decay, ticks: &Ticks, resets: &[UnixTime], as_of: UnixTime) -> Self {
         let ticks = ticks.0[..ticks.0.partition_point(|tick| *tick <= as_of)].to_vec();
         let last = ticks.last().copied().unwrap_or(as_of);
+
         let reset = resets
             .iter()
             .filter_map(|reset| ticks.get(ticks.partition_point(|tick| tick < reset)))
             .max()
             .copied();
+
         let kept = |tick: UnixTime| reset.is_none_or(|reset| tick >= reset);
         let left: Vec<f64> = ticks
             .iter()
@@ -141,11 +143,13 @@ impl DecayTable {
                 }
             })
             .collect();
+
         let left_before_first = if reset.is_none() {
             left.first().copied().unwrap_or(1.0)
         } else {
             0.0
         };
+
         let mut slices_before = Vec::with_capacity(ticks.len() + 1);
         let mut sum = 0.0;
         for index in 0..ticks.len() {
@@ -155,6 +159,7 @@ impl DecayTable {
             }
         }
         slices_before.push(sum);
+
         Self {
             decay,
             as_of,
@@ -200,15 +205,18 @@ impl DecayTable {
         if start > self.as_of || ended.is_some_and(|end| end <= start) {
             return DecayedSeconds::default();
         }
+
         let first = self.ticks.partition_point(|tick| *tick <= start);
         let after_last = ended.map_or(self.ticks.len(), |end| {
             self.ticks.partition_point(|tick| *tick <= end)
         });
+
         let mut worth = DecayedSeconds::default();
         if first < after_last {
             worth.at_last_tick = self.decay.slice(self.ticks[first] - start) * self.left[first]
                 + (self.slices_before[after_last] - self.slices_before[first + 1]);
         }
+
         if let Some(end) = ended {
             let before = after_last.checked_sub(1);
             let since = before.map_or(start, |index| self.ticks[index].max(start));
@@ -221,6 +229,7 @@ impl DecayTable {
                 None => worth.at_last_tick += slice * self.left_before_first,
             }
         }
+
         worth
     }
 }

@@ -175,6 +175,7 @@ impl Explainer<'_> {
     ) -> Option<Explanation> {
         let association = self.tree.get(id);
         let standings = standings(self.tree, self.settings, &self.usage.all_at_last_tick());
+
         Some(Explanation {
             account: association.account.clone(),
             user: association.user.clone()?,
@@ -232,9 +233,11 @@ impl Explainer<'_> {
             .min_by(|left, right| {
                 fair_share(standings, *left).total_cmp(&fair_share(standings, *right))
             })?;
+
         let (part_at, hers, theirs) = self.parting(id, above)?;
         let hers_step = self.step(standings, hers);
         let theirs_step = self.step(standings, theirs);
+
         let uses_parents = theirs_step.is_user && theirs_step.raw_shares == Some(Shares::Parent);
         let decided_by = if uses_parents && !self.settings.flags.no_fair_tree {
             DecidedBy::ParentShares
@@ -246,6 +249,7 @@ impl Explainer<'_> {
         } else {
             DecidedBy::Order
         };
+
         Some(Above {
             account: self.tree.get(above).account.clone(),
             user: self.tree.get(above).name().to_owned(),
@@ -274,13 +278,16 @@ impl Explainer<'_> {
             way.reverse();
             way
         };
+
         let hers = way(hers);
         let theirs = way(theirs);
+
         let common = hers
             .iter()
             .zip(&theirs)
             .take_while(|(left, right)| left == right)
             .count();
+
         Some((
             *hers.get(common.checked_sub(1)?)?,
             *hers.get(common)?,
@@ -291,18 +298,22 @@ impl Explainer<'_> {
     /// Predicts when a user overtakes another one by running nothing while all others continue.
     fn passes(&self, id: AssociationId, above: AssociationId) -> Prospect {
         const STEPS: i64 = 400;
+
         let half_life = match i64::from(self.settings.decay_half_life_seconds) {
             0 => 30 * 86_400,
             half_life => half_life,
         };
+
         let horizon = 8 * half_life;
         let passed = |seconds: i64| {
             let standings = standings(self.tree, self.settings, &self.without(id, seconds));
             fair_share(&standings, id) > fair_share(&standings, above)
         };
+
         let Some(step) = (1..=STEPS).find(|step| passed(horizon * step / STEPS)) else {
             return Prospect::NotBefore(self.usage.as_of() + horizon);
         };
+
         // Bisect between the last step before and the first step after overtaking.
         let mut not_yet = horizon * (step - 1) / STEPS;
         let mut by_then = horizon * step / STEPS;
@@ -333,13 +344,16 @@ impl Explainer<'_> {
     fn plan(&self, id: AssociationId, job: PlannedJob<'_>) -> Planned {
         let seconds = (job.hours.max(0.0) * 3600.0).round() as i64;
         let per_second = self.rates.per_second(job.partition, job.qos, job.tres);
+
         let without = self.without(id, seconds);
         let mut with = without.clone();
         for id in self.tree.path(id) {
             with[id.index()] += per_second * self.table.decay().sum_over(seconds);
         }
+
         let place =
             |raw_usage: &[f64]| self.place(&standings(self.tree, self.settings, raw_usage), id);
+
         Planned {
             charge: per_second * seconds as f64,
             at: self.usage.as_of() + seconds,
@@ -369,6 +383,7 @@ impl fmt::Display for Explanation {
         if let Some(partition) = &self.partition {
             write!(f, ", partition {partition}")?;
         }
+
         let place = self.place.place;
         let users = self.users;
         writeln!(
@@ -376,15 +391,18 @@ impl fmt::Display for Explanation {
             ") has place {place} of {users}: fair share {:.4}, where 1 is the best.",
             self.place.fair_share
         )?;
+
         if self.path.iter().any(|step| step.level_fs.is_some()) {
             writeln!(
                 f,
                 "Level FS: >1 means you have used less than your share (good for your priority), <1 means more."
             )?;
         }
+
         for (depth, step) in self.path.iter().enumerate().skip(1) {
             writeln!(f, "{:indent$}{step}", "", indent = 2 * depth)?;
         }
+
         match &self.above {
             None => writeln!(f, "Nobody has a better place.")?,
             Some(above) => {
@@ -392,6 +410,7 @@ impl fmt::Display for Explanation {
                 above.write_prospects(f, user, self.as_of, self.recent_from)?;
             }
         }
+
         self.planned
             .as_ref()
             .map_or(Ok(()), |planned| planned.write(f, user, self.as_of))
@@ -402,6 +421,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shares = percent(self.norm_shares);
         let usage = percent(self.effective_usage);
+
         match (self.raw_shares, self.level_fs) {
             (Some(Shares::Parent), _) if self.is_user => {
                 write!(
@@ -437,6 +457,7 @@ impl Above {
             "Next above is {} (account {}) with {:.4}.",
             self.user, self.account, self.fair_share
         )?;
+
         let hers = &self.hers;
         let theirs = &self.theirs;
         write!(
@@ -444,6 +465,7 @@ impl Above {
             "Their branches of the tree separate below {}: ",
             self.part_at
         )?;
+
         match (self.decided_by, hers.level_fs, theirs.level_fs) {
             (DecidedBy::ParentShares, ..) => {
                 writeln!(
@@ -518,6 +540,7 @@ impl Above {
             f,
             "If {user} runs nothing and all others continue as in the last {recent}, {user} "
         )?;
+
         match self.passed_if_others_continue {
             Prospect::At(at) => write!(f, "passes {other} in about {}", span(at - as_of))?,
             Prospect::NotBefore(at) => {
@@ -525,6 +548,7 @@ impl Above {
             }
             Prospect::Never => write!(f, "never passes {other}")?,
         }
+
         writeln!(
             f,
             "; if no user ran jobs, the order would stay the same, because all usage decays alike."
@@ -542,9 +566,11 @@ impl Planned {
             self.charge,
             span(self.at - as_of)
         )?;
+
         if let (Some(with), Some(without)) = (with.level_fs, without.level_fs) {
             write!(f, "level FS {with:.2} instead of {without:.2}, ")?;
         }
+
         writeln!(
             f,
             "fair share {:.4} instead of {:.4} and place {} instead of {}.",

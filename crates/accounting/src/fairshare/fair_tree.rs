@@ -74,10 +74,12 @@ fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Sta
             ..Standing::default()
         };
     };
+
     let effective_usage = match raw_usage[above.index()] {
         0.0 => 0.0,
         all => raw_usage[id.index()] / all,
     };
+
     let share = share_of_level(tree, id);
     // With `fairshare=parent` Slurm shows the account's fraction of the shares.
     let norm_shares = share.or_else(|| share_of_level(tree, above)).unwrap_or(0.0);
@@ -85,6 +87,7 @@ fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Sta
         0.0 => 0.0,
         share => share / effective_usage,
     });
+
     Standing {
         norm_shares,
         norm_usage,
@@ -109,6 +112,7 @@ impl Walk<'_> {
         let key = |walk: &Self, id: AssociationId| {
             key(walk.tree, &walk.standings[id.index()], id).value()
         };
+
         let mut siblings = self.tree.fs_children(above).to_vec();
         siblings.sort_by(|left, right| {
             let by_level_fs = key(self, *right)
@@ -117,6 +121,7 @@ impl Walk<'_> {
             let is_account = |id: &AssociationId| self.tree.get(*id).user.is_none();
             by_level_fs.then_with(|| is_account(left).cmp(&is_account(right)))
         });
+
         let mut before = None;
         for id in siblings {
             let own = key(self, id);
@@ -132,6 +137,7 @@ impl Walk<'_> {
             } else {
                 self.level(id, tied);
             }
+
             before = Some(own);
         }
     }

@@ -79,11 +79,13 @@ impl Priority {
             .iter()
             .map(|(name, part)| weights.tres.get(name).unwrap_or(&0.0) * part)
             .sum();
+
         let sum = age + assoc + fair_share + job_size + partition + qos + tres;
         let priority = (sum + factors.site as f64 - factors.nice as f64)
             .clamp(1.0, f64::from(u32::MAX)) as u32;
         let site = factors.site;
         let nice = factors.nice;
+
         Self {
             age,
             assoc,

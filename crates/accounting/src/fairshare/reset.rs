@@ -33,6 +33,7 @@ impl ResetSchedule for UsageResetPeriod {
                 weekday: 0,
             }))
         };
+
         match self {
             Self::None => None,
             Self::Daily => Some(midnight + DAY),
@@ -80,6 +81,7 @@ pub struct FixedOffset(pub i64);
 impl Calendar for FixedOffset {
     fn date(&self, instant: UnixTime) -> Date {
         let days = (instant + self.0).0.div_euclid(86_400);
+
         // The computed year begins on 1 March, so the leap day is its last.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
@@ -87,11 +89,13 @@ impl Calendar for FixedOffset {
         let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
         let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * of_year + 2) / 153;
+
         let month = if month_from_march < 10 {
             month_from_march + 3
         } else {
             month_from_march - 9
         };
+
         Date {
             year: i32::try_from(year_of_era + era * 400 + i64::from(month <= 2))
                 .unwrap_or(i32::MAX),

@@ -53,6 +53,7 @@ pub fn share_rows(
 ) -> Vec<ShareRow> {
     let at_last_tick: Vec<f64> = usage.all_at_last_tick();
     let standings = standings(tree, settings, &at_last_tick);
+
     let row = |id| {
         let association = tree.get(id);
         let standing = &standings[id.index()];
@@ -72,6 +73,7 @@ pub fn share_rows(
             tres_run_minutes: usage.tres_run_minutes(id),
         }
     };
+
     tree.display_order().into_iter().map(row).collect()
 }
 

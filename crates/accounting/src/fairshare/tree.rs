@@ -74,6 +74,7 @@ impl AssociationTree {
     pub fn new(associations: Vec<Association>) -> Result<Self, TreeError> {
         let mut accounts = HashMap::<String, Account>::new();
         let mut root = None;
+
         for (index, association) in associations
             .iter()
             .enumerate()
@@ -100,6 +101,7 @@ impl AssociationTree {
                 )));
             }
         }
+
         let root = root.ok_or(TreeError::NoRoot)?;
         let mut tree = Self {
             root,
@@ -112,6 +114,7 @@ impl AssociationTree {
             accounts,
             associations,
         };
+
         tree.link()?;
         tree.order()?;
         tree.link_fair_share();
@@ -247,17 +250,20 @@ impl AssociationTree {
             if id == self.root {
                 continue;
             }
+
             let above = association
                 .parent_account
                 .as_ref()
                 .filter(|_| association.user.is_none())
                 .unwrap_or(&association.account);
+
             let Some(account) = self.accounts.get_mut(above) else {
                 return Err(TreeError::NoAccount {
                     of: described(association),
                     account: above.clone(),
                 });
             };
+
             self.parent[index] = Some(account.id);
             self.children[account.id.0].push(id);
             if let Some(user) = &association.user {
@@ -271,6 +277,7 @@ impl AssociationTree {
                 same.push(id);
             }
         }
+
         Ok(())
     }
 
@@ -292,6 +299,7 @@ impl AssociationTree {
 
     fn link_fair_share(&mut self) {
         let transparent = |id: AssociationId| self.associations[id.0].shares == Shares::Parent;
+
         for index in 0..self.associations.len() {
             let mut above = self.parent[index];
             while let Some(id) = above.filter(|id| transparent(*id) && *id != self.root) {
@@ -299,6 +307,7 @@ impl AssociationTree {
             }
             self.fs_parent[index] = above;
         }
+
         for index in 0..self.associations.len() {
             let Some(above) = self.fs_parent[index] else {
                 continue;

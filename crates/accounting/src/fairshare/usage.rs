@@ -87,11 +87,13 @@ impl<'a> Accumulator<'a> {
             qos: BTreeMap::new(),
             left_out: LeftOut::default(),
         };
+
         let undecayed = rates
             .qos
             .values()
             .any(|qos| qos.no_decay)
             .then(|| table.undecayed());
+
         Self {
             tree,
             table,
@@ -114,12 +116,15 @@ impl<'a> Accumulator<'a> {
             self.usage.left_out.account_unknown += 1;
             return;
         };
+
         let per_second = self.rates.per_second(run.partition, run.qos, tres);
         let worth = self.table.seconds(start, run.end);
         self.usage.at_last_tick[id.index()].add(worth.at_last_tick * per_second);
         self.usage.now[id.index()].add(worth.total() * per_second);
+
         let recent = self.recent_seconds(start, run.end);
         self.usage.recent[id.index()].add(recent * per_second);
+
         if let Some(name) = run.qos {
             let worth = self
                 .undecayed
@@ -130,6 +135,7 @@ impl<'a> Accumulator<'a> {
                 usage.add(worth.total() * per_second)
             });
         }
+
         if run.end.is_none_or(|end| end > self.usage.as_of) {
             let left = self.seconds_left(start, run.timelimit_seconds);
             for (name, amount) in tres.iter().filter(|_| left > 0.0) {
@@ -262,18 +268,21 @@ impl Usage {
         let left = table.decay().over(seconds);
         let sum = table.decay().sum_over(seconds);
         let mut usage: Vec<f64> = vec![0.0; tree.len()];
+
         for id in tree.top_down().iter().rev() {
             let below: f64 = tree
                 .children(*id)
                 .iter()
                 .map(|child| self.raw_usage(*child))
                 .sum();
+
             let own = (self.raw_usage(*id) - below).max(0.0);
             usage[id.index()] += own * left + rate(*id) * sum;
             if let Some(parent) = tree.parent(*id) {
                 usage[parent.index()] += usage[id.index()];
             }
         }
+
         usage
     }
 }

@@ -117,6 +117,7 @@ impl<'p> Journal<'p> {
         let Some(start) = run.start else { return };
         let end = run.end.unwrap_or(self.now);
         let mut member = None;
+
         for at in 0..self.bounds.len() {
             let Some(part) = part(run, start, end, self.bounds[at]) else {
                 continue;
@@ -133,6 +134,7 @@ impl<'p> Journal<'p> {
             } else {
                 Cost::default()
             };
+
             let entry = &mut self.entries[member];
             let seconds = part.seconds as f64;
             entry.periods[at].add(&Tally {
@@ -145,6 +147,7 @@ impl<'p> Journal<'p> {
                 gib_seconds: held.mem_bytes as f64 / GIB * seconds,
                 cost,
             });
+
             if at + 1 == self.bounds.len() {
                 let waited = u32::try_from(start.since(run.submit)).unwrap_or(u32::MAX);
                 entry.add_to_last(run.gpu_model, &part, &held, waited, &self.midnights);
@@ -171,6 +174,7 @@ impl<'p> Journal<'p> {
         let mut users = BTreeMap::new();
         let mut accounts = BTreeMap::new();
         let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
+
         let members: BTreeMap<_, _> = self
             .members
             .into_iter()
@@ -181,6 +185,7 @@ impl<'p> Journal<'p> {
             })
             .filter_map(|(pair, at)| Some((pair, entries[at].take()?)))
             .collect();
+
         // In the order of names, so that equal runs give equal sums to the last digit.
         for ((user, account), entry) in &members {
             all.absorb(entry);
@@ -190,6 +195,7 @@ impl<'p> Journal<'p> {
                 .or_insert_with(new)
                 .absorb(entry);
         }
+
         Books {
             periods: self.periods,
             rates: self.rates,
@@ -237,6 +243,7 @@ impl Entry {
         if part.seconds == 0 {
             return;
         }
+
         if held.gpus > 0 {
             let model = model.unwrap_or_default();
             let gpu_seconds = held.gpus as f64 * part.seconds as f64;
@@ -247,6 +254,7 @@ impl Entry {
                 }
             }
         }
+
         let first = midnights
             .partition_point(|midnight| *midnight <= part.from)
             .saturating_sub(1);

@@ -84,6 +84,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         Subject::Cluster => books.all(),
     };
     let period = books.periods().last()?;
+
     let seen: Vec<SeenRun<'_>> = facts
         .assessed
         .iter()
@@ -91,10 +92,12 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         .map(|assessed| look(facts, assessed))
         .collect();
     let all: Vec<&SeenRun<'_>> = seen.iter().collect();
+
     let mut months: Vec<Figures> = (0..books.periods().len())
         .map(|at| figures(facts, entry, &all, at))
         .collect();
     let mut figures = months.pop()?;
+
     // Usage before the records began is unknown, not 0.
     if let Some(records_from) = facts.records_from {
         let unrecorded = |period: &&Period| period.to() <= records_from;
@@ -106,7 +109,9 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
             .min(months.len());
         months.drain(..unrecorded);
     }
+
     figures.credited_gpu_hours = credited(facts, subject, period);
+
     let members = match subject {
         Subject::User(user) => {
             let own = books
@@ -126,6 +131,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         }
         Subject::Cluster => table(facts, &seen, books.users(), |run| &run.user),
     };
+
     let mut accounts = match subject {
         Subject::Cluster => table(facts, &seen, books.accounts(), |run| &run.account),
         Subject::Account(above) => {
@@ -136,11 +142,14 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         }
         Subject::User(_) => Vec::new(),
     };
+
     if matches!(subject, Subject::Account(above) if accounts.iter().all(|account| account.name == *above))
     {
         accounts.clear();
     }
+
     let runs = runs(facts, &seen);
+
     Some(Sheet {
         subject: subject.clone(),
         cluster: facts.cluster.to_owned(),
@@ -235,15 +244,18 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
             format!("{count} runs")
         }
     };
+
     if facts.now < period.to() {
         notes.push("The period has not ended: these are its figures so far.".to_owned());
     }
+
     if figures.jobs_gpu_unknown > 0 {
         notes.push(format!(
             "The GPUs of {} are unknown and in no sum.",
             runs(figures.jobs_gpu_unknown)
         ));
     }
+
     let unmeasured = figures.runs_assessed - figures.runs_measured;
     if unmeasured > 0 {
         let have = if unmeasured == 1 { "has" } else { "have" };
@@ -252,6 +264,7 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
             runs(unmeasured)
         ));
     }
+
     let unassessed = figures.gpu_hours - figures.split_gpu_hours.held();
     if unassessed > (0.005 * figures.gpu_hours).max(0.05) {
         notes.push(format!(
@@ -259,5 +272,6 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
             words::amount(unassessed)
         ));
     }
+
     notes
 }

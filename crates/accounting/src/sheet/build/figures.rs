@@ -21,13 +21,16 @@ pub(super) fn held_cost(
     let run = &assessed.run;
     let efficiency = &assessed.efficiency;
     let joules = efficiency.gpu_energy_joules.unwrap_or(0.0);
+
     let held = HeldAmounts {
         gpus: run.gpus.unwrap_or(0),
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
         ..HeldAmounts::default()
     };
+
     let from = run.start.unwrap_or_default().max(period.from());
     let to = run.end.unwrap_or_default().min(period.to());
+
     (from < to).then(|| {
         (
             (to - from) as f64,
@@ -65,13 +68,16 @@ pub(super) fn figures(
         money: tally.cost.money,
         ..Figures::default()
     };
+
     let mut utilization = Mean::default();
     let mut cpu = Mean::default();
+
     for seen in seen.iter().filter(|seen| seen.seconds[at] > 0.0) {
         let efficiency = &seen.assessed.efficiency;
         let cost = &seen.cost[at];
         let share = seen.share(at);
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
+
         figures.runs_assessed += 1;
         figures.runs_measured += u64::from(efficiency.is_measured(facts.rules));
         figures
@@ -82,10 +88,12 @@ pub(super) fn figures(
                 .split_money
                 .add(&efficiency.split(), cost.gpu_money / held);
         }
+
         figures.limit_excess_gpu_hours += efficiency.limit_excess_gpu_seconds * share / HOUR;
         figures.kwh += cost.kwh;
         figures.co2_kg += cost.co2_grams / 1e3;
         figures.money += cost.money - cost.gpu_money;
+
         utilization.add(
             efficiency.gpu_utilization_mean,
             held * efficiency.coverage_ratio * share,
@@ -95,6 +103,7 @@ pub(super) fn figures(
             seen.assessed.run.cpus.unwrap_or(0) as f64 * seen.seconds[at],
         );
     }
+
     figures.gpu_utilization = utilization.value();
     figures.cpu_ratio = cpu.value();
     figures

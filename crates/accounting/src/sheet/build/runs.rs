@@ -22,18 +22,22 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
         most: f64,
         held: f64,
     }
+
     let mut wanted: BTreeMap<(&str, &str, FixKind), Wanted> = BTreeMap::new();
+
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
         let run = &seen.assessed.run;
         let efficiency = &seen.assessed.efficiency;
         let share = seen.share(seen.seconds.len() - 1);
         let cost = seen.cost.last().copied().unwrap_or_default();
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
+
         let job = run
             .name
             .as_deref()
             .filter(|name| !name.is_empty())
             .unwrap_or(&run.job_id);
+
         for advice in hints(run, efficiency, facts.rules) {
             let spared = advice.spares_gpu_seconds * share;
             let row = wanted
@@ -53,6 +57,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
                     most: -1.0,
                     held: 0.0,
                 });
+
             row.row.runs += 1;
             row.row.gpu_hours += spared / HOUR;
             row.row.money += if held > 0.0 {
@@ -60,6 +65,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
             } else {
                 0.0
             };
+
             row.amount = row.amount.max(advice.amount);
             row.held += efficiency.held_seconds as f64 * share;
             if spared > row.most {
@@ -68,6 +74,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
             }
         }
     }
+
     let mut rows: Vec<Wanted> = wanted.into_values().collect();
     rows.sort_by(|a, b| {
         b.row
@@ -75,6 +82,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
             .total_cmp(&a.row.gpu_hours)
             .then(b.held.total_cmp(&a.held))
     });
+
     let mut rows: Vec<FixRow> = rows
         .into_iter()
         .map(|Wanted { row, amount, .. }| FixRow {
@@ -82,6 +90,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
             ..row
         })
         .collect();
+
     // Different advice helps more than the same advice five times.
     let mut of_kind: BTreeMap<FixKind, usize> = BTreeMap::new();
     rows.retain(|row| {
@@ -90,6 +99,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
         *seen <= MOST_OF_A_KIND
     });
     rows.truncate(MOST_FIXES);
+
     rows
 }
 
@@ -115,6 +125,7 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
     let end = run
         .end
         .and_then(|end| Some(Timestamp::try_from(end).ok()?.to_zoned(zone?)));
+
     RunRow {
         job_id: run.job_id.clone(),
         name: run.name.clone(),
@@ -177,9 +188,11 @@ pub(super) fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
             .or_default()
             .add(efficiency.gpu_utilization_mean, weight);
     }
+
     let bound = seen
         .iter()
         .filter(|seen| seen.is_in_last() && seen.assessed.efficiency.is_network_bound);
+
     let row = |AssessedRun { run, efficiency }: &AssessedRun| NetworkRow {
         job_id: run.job_id.clone(),
         name: run.name.clone(),
@@ -189,12 +202,14 @@ pub(super) fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
         gpu_utilization: efficiency.gpu_utilization_mean,
         single_node_utilization: on_one_node.get(run.user.as_str()).and_then(Mean::value),
     };
+
     let mut rows: Vec<NetworkRow> = bound.map(|seen| row(seen.assessed)).collect();
     rows.sort_by(|a, b| {
         b.link_bound
             .total_cmp(&a.link_bound)
             .then_with(|| a.job_id.cmp(&b.job_id))
     });
+
     rows
 }
 
@@ -202,6 +217,7 @@ pub(super) fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
     let credited: HashSet<(&str, Option<UnixTime>)> = in_force(facts.credits)
         .filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit)))
         .collect();
+
     let row = |AssessedRun { run, efficiency }: &AssessedRun| {
         Some(LostRow {
             job_id: run.job_id.clone(),
@@ -214,6 +230,7 @@ pub(super) fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
             is_credited: credited.contains(&(run.job_id.as_str(), Some(run.submit))),
         })
     };
+
     let mut rows: Vec<LostRow> = seen
         .iter()
         .filter(|seen| seen.is_in_last())
@@ -224,5 +241,6 @@ pub(super) fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
             .total_cmp(&a.gpu_hours)
             .then_with(|| a.job_id.cmp(&b.job_id))
     });
+
     rows
 }

@@ -17,12 +17,14 @@ pub(super) fn table<'e>(
 ) -> Vec<Member> {
     let at = facts.books.periods().len() - 1;
     let mut by_name: HashMap<&str, Vec<&SeenRun<'_>>> = HashMap::new();
+
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
         by_name
             .entry(key(&seen.assessed.run))
             .or_default()
             .push(seen);
     }
+
     let member = |(name, entry): (&str, &Entry)| Member {
         name: name.to_owned(),
         figures: figures(
@@ -33,6 +35,7 @@ pub(super) fn table<'e>(
         ),
         wait_mean_hours: wait_mean(&entry.waits).map(|seconds| seconds / HOUR),
     };
+
     let mut members: Vec<Member> = entries
         .filter(|(_, entry)| is_used(last(entry)))
         .map(member)
@@ -47,6 +50,7 @@ pub(super) fn table<'e>(
             .then(b_used.1.total_cmp(&a_used.1))
             .then_with(|| a.name.cmp(&b.name))
     });
+
     members
 }
 
@@ -76,6 +80,7 @@ pub(super) fn models(entry: &Entry) -> Vec<Part> {
             name.clone()
         }
     };
+
     let mut parts: Vec<Part> = entry
         .models
         .iter()
@@ -84,11 +89,13 @@ pub(super) fn models(entry: &Entry) -> Vec<Part> {
             gpu_hours: seconds / HOUR,
         })
         .collect();
+
     parts.sort_by(|a, b| {
         b.gpu_hours
             .total_cmp(&a.gpu_hours)
             .then_with(|| a.name.cmp(&b.name))
     });
+
     parts
 }
 
@@ -104,8 +111,10 @@ pub(super) fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
     let Subject::User(own) = subject else {
         return None;
     };
+
     let by_gpu = last(facts.books.all()).gpu_seconds > 0.0;
     let used = |entry: &Entry| if by_gpu { last(entry).gpu_seconds } else { last(entry).cpu_seconds } / HOUR;
+
     let mut users: Vec<(&str, &Entry)> = facts
         .books
         .users()
@@ -114,19 +123,23 @@ pub(super) fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
     users.sort_by(|(a_name, a), (b_name, b)| {
         used(b).total_cmp(&used(a)).then_with(|| a_name.cmp(b_name))
     });
+
     let place = users.iter().position(|(name, _)| name == own)? + 1;
+
     let row = |(at, (name, entry)): (usize, &(&str, &Entry))| RankRow {
         place: at + 1,
         name: (!facts.pseudonyms || name == own).then(|| (*name).to_owned()),
         is_self: name == own,
         hours: used(entry),
     };
+
     let rows = users
         .iter()
         .enumerate()
         .map(row)
         .filter(|row| row.place <= FIRST_PLACES || row.is_self)
         .collect();
+
     let unit = if by_gpu { "GPU-hours" } else { "CPU-hours" }.to_owned();
     Some(Rank {
         place,
