@@ -95,6 +95,7 @@ impl ShownLabels {
     pub fn of<'a>(viewer: &Viewer, label: impl Fn(&str) -> Option<&'a str>) -> Self {
         let value = |name: &str| label(name).unwrap_or_default();
         let owner = Owner::new(value("user"), value("account"));
+
         let level = if viewer.sees_details(owner) {
             Level::All
         } else if label(SENDER).is_some() {
@@ -104,6 +105,7 @@ impl ShownLabels {
         } else {
             Level::Hardware
         };
+
         Self {
             level,
             is_users_device: label("mountpoint").is_some()

@@ -284,6 +284,7 @@ impl Viewer {
             Need::Change(_) if self.way == Way::Loopback => return Err(Refusal::Token),
             Need::Change(role) => self.role >= role,
         };
+
         if is_met {
             Ok(())
         } else if self.way == Way::Unknown {

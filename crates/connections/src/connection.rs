@@ -146,6 +146,7 @@ impl Connection {
             unsent: 0,
             is_blocked: false,
         };
+
         Self {
             client,
             state: Mutex::new(state),
@@ -319,6 +320,7 @@ impl Connection {
     pub(crate) fn overdue(&self, limits: &ConnectionLimits, now: Instant) -> Option<CloseReason> {
         let state = self.lock();
         let lasted = now.saturating_duration_since(state.since);
+
         let (limit, is_slow, reason) = match state.phase() {
             Phase::Head => (limits.head, false, CloseReason::HeaderTimeout),
             Phase::Idle => (limits.idle, false, CloseReason::IdleTimeout),
@@ -337,6 +339,7 @@ impl Connection {
             }
             Phase::Answering => return None,
         };
+
         (is_slow || lasted > limit).then_some(reason)
     }
 

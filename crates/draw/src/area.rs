@@ -23,6 +23,7 @@ pub struct Area {
 pub fn area(values: &[Option<f64>], most: f64) -> Area {
     let mut d = String::new();
     let steps = values.len().max(1) as f64;
+
     let x = |at: usize| (at as f64 / steps * f64::from(WIDTH)).round() as i64;
     let y = |value: f64| {
         let share = if most > 0.0 {
@@ -32,16 +33,20 @@ pub fn area(values: &[Option<f64>], most: f64) -> Area {
         };
         i64::from(HEIGHT) - (share * f64::from(HEIGHT)).round() as i64
     };
+
     let mut at = 0;
+
     while at < values.len() {
         let known = values[at..]
             .iter()
             .take_while(|value| value.is_some())
             .count();
+
         if known == 0 {
             at += 1;
             continue;
         }
+
         let mut last = (x(at), i64::from(HEIGHT));
         // Writing to a string cannot fail.
         let _ = write!(d, "M{} {}", last.0, last.1);
@@ -54,9 +59,11 @@ pub fn area(values: &[Option<f64>], most: f64) -> Area {
             let _ = write!(d, "h{}", next_x - last.0);
             last = (next_x, next_y);
         }
+
         let _ = write!(d, "V{HEIGHT}z");
         at += known;
     }
+
     Area {
         width: WIDTH,
         height: HEIGHT,

@@ -30,6 +30,7 @@ impl Chart<'_> {
             label: self.label.clone(),
             body: self.body(),
         };
+
         let (factor, unit) = self.shown;
         format!(
             "<div class=\"chartbox\" data-from=\"{}\" data-to=\"{}\" data-most=\"{}\" data-unit=\"{}\">{}</div>",
@@ -45,6 +46,7 @@ impl Chart<'_> {
         let drawn = area(self.values, self.most);
         let steps = self.values.len().max(1) as f64;
         let x = |step: usize| (step as f64 / steps * f64::from(drawn.width)).round() as u32;
+
         let mut body = String::new();
         for (from, to) in self.marked {
             // Writing to a string cannot fail.
@@ -56,6 +58,7 @@ impl Chart<'_> {
                 drawn.height
             );
         }
+
         let _ = write!(body, "<path class=\"area\" d=\"{}\"/>", drawn.d);
         body
     }
@@ -77,6 +80,7 @@ pub fn sheet(
 ) -> Picture {
     let mut body = format!("<text x=\"8\" y=\"17\">{}</text>", escaped(title));
     let scale = f64::from(CHART) / f64::from(area::WIDTH);
+
     for (at, (name, figures, chart)) in rows.iter().enumerate() {
         let y = TITLE + at as u32 * ROW;
         // Writing to a string cannot fail.
@@ -93,6 +97,7 @@ pub fn sheet(
             y + 54,
         );
     }
+
     let bottom = TITLE + rows.len() as u32 * ROW;
     for (share, text) in ticks {
         let x = f64::from(NAMES) + share * f64::from(CHART);
@@ -103,6 +108,7 @@ pub fn sheet(
             escaped(text)
         );
     }
+
     Picture {
         width: NAMES + CHART + 20,
         height: bottom + AXIS,

@@ -42,6 +42,7 @@ impl Cell {
 /// One path for each colour, runs of equal cells as strokes: a map of 2,400 rows stays small.
 pub fn heat(rows: &[Vec<Cell>], pitch: u32, bar: u32, label: String) -> Picture {
     let width = rows.iter().map(Vec::len).max().unwrap_or(0) as u32;
+
     let mut paths: [Path; CLASSES.len()] = Default::default();
     for (at, row) in rows.iter().enumerate() {
         let y = at as u32 * pitch + bar / 2;
@@ -53,6 +54,7 @@ pub fn heat(rows: &[Vec<Cell>], pitch: u32, bar: u32, label: String) -> Picture 
             x += run.len() as i64;
         }
     }
+
     let mut body = String::new();
     for (class, path) in CLASSES.iter().zip(&paths) {
         if !path.d.is_empty() {
@@ -64,6 +66,7 @@ pub fn heat(rows: &[Vec<Cell>], pitch: u32, bar: u32, label: String) -> Picture 
             );
         }
     }
+
     Picture {
         width,
         height: rows.len() as u32 * pitch,

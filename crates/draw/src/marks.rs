@@ -26,6 +26,7 @@ pub fn bars(bars: &[Bar], most: f64, label: String) -> Picture {
     let mut body = String::new();
     for (at, bar) in bars.iter().enumerate() {
         let x = at as u32 * BAR.0;
+
         let mut marks = String::new();
         let mut below = 0.0;
         for (value, class) in &bar.parts {
@@ -43,6 +44,7 @@ pub fn bars(bars: &[Bar], most: f64, label: String) -> Picture {
                 );
             }
         }
+
         // A transparent mark over the whole height, so that small bars can be pointed at.
         let _ = write!(
             marks,
@@ -51,6 +53,7 @@ pub fn bars(bars: &[Bar], most: f64, label: String) -> Picture {
         );
         linked(&mut body, bar.href.as_deref(), &bar.title, &marks);
     }
+
     Picture {
         width: bars.len().max(1) as u32 * BAR.0,
         height: HEIGHT,
@@ -93,12 +96,14 @@ pub fn dots(dots: &[Dot], label: String) -> Picture {
             HEIGHT * quarter / 4
         );
     }
+
     for dot in dots {
         let x = (dot.x.clamp(0.0, 1.0) * f64::from(WIDTH)).round();
         let y = f64::from(HEIGHT) - (dot.y.clamp(0.0, 1.0) * f64::from(HEIGHT)).round();
         let mark = format!("<path class=\"dot {}\" d=\"M{x} {y}h0\"/>", dot.class);
         linked(&mut body, dot.href.as_deref(), &dot.title, &mark);
     }
+
     Picture {
         width: WIDTH,
         height: HEIGHT,
@@ -131,6 +136,7 @@ pub fn lanes(rows: &[Vec<Span>], pitch: u32, label: String) -> Picture {
             let x = |share: f64| (share.clamp(0.0, 1.0) * f64::from(WIDTH)).round() as u32;
             let from = x(span.from);
             let to = x(span.to);
+
             let mark = format!(
                 "<rect class=\"{}\" x=\"{from}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
                 span.class,
@@ -140,6 +146,7 @@ pub fn lanes(rows: &[Vec<Span>], pitch: u32, label: String) -> Picture {
             linked(&mut body, span.href.as_deref(), &span.title, &mark);
         }
     }
+
     Picture {
         width: WIDTH,
         height: rows.len().max(1) as u32 * pitch,

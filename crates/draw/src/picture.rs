@@ -52,6 +52,7 @@ impl Picture {
         } else {
             "img"
         };
+
         // Writing to a string cannot fail.
         let _ = write!(
             out,

@@ -5,11 +5,13 @@ pub fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
     if most <= 0.0 || !most.is_finite() {
         return None;
     }
+
     let magnitude = 10_f64.powf(most.log10().floor());
     let step = [0.25, 0.5, 1.0, 2.0, 2.5, 5.0]
         .into_iter()
         .map(|step| step * magnitude)
         .find(|step| most / step <= 4.0)?;
+
     let lines = (most / step).ceil();
     Some((
         lines * step,

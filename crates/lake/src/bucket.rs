@@ -62,6 +62,7 @@ impl Bucket {
         let address = address.trim_end_matches('/').to_owned();
         let (bucket, prefix) = address.split_once('/').unwrap_or((&address, ""));
         let prefix = prefix.to_owned();
+
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let keys = Keys::of(config)?;
         let region = config
@@ -69,6 +70,7 @@ impl Bucket {
             .clone()
             .or_else(|| variable("AWS_REGION"))
             .unwrap_or_else(|| "us-east-1".to_owned());
+
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(bucket)
             .with_region(region)
@@ -90,6 +92,7 @@ impl Bucket {
                 max_retries: RETRIES,
                 retry_timeout: Duration::from_secs(60),
             });
+
         if let Some(token) = keys.token {
             builder = builder.with_token(token);
         }
@@ -97,6 +100,7 @@ impl Bucket {
         if let Some(endpoint) = endpoint.or_else(|| variable("AWS_ENDPOINT_URL")) {
             builder = builder.with_endpoint(endpoint);
         }
+
         let path = PathBuf::from(format!("s3://{address}"));
         let store = builder.build().map_err(io::Error::other);
         let runtime = Builder::new_multi_thread()
@@ -104,6 +108,7 @@ impl Bucket {
             .thread_name("lake-s3")
             .enable_all()
             .build();
+
         Ok(Self {
             store: Arc::new(store.map_err(LakeError::read(&path))?),
             runtime: Some(runtime.map_err(LakeError::read(&path))?),
@@ -204,6 +209,7 @@ impl Files for Bucket {
         let store = Arc::clone(&self.store);
         let key = self.key(folder)?;
         let start = format!("{key}/");
+
         let list = async move {
             store
                 .list(Some(&key))
@@ -218,6 +224,7 @@ impl Files for Bucket {
                 .try_collect::<Vec<String>>()
                 .await
         };
+
         Ok(self.read_by(folder, list)?.unwrap_or_default())
     }
 
@@ -243,6 +250,7 @@ impl Files for Bucket {
             .tempfile_in(aside)
             .map_err(LakeError::write(aside))?;
         let (mut file, copy) = file.into_parts();
+
         let store = Arc::clone(&self.store);
         let key = self.key(name)?;
         let get = async move {
@@ -255,6 +263,7 @@ impl Files for Bucket {
             }
             Ok(())
         };
+
         self.read_by(name, get)?
             .ok_or_else(|| LakeError::read(&path)(io::ErrorKind::NotFound.into()))?;
         Ok(LocalFile::Copy(copy))
@@ -265,6 +274,7 @@ impl Files for Bucket {
         let Err(error) = self.put(name, bytes, PutMode::Create) else {
             return Ok(true);
         };
+
         // The reply may have been lost after the server took the file, also before a repetition.
         let is_ours = self.read(name).map(|found| found.map(|it| it == bytes));
         match is_ours {
@@ -299,6 +309,7 @@ impl Files for Bucket {
         let size = file.metadata().map_err(LakeError::read(source))?.len();
         let store = Arc::clone(&self.store);
         let key = self.key(name)?;
+
         let put = async move {
             let failed = |source: io::Error| Error::Generic {
                 store: "S3",
@@ -308,6 +319,7 @@ impl Files for Bucket {
                 let part = next_part(&mut file, PART_BYTES).map_err(failed)?;
                 return store.put(&key, part.into()).await.map(drop);
             }
+
             let mut upload = store.put_multipart(&key).await?;
             let send = async {
                 loop {
@@ -320,6 +332,7 @@ impl Files for Bucket {
                     upload.put_part(part.into()).await?;
                 }
             };
+
             let sent = send.await;
             if sent.is_err() {
                 // Parts that stay cost money until the bucket's own rule removes them.
@@ -327,6 +340,7 @@ impl Files for Bucket {
             }
             sent
         };
+
         self.wait(put)
             .and_then(|done| done.map_err(io::Error::other))
             .map_err(LakeError::write(self.path_of(name)))?;
@@ -382,6 +396,7 @@ impl Keys {
             .lines()
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
+
         let mut has_keys = false;
         let mut found = Vec::new();
         for line in lines.by_ref() {
@@ -394,6 +409,7 @@ impl Keys {
                 None => {}
             }
         }
+
         Self::find(|name| {
             found
                 .iter()
@@ -476,6 +492,7 @@ fn failed(error: reqwest::Error) -> HttpError {
         // before recognises itself.
         HttpErrorKind::Request
     };
+
     // The address has the signature.
     HttpError::new(kind, error.without_url())
 }

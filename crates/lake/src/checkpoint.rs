@@ -67,6 +67,7 @@ fn actions(version: &Version, removed_since_ms: i64) -> Vec<Action> {
         meta_data: version.meta_data.clone(),
         ..Action::default()
     };
+
     let removed = version
         .removed
         .values()
@@ -80,6 +81,7 @@ fn actions(version: &Version, removed_since_ms: i64) -> Vec<Action> {
         data_change: false,
         ..add
     });
+
     let removed = removed.map(Action::from);
     let files = files.map(Action::from);
     [protocol, meta_data]
@@ -105,11 +107,13 @@ pub fn write(
         return Ok(());
     };
     let actions = actions(version, removed_since_ms);
+
     let lines = actions
         .iter()
         .map(|action| serde_json::to_string(action).expect("plain fields serialise") + "\n");
     let json = staged.with_extension("json");
     fs::write(&json, lines.collect::<String>()).map_err(LakeError::write(&json))?;
+
     let sql = format!(
         "COPY (SELECT * FROM read_json({}, format = 'newline_delimited', columns = {COLUMNS}))
          TO {} (FORMAT parquet, COMPRESSION zstd)",
@@ -119,14 +123,17 @@ pub fn write(
     in_memory(MEMORY_MIB, 1)?
         .execute_batch(&sql)
         .map_err(LakeError::sql("write a checkpoint", table))?;
+
     files.place(staged, &name_of(table, number))?;
     crash_point("lake-checkpoint-placed");
+
     let pointer = LastCheckpoint {
         version: number,
         size: actions.len() as u64,
     };
     let text = serde_json::to_vec(&pointer).expect("plain fields serialise");
     files.replace(&pointer_of(table), &text)?;
+
     version.checkpoint = Some(number);
     Ok(())
 }
@@ -147,19 +154,23 @@ pub fn read(
         path: files.path_of(&name),
         reason,
     };
+
     let db = in_memory(MEMORY_MIB, 1)?;
     let sql = format!(
         "SELECT CAST(to_json(t) AS VARCHAR) FROM read_parquet({}) AS t",
         file_list([file.path()])
     );
+
     let lines = || -> Result<Vec<String>, duckdb::Error> {
         db.prepare(&sql)?.query_map([], |row| row.get(0))?.collect()
     };
+
     let mut version = Version {
         number: Some(number),
         checkpoint: Some(number),
         ..Version::default()
     };
+
     for line in lines().map_err(|error| invalid(error.to_string()))? {
         let action: Action =
             serde_json::from_str(&line).map_err(|error| invalid(error.to_string()))?;
@@ -176,6 +187,7 @@ pub fn read(
             version.files.insert(add.path.clone(), add);
         }
     }
+
     if version.protocol.is_none() || version.meta_data.is_none() {
         return Err(invalid("it has no protocol or no columns".to_owned()));
     }

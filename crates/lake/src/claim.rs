@@ -76,6 +76,7 @@ pub fn claim(files: &mut dyn Files, data: &Path, anew: bool) -> Result<String, L
     let path = files.path_of("");
     let text = path.display().to_string();
     let was_here = state.path == text;
+
     match &known {
         Some(known) if known.id == state.id => {}
         Some(_) if !anew => return Err(LakeError::Foreign { path }),
@@ -83,23 +84,28 @@ pub fn claim(files: &mut dyn Files, data: &Path, anew: bool) -> Result<String, L
         None if !files.is_empty()? => return Err(LakeError::Occupied { path }),
         None | Some(_) => {}
     }
+
     files.begin()?;
     if state.id.is_empty() {
         state.id = random_id()?;
         state.write(data)?;
     }
+
     let new = Owner {
         format: FORMAT,
         id: state.id.clone(),
     };
     let bytes = serde_json::to_vec(&new).expect("plain fields serialise");
+
     match &known {
         Some(known) if known.id == state.id => {}
         Some(_) => files.replace(OWNER, &bytes)?,
         None if files.create(OWNER, &bytes)? => {}
         None => return Err(LakeError::Foreign { path }),
     }
+
     files.check_create(OWNER, &bytes)?;
+
     if !was_here {
         state.path = text;
         state.write(data)?;

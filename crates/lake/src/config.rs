@@ -97,6 +97,7 @@ impl LakeConfig {
             ("file_rows", self.file_rows, 1000..=10_000_000_000),
             ("checkpoint_commits", self.checkpoint_commits, 2..=100_000),
         ];
+
         match ranges
             .into_iter()
             .find(|(_, value, range)| !range.contains(value))
@@ -115,6 +116,7 @@ impl LakeConfig {
             return Ok(());
         };
         let whole = format!("{S3}{address}");
+
         if address.split('/').next().is_none_or(str::is_empty) {
             return Err(ConfigError::new(
                 "path",
@@ -122,6 +124,7 @@ impl LakeConfig {
                 whole,
             ));
         }
+
         let endpoint = self.s3.endpoint.as_deref().unwrap_or("https://");
         let is_plain = endpoint.starts_with("http://");
         if !is_plain && !endpoint.starts_with("https://") {
@@ -134,6 +137,7 @@ impl LakeConfig {
                 endpoint,
             ));
         }
+
         if !cfg!(feature = "s3") {
             return Err(ConfigError::new(
                 "path",

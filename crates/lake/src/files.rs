@@ -116,6 +116,7 @@ impl Folder {
     /// Creates the folders in which the file `name` belongs.
     fn create_folders(&self, name: &str) -> Result<(), LakeError> {
         let mut path = self.path.clone();
+
         let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
         for part in folders.split('/').filter(|part| !part.is_empty()) {
             path.push(part);
@@ -123,6 +124,7 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 created => created.map_err(LakeError::write(&path))?,
             }
+
             fs::set_permissions(&path, Permissions::from_mode(self.mode))
                 .and_then(|()| sync(folder_of(&path)))
                 .map_err(LakeError::write(&path))?;
@@ -140,6 +142,7 @@ impl Folder {
         self.create_folders(name)?;
         let path = self.path.join(name);
         let aside = aside(&path);
+
         let write = || {
             let mut file = File::create(&aside)?;
             file.write_all(bytes)?;
@@ -148,6 +151,7 @@ impl Folder {
             finish(&aside, &path)?;
             sync(folder_of(&path))
         };
+
         let written = write();
         // Its content is under its own name, or the next attempt writes it again.
         let _ = fs::remove_file(&aside);
@@ -190,6 +194,7 @@ impl Files for Folder {
         let root = self.path.join(folder);
         let mut found = Vec::new();
         let mut folders = vec![String::new()];
+
         while let Some(folder) = folders.pop() {
             let path = root.join(&folder);
             for name in names_in(&path)? {
@@ -259,6 +264,7 @@ impl Files for Folder {
             sync(folder_of(&path))?;
             Ok(bytes)
         };
+
         write().map_err(|source| {
             // A full disk keeps no part of a file.
             let _ = fs::remove_file(&aside);
@@ -301,6 +307,7 @@ pub fn names_in(folder: &Path) -> Result<Vec<String>, LakeError> {
         }
         entries => entries.map_err(LakeError::read(folder))?,
     };
+
     let names: io::Result<Vec<String>> = entries
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect();

@@ -190,6 +190,7 @@ impl Version {
         let Some(number) = checkpoint::newest(names) else {
             return Self::replay(files, table, names, u64::MAX);
         };
+
         match checkpoint::read(files, table, number, aside) {
             Ok(mut version) => {
                 version.follow(files, table, names, u64::MAX)?;
@@ -229,12 +230,14 @@ impl Version {
         until: u64,
     ) -> Result<(), LakeError> {
         let next = self.number.map_or(0, |last| last + 1);
+
         let mut numbers: Vec<u64> = names
             .iter()
             .filter_map(|name| number(name))
             .filter(|n| (next..=until).contains(n))
             .collect();
         numbers.sort_unstable();
+
         for (expected, number) in (next..).zip(numbers) {
             for action in actions(files, table, expected)? {
                 self.apply(action)
@@ -242,6 +245,7 @@ impl Version {
             }
             self.number = Some(number);
         }
+
         if let (None, Some(last)) = (self.committed_at, self.number) {
             // A checkpoint has no times.
             let info = actions(files, table, last)?
@@ -298,6 +302,7 @@ impl Version {
             commit_info: Some(info),
             ..Action::default()
         };
+
         let mut text = String::new();
         let mut next = self.clone();
         for action in iter::once(info).chain(actions) {
@@ -306,10 +311,12 @@ impl Version {
             next.apply(action)
                 .map_err(|reason| invalid(files, table, number, reason))?;
         }
+
         if !files.create(&name, text.as_bytes())? {
             let path = files.path_of(&name);
             return Err(LakeError::Conflict { path });
         }
+
         crash_point("lake-committed");
         next.number = Some(number);
         *self = next;

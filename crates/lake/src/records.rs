@@ -97,6 +97,7 @@ pub fn months(
         table.digest(),
         rows(table, now)
     );
+
     let read = || -> Result<BTreeMap<String, String>, duckdb::Error> {
         db.prepare(&sql)?
             .query_map([], |row| {
@@ -133,6 +134,7 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
     let table = open.table;
     let round = open.round;
     let months = months(&round.db, table, round.now)?;
+
     let mut old: Vec<Add> = Vec::new();
     for file in open.version.files.values() {
         check_name(table, file)?;
@@ -144,31 +146,37 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
             old.push(file.clone());
         }
     }
+
     if months.is_empty() && !old.is_empty() {
         return Err(LakeError::Emptied { table: table.name });
     }
+
     let known: Vec<String> = open
         .version
         .files
         .values()
         .map(|file| file.stem().to_owned())
         .collect();
+
     let mut new = Vec::new();
     for (month, name) in &months {
         if known.contains(name) {
             continue;
         }
         round.check_stop()?;
+
         let select = format!(
             "SELECT {} FROM ({}) WHERE month = '{month}' ORDER BY {}",
             table.select_list(),
             rows(table, round.now),
             table.order
         );
+
         // A record may have changed since the comparison, so the rows of the file name it.
         let Some(staged) = open.stage(&select)? else {
             continue;
         };
+
         let name = name_of(staged.digest);
         let is_same = |file: &Add| file.partition() == month && file.stem() == name;
         if old.iter().any(is_same) {
@@ -177,5 +185,6 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
             new.push(open.place(&staged, month, &name)?);
         }
     }
+
     open.replace("WRITE", &old, new)
 }

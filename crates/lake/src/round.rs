@@ -113,16 +113,19 @@ impl<'d> Lake<'d> {
         let data = self.database.directory();
         // A clock that is ahead must not end what the lake keeps.
         let now = now.min(self.database.clock_state().surely_passed());
+
         // One round at a time: two would write the same files. Closing the folder releases it.
         let folder = fs::File::open(data).map_err(LakeError::read(data))?;
         folder.lock().map_err(LakeError::read(data))?;
         remove_copies(data);
+
         let done = claim::claim(&mut *files, data, anew)
             .and_then(|id| self.write(&*files, &id, now, stop));
         let error = match &done {
             Ok(summary) => summary.error(),
             Err(error) => error_chain(error),
         };
+
         let mut state = LakeState::read(data);
         state.tried_at = Some(now.whole_seconds());
         if error.is_empty() {
@@ -148,6 +151,7 @@ impl<'d> Lake<'d> {
             now,
             stop,
         };
+
         let mut summary = RoundSummary::default();
         for table in TABLES {
             let mut done = TableSummary {
@@ -159,10 +163,12 @@ impl<'d> Lake<'d> {
             }
             summary.tables.push(done);
         }
+
         let staging = self.database.directory().join(STAGING);
         if staging.exists() {
             fs::remove_dir_all(&staging).map_err(LakeError::write(staging))?;
         }
+
         Ok(summary)
     }
 }
@@ -202,6 +208,7 @@ impl Round<'_> {
         let names = self.files.list(table.name)?;
         let data = self.lake.database.directory();
         let version = Version::read(self.files, table.name, &names, data)?;
+
         clean(
             self.files,
             table,
@@ -209,12 +216,14 @@ impl Round<'_> {
             &version,
             self.lake.kept_since(self.now),
         )?;
+
         let mut open = OpenTable {
             round: self,
             table,
             version,
             summary,
         };
+
         match open.version.meta_data.clone() {
             None => {
                 let actions = table.first_actions(random_id()?, self.now.0);
@@ -227,10 +236,12 @@ impl Round<'_> {
             }
             Some(_) => {}
         }
+
         match samples::resolution(table) {
             Some(resolution) => samples::write(&mut open, resolution)?,
             None => records::write(&mut open)?,
         }
+
         open.checkpoint()
     }
 
@@ -250,11 +261,13 @@ impl OpenTable<'_> {
         let round = self.round;
         let floor = round.lake.min_free_bytes;
         let path = round.lake.database.staging(STAGING, floor)?;
+
         let file = quoted(&path.to_string_lossy());
         round
             .db
             .execute_batch(&format!("COPY ({select}) TO {file} ({PARQUET})"))
             .map_err(LakeError::sql("write a file", self.table.name))?;
+
         let table = self.table;
         let statistics = statistics(&round.db, table, &file)
             .map_err(LakeError::sql("read back a file", table.name))?
@@ -278,10 +291,12 @@ impl OpenTable<'_> {
         let part = format!("{column}={partition}");
         let name = format!("{name}.parquet");
         let path = format!("{}/{part}/{name}", self.table.name);
+
         let size = self.round.files.place(&staged.path, &path)?;
         crash_point("lake-file-placed");
         self.summary.files += 1;
         self.summary.rows += staged.rows;
+
         Ok(Add {
             path: format!("{part}/{name}"),
             partition_values: BTreeMap::from([(column.to_owned(), partition.to_owned())]),
@@ -302,15 +317,18 @@ impl OpenTable<'_> {
         if old.is_empty() && new.is_empty() {
             return Ok(());
         }
+
         // A merge that adds no rows is no news for readers that follow the table.
         let rows = |files: &[Add]| files.iter().filter_map(Add::rows).sum::<u64>();
         let is_merge = self.table.partition.kind == ColumnType::Date;
         let is_change = !is_merge || old.is_empty() || rows(old) != rows(&new);
         new.iter_mut().for_each(|add| add.data_change = is_change);
+
         let now = self.round.now.0;
         let removes = old.iter().map(|add| add.removed(now, is_change).into());
         let adds = new.into_iter().map(Action::from);
         let actions = removes.chain(adds).collect();
+
         self.summary.removed += old.len() as u64;
         self.commit(operation, actions)
     }
@@ -319,12 +337,14 @@ impl OpenTable<'_> {
         let round = self.round;
         // Another data directory may have taken the lake over since the round began.
         claim::check(round.files, round.id)?;
+
         let info = CommitInfo {
             timestamp: round.now.0,
             operation: operation.to_owned(),
             engine_info: concat!("Takt/", env!("CARGO_PKG_VERSION")).to_owned(),
             txn_id: random_id()?,
         };
+
         self.version
             .commit(round.files, self.table.name, info, actions)?;
         tracing::info!(
@@ -371,6 +391,7 @@ fn clean(
                 && !version.files.contains_key(name)
                 && !removed.is_some_and(|remove| is_read(remove.deletion_timestamp))
         };
+
         if is_left {
             files.delete(&format!("{}/{name}", table.name))?;
         }
@@ -407,6 +428,7 @@ pub(crate) fn statistics(
         columns.extend([text("min"), text("max")]);
         columns.push(format!("count(*) - count(\"{name}\")"));
     }
+
     let sql = format!(
         "SELECT {} FROM read_parquet({files}, hive_partitioning = false)",
         columns.join(", ")
@@ -416,6 +438,7 @@ pub(crate) fn statistics(
         let Some(digest) = row.get::<_, Option<String>>(1)? else {
             return Ok(None);
         };
+
         let mut least = Map::new();
         let mut most = Map::new();
         let mut nulls = Map::new();
@@ -428,6 +451,7 @@ pub(crate) fn statistics(
             }
             nulls.insert((*name).to_owned(), row.get::<_, i64>(at + 2)?.into());
         }
+
         let stats = json!({
             "numRecords": rows,
             "minValues": least,

@@ -68,16 +68,19 @@ pub fn kept_from(config: &LakeConfig, resolution: Resolution, now: Timestamp) ->
 pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), LakeError> {
     let round = open.round;
     let kept_from = kept_from(round.lake.config, resolution, round.now);
+
     let files = open.version.files.values();
     let old: Vec<Add> = files
         .filter(|f| *f.partition() < *kept_from)
         .cloned()
         .collect();
     open.replace("DELETE", &old, Vec::new())?;
+
     let mut known = BTreeSet::new();
     for file in open.version.files.values() {
         known.insert(block_of(open.table, file)?.to_owned());
     }
+
     for block in round.lake.database.finished_blocks(resolution, round.now) {
         let is_past = day_of(block.to()) < kept_from;
         if is_past || known.contains(&block.to_string()) {
@@ -91,6 +94,7 @@ pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), Lak
 /// Writes the files of a block and commits them, in place of the files of the blocks it replaces.
 fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Result<(), LakeError> {
     let span = day_of(block.from())..=day_of(block.to());
+
     let mut old = Vec::new();
     for file in open.version.files.values() {
         let name = block_of(open.table, file)?;
@@ -98,6 +102,7 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
             old.push(file.clone());
         }
     }
+
     let rows = block.days(&open.round.db)?;
     let mut new = Vec::new();
     for day in rows.chunk_by(|one, next| one.day == next.day) {
@@ -110,6 +115,7 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
             .enumerate()
         {
             open.round.check_stop()?;
+
             let select = format!(
                 "SELECT {} FROM ({}) WHERE ts >= TIMESTAMP '{name}'
                  AND ts < TIMESTAMP '{name}' + INTERVAL 1 DAY
@@ -124,6 +130,7 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
             }
         }
     }
+
     open.replace("WRITE", &old, new)
 }
 

@@ -57,6 +57,7 @@ impl Lake<'_> {
             let version = self.version(&*files, table)?;
             Ok(status_of(table, &version))
         });
+
         Ok(LakeStatus {
             path: files.path_of(""),
             tried_at: state.tried_at,

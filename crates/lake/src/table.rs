@@ -141,6 +141,7 @@ impl Table {
             configuration: BTreeMap::new(),
             created_time: created_ms,
         };
+
         Action {
             meta_data: Some(meta_data),
             ..Action::default()
@@ -162,6 +163,7 @@ impl Table {
                 })
             })
             .collect();
+
         json!({"type": "struct", "fields": fields}).to_string()
     }
 }

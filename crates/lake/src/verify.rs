@@ -59,10 +59,12 @@ impl Lake<'_> {
             now,
             findings: Vec::new(),
         };
+
         let state = LakeState::read(self.database.directory());
         if let Err(error) = claim::check(&*files, &state.id) {
             verification.findings.push(error_chain(&error));
         }
+
         for table in TABLES {
             let names = files.list(table.name)?;
             match Version::replay(&*files, table.name, &names, u64::MAX) {
@@ -95,6 +97,7 @@ impl Verification<'_> {
         let named = text
             .as_deref()
             .map(serde_json::from_slice::<LastCheckpoint>);
+
         let newest = checkpoint::newest(names);
         let is_named = match &named {
             None => newest.is_none(),
@@ -104,18 +107,22 @@ impl Verification<'_> {
             }
             Some(Err(_)) => false,
         };
+
         if !is_named {
             let text = "_last_checkpoint names no checkpoint";
             self.find(table, &format!("{text}: {NEW_CHECKPOINT}"));
         }
+
         let Some(number) = newest else { return Ok(()) };
         let aside = self.lake.database.directory();
         let replayed = Version::replay(self.files, table.name, names, number)?;
+
         let defect = match checkpoint::read(self.files, table.name, number, aside) {
             Ok(found) if is_version(&found, replayed) => None,
             Ok(_) => Some("it has other files than the commits before it".to_owned()),
             Err(error) => Some(error_chain(&error)),
         };
+
         if let Some(defect) = defect {
             let name = checkpoint::name_of(table.name, number);
             self.find(table, &format!("{name}: {defect}: {NEW_CHECKPOINT}"));
@@ -136,6 +143,7 @@ impl Verification<'_> {
                 Err(defect) => self.find(table, &format!("{}: {defect}: {RESTORE}", file.path)),
             }
         }
+
         self.removed(table, names, version);
         match resolution(table) {
             Some(resolution) => self.samples(table, resolution, version, &found),
@@ -161,20 +169,25 @@ impl Verification<'_> {
             }
             Some(_) => {}
         }
+
         let local = self.fetch(&name).map_err(|error| error_chain(&error))?;
         let list = file_list([local.path()]);
+
         let expected: Vec<(String, String)> = table
             .columns
             .iter()
             .map(|Column { name, kind }| ((*name).to_owned(), kind.sql().to_owned()))
             .collect();
+
         let read = columns(&self.reader, &list).map_err(|error| error.to_string())?;
         if read != expected {
             return Err("it has other columns than the table".to_owned());
         }
+
         let (rows, digest, stats) = statistics(&self.reader, table, &list)
             .map_err(|error| error.to_string())?
             .ok_or("it has no rows")?;
+
         if !agrees(file.stats.as_deref(), &stats) {
             return Err(format!(
                 "its {rows} rows are not those of its statistics in the log"
@@ -225,6 +238,7 @@ impl Verification<'_> {
                     continue;
                 }
             };
+
             let key = (block, file.partition().to_owned());
             match found.get(file.path.as_str()) {
                 Some((rows, digest)) => {
@@ -234,7 +248,9 @@ impl Verification<'_> {
                 None => unreadable.push(key),
             }
         }
+
         let kept_from = kept_from(self.lake.config, resolution, self.now);
+
         for block in self.lake.database.finished_blocks(resolution, self.now) {
             let name = block.to_string();
             let is_past = day_of(block.to()) < kept_from;
@@ -248,6 +264,7 @@ impl Verification<'_> {
                 }
                 continue;
             }
+
             let span = day_of(block.from())..=day_of(block.to());
             for (other, day) in lake.keys() {
                 if span.contains(day) && block.replaces(other) {
@@ -258,6 +275,7 @@ impl Verification<'_> {
                     self.find(table, &text);
                 }
             }
+
             let sql = format!(
                 "SELECT CAST(CAST(ts AS DATE) AS VARCHAR), count(*), {} FROM ({})
                  GROUP BY 1 ORDER BY 1",
@@ -274,6 +292,7 @@ impl Verification<'_> {
                     continue;
                 }
             };
+
             for (day, of_store) in days {
                 let key = (name.clone(), day);
                 let of_lake = lake.get(&key).copied();
@@ -281,10 +300,12 @@ impl Verification<'_> {
                     continue;
                 }
                 let (_, day) = key;
+
                 // A day past the lake's retention has no files.
                 if of_lake.is_none() && day < kept_from {
                     continue;
                 }
+
                 let text = format!(
                     "day {day} has {} rows, the store has {}, or rows differ: {RESTORE}",
                     of_lake.unwrap_or_default().0,
@@ -309,6 +330,7 @@ impl Verification<'_> {
                 self.find(table, &error.to_string());
                 continue;
             }
+
             let is_as_named = found
                 .get(file.path.as_str())
                 .is_none_or(|(_, digest)| name_of(*digest) == file.stem());
@@ -316,6 +338,7 @@ impl Verification<'_> {
                 let text = format!("{}: its rows have changed: {RESTORE}", file.path);
                 self.find(table, &text);
             }
+
             if months.get(month).is_some_and(|name| name != file.stem()) {
                 let text = format!(
                     "month {month} is not as in the records: the next round writes it, or \
@@ -324,6 +347,7 @@ impl Verification<'_> {
                 self.find(table, &text);
             }
         }
+
         for month in months.keys() {
             if !version.files.values().any(|file| file.partition() == month) {
                 let text = format!(
@@ -344,24 +368,29 @@ impl Verification<'_> {
             .map(|path| self.fetch(&format!("{}/{path}", USAGE.name)))
             .collect();
         let local = local?;
+
         if local.is_empty() {
             return Ok(());
         }
+
         let list = file_list(local.iter().map(LocalFile::path));
         let sql = format!(
             "SELECT cluster, strftime(day, '%Y-%m'), CAST(coalesce(sum(gpu_seconds), 0) AS BIGINT)
              FROM read_parquet({list}, hive_partitioning = false) GROUP BY ALL ORDER BY ALL"
         );
+
         // A damaged file has its own finding.
         let Ok(sums) = sums(&self.reader, &sql) else {
             return Ok(());
         };
+
         let zones = zones(&self.store)?;
         for (cluster, month, of_lake) in sums {
             let Some(zone) = zones.get(&cluster) else {
                 continue;
             };
             let of_report = reported(self.lake.database, &cluster, &month, zone, self.now)?;
+
             if of_report != of_lake {
                 let hours = |seconds: u64| seconds as f64 / 3600.0;
                 let text = format!(
@@ -395,6 +424,7 @@ fn agrees(of_log: Option<&str>, found: &str) -> bool {
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let of_log = parse(of_log.unwrap_or_default());
     let found = parse(found);
+
     let has_all = |key: &str| {
         of_log[key]
             .as_object()
@@ -403,6 +433,7 @@ fn agrees(of_log: Option<&str>, found: &str) -> bool {
             .into_iter()
             .all(|(name, value)| found[key][name] == *value)
     };
+
     of_log["numRecords"] == found["numRecords"]
         && ["minValues", "maxValues", "nullCount"]
             .into_iter()
@@ -439,7 +470,9 @@ fn zones(store: &Connection) -> Result<BTreeMap<String, TimeZone>, LakeError> {
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect()
     };
+
     let zones = read().map_err(LakeError::sql("read the time zones", USAGE.name))?;
+
     let known = zones
         .into_iter()
         .filter_map(|(cluster, name)| Some((cluster, takt_slurm::time_zone(&name).ok()?)))

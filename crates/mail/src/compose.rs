@@ -74,10 +74,12 @@ impl SenderAddresses {
             to: mail.to.clone(),
             source,
         };
+
         let id = mail
             .message_id
             .clone()
             .unwrap_or_else(|| format!("takt.{:x}@{}", random(), self.from.email.domain()));
+
         let mut builder = lettre::Message::builder()
             .from(self.from.clone())
             .to(to)
@@ -91,6 +93,7 @@ impl SenderAddresses {
                 .in_reply_to(format!("<{thread}>"))
                 .references(format!("<{thread}>"));
         }
+
         let own = mail
             .headers
             .iter()
@@ -104,6 +107,7 @@ impl SenderAddresses {
                 .map_err(|error| failed(error.into()))?;
             builder = builder.raw_header(header(name, value));
         }
+
         let message = if mail.attachments.is_empty() {
             match &mail.html {
                 Some(html) => builder.multipart(alternatives(mail, html)),
@@ -112,6 +116,7 @@ impl SenderAddresses {
         } else {
             builder.multipart(with_attachments(mail).map_err(failed)?)
         };
+
         message
             .map(|message| message.formatted())
             .map_err(|error| failed(error.into()))
@@ -127,6 +132,7 @@ fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error 
         Some(html) => alternatives(mail, html),
         None => MultiPart::mixed().singlepart(SinglePart::plain(body(&mail.text))),
     };
+
     let mut all = MultiPart::mixed().multipart(content);
     for file in &mail.attachments {
         let kind = ContentType::parse(&file.content_type)?;
@@ -138,6 +144,7 @@ fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error 
         let part = FilePart::new(file.name.clone()).body(content, kind);
         all = all.singlepart(part);
     }
+
     Ok(all)
 }
 

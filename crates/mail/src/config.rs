@@ -77,16 +77,19 @@ impl EmailConfig {
             }
             _ => (self.server.as_str(), None),
         };
+
         let bare = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
         let host = bare.unwrap_or(host);
+
         let is_name = !host.is_empty()
             && (bare.is_some() || !host.contains(':'))
             && !host.contains(|c: char| c.is_whitespace() || "/@".contains(c));
         if !is_name || port == Some(0) {
             return Err(wrong());
         }
+
         let tls = self.tls.unwrap_or(if port == Some(465) {
             TlsMode::Tls
         } else {
@@ -97,6 +100,7 @@ impl EmailConfig {
             TlsMode::Tls => 465,
             TlsMode::None => 25,
         };
+
         Ok((host.to_owned(), port.unwrap_or(usual), tls))
     }
 
@@ -111,6 +115,7 @@ impl EmailConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let wrong =
             |key: &str, expected: &str, found: &str| Err(ConfigError::new(key, expected, found));
+
         if *self == Self::default() {
             return Ok(());
         }
@@ -118,6 +123,7 @@ impl EmailConfig {
             return wrong("server", "the mail server, HOST or HOST:PORT", "nothing");
         }
         self.endpoint()?;
+
         let is_address = |text: &str| mailbox(text).is_ok();
         if !is_address(&self.from) {
             let expected = "an address such as takt@lab.example";
@@ -129,6 +135,7 @@ impl EmailConfig {
             let expected = "an address such as ops@lab.example";
             return wrong("reply_to", expected, &format!("{address:?}"));
         }
+
         match (&self.username, &self.password_file) {
             (Some(_), None) => {
                 let expected = "the file with the password of `username`";
@@ -140,10 +147,12 @@ impl EmailConfig {
             }
             _ => {}
         }
+
         if !(5..=600).contains(&self.timeout_seconds) {
             let found = self.timeout_seconds.to_string();
             return wrong("timeout_seconds", "5 to 600", &found);
         }
+
         Ok(())
     }
 }

@@ -62,6 +62,7 @@ impl AsyncRead for LimitedStream {
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut one))?;
             buffer.put_slice(one.filled());
         }
+
         let read = buffer.filled().len() - before;
         self.left = self.left.checked_sub(read).ok_or_else(|| {
             io::Error::other(format!(

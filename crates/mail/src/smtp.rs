@@ -129,6 +129,7 @@ impl Mailer {
             TlsMode::StartTls => Tls::Required(tls_parameters(&host, config, &options)?),
             TlsMode::Tls => Tls::Wrapper(tls_parameters(&host, config, &options)?),
         };
+
         Ok(Self {
             host,
             port,
@@ -179,11 +180,13 @@ impl Mailer {
         };
         let from = self.sender.from.email.clone();
         let envelope = Envelope::new(Some(from), vec![to.email]).map_err(compose)?;
+
         let _permit = self
             .permits
             .acquire()
             .await
             .expect("the semaphore is never closed");
+
         let limit = self.timeout + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
         let Ok(sent) = timeout(limit, self.session(&envelope, &bytes)).await else {
             return Err(MailError::Timeout {
@@ -191,6 +194,7 @@ impl Mailer {
                 seconds: limit.as_secs(),
             });
         };
+
         let mut connection = sent?;
         // The server has taken the mail, so the reply to QUIT does not matter.
         let _ = timeout(QUIT_TIMEOUT, connection.quit()).await;
@@ -204,15 +208,18 @@ impl Mailer {
         bytes: &[u8],
     ) -> Result<AsyncSmtpConnection, MailError> {
         let mut connection = self.connect().await?;
+
         if let Some(login) = &self.login {
             log_in(&mut connection, login)
                 .await
                 .map_err(|error| self.failure("logging in", error))?;
         }
+
         let reply = connection
             .send(envelope, bytes)
             .await
             .map_err(|error| self.failure(HANDOVER, error))?;
+
         if reply.has_code(250) {
             Ok(connection)
         } else {
@@ -231,6 +238,7 @@ impl Mailer {
                 server: self.server(),
                 source,
             })?;
+
         let failed = |error| self.failure(CONNECTING, error);
         let stream: Box<dyn AsyncTokioStream> = match &self.tls {
             Tls::Wrapper(parameters) => {
@@ -241,9 +249,11 @@ impl Mailer {
             }
             _ => Box::new(stream),
         };
+
         let mut connection = AsyncSmtpConnection::connect_with_transport(stream, &self.hello)
             .await
             .map_err(failed)?;
+
         if let Tls::Required(parameters) = &self.tls {
             if !connection.can_starttls() {
                 let server = self.server();
@@ -254,6 +264,7 @@ impl Mailer {
                 .await
                 .map_err(|error| self.failure("STARTTLS", error))?;
         }
+
         Ok(connection)
     }
 
@@ -287,6 +298,7 @@ async fn log_in(
             .await
             .map(drop);
     };
+
     let plain = connection
         .server_info()
         .supports_auth_mechanism(Mechanism::Plain);
@@ -297,6 +309,7 @@ async fn log_in(
             .await
             .map(drop);
     }
+
     let message = format!("{identity}\0{}\0{}", login.user, login.password);
     let command = format!("AUTH PLAIN {}\r\n", BASE64_STANDARD.encode(message));
     connection.command(command).await.map(drop)
@@ -310,9 +323,11 @@ fn tls_parameters(
 ) -> Result<TlsParameters, MailError> {
     let name = options.server_name.as_deref().unwrap_or(host).to_owned();
     let mut parameters = TlsParameters::builder(name);
+
     if options.min_tls_version == MinTlsVersion::Tls13 {
         parameters = parameters.set_min_tls_version(TlsVersion::Tlsv13);
     }
+
     if let Some(path) = &config.ca_file {
         let pem = read("ca_file", path)?;
         // lettre accepts a text without any certificate.
@@ -327,6 +342,7 @@ fn tls_parameters(
             })?;
         parameters = parameters.add_root_certificate(certificates);
     }
+
     parameters.build().map_err(|source| MailError::Smtp {
         server: host.to_owned(),
         step: "TLS",
