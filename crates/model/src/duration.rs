@@ -25,6 +25,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return None;
     }
+
     let mut rest = text;
     let mut units = UNITS.iter();
     let mut total_ms = 0u64;
@@ -39,6 +40,7 @@ pub fn parse(text: &str) -> Option<Duration> {
         total_ms = total_ms.checked_add(count.checked_mul(*unit_ms)?)?;
         rest = &behind[name.len()..];
     }
+
     Some(Duration::from_millis(total_ms)).filter(|duration| *duration <= MAX)
 }
 
@@ -49,6 +51,7 @@ pub fn print(duration: Duration) -> String {
     if rest == 0 {
         return "0s".to_owned();
     }
+
     let mut out = String::new();
     for (unit, unit_ms) in UNITS {
         let only_whole = matches!(unit, "y" | "w");
@@ -58,6 +61,7 @@ pub fn print(duration: Duration) -> String {
         out += &format!("{}{unit}", rest / unit_ms);
         rest %= unit_ms;
     }
+
     out
 }
 

@@ -84,6 +84,7 @@ pub fn is_normal_spelling(value: &str) -> bool {
     {
         return true;
     }
+
     normal_spelling(value).is_none_or(|normal| normal == value)
 }
 

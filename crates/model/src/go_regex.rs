@@ -42,6 +42,7 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
     let mut rest = pattern;
     // The last repetition, with the rest of the pattern.
     let mut repeated: Option<&str> = None;
+
     while let Some(c) = rest.chars().next() {
         if let Some(length) = repetition(rest)? {
             let lazy = usize::from(rest[length..].starts_with('?'));
@@ -56,6 +57,7 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
             rest = after;
             continue;
         }
+
         repeated = None;
         rest = &rest[c.len_utf8()..];
         match c {
@@ -76,6 +78,7 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
             c => out.push(c),
         }
     }
+
     Ok(out)
 }
 
@@ -94,6 +97,7 @@ pub fn expand_within(
     max_bytes: usize,
 ) -> Option<String> {
     let mut out = String::new();
+
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
         if out.len() > max_bytes {
@@ -101,6 +105,7 @@ pub fn expand_within(
         }
         out.push_str(before);
         rest = after;
+
         if let Some(after) = after.strip_prefix('$') {
             out.push('$');
             rest = after;
@@ -124,6 +129,7 @@ pub fn expand_within(
             out.push('$');
         }
     }
+
     out.push_str(rest);
     (out.len() <= max_bytes).then_some(out)
 }
@@ -148,6 +154,7 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
         out.push('\\');
         return Ok(rest);
     };
+
     let after = &rest[c.len_utf8()..];
     let ascii = match (c, in_class) {
         ('d', false) => "[0-9]",
@@ -162,16 +169,19 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
         ('b', false) => "(?-u:\\b)",
         _ => "",
     };
+
     if c == 'B' && !in_class {
         // Rust has an ASCII `\B` for bytes only, which could split a character. This one differs
         // next to non-ASCII letters.
         out.push_str("\\B");
         return Ok(after);
     }
+
     if !ascii.is_empty() {
         out.push_str(ascii);
         return Ok(after);
     }
+
     match c {
         'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P' => {}
         'A' | 'z' if !in_class => {}
@@ -196,8 +206,10 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
             return Ok(after);
         }
     }
+
     out.push('\\');
     out.push(c);
+
     // Followed by a name or number in braces.
     let braced = matches!(c, 'p' | 'P' | 'x') && after.starts_with('{');
     let end = after.find('}').filter(|_| braced).map_or(0, |at| at + 1);
@@ -212,6 +224,7 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
         out.push('^');
         rest = after;
     }
+
     let mut first = true;
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
@@ -245,6 +258,7 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
             '-' if after.starts_with('-') => out.push_str("\\-"),
             c => out.push(c),
         }
+
         first = false;
         rest = after;
     }
@@ -256,9 +270,11 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
     if rest.starts_with(['*', '+', '?']) {
         return Ok(Some(1));
     }
+
     let Some((inside, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
         return Ok(None);
     };
+
     let is_count = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     let (least, most) = inside
         .split_once(',')
@@ -266,6 +282,7 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
     if !is_count(least) || most.is_some_and(|most| !most.is_empty() && !is_count(most)) {
         return Ok(None);
     }
+
     let counts = [Some(least), most]
         .into_iter()
         .flatten()

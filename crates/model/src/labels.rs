@@ -118,9 +118,11 @@ impl fmt::Display for Labels {
             .iter()
             .filter(|(name, _)| *name != METRIC_NAME)
             .peekable();
+
         if rest.peek().is_none() && !self.metric().is_empty() {
             return Ok(());
         }
+
         f.write_str("{")?;
         for (at, (name, value)) in rest.enumerate() {
             write!(f, "{}{name}={value:?}", if at == 0 { "" } else { ", " })?;

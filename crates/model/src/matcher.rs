@@ -169,6 +169,7 @@ impl Matcher {
         let Some(normal) = normal_spelling(value) else {
             return self.accepts(value);
         };
+
         let short = normal.strip_suffix(".0").unwrap_or(&normal);
         let spellings = [value, &normal, short];
         if !self.op.accepts(true) {

@@ -14,10 +14,12 @@ pub fn bus_id(text: &str) -> Option<String> {
         .trim()
         .trim_start_matches("PCI:")
         .trim_end_matches([':', '.']);
+
     let (address, function) = text.split_once('.').unwrap_or((text, "0"));
     let mut parts = address
         .rsplit(':')
         .map(|part| u32::from_str_radix(part, 16).ok());
+
     let device = parts.next()??;
     let bus = parts.next()??;
     let domain = parts.next().unwrap_or(Some(0))?;
@@ -25,6 +27,7 @@ pub fn bus_id(text: &str) -> Option<String> {
     if parts.next().is_some() {
         return None;
     }
+
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 

@@ -31,9 +31,11 @@ pub fn quoted(text: &str) -> String {
                 continue;
             }
         };
+
         out.push('\\');
         out.push(escape);
     }
+
     out.push('"');
     out
 }

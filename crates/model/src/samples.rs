@@ -124,6 +124,7 @@ impl Samples {
     ) -> &mut Group {
         self.count += 1;
         let count = self.groups.len();
+
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.last = (self.last..count)
             .chain(0..self.last.min(count))
@@ -137,6 +138,7 @@ impl Samples {
                 });
                 count
             });
+
         &mut self.groups[self.last]
     }
 }
@@ -162,6 +164,7 @@ where
     V: AsRef<str>,
 {
     debug_assert_eq!(names.len(), values.len(), "labels of {}", group.name);
+
     let out = &mut group.lines;
     out.push_str(&group.name);
     out.push_str(suffix);
@@ -172,9 +175,11 @@ where
         push_escaped_label(out, value.as_ref());
         out.push('"');
     }
+
     if !names.is_empty() {
         out.push('}');
     }
+
     out.push(' ');
     push_value(out, value);
     out.push('\n');

@@ -92,6 +92,7 @@ pub fn shown_address(address: &str) -> String {
             0
         }
     });
+
     format!(
         "{}{}",
         &address[..begin],

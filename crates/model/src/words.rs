@@ -73,6 +73,7 @@ pub fn month(period: &str) -> String {
         "November",
         "December",
     ];
+
     period
         .split_once('-')
         .filter(|(_, month)| month.len() == 2)
@@ -100,6 +101,7 @@ pub fn with_separators(number: &str) -> String {
     let (sign, rest) = number.split_at(begin);
     let end = rest.find(|c: char| !c.is_ascii_digit());
     let (digits, rest) = rest.split_at(end.unwrap_or(rest.len()));
+
     let is_number = matches!(sign, "" | "-" | "<")
         && rest
             .strip_prefix('.')
@@ -109,6 +111,7 @@ pub fn with_separators(number: &str) -> String {
     if !is_number {
         return number.to_owned();
     }
+
     let mut out = String::from(sign);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at) % 3 == 0 {

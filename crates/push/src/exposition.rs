@@ -78,6 +78,7 @@ fn write_family(family: &[u8], out: &mut PageText) -> Result<(), PageError> {
     let mut name = "";
     let mut help = "";
     let mut kind = 0;
+
     for field in Fields(family) {
         match field? {
             (1, text) => name = utf8(text.bytes()?)?,
@@ -86,6 +87,7 @@ fn write_family(family: &[u8], out: &mut PageText) -> Result<(), PageError> {
             _ => {}
         }
     }
+
     let index = usize::try_from(kind).unwrap_or(usize::MAX);
     let word = KINDS.get(index).copied().unwrap_or("untyped");
     let described = if is_plain_name(name) {
@@ -93,10 +95,12 @@ fn write_family(family: &[u8], out: &mut PageText) -> Result<(), PageError> {
     } else {
         quoted(name)
     };
+
     let help = help.replace('\\', "\\\\").replace('\n', "\\n");
     // Writing to a text cannot fail.
     let _ = writeln!(out.text, "# HELP {described} {help}");
     let _ = writeln!(out.text, "# TYPE {described} {word}");
+
     for field in Fields(family) {
         if let (4, metric) = field? {
             write_metric(name, kind, metric.bytes()?, out)?;
@@ -113,6 +117,7 @@ fn write_metric(name: &str, kind: u64, metric: &[u8], out: &mut PageText) -> Res
         at: None,
         out,
     };
+
     for field in Fields(metric) {
         match field? {
             (1, pair) => {
@@ -130,6 +135,7 @@ fn write_metric(name: &str, kind: u64, metric: &[u8], out: &mut PageText) -> Res
             _ => {}
         }
     }
+
     for field in Fields(metric) {
         match field? {
             (2 | 3 | 5, value) => {
@@ -152,6 +158,7 @@ fn write_metric(name: &str, kind: u64, metric: &[u8], out: &mut PageText) -> Res
 fn write_summary(line: &mut LineWriter<'_>, summary: &[u8]) -> Result<(), PageError> {
     let mut count = 0.0;
     let mut sum = 0.0;
+
     for field in Fields(summary) {
         match field? {
             (1, number) => count = number.varint()? as f64,
@@ -163,6 +170,7 @@ fn write_summary(line: &mut LineWriter<'_>, summary: &[u8]) -> Result<(), PageEr
             _ => {}
         }
     }
+
     line.write("_sum", None, sum)?;
     line.write("_count", None, count)?;
     Ok(())
@@ -186,9 +194,11 @@ fn write_histogram(line: &mut LineWriter<'_>, kind: u64, message: &[u8]) -> Resu
         }
         return Ok(());
     }
+
     let mut count = 0.0;
     let mut sum = 0.0;
     let mut has_infinity = false;
+
     for field in Fields(message) {
         match field? {
             (1, number) => count = number.varint()? as f64,
@@ -202,6 +212,7 @@ fn write_histogram(line: &mut LineWriter<'_>, kind: u64, message: &[u8]) -> Resu
             _ => {}
         }
     }
+
     if !has_infinity {
         line.write("_bucket", Some(("le", "+Inf")), count)?;
     }
@@ -277,6 +288,7 @@ impl LineWriter<'_> {
             out.push_str(&escaped(&metric));
             out.push(',');
         }
+
         for (name, value) in self.labels.iter().copied().chain(extra) {
             if is_plain_label(name) {
                 out.push_str(name);
@@ -287,12 +299,14 @@ impl LineWriter<'_> {
             out.push_str(&escaped(value));
             out.push(',');
         }
+
         out.push_str("} ");
         out.push_str(&number(value));
         if let Some(at) = self.at {
             let _ = write!(out, " {at}");
         }
         out.push('\n');
+
         // Labels come again with each bucket, so a small page can be a long text.
         if out.len() > limit {
             return Err(PageError::TooLong(limit));

@@ -62,6 +62,7 @@ pub(crate) fn read_histogram(
     let mut is_float = false;
     let mut positive = SentBuckets::default();
     let mut negative = SentBuckets::default();
+
     for field in Fields(message) {
         let (number, value) = field?;
         match (fields.number(number), value) {
@@ -93,11 +94,13 @@ pub(crate) fn read_histogram(
             _ => {}
         }
     }
+
     let at = Timestamp(at);
     if histogram.sum.to_bits() == STALE_BITS {
         let value = Ok(None);
         return Ok(PushedHistogram { at, value });
     }
+
     let mut checked = || {
         histogram.schema = known_schema(schema)?;
         histogram.positive = positive.buckets(is_float)?;
@@ -109,6 +112,7 @@ pub(crate) fn read_histogram(
         histogram.validate(!is_float)?;
         Ok(Some(mem::take(&mut histogram)))
     };
+
     let value = checked();
     Ok(PushedHistogram { at, value })
 }
@@ -140,9 +144,11 @@ impl SentBuckets {
                 })
                 .collect::<Result<_, _>>()?
         };
+
         let mut counts = counts.into_iter();
         let mut buckets = Vec::with_capacity(counts.len());
         let mut index = 0_i64;
+
         for (nth, &(offset, length)) in self.spans.iter().enumerate() {
             if nth > 0 && offset < 0 {
                 return Err(HistogramError::Spans);
@@ -157,6 +163,7 @@ impl SentBuckets {
                 index += 1;
             }
         }
+
         if counts.next().is_some() {
             return Err(HistogramError::Spans);
         }

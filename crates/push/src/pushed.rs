@@ -119,11 +119,13 @@ impl PushedSeries {
         let last = self.parts.last();
         let block = last.map_or(0, |last| last.block.end)..self.blocks.len();
         let references = last.map_or(0, |last| last.references.end)..self.references.len();
+
         let key = if references.is_empty() {
             LabelKey::of_text(&self.blocks[block.clone()])
         } else {
             self.symbols.key(&self.references[references.clone()])
         };
+
         let part = Part {
             block,
             references,
@@ -224,12 +226,14 @@ fn checked_labels<'a>(
     let mut last: Option<&str> = None;
     for label in given {
         let (name, value) = label?;
+
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| LabelError::NotUtf8);
         let name = text(name)?;
         let value = text(value)?;
         if name.is_empty() {
             return Err(LabelError::NoName);
         }
+
         match last.map(|last| last.cmp(name)) {
             Some(std::cmp::Ordering::Equal) => return Err(LabelError::Twice(name.to_owned())),
             Some(std::cmp::Ordering::Greater) => {
@@ -237,10 +241,12 @@ fn checked_labels<'a>(
             }
             _ => last = Some(name),
         }
+
         if !value.is_empty() {
             pairs.push((name.into(), value.into()));
         }
     }
+
     let labels = Labels::from_sorted(pairs);
     if labels.get(METRIC_NAME).is_none() {
         return Err(LabelError::NoMetric);

@@ -109,6 +109,7 @@ impl RequestWriter {
                     })
                     .collect(),
             }),
+
             Self::V2 { request, positions } => {
                 let symbols = &mut request.symbols;
                 let mut position = |text: &str| {
@@ -119,10 +120,12 @@ impl RequestWriter {
                         next
                     })
                 };
+
                 let labels_refs = labels
                     .iter()
                     .flat_map(|(name, value)| [position(name), position(value)])
                     .collect();
+
                 request.timeseries.push(v2::TimeSeries {
                     labels_refs,
                     samples: samples

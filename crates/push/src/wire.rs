@@ -115,6 +115,7 @@ impl<'a> Fields<'a> {
             }
             _ => return Err(WireError),
         };
+
         if key >> 3 == 0 {
             return Err(WireError);
         }

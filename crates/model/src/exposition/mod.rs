@@ -40,6 +40,7 @@ impl Format {
                 Some("text/plain") => Self::Text,
                 _ => continue,
             };
+
             let quality = parts
                 .find_map(|part| part.strip_prefix("q="))
                 .map_or(1.0, |q| q.trim().parse().unwrap_or(0.0));

@@ -286,10 +286,12 @@ impl<'a> Page<'a> {
         if expected.is_empty() || self.ended {
             return None;
         }
+
         let number = self.rest.strip_prefix(expected)?.strip_prefix(b" ")?;
         let (value, length) = decimal(number)
             .filter(|&(_, length)| number.get(length) == Some(&b'\n'))
             .or_else(|| long_number(number))?;
+
         let rest = &number[length + 1..];
         let series = &self.rest[..expected.len()];
         self.rest = rest;
@@ -316,6 +318,7 @@ impl<'a> Page<'a> {
                 Format::Text => text_line(line),
                 Format::OpenMetrics => openmetrics_line(line),
             };
+
             match said.map_err(|wrong| wrong.on_line(self.line))? {
                 ParsedLine::Sample(series, value, at, exemplar) => {
                     let sample = Sample {

@@ -36,6 +36,7 @@ fn write_metadata(format: Format, group: &Group, out: &mut String) {
             None => (group.name.as_ref(), "unknown"),
         },
     };
+
     out.push_str("# HELP ");
     out.push_str(name);
     out.push(' ');
@@ -58,6 +59,7 @@ fn push_escaped(out: &mut String, text: &str, quotes: bool) {
     } else {
         memchr2(b'\\', b'\n', text.as_bytes())
     };
+
     if special.is_none() {
         return out.push_str(text);
     }

@@ -87,6 +87,7 @@ impl<'de> Deserializer<'de> for Node {
                 value: None,
             }),
         };
+
         visited.map_err(|error: Mistake| error.on(line))
     }
 

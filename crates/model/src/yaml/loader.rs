@@ -33,6 +33,7 @@ impl Loader {
         for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|error| not_yaml(&error))?;
             let line = span.start.line();
+
             match event {
                 Event::DocumentStart(_) => documents += 1,
                 Event::Scalar(text, style, anchor, _) => {
@@ -59,6 +60,7 @@ impl Loader {
                 }
                 _ => {}
             }
+
             if documents > 1 {
                 return Err(Mistake::new(
                     line,
@@ -66,6 +68,7 @@ impl Loader {
                 ));
             }
         }
+
         let nothing = Value::Scalar {
             text: String::new(),
             quoted: false,
@@ -83,6 +86,7 @@ impl Loader {
                 format!("nested more than {DEPTH_MAX} deep"),
             ));
         }
+
         self.open.push(Open {
             line,
             anchor,
@@ -102,6 +106,7 @@ impl Loader {
         else {
             return Ok(());
         };
+
         let value = if is_map {
             Value::Map(mapping(items)?)
         } else {
@@ -117,9 +122,11 @@ impl Loader {
                 "more than {NODES_MAX} nodes once aliases are replaced"
             )));
         }
+
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
+
         match self.open.last_mut() {
             Some(open) => open.items.push(node),
             None => self.root = Some(node),
@@ -155,6 +162,7 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
             line: key.line,
             text: key.text()?.to_owned(),
         };
+
         if key.text == "<<" {
             merged.push(value);
         } else if pairs.iter().any(|(known, _)| known.text == key.text) {
@@ -166,6 +174,7 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
             pairs.push((key, value));
         }
     }
+
     for node in merged.iter().flat_map(|node| match &node.value {
         Value::List(nodes) => nodes.iter().collect(),
         _ => vec![node],
@@ -179,5 +188,6 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
             }
         }
     }
+
     Ok(pairs)
 }

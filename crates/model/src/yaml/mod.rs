@@ -202,6 +202,7 @@ impl Node {
                 return Err(self.mistake(format!("expected a mapping, found {}", other.name())));
             }
         };
+
         match pairs
             .iter()
             .find(|(key, _)| !known.contains(&key.text.as_str()))
@@ -237,6 +238,7 @@ impl Node {
                 "`{text}` is text in quotes, neither true nor false"
             )));
         }
+
         match self.text()? {
             "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => {
                 Ok(true)

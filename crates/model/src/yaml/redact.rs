@@ -23,8 +23,10 @@ pub fn without(text: &str, keys: &[&str]) -> String {
     let mut open: Vec<OpenNode> = Vec::new();
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
+
         let mut is_secret = open.last().is_some_and(|parent| parent.is_secret);
         let mut is_url = false;
+
         if let Some(parent) = open.last_mut() {
             match (&parent.next, &event) {
                 (NextNode::Key, Event::Scalar(word, ..)) => {
@@ -39,6 +41,7 @@ pub fn without(text: &str, keys: &[&str]) -> String {
                 _ => {}
             }
         }
+
         match event {
             Event::Scalar(word, ..) if is_secret && !word.is_empty() => {
                 let shown = if is_url {
@@ -60,6 +63,7 @@ pub fn without(text: &str, keys: &[&str]) -> String {
             _ => {}
         }
     }
+
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

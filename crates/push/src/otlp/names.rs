@@ -61,15 +61,18 @@ pub fn metric_name(name: &str, unit: &str, kind: Kind) -> String {
         .filter(|word| !word.is_empty())
         .map(str::to_owned)
         .collect();
+
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
     let main = unit_word(main, UNITS);
     if !main.is_empty() && !words.contains(&main) {
         words.push(main);
     }
+
     let per = unit_word(per, PER_UNITS);
     if !per.is_empty() && !words.contains(&per) {
         words.extend(["per".to_owned(), per]);
     }
+
     let suffix = match kind {
         Kind::Counter => Some("total"),
         Kind::Gauge if unit == "1" => Some("ratio"),
@@ -79,6 +82,7 @@ pub fn metric_name(name: &str, unit: &str, kind: Kind) -> String {
         words.retain(|word| word != suffix);
         words.push(suffix.to_owned());
     }
+
     let name = words.join("_");
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         format!("_{name}")
@@ -114,6 +118,7 @@ pub fn label_name(key: &str) -> String {
             }
         })
         .collect();
+
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         format!("key_{name}")
     } else {

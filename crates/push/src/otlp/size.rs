@@ -83,6 +83,7 @@ fn bytes_of(message: &[u8], shape: &Shape, depth: usize) -> usize {
     if depth == 0 {
         return bytes;
     }
+
     for (number, field) in Fields(message).map_while(Result::ok) {
         let content = shape.fields.iter().find(|(known, _)| *known == number);
         bytes += match (content, field) {

@@ -120,10 +120,12 @@ impl Point<'_, '_> {
     ) -> Result<(), MemoryDenied> {
         let series = &mut *self.series;
         let memory = &mut *self.memory;
+
         let mut push =
             |name: &str, value: &str| series.push_label(name.as_bytes(), value.as_bytes(), memory);
         let mut added = extra;
         let mut name = Some(metric);
+
         for (label, text) in &self.labels {
             if let Some(metric) = name.take_if(|_| label.as_str() > METRIC_NAME) {
                 push(METRIC_NAME, metric)?;
@@ -136,6 +138,7 @@ impl Point<'_, '_> {
             }
             push(label, text)?;
         }
+
         if let Some(metric) = name {
             push(METRIC_NAME, metric)?;
         }
@@ -181,11 +184,13 @@ impl Translation {
             .iter()
             .flat_map(|one| &one.attributes)
             .collect();
+
         let common = self.common_labels(&attributes);
         let mut newest = None;
         for metric in given.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
             newest = newest.max(add_metric(metric, &common, found, memory)?);
         }
+
         if let Some(at) = newest {
             add_target_info(&attributes, at, found, memory)?;
         }
@@ -230,11 +235,13 @@ fn add_target_info(
         .iter()
         .filter(|one| !IDENTIFYING.contains(&one.key.as_str()))
         .copied();
+
     let mut labels = label_map(others);
     let identity: LabelMap = identity(attributes).collect();
     if labels.is_empty() || identity.is_empty() {
         return Ok(());
     }
+
     labels.extend(identity);
     let mut point = Point {
         series: &mut found.series,
@@ -246,6 +253,7 @@ fn add_target_info(
         is_stale: false,
         labels,
     };
+
     point.add("target_info", None, 1.0)
 }
 
@@ -263,7 +271,9 @@ fn add_metric(
         newest: None,
         temporality: Temporality::Cumulative,
     };
+
     let name = |kind| metric_name(&metric.name, &metric.unit, kind);
+
     if let Some(gauge) = &metric.gauge {
         adder.numbers(&name(Kind::Gauge), &gauge.data_points)?;
     }
@@ -288,6 +298,7 @@ fn add_metric(
         adder.temporality = histogram.aggregation_temporality();
         adder.exponential_histograms(&name(Kind::Other), &histogram.data_points)?;
     }
+
     Ok(adder.newest)
 }
 
@@ -321,12 +332,14 @@ impl<'m> PointAdder<'_, 'm> {
     fn point(&mut self, nanoseconds: u64, attributes: &[KeyValue], flags: u32) -> Point<'_, 'm> {
         let at = Timestamp((nanoseconds / 1_000_000).cast_signed());
         self.newest = self.newest.max(Some(at));
+
         let mut labels = label_map(attributes);
         let common = self
             .common
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()));
         labels.extend(common);
+
         Point {
             number: self.found.points - 1,
             series: &mut self.found.series,
@@ -344,12 +357,14 @@ impl<'m> PointAdder<'_, 'm> {
                 .as_double
                 .or(given.as_int.map(|number| number as f64))
                 .or((given.flags & NO_VALUE != 0).then_some(0.0));
+
             let checked = self
                 .check(name)
                 .and_then(|()| value.ok_or(PointError::NoValue));
             let Some(value) = self.next(checked) else {
                 continue;
             };
+
             self.point(given.time_unix_nano, &given.attributes, given.flags)
                 .add(name, None, value)?;
         }
@@ -362,6 +377,7 @@ impl<'m> PointAdder<'_, 'm> {
             if self.next(checked).is_none() {
                 continue;
             }
+
             let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
             let bucket = format!("{name}_bucket");
             let mut count = 0_u64;
@@ -370,6 +386,7 @@ impl<'m> PointAdder<'_, 'm> {
                 let bound = plain(*bound);
                 point.add(&bucket, Some(("le", &bound)), count as f64)?;
             }
+
             point.add(&bucket, Some(("le", "+Inf")), given.count as f64)?;
             point.add(&format!("{name}_count"), None, given.count as f64)?;
             if let Some(sum) = given.sum {
@@ -391,11 +408,13 @@ impl<'m> PointAdder<'_, 'm> {
             } else {
                 Ok(())
             };
+
             let histogram = native_histogram(given).map_err(PointError::ExponentialHistogram);
             let checked = self.check(name).and(temporality).and(histogram);
             let Some(histogram) = self.next(checked) else {
                 continue;
             };
+
             self.point(given.time_unix_nano, &given.attributes, given.flags)
                 .add_histogram(name, histogram)?;
         }
@@ -408,11 +427,13 @@ impl<'m> PointAdder<'_, 'm> {
             if self.next(checked).is_none() {
                 continue;
             }
+
             let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
             for one in &given.quantile_values {
                 let quantile = plain(one.quantile);
                 point.add(name, Some(("quantile", &quantile)), one.value)?;
             }
+
             point.add(&format!("{name}_count"), None, given.count as f64)?;
             point.add(&format!("{name}_sum"), None, given.sum)?;
         }
@@ -426,6 +447,7 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
         let Some(given) = given else {
             return Ok(Vec::new());
         };
+
         let buckets = (i64::from(given.offset) + 1..).zip(&given.bucket_counts);
         buckets
             .filter(|(_, count)| **count > 0)
@@ -435,11 +457,13 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
             })
             .collect::<Result<Vec<_>, _>>()
     };
+
     let zero_threshold = if point.zero_threshold == 0.0 {
         ZERO_THRESHOLD
     } else {
         point.zero_threshold
     };
+
     let mut histogram = NativeHistogram {
         schema: known_schema(i64::from(point.scale))?,
         count: point.count as f64,
@@ -450,11 +474,13 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
         negative: buckets(&point.negative)?,
         ..NativeHistogram::default()
     };
+
     histogram.reduce_to(SCHEMA_MAX);
     if histogram.sum.is_nan() {
         histogram.sum = f64::NAN;
     }
     histogram.validate(true)?;
+
     Ok(histogram)
 }
 
@@ -479,6 +505,7 @@ fn check_buckets(point: &HistogramPoint) -> Result<(), PointError> {
 fn label_map<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> LabelMap {
     let mut attributes: Vec<&KeyValue> = attributes.into_iter().collect();
     attributes.sort_by_key(|one| &one.key);
+
     let mut labels = LabelMap::new();
     for one in attributes {
         let value = one.value.as_ref().map(text_of).unwrap_or_default();
@@ -486,12 +513,14 @@ fn label_map<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> LabelMap
         if name.is_empty() || name == METRIC_NAME || value.is_empty() {
             continue;
         }
+
         let text = labels.entry(name).or_default();
         if !text.is_empty() {
             text.push(';');
         }
         text.push_str(&value);
     }
+
     labels
 }
 

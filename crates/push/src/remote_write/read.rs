@@ -104,6 +104,7 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
     let mut joined = Vec::new();
     let mut all = Fields(&message);
     let mut is_v2 = false;
+
     while let Some(field) = all.next() {
         let (number, series) = field?;
         if number != 1 {
@@ -111,14 +112,17 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
             is_v2 |= number == 5;
             continue;
         }
+
         let series = series.bytes()?;
         check_count(found.parts.len())?;
         let end = message.len() - all.0.len();
         let mut rest = Fields(series);
         // Most series begin with all of their labels, and most labels are short.
         rest.skip_short(BYTES_1);
+
         let mut block = end - series.len()..end - rest.0.len();
         let mut is_split = false;
+
         loop {
             let begin = end - rest.0.len();
             let Some(field) = rest.next() else { break };
@@ -136,6 +140,7 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
                 _ => {}
             }
         }
+
         let key = if is_split {
             let begin = joined.len();
             join_labels(series, &mut joined, memory)?;
@@ -144,6 +149,7 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
         } else {
             LabelKey::of_text(&message[block.clone()])
         };
+
         let part = Part {
             block,
             key,
@@ -151,9 +157,11 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
         };
         found.push_part(part, memory)?;
     }
+
     if is_v2 && found.parts.is_empty() {
         return Err(RequestError::IsV2);
     }
+
     found.blocks = message;
     memory.reserve(&mut found.blocks, joined.len())?;
     found.blocks.extend_from_slice(&joined);
@@ -210,8 +218,10 @@ fn read_v2(message: &[u8], memory: &mut MemoryGrant<'_>) -> Result<PushedSeries,
             found.symbols.push(symbol, memory)?;
         }
     }
+
     let end = found.symbols.len() as u64;
     let mut is_v1 = false;
+
     for field in Fields(message) {
         let (number, series) = field?;
         if number != 5 {
@@ -219,8 +229,10 @@ fn read_v2(message: &[u8], memory: &mut MemoryGrant<'_>) -> Result<PushedSeries,
             is_v1 |= number == 1;
             continue;
         }
+
         check_count(found.parts.len())?;
         let begin = found.references.len();
+
         for field in Fields(series.bytes()?) {
             match field? {
                 (1, Field::Varint(reference)) => {
@@ -241,11 +253,13 @@ fn read_v2(message: &[u8], memory: &mut MemoryGrant<'_>) -> Result<PushedSeries,
                 _ => {}
             }
         }
+
         if !(found.references.len() - begin).is_multiple_of(2) {
             return Err(WireError.into());
         }
         found.end_series(Part::default(), memory)?;
     }
+
     if is_v1 && found.parts.is_empty() {
         return Err(RequestError::IsV1);
     }
@@ -274,6 +288,7 @@ fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
             });
         }
     }
+
     // Protobuf leaves out values that are zero.
     let mut sample = PushedSample {
         at: Timestamp(0),
@@ -286,6 +301,7 @@ fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
             _ => {}
         }
     }
+
     Ok(sample)
 }
 

@@ -47,6 +47,7 @@ fn each_label<'a>(
         expected: "an exemplar",
         found: text,
     })?;
+
     let mut cursor = Cursor {
         rest: labels,
         format: Format::OpenMetrics,
@@ -59,6 +60,7 @@ fn each_label<'a>(
         }),
         Name::Label(name) => each(name, value),
     })?;
+
     let (value, rest) = split_token(one_space(cursor.rest, "the exemplar's value")?);
     let value = parse_value(value)?;
     match openmetrics_timestamp(rest)? {

@@ -23,18 +23,22 @@ pub(super) fn text_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxError<'_>> 
     if first == b'#' {
         return text_comment(&line[1..]);
     }
+
     let (series, rest) = split_series(line, Format::Text)?;
     let (value, rest) = split_token(trim_blank(rest));
     let value = parse_value(value)?;
+
     let rest = trim_blank(rest);
     if rest.is_empty() {
         return Ok(ParsedLine::Sample(series, value, None, b""));
     }
+
     let (token, rest) = split_token(rest);
     let at = parse_int(token).ok_or(SyntaxError {
         expected: "a timestamp in milliseconds",
         found: token,
     })?;
+
     match trim_blank(rest) {
         [] => Ok(ParsedLine::Sample(series, value, Some(Timestamp(at)), b"")),
         found => Err(SyntaxError {
@@ -71,10 +75,12 @@ pub(super) fn openmetrics_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxErro
             }),
         };
     }
+
     let (series, rest) = split_series(line, Format::OpenMetrics)?;
     let (value, rest) = split_token(one_space(rest, "a value")?);
     let value = parse_value(value)?;
     let (at, rest) = openmetrics_timestamp(rest)?;
+
     let exemplar = if rest.is_empty() {
         rest
     } else {
@@ -83,6 +89,7 @@ pub(super) fn openmetrics_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxErro
     if !exemplar.is_empty() {
         exemplar::check(exemplar)?;
     }
+
     Ok(ParsedLine::Sample(series, value, at, exemplar))
 }
 
@@ -93,11 +100,13 @@ pub(super) fn openmetrics_timestamp(
     if rest.is_empty() || rest.starts_with(b" #") {
         return Ok((None, rest));
     }
+
     let (token, rest) = split_token(one_space(rest, "a timestamp in seconds")?);
     let wrong = SyntaxError {
         expected: "a timestamp in seconds",
         found: token,
     };
+
     let seconds = parse_value(token).map_err(|_| wrong)?;
     if !seconds.is_finite() {
         return Err(wrong);
@@ -130,6 +139,7 @@ pub(super) fn metadata<'a>(
             name => (name, cursor.rest),
         }
     };
+
     let text = match (format, text) {
         (Format::Text, _) => trim_blank(text),
         (Format::OpenMetrics, [b' ', text @ ..]) => text,
@@ -140,6 +150,7 @@ pub(super) fn metadata<'a>(
             });
         }
     };
+
     let fact = match word {
         b"HELP" => Fact::Help(Help(text, format)),
         b"TYPE" => Fact::Type(MetricType::parse(text.trim_ascii_end(), format).ok_or(
@@ -163,6 +174,7 @@ pub(super) fn metadata<'a>(
             });
         }
     };
+
     Ok(ParsedLine::Metadata(Metadata { metric, fact }))
 }
 

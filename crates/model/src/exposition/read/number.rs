@@ -36,6 +36,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
             .map(|byte| byte.wrapping_sub(b'0'))
             .filter(|&digit| digit < 10)
     };
+
     let is_negative = text.first() == Some(&b'-');
     let begin = usize::from(is_negative);
     let mut at = begin;
@@ -45,6 +46,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
         mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(next));
         at += 1;
     }
+
     let mut digits = at - begin;
     if text.get(at) == Some(&b'.') {
         let point = at;
@@ -56,9 +58,11 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
         digits += at - point - 1;
         exponent = -i32::try_from(at - point - 1).ok()?;
     }
+
     if digits == 0 || digits > 15 {
         return None;
     }
+
     if matches!(text.get(at), Some(b'e' | b'E')) {
         let is_down = text.get(at + 1) == Some(&b'-');
         at += 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
@@ -74,11 +78,13 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
             i32::from(power)
         };
     }
+
     let scale = POWERS.get(exponent.unsigned_abs() as usize)?;
     let value = if exponent < 0 {
         mantissa as f64 / scale
     } else {
         mantissa as f64 * scale
     };
+
     Some((if is_negative { -value } else { value }, at))
 }

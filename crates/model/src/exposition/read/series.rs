@@ -17,21 +17,25 @@ pub(super) fn split_series(line: &[u8], format: Format) -> Result<(&[u8], &[u8])
             found: line,
         });
     }
+
     cursor.skip_blank();
     let brace = line.len() - cursor.rest.len();
     if line.get(brace) != Some(&b'{') {
         return Ok(line.split_at(name));
     }
+
     let mut at = brace + 1;
     loop {
         let wrong = SyntaxError {
             expected: "a closing `}` after the labels",
             found: &line[brace..],
         };
+
         at += memchr2(b'"', b'}', &line[at..]).ok_or(wrong)?;
         if line[at] == b'}' {
             return Ok(line.split_at(at + 1));
         }
+
         at += quoted_end(&line[at..]).ok_or(SyntaxError {
             expected: "a closing quote",
             found: &line[at..],
@@ -67,6 +71,7 @@ pub(super) fn parse_series(series: &[u8], format: Format) -> Result<Labels, Synt
             Ok(())
         }
     };
+
     let name = cursor.bare_name(true);
     if !name.is_empty() {
         set(METRIC_NAME, &String::from_utf8_lossy(name), series)?;
@@ -82,6 +87,7 @@ pub(super) fn parse_series(series: &[u8], format: Format) -> Result<Labels, Synt
             Name::Label(raw) => set(&String::from_utf8_lossy(raw), &unquote(value)?, series),
         })?;
     }
+
     match (cursor.rest, labels.metric()) {
         ([], "") => Err(SyntaxError {
             expected: "a metric name",
@@ -103,6 +109,7 @@ pub(super) fn emptied_labels(
         rest: series,
         format,
     };
+
     let mut emptied = Vec::new();
     cursor.bare_name(true);
     cursor.skip_blank();
@@ -123,6 +130,7 @@ pub(super) fn emptied_labels(
             Ok(())
         })?;
     }
+
     Ok(emptied)
 }
 
@@ -143,6 +151,7 @@ pub(super) fn parse_labels<'a>(
         if cursor.rest.first() == Some(&b'}') {
             return cursor.take(b'}', "`}`");
         }
+
         let is_quoted = cursor.rest.first() == Some(&b'"');
         let name = if is_quoted {
             cursor.quoted()?
@@ -155,6 +164,7 @@ pub(super) fn parse_labels<'a>(
                 found: cursor.rest,
             });
         }
+
         cursor.skip_blank();
         let is_metric = is_quoted && matches!(cursor.rest.first(), Some(b',' | b'}'));
         if is_metric {
@@ -165,6 +175,7 @@ pub(super) fn parse_labels<'a>(
             each(Name::Label(name), cursor.quoted()?)?;
             cursor.skip_blank();
         }
+
         match (cursor.rest.first(), cursor.format) {
             (Some(b'}'), _) => {}
             // As in Prometheus: the text format needs no comma between two labels.
@@ -215,10 +226,12 @@ impl<'a> Cursor<'a> {
                 found: self.rest,
             });
         }
+
         let end = quoted_end(self.rest).ok_or(SyntaxError {
             expected: "a closing quote",
             found: self.rest,
         })?;
+
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
         Ok(text)
@@ -246,6 +259,7 @@ pub(super) fn unescape<'t>(text: &'t str, escapes: &str) -> Cow<'t, str> {
     if memchr(b'\\', text.as_bytes()).is_none() {
         return text.into();
     }
+
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
