@@ -159,6 +159,7 @@ impl Server {
         if let Some(body) = body {
             request = request.json(body);
         }
+
         self.runtime.block_on(async {
             let response = request
                 .send()
@@ -170,6 +171,7 @@ impl Server {
                 .await
                 .context("the server's answer broke off")?;
             let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+
             if status.is_success() {
                 return Ok(answer);
             }
@@ -183,6 +185,7 @@ impl Server {
                 Some(message) => anyhow::anyhow!(message.to_owned()),
                 None => anyhow::anyhow!("the server answered {status}"),
             };
+
             Err(match status {
                 StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::Usage(error),
                 _ => error.into(),
@@ -209,6 +212,7 @@ impl Server {
                 }
                 Box::new(opened)
             };
+
             let chunks = futures_util::stream::try_unfold((input, 0), move |(mut input, sent)| {
                 let progress = progress.clone();
                 async move {
@@ -218,6 +222,7 @@ impl Server {
                     Ok::<_, io::Error>((read > 0).then_some((chunk, (input, sent + read))))
                 }
             });
+
             let request = self.request(Method::POST, IMPORT_PATH).query(question);
             let request = request.body(reqwest::Body::wrap_stream(chunks));
             let response = match request.send().await {
@@ -228,6 +233,7 @@ impl Server {
                     .ok_or(error)
                     .with_context(|| format!("cannot send the file to {}", self.url))?,
             };
+
             read(&self.body(response).await?)
         })
     }
@@ -258,6 +264,7 @@ impl Server {
         while let Some(source) = deepest.source() {
             deepest = source;
         }
+
         let io = deepest.downcast_ref::<io::Error>();
         match io.map(io::Error::kind) {
             Some(io::ErrorKind::ConnectionRefused) => {
@@ -290,6 +297,7 @@ impl Server {
             .bytes()
             .await
             .context("the server's answer broke off")?;
+
         if status.is_success() {
             return Ok(body.into());
         }
@@ -298,6 +306,7 @@ impl Server {
             let url = &self.url;
             return Err(anyhow::anyhow!("{url} answered {status}: is it a Takt server?").into());
         };
+
         Err(match status {
             StatusCode::BAD_REQUEST => AnswerError::Usage(error.to_owned()).into(),
             StatusCode::UNPROCESSABLE_ENTITY => AnswerError::Input(error.to_owned()).into(),

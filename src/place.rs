@@ -136,11 +136,13 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
             socket: None,
         });
     }
+
     let is_installed = uses_installed(place);
     let path = server_dir(place, config);
     let has_config = is_installed || place.config.is_some();
     let url = has_config.then(|| url_of(&config.server.listen_address));
     let token_file = place.token_file.clone();
+
     let socket = if is_installed {
         let file = config
             .server
@@ -151,6 +153,7 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
     } else {
         config.server.socket_file.clone()
     };
+
     Ok(Whereabouts::Directory {
         path,
         url,

@@ -87,6 +87,7 @@ where
                 Access::Files(D::open(dir, &config.store, remote)?)
             }
         };
+
         Ok(Self {
             access,
             config: AnswerConfig {
@@ -162,6 +163,7 @@ pub fn server(at: Whereabouts) -> Result<Server, Failure> {
             socket,
         } => (path, url, token_file, socket),
     };
+
     match holding(&path, token_file.as_deref())? {
         Some(server) => Ok(server),
         None if DataDir::is_private(&path) => configured(&path, url, token_file, socket),
@@ -209,12 +211,14 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
             socket,
         } => (path, url, token_file, socket),
     };
+
     let dir = path.as_path();
     let began = Instant::now();
     loop {
         if let Some(server) = holding(dir, token_file.as_deref())? {
             return Ok(Reached::Held(server));
         }
+
         if DataDir::is_private(dir) {
             return Ok(Reached::Held(configured(dir, url, token_file, socket)?));
         }
@@ -222,6 +226,7 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
         if is_missing && missing == Missing::Refuse {
             return Err(no_data(dir)).usage();
         }
+
         match DataDir::claim(dir) {
             Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => {
                 thread::sleep(RETRY);

@@ -29,12 +29,14 @@ pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
         again: asked.again,
         cluster: asked.cluster.clone(),
     };
+
     let done = ask(place, &question)?;
     let runs = if done.runs == 1 {
         "1 run".to_owned()
     } else {
         format!("{} runs", done.runs)
     };
+
     Ok(writeln!(
         stdout(),
         "{runs} assessed, {} of them measured well enough",

@@ -30,9 +30,11 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
         limit: asked.limit.saturating_add(1),
     };
     let source: Source<Database> = source(place)?;
+
     let mut entries = source.ask(&question)?;
     let is_cut = cut(&mut entries, asked.limit);
     let zone = source.zone();
+
     let mut listing = Listing::new(&[
         Time("at"),
         Text("user"),
@@ -44,6 +46,7 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
         Text("outcome"),
     ])
     .omitting(&["way", "role", "address"]);
+
     for entry in &entries {
         listing.push(vec![
             instant(Some(entry.at), &zone),
@@ -56,6 +59,7 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
             entry.outcome.clone(),
         ]);
     }
+
     print(asked.format, &listing, &entries)?;
     note_cut(is_cut, asked.limit);
     Ok(())

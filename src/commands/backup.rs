@@ -44,33 +44,40 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
         let error = "takt backup reads the data directory itself; run it on the server's machine";
         return Err(anyhow::anyhow!(error)).usage();
     }
+
     let to = place::absolute(&asked.to)?;
     if to.exists() {
         let error = format!("--to: {} exists; a backup is a new directory", to.display());
         return Err(anyhow::anyhow!(error)).usage();
     }
+
     let unfinished = PathBuf::from(format!("{}.unfinished", to.display()));
     remove(&unfinished)?;
+
     let source = source::<Store>(place)?;
     let taken = source
         .ask(&SnapshotQuestion::default())?
         .context("the server made no copy; is it of another version?")?;
+
     let copied = copy_folder(&taken.path, &unfinished);
     let drop = |backup: Option<Snapshot>| source.ask(&SnapshotQuestion { drop: true, backup });
     let dropped = drop(None);
     copied.with_context(|| format!("cannot copy {}", taken.path.display()))?;
     dropped?;
+
     let verified = Snapshot::of(&unfinished, taken.taken_at)?;
     if !verified.is_same_as(&taken) {
         let error = format!("the copy differs from the original: {verified:?}, not {taken:?}");
         return Err(anyhow::anyhow!(error).into());
     }
+
     let facts = Snapshot {
         path: to.clone(),
         ..verified
     };
     fs::write(unfinished.join(FACTS), serde_json::to_vec_pretty(&facts)?)?;
     fs::rename(&unfinished, &to).with_context(|| format!("cannot create {}", to.display()))?;
+
     // For `takt doctor`.
     drop(Some(facts.clone()))?;
     report("Backed up and verified", &facts, &to);
@@ -87,6 +94,7 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
             return Err(anyhow::anyhow!(error)).usage();
         }
     };
+
     if DataDir::holder(&to).is_some() || DataDir::has_store(&to) {
         let error = format!(
             "{0} has data; stop the server and move them away first: mv {0} {0}.old",
@@ -94,6 +102,7 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
         );
         return Err(anyhow::anyhow!(error)).usage();
     }
+
     let was_empty = fs::read_dir(&to).map_or(true, |mut found| found.next().is_none());
     if let Err(error) = fill(&to, &asked.from, &facts) {
         // Another attempt must not take an incomplete copy for data.
@@ -105,6 +114,7 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
         let advice = format!("the restore is not complete: remove {to} before another attempt");
         return Err(error.context(advice).into());
     }
+
     report("Restored and verified", &facts, &to);
     Ok(())
 }
@@ -184,6 +194,7 @@ fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     builder
         .create(to)
         .with_context(|| format!("cannot create {}", to.display()))?;
+
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());

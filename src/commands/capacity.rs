@@ -29,6 +29,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
         cluster: asked.cluster.clone(),
         days: false,
     };
+
     let answer = ask(place, &question)?;
     let report = &answer.report;
     if report.rows.iter().all(|row| row.reported == 0) {
@@ -37,6 +38,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
              records it"
         );
     }
+
     print(asked.format, &listing(report), &answer)
 }
 
@@ -62,6 +64,7 @@ fn listing(report: &CapacityReport) -> Listing {
         "planned_down_hours",
         "reported_hours",
     ]);
+
     for row in &report.rows {
         // Without a known capacity the other figures mean nothing: every allocation would be
         // overcommitted.
@@ -84,6 +87,7 @@ fn listing(report: &CapacityReport) -> Listing {
             row.stranded.map_or_else(String::new, hours),
         ]);
     }
+
     listing
 }
 

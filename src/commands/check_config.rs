@@ -36,6 +36,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     if asked.reference {
         return Ok(out.write_all(takt_server::config_reference().as_bytes())?);
     }
+
     let mut config = place::load(place).usage()?;
     config.server_tokens().usage()?;
     config.sender_tokens().usage()?;
@@ -44,8 +45,10 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     config
         .check_missing(&place::server_dir(place, &config))
         .usage()?;
+
     name_unknown_users(&config)?;
     check_cluster(&config).usage()?;
+
     for file in config.open_secrets() {
         let mut err = io::stderr();
         let file = file.display();
@@ -54,6 +57,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
             "every user can read the secret in {file}: chmod o-rwx {file}"
         )?;
     }
+
     let needed = takt_server::files_needed(&config);
     if needed > takt_server::UNIT_FILES {
         writeln!(
@@ -62,6 +66,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
              (systemctl edit takt)"
         )?;
     }
+
     if let Some(user) = service_user(place, &config) {
         config.check_secrets_of(&user).usage()?;
     }
@@ -70,6 +75,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     if !mistakes.is_empty() {
         return Err(Failure::Usage(anyhow!("{}", mistakes.join("\n"))));
     }
+
     let text = effective(&mut config)?;
     match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
@@ -83,6 +89,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
             "# No configuration file was named (--config); these are the defaults:\n"
         )?,
     }
+
     Ok(out.write_all(text.as_bytes())?)
 }
 
@@ -131,6 +138,7 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
     ] {
         *url = url.as_deref().map(without_secret);
     }
+
     // On a public server, the topic is all that a reader needs.
     let topic = &mut config.alerts.ntfy_topic;
     *topic = topic.take().map(|_| HIDDEN.to_owned());
@@ -142,6 +150,7 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
             }
         }
     }
+
     Ok(without_secrets(&toml::to_string(config)?))
 }
 
@@ -151,11 +160,13 @@ fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
     if !process::geteuid().is_root() {
         return None;
     }
+
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let passwd = text("/etc/passwd");
     let owner = fs::metadata(place::server_dir(place, config))
         .ok()
         .map(|found| found.uid());
+
     let id = owner
         .or_else(|| {
             passwd

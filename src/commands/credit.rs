@@ -84,10 +84,12 @@ pub fn run(place: &Place, asked: &CreditCommand) -> Result<(), Failure> {
             ..CreditOrder::default()
         },
     };
+
     let done = ask(place, &order)?;
     let hours = done.gpu_seconds / 3600.0;
     let user = &done.user;
     let mut out = stdout();
+
     match done.revokes {
         None => writeln!(
             out,
@@ -118,6 +120,7 @@ fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
         Text("revokes"),
     ])
     .omitting(&["cpu_hours", "account", "granted_by"]);
+
     for credit in ledger {
         let sign = if credit.revokes.is_some() { -1.0 } else { 1.0 };
         listing.push(vec![
@@ -133,5 +136,6 @@ fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
             credit.revokes.map_or_else(String::new, |id| id.to_string()),
         ]);
     }
+
     listing
 }

@@ -62,9 +62,11 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
         plan_qos: asked.qos.clone(),
         history_days: asked.history,
     };
+
     let source: Source<Database> = Source::open(at, &config, Missing::Refuse)?;
     let answer = source.ask(&question)?;
     warn_of_gaps(&answer);
+
     match asked.format {
         ListingFormat::Table if !answer.explanations.is_empty() => {
             let mut out = stdout();
@@ -114,6 +116,7 @@ fn listing(rows: &[ShareRow]) -> Listing {
         Number("level_fs"),
     ])
     .omitting(&["partition", "norm_usage", "raw_usage", "raw_shares"]);
+
     for row in rows {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         listing.push(vec![
@@ -133,6 +136,7 @@ fn listing(rows: &[ShareRow]) -> Listing {
             decimals(row.level_fs),
         ]);
     }
+
     listing
 }
 
@@ -147,6 +151,7 @@ fn history(points: &[FairsharePoint], zone: &TimeZone) -> Listing {
         Number("fair_share"),
         Number("level_fs"),
     ]);
+
     for point in points {
         listing.push(vec![
             instant(Some(point.at), zone),

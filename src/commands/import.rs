@@ -102,9 +102,11 @@ fn import(
         },
         accept_corrections: asked.accept_corrections,
     };
+
     let bar = progress_bar(&asked.file);
     let source = Source::open(at, &config, Missing::Create)?;
     let moving = bar.clone();
+
     let summary = source.import(
         &asked.file,
         &question,
@@ -112,6 +114,7 @@ fn import(
     );
     bar.finish_and_clear();
     let summary = summary?;
+
     for reject in &summary.first_rejects {
         let line = reject
             .line
@@ -123,6 +126,7 @@ fn import(
             reject.reason
         );
     }
+
     print(asked.format, &listing(&summary), &summary)?;
     if summary.running > 0 {
         tracing::warn!(
@@ -131,9 +135,11 @@ fn import(
             summary.running
         );
     }
+
     for (state, runs) in &summary.unknown_states {
         tracing::warn!("runs with the state {state}, which Takt does not know: {runs}");
     }
+
     set_aside(&question.name, &summary)
 }
 
@@ -142,6 +148,7 @@ fn set_aside(name: &str, summary: &ImportSummary) -> Result<(), Failure> {
     if summary.rejected == 0 {
         return Ok(());
     }
+
     let rejects = summary.first_rejects.iter();
     let mut lines: Vec<u64> = rejects.filter_map(|reject| reject.line).collect();
     lines.sort_unstable();
@@ -150,6 +157,7 @@ fn set_aside(name: &str, summary: &ImportSummary) -> Result<(), Failure> {
     if is_cut {
         lines.push("…".to_owned());
     }
+
     let error = anyhow::anyhow!(
         "{name}: rows that were set aside: {} (lines {}); the others are imported, and the SQL table \
          rejects has all of these",
@@ -165,9 +173,11 @@ fn progress_bar(file: &Path) -> ProgressBar {
         .ok()
         .filter(fs::Metadata::is_file)
         .map(|file| file.len());
+
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
+
     let (bar, template) = match bytes {
         Some(bytes) => (
             ProgressBar::new(bytes),
@@ -178,6 +188,7 @@ fn progress_bar(file: &Path) -> ProgressBar {
             "{spinner} {bytes} {bytes_per_sec}",
         ),
     };
+
     bar.enable_steady_tick(Duration::from_millis(200));
     bar.with_style(ProgressStyle::with_template(template).expect("the template is well-formed"))
 }

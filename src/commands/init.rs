@@ -69,6 +69,7 @@ fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
         let old = PathBuf::from(format!("{}.old", path.display()));
         fs::rename(path, &old).with_context(|| format!("cannot write {}", old.display()))?;
     }
+
     let file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -80,6 +81,7 @@ fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
 
 fn report(found: &Found, path: &Path) -> io::Result<()> {
     let mut out = stdout();
+
     writeln!(out, "Found:")?;
     for line in found.lines() {
         writeln!(out, "  {line}")?;
@@ -87,9 +89,11 @@ fn report(found: &Found, path: &Path) -> io::Result<()> {
     for warning in found.warnings() {
         writeln!(out, "  ! {warning}")?;
     }
+
     let is_installed = is_installed(path);
     let path = path.display();
     writeln!(out, "\nWrote {path}\n")?;
+
     let commands = installation(found);
     if !commands.is_empty() {
         writeln!(out, "Install the exporter on the nodes:")?;
@@ -98,6 +102,7 @@ fn report(found: &Found, path: &Path) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+
     if is_installed {
         writeln!(
             out,
@@ -125,6 +130,7 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
         timeout_seconds: SLURM_SECONDS,
         ..JobsConfig::default()
     };
+
     let host = system::uname();
     let host = host.nodename().to_string_lossy();
     let mut found = Found {
@@ -139,6 +145,7 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
         tool: tool(),
         ..Found::default()
     };
+
     match schedulers::survey(&config).await {
         Ok(survey) => {
             found.cluster = Some(survey.cluster);
@@ -151,6 +158,7 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
         }
         Err(error) => tracing::debug!(%error, "no Slurm"),
     }
+
     found.answering = answering(found.nodes.keys()).await;
     found
 }
@@ -182,12 +190,14 @@ async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<St
     for node in nodes {
         addresses.extend(EXPORTER_PORTS.map(|(port, _)| (node.clone(), port)));
     }
+
     let tried = stream::iter(addresses).map(|(node, port)| async move {
         let connect = TcpStream::connect((node.as_str(), port));
         let connected = time::timeout(CONNECT, connect).await;
         matches!(connected, Ok(Ok(_))).then_some((node, port))
     });
     let found: Vec<Option<(String, u16)>> = tried.buffer_unordered(AT_ONCE).collect().await;
+
     let mut answering: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     for (node, port) in found.into_iter().flatten() {
         answering.entry(port).or_default().push(node);
@@ -195,5 +205,6 @@ async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<St
     for nodes in answering.values_mut() {
         nodes.sort();
     }
+
     answering
 }

@@ -93,6 +93,7 @@ fn array(answer: &JobAnswer) -> Result<String, Failure> {
             counts.join(", ")
         );
     }
+
     let mut table = Vec::new();
     tasks(&answer.runs).write_table(output::width(), &mut table)?;
     text.push_str(&String::from_utf8_lossy(&table));
@@ -110,6 +111,7 @@ fn tasks(runs: &[ListedRun]) -> Listing {
         Number("wasted gpu-h"),
         Text("nodes"),
     ]);
+
     for one in runs {
         let run = &one.run;
         let used = one.used.filter(|used| used.is_measured);
@@ -125,6 +127,7 @@ fn tasks(runs: &[ListedRun]) -> Listing {
             run.node_list.clone().unwrap_or_default(),
         ]);
     }
+
     listing
 }
 
@@ -143,6 +146,7 @@ impl Page {
         let left: String = left.trim_end().chars().take(room).collect();
         let gap = WIDTH.saturating_sub(left.chars().count() + state.chars().count());
         let _ = writeln!(self.text, "{left}{:gap$}{state}", "");
+
         let mut who = printable(&run.user);
         if !run.account.is_empty() {
             let _ = write!(who, " of account {}", printable(&run.account));
@@ -157,6 +161,7 @@ impl Page {
         if let Some(number) = &run.raw_job_id {
             let _ = write!(who, ", number {} on its nodes", printable(number));
         }
+
         self.paragraph("", &who);
         self.text.push('\n');
     }
@@ -178,6 +183,7 @@ impl Page {
         } else if report.phase == JobPhase::Pending {
             self.paragraph("It waits", "the reason is not known yet");
         }
+
         if let Some(failure) = &report.failure {
             self.paragraph("It failed", &failure.words);
             self.paragraph("What helps", &failure.advice);
@@ -189,6 +195,7 @@ impl Page {
                 self.paragraph(heading, &words);
             }
         }
+
         if report.phase == JobPhase::Pending || report.failure.is_some() {
             self.text.push('\n');
         }
@@ -199,10 +206,12 @@ impl Page {
         let waited = duration(report.waited_seconds as f64);
         let submitted = self.time(run.submit);
         self.paragraph("Submitted", &format!("{submitted}, waited {waited}"));
+
         if let Some(start) = run.start {
             let started = self.time(start);
             self.paragraph("Started", &started);
         }
+
         let ran = duration(report.ran_seconds.unwrap_or(0) as f64);
         let of_limit = run.timelimit.map_or_else(String::new, |limit| {
             let used = report
@@ -210,6 +219,7 @@ impl Page {
                 .map_or_else(String::new, |ratio| format!(" ({})", percent(ratio)));
             format!(" of its limit of {}{used}", duration(limit as f64))
         });
+
         match (run.start, run.end) {
             (Some(_), Some(end)) => {
                 let ended = self.time(end);
@@ -228,6 +238,7 @@ impl Page {
             }
             (None, None) => {}
         }
+
         if let Some(code) = run.exit_code.as_ref().filter(|code| *code != "0:0") {
             self.paragraph("Exit code", &format!("{code} (status:signal)"));
         }
@@ -244,6 +255,7 @@ impl Page {
             };
             parts.push(count(nodes, "node") + &list);
         }
+
         parts.extend(run.cpus.map(|cpus| count(cpus, "CPU")));
         if let Some(gpus) = run.gpus.filter(|gpus| *gpus > 0) {
             let model = run.gpu_model.as_ref();
@@ -252,6 +264,7 @@ impl Page {
         }
         let memory = run.mem_bytes.map(|bytes| gib(bytes as f64) + " memory");
         parts.extend(memory);
+
         if parts.is_empty() {
             if let Some(tres) = run.req_tres.as_ref().filter(|tres| !tres.is_empty()) {
                 self.paragraph("Requested", tres);
@@ -296,6 +309,7 @@ impl Page {
             .gpu_idle_longest_seconds
             .filter(|seconds| *seconds >= 60.0)
             .map(|seconds| format!("idle for {} at the longest", duration(seconds)));
+
         let has_gpus = run.gpus.unwrap_or(0) > 0;
         let rows = [
             ("GPUs busy", seen.gpu_utilization_mean, idle, has_gpus),
@@ -316,6 +330,7 @@ impl Page {
                 true,
             ),
         ];
+
         for (name, ratio, detail, is_shown) in rows {
             if is_shown {
                 let bar = ratio.map_or_else(|| " ".repeat(BARS), bar);
@@ -327,6 +342,7 @@ impl Page {
                 let _ = writeln!(self.text, "{}", line.trim_end());
             }
         }
+
         if let Some(cost) = report.cost.filter(|cost| cost.kwh > 0.0) {
             let watts = seen.gpu_power_mean_watts;
             let watts = watts
@@ -359,11 +375,13 @@ impl Page {
         if gpus.is_empty() {
             return;
         }
+
         let name = |node: &NodeReport, gpu: &GpuReport| {
             let index = gpu.index.as_deref().or(gpu.uuid.as_deref());
             let name = format!("{} {}", node.node, index.unwrap_or(UNKNOWN));
             printable(&name)
         };
+
         let width = gpus
             .iter()
             .map(|(node, gpu)| name(node, gpu).chars().count())
@@ -371,6 +389,7 @@ impl Page {
             .unwrap_or(0)
             .clamp(LEFT - 1, 26)
             + 1;
+
         let _ = writeln!(
             self.text,
             "\n{:width$}{:>6}{:>7}{:>10}{:>8}  UTILIZATION",
@@ -383,6 +402,7 @@ impl Page {
             let power = gpu
                 .power_mean_watts
                 .map_or(UNKNOWN.to_owned(), |watts| format!("{} W", whole(watts)));
+
             let line = format!(
                 "{name:width$}{:>6}{:>7}{memory:>10}{power:>8}  {curve}",
                 share(gpu.utilization_mean),
@@ -443,6 +463,7 @@ impl Page {
             .zip(run.end)
             .map(|(start, end)| end - start)
             .map(|seconds| duration(seconds as f64));
+
         let line = format!(
             "  {:12}  {:16}  {:14}{:>10}  {}",
             printable(&run.job_id),

@@ -57,9 +57,11 @@ pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
         limit: asked.limit.saturating_add(1),
         ..JobsQuestion::default()
     };
+
     let source: Source<Database> = source(place)?;
     let mut runs = source.ask(&question)?;
     let is_cut = cut(&mut runs, asked.limit);
+
     if runs.is_empty() {
         tracing::warn!("no job matches");
     }
@@ -88,6 +90,7 @@ pub fn listing(runs: &[ListedRun], zone: &TimeZone) -> Listing {
         Text("reason"),
     ])
     .omitting(&["account", "cpus", "submit", "nodes", "partition", "end"]);
+
     for ListedRun { run, waiting, .. } in runs {
         listing.push(vec![
             run.job_id.clone(),
@@ -108,6 +111,7 @@ pub fn listing(runs: &[ListedRun], zone: &TimeZone) -> Listing {
                 .map_or_else(String::new, |waiting| waiting.reason.clone()),
         ]);
     }
+
     listing
 }
 

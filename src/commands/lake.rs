@@ -93,6 +93,7 @@ fn tables(status: &LakeStatus, zone: &TimeZone) -> Listing {
         Column::Number("bytes"),
     ])
     .omitting(&["version", "committed"]);
+
     for table in &status.tables {
         let version = table.version.map(|version| version.to_string());
         listing.push(vec![
@@ -106,5 +107,6 @@ fn tables(status: &LakeStatus, zone: &TimeZone) -> Listing {
             table.bytes.to_string(),
         ]);
     }
+
     listing
 }

@@ -52,6 +52,7 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         Some(_) => place::whereabouts(place, &Config::default())?,
         None => place::find(place)?.1,
     };
+
     let is_named = place.server.is_some();
     match source::server(at) {
         Ok(server) => show(&server)?,
@@ -59,6 +60,7 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         Err(_) if mistake.is_none() => stdout().write_all(HOW_TO_START.as_bytes())?,
         Err(_) => {}
     }
+
     match mistake {
         Some((mistake, _)) => Err(Failure::Usage(mistake)),
         None => Ok(()),
@@ -80,6 +82,7 @@ fn show(server: &Server) -> Result<(), Failure> {
         cluster: about.cluster.clone(),
         ..UsageQuestion::default()
     };
+
     let lines = [
         format!(
             "Takt {} monitors {} ({})",
@@ -96,6 +99,7 @@ fn show(server: &Server) -> Result<(), Failure> {
         ),
         format!("  month   {}", month(server, &usage)),
     ];
+
     let mut out = stdout();
     Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?)
 }
@@ -137,6 +141,7 @@ fn alerts(server: &Server) -> Result<String, Failure> {
     let filter = [("filter", "severity!=\"none\"")];
     let answer = server.alertmanager(Method::GET, "alerts", &filter, None)?;
     let alerts = answer.as_array().map_or(&[][..], Vec::as_slice);
+
     let named = alerts
         .iter()
         .take(NAMED)
@@ -149,6 +154,7 @@ fn alerts(server: &Server) -> Result<String, Failure> {
         })
         .collect::<Vec<_>>()
         .join(", ");
+
     let more = alerts.len().saturating_sub(NAMED);
     Ok(match (alerts.len(), more) {
         (0, _) => "none firing".to_owned(),
@@ -163,6 +169,7 @@ fn month(server: &Server, question: &UsageQuestion) -> String {
         Ok(report) => report,
         Err(failure) => return reason(&failure),
     };
+
     let totals = &report.totals;
     let gpu_hours = totals
         .gpu_hours
@@ -171,6 +178,7 @@ fn month(server: &Server, question: &UsageQuestion) -> String {
             format!("{} GPU-hours and ", amount(hours))
         });
     let cpu_hours = amount(totals.cpu_hours);
+
     format!(
         "{gpu_hours}{cpu_hours} CPU-hours since {}",
         &report.from[..10]

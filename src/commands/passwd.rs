@@ -29,14 +29,17 @@ pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {
     } else {
         Some(new_password().usage()?)
     };
+
     let order = PasswordOrder {
         user: asked.user.clone(),
         password,
         may_be_unknown: asked.unknown_user,
     };
+
     let answer = ask(place, &order)?;
     let user = answer.user;
     let mut out = stdout();
+
     let done = match (asked.remove, answer.had_password) {
         (true, true) => format!("removed the password of {user}"),
         (true, false) => format!("{user} had no password"),

@@ -44,6 +44,7 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
     let html = directory.path().join("report.html");
     let pdf = directory.path().join("report.pdf");
     fs::write(&html, page).context("cannot write the page")?;
+
     for program in PROGRAMS {
         let mut command = Command::new(program);
         command
@@ -58,17 +59,21 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
             .arg(format!("--print-to-pdf={}", pdf.display()))
             .arg(format!("file://{}", html.display()))
             .env("HOME", directory.path());
+
         let output = match finished(&mut command) {
             Err(error) if is_missing(&error) => continue,
             output => output.with_context(|| format!("{program} cannot print the page"))?,
         };
+
         if let Ok(bytes) = fs::read(&pdf) {
             return Ok(bytes);
         }
+
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.trim().lines().last().unwrap_or("no message");
         bail!("{program} printed nothing ({}): {last}", output.status);
     }
+
     bail!(
         "--format pdf needs an installed Chromium ({}); without it, write --format html and print \
          the page in a browser",

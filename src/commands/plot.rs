@@ -32,9 +32,11 @@ pub fn plot(data: &QueryData, width: usize) -> String {
         .iter()
         .flat_map(|line| &line.points)
         .map(|point| point.0);
+
     let Some((from, to)) = bounds(times) else {
         return "no values\n".to_owned();
     };
+
     let mut out = String::new();
     if lines.len() <= CURVES {
         for line in &lines {
@@ -43,6 +45,7 @@ pub fn plot(data: &QueryData, width: usize) -> String {
     } else {
         sparks(&lines, from, to, width, &mut out);
     }
+
     let from = instant(from);
     let to = instant(to);
     out.push_str(&format!(
@@ -63,11 +66,13 @@ fn line(series: &Value) -> Line {
             name => pairs.push(format!("{name}=\"{value}\"")),
         }
     }
+
     let name = if pairs.is_empty() && !metric.is_empty() {
         metric
     } else {
         format!("{metric}{{{}}}", pairs.join(","))
     };
+
     let points = series["values"]
         .as_array()
         .into_iter()
@@ -80,6 +85,7 @@ fn line(series: &Value) -> Line {
             Some((point[0].as_f64()?, value))
         })
         .collect();
+
     Line { name, points }
 }
 
@@ -113,12 +119,14 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
     let Some((least, most)) = bounds(line.points.iter().map(|point| point.1)) else {
         return;
     };
+
     let scale = [number(most), number(least)];
     let margin = scale.iter().map(String::len).max().unwrap_or(0);
     let dots = width.saturating_sub(margin + 2).max(10) * 2;
     let mut canvas = vec![vec![0_u8; dots / 2]; ROWS];
     let height = ROWS * 4 - 1;
     let mut before: Option<usize> = None;
+
     for (x, value) in columns(line, from, to, dots).into_iter().enumerate() {
         let Some(value) = value else { continue };
         let share = if most > least {
@@ -127,6 +135,7 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
             0.5
         };
         let y = height - (share * height as f64).round() as usize;
+
         // Steep parts are joined to a continuous line.
         let last = before.unwrap_or(y);
         for y in y.min(last)..=y.max(last) {
@@ -134,6 +143,7 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
         }
         before = Some(y);
     }
+
     out.push_str(&format!("{}\n", line.name));
     for (row, cells) in canvas.iter().enumerate() {
         let label = match row {
@@ -162,6 +172,7 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
         .flat_map(|line| &line.points)
         .map(|point| point.1);
     let (least, most) = bounds(all).unwrap_or((0.0, 0.0));
+
     let names = lines
         .iter()
         .take(MOST)
@@ -170,10 +181,12 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
         .unwrap_or(0)
         .min(width / 2);
     let bars = width.saturating_sub(names + 36).max(10);
+
     out.push_str(&format!(
         "{:names$} {:bars$} {:>10} {:>10} {:>10}\n",
         "", "", "min", "max", "last"
     ));
+
     for line in lines.iter().take(MOST) {
         let name: String = line.name.chars().take(names).collect();
         let picture = self::bars(columns(line, from, to, bars), least, most);
@@ -185,6 +198,7 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
             "{name:names$} {picture} {low:>10} {high:>10} {last:>10}\n"
         ));
     }
+
     if lines.len() > MOST {
         out.push_str(&format!(
             "and {} series more; use topk() to select some\n",

@@ -55,6 +55,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         promql.clear();
         io::stdin().read_to_string(&mut promql).usage()?;
     }
+
     let question = QueryQuestion {
         query: promql,
         time: asked.time.clone(),
@@ -62,14 +63,17 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         end: asked.end.clone(),
         step: asked.step.clone(),
     };
+
     let source: Source<Store> = source(place)?;
     let answer = source.ask(&question)?;
+
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query returned a remark");
     }
     if answer.data.result.as_array().is_some_and(Vec::is_empty) {
         tracing::warn!("the query has no result");
     }
+
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
             return show(&plot(&answer.data, output::width().unwrap_or(100)));
@@ -87,6 +91,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         QueryFormat::Json => ListingFormat::Json,
         QueryFormat::Csv => ListingFormat::Csv,
     };
+
     print(format, &listing(&answer.data, None), &answer.data)
 }
 
@@ -101,11 +106,13 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         "vector" | "matrix" => data.result.as_array().map_or(&[], Vec::as_slice),
         _ => &[],
     };
+
     let names: BTreeSet<&str> = series
         .iter()
         .flat_map(labels)
         .map(|(name, _)| name)
         .collect();
+
     let mut rows = Vec::new();
     let mut row = |series: &Value, point: &Value| {
         let label = |name: &&str| text(&series["metric"][*name]);
@@ -118,6 +125,7 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         cells.push(value);
         rows.push(cells);
     };
+
     match data.result_type.as_str() {
         "vector" => series.iter().for_each(|one| {
             let has_value = one.get("value").is_some();
@@ -134,6 +142,7 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         }
         _ => row(&Value::Null, &data.result),
     }
+
     let columns = ["time"]
         .into_iter()
         .chain(names.iter().copied())

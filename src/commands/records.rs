@@ -76,18 +76,21 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
         job_id: asked.job.clone(),
         submit: asked.submit.map(UnixTime::from),
     };
+
     if which.cluster.is_none() && which.job_id.is_none() {
         return Err(anyhow!(
             "name the records to delete: --job ID, --cluster NAME, or both"
         ))
         .usage();
     }
+
     if !asked.yes {
         return Err(anyhow!(
             "this deletes job records for good; confirm with --yes"
         ))
         .usage();
     }
+
     let deleted = ask(place, &DeleteRecordsQuestion(which))?;
     if deleted == 0 {
         return Err(anyhow!(
@@ -96,6 +99,7 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
         )
         .into());
     }
+
     Ok(writeln!(stdout(), "{} deleted", runs(deleted))?)
 }
 

@@ -164,6 +164,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         View::Cluster => (user, account) = (None, None),
         _ => {}
     }
+
     let question = SheetQuestion {
         month: asked.period.month.clone(),
         from: asked.period.from.clone(),
@@ -175,6 +176,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         timezone: asked.timezone.clone(),
         ..SheetQuestion::default()
     };
+
     let sheets = ask(place, &question)?;
     write(asked.format, |out| {
         let width = output::width();
@@ -182,6 +184,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
             reports::write_sheet(sheet, view, asked.format.into(), width, out)
         })
     })?;
+
     // The other reports list a few runs as examples.
     if matches!(view, View::Efficiency) {
         for sheet in &sheets {

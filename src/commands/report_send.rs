@@ -55,26 +55,31 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         ))
         .usage();
     };
+
     let mailer = Mailer::new(&email).context("email").usage()?;
     let source: Source<Database> = source(place)?;
     let last = last_month(&source.zone())?;
     let month = asked.month.clone().unwrap_or_else(|| last.clone());
     let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
+
     if month > last && !asked.unfinished && !asked.dry_run {
         return Err(anyhow::anyhow!(
             "{month} has not ended: --dry-run shows its mails, --unfinished sends them to everybody"
         ))
         .usage();
     }
+
     let sent = source.ask(&SentQuestion {
         month: month.clone(),
         cluster: asked.cluster.clone(),
     })?;
     let letters = due(&sheets, &sent, &config.reports, Timestamp::now().into());
+
     if let Some(directory) = &asked.out {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
+
     let mut out = stdout();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -107,6 +112,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
             }
         }
     }
+
     if letters.is_empty() {
         writeln!(
             io::stderr(),

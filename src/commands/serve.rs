@@ -24,10 +24,12 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     let place = place.clone();
     let asked = asked.clone();
     let source: server::Source = Arc::new(move || configuration(&place, &asked));
+
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
+
     let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         server::run(source, &dir, shutdown, super::PARTS, |ready| {
@@ -40,6 +42,7 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
         })
         .await
     });
+
     // The store is closed. A thread that still reads must not delay the end of the process.
     runtime.shutdown_background();
     served

@@ -63,6 +63,7 @@ fn show_as(format: ListingFormat, listing: &Listing, answer: &Rows) -> Result<()
             "the answer was cut at sql.max_rows; add a LIMIT, or raise sql.max_rows"
         );
     }
+
     let values: Vec<Map<String, Value>> = answer
         .rows
         .iter()
@@ -75,6 +76,7 @@ fn show_as(format: ListingFormat, listing: &Listing, answer: &Rows) -> Result<()
                 .collect()
         })
         .collect();
+
     print(format, listing, &values)
 }
 

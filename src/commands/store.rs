@@ -78,18 +78,21 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
             .usage();
         }
     };
+
     if !asked.yes {
         let error = anyhow!(
             "this deletes every stored sample of {selector} for good; say --yes if that is meant"
         );
         return Err(error).usage();
     }
+
     let summary = ask(
         place,
         &DeleteQuestion {
             selector: selector.clone(),
         },
     )?;
+
     if summary == CompactionSummary::default() {
         return Err(anyhow!(
             "no stored sample matches {selector}, so nothing was deleted; takt sql \"SELECT node FROM \
@@ -97,6 +100,7 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
         )
         .into());
     }
+
     print_summary(asked.format, &summary)
 }
 
@@ -115,6 +119,7 @@ fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
     let instant = |at: Timestamp| {
         jiff::Timestamp::try_from(at).map_or_else(|_| at.0.to_string(), |at| in_zone(at, zone))
     };
+
     for block in &stat.blocks {
         listing.push(vec![
             block.resolution.clone(),
@@ -127,6 +132,7 @@ fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
             format!("{:.2}", block.bytes as f64 / block.rows.max(1) as f64),
         ]);
     }
+
     let rows = stat.hot_samples;
     let bytes = stat.hot_bytes;
     let cells = [

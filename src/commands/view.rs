@@ -95,6 +95,7 @@ pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
         by: asked.by.clone(),
         limit: Some(asked.limit),
     };
+
     let answer = ask(place, &question)?;
     let mut answered = 0;
     for server in &answer.servers {
@@ -103,6 +104,7 @@ pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
             None => answered += 1,
         }
     }
+
     print(asked.format, &listing(&answer, asked.format), &answer)?;
     if answered == 0 {
         return Err(anyhow::anyhow!("no server answered").into());
@@ -114,6 +116,7 @@ pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
 fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
     let is_table = format == ListingFormat::Table;
     let is_gib = |name: &str| is_table && name.ends_with("_bytes");
+
     let heading = |name: &String| {
         if is_gib(name) {
             name.replace("_bytes", "_gib")
@@ -121,6 +124,7 @@ fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
             name.clone()
         }
     };
+
     let text = |value: &Value| match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -131,10 +135,12 @@ fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
         }
         value => value.to_string(),
     };
+
     let cell = |(name, value): (&String, &Value)| match value.as_f64() {
         Some(bytes) if is_gib(name) => format!("{:.1}", bytes / (1_u64 << 30) as f64),
         _ => text(value),
     };
+
     let rows = answer
         .rows
         .iter()

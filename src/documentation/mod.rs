@@ -21,6 +21,7 @@ fn commands(page: &str) -> Vec<String> {
             found.extend(lines.replace("\\\n", " ").lines().map(str::to_owned));
         }
     }
+
     found
         .iter()
         .map(|command| command.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -67,6 +68,7 @@ fn every_command_in_the_documentation_exists() {
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .chain([root.join("README.md")]);
+
     let mut checked = 0;
     let mut wrong = Vec::new();
     for path in pages {
@@ -91,6 +93,7 @@ fn every_command_in_the_documentation_exists() {
             }
         }
     }
+
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(checked > 50, "only {checked} commands were found");
 }
@@ -132,6 +135,7 @@ fn every_test_that_a_page_names_exists() {
         names_tests = is_head || names_tests && line.starts_with('|');
         names_tests && !is_head && line.starts_with("| ")
     });
+
     let mut missing = Vec::new();
     let mut checked = 0;
     for row in rows {
@@ -140,6 +144,7 @@ fn every_test_that_a_page_names_exists() {
             .rsplit("| ")
             .next()
             .unwrap_or_default();
+
         checked += 1;
         let exists = |name: &str| {
             let declaration = format!("fn {}(", name.trim_matches('`'));
@@ -149,6 +154,7 @@ fn every_test_that_a_page_names_exists() {
             missing.push(row);
         }
     }
+
     assert!(missing.is_empty(), "no such test:\n{}", missing.join("\n"));
     assert!(checked > 30, "only {checked} rows were found");
 }

@@ -42,10 +42,12 @@ fn commands() -> String {
         let about = cell(&about.unwrap_or_default());
         let _ = writeln!(page, "| [`takt {name}`](#takt-{name}) | {about} |");
     }
+
     page.push_str("\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n");
     takt.get_arguments()
         .filter(|arg| arg.is_global_set() && !arg.is_hide_set())
         .for_each(|arg| write_argument(&mut page, arg));
+
     write_commands(&mut page, &takt, "takt");
     page
 }
@@ -73,17 +75,21 @@ fn write_commands(page: &mut String, of: &Command, name: &str) {
                             == arg.get_help().map(ToString::to_string)
                 })
         };
+
         let (exporters, own): (Vec<_>, Vec<_>) = command
             .get_arguments()
             .filter(|arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help")
             .partition(|arg| is_exporters(arg));
+
         if !own.is_empty() {
             page.push_str("\n| option | meaning |\n| --- | --- |\n");
             own.into_iter().for_each(|arg| write_argument(page, arg));
         }
+
         if !exporters.is_empty() {
             page.push_str("\nAlso the options of [`takt exporter`](#takt-exporter).\n");
         }
+
         write_commands(page, command, &name);
     }
 }
@@ -104,6 +110,7 @@ fn write_argument(page: &mut String, arg: &Arg) {
         format!(" Default: `{}`.", default.join(" "))
     };
     let end = if help.ends_with(['.', ']']) { "" } else { "." };
+
     let meaning = cell(&format!("{help}{end}{default}"));
     let _ = writeln!(page, "| `{}` | {meaning} |", cell(&usage));
 }
@@ -116,6 +123,7 @@ fn metrics() -> String {
          series. [gpus.md](gpus.md) and [jobs-on-a-node.md](jobs-on-a-node.md) explain where the \
          values come from, [server-series.md](server-series.md) lists the series of the server.\n",
     );
+
     for entry in COLLECTORS {
         let collector = (entry.new)(&options);
         let off = if entry.by_default {
@@ -123,12 +131,14 @@ fn metrics() -> String {
         } else {
             " Off by default."
         };
+
         let _ = write!(
             page,
             "\n## `{}`\n\n{}.{off}\n\n| metric | type | labels | meaning |\n\
              | --- | --- | --- | --- |\n",
             entry.name, entry.about
         );
+
         for metric in collector.metrics() {
             write_metric(
                 &mut page,
@@ -138,6 +148,7 @@ fn metrics() -> String {
                 metric.help,
             );
         }
+
         for family in collector.families() {
             let name = format!("{}*", family.prefix);
             let help = family.help.replace("{}", "…");

@@ -30,7 +30,9 @@ pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {
         "createdBy": asked.by.clone().unwrap_or_else(person::operator),
         "comment": asked.comment,
     });
+
     let answer = server(place)?.alertmanager(Method::POST, "alerts/close", &[], Some(&request))?;
+
     let mut out = stdout();
     for labels in answer["closed"].as_array().into_iter().flatten() {
         writeln!(
@@ -40,5 +42,6 @@ pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {
             text(&labels["node"])
         )?;
     }
+
     Ok(())
 }

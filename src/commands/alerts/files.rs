@@ -34,6 +34,7 @@ pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
         };
         writeln!(out, "{}: {said}", path.display())?;
     }
+
     match bad {
         0 => Ok(()),
         bad => Err(Failure::Failed(anyhow!(
@@ -50,6 +51,7 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
         root.pairs()
             .is_ok_and(|mut keys| keys.any(|(key, _)| key == "route"))
     });
+
     if is_routing {
         let mut routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
         let base = path.parent().unwrap_or(Path::new(""));
@@ -68,15 +70,18 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
             channels.names().count()
         ));
     }
+
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut rules = Rules::default();
     rules.add(&name, &shown, &text)?;
     let (samples, events) = rules.count();
+
     let mut said = format!("{} rules found", samples + events);
     for rule in rules.with_queries() {
         let (name, line) = (&rule.name, rule.line);
         said += &format!("\n  warning: line {line}: {name}: its templates query for each alert");
     }
+
     Ok(said)
 }
 
@@ -86,16 +91,19 @@ pub fn test(files: &[PathBuf]) -> Result<(), Failure> {
     let mut bad = 0;
     for path in files {
         let failures = test_one(path).usage()?;
+
         if failures.is_empty() {
             writeln!(out, "{}: SUCCESS", path.display())?;
             continue;
         }
+
         bad += 1;
         writeln!(out, "{}: FAILED", path.display())?;
         for failure in failures {
             writeln!(out, "  {failure}")?;
         }
     }
+
     match bad {
         0 => Ok(()),
         bad => Err(Failure::Failed(anyhow!(
@@ -110,14 +118,17 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let file = TestFile::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
     let base = path.parent().unwrap_or(Path::new(""));
+
     let mut rules = Rules::default();
     for pattern in &file.rule_files {
         let found = glob::matching(&base.join(pattern))
             .with_context(|| format!("{shown}: rule_files: {pattern}"))?;
+
         let found = Vec::from_iter(found.into_iter().filter(|path| path.exists()));
         if found.is_empty() {
             writeln!(stdout(), "{shown}: warning: no file is called {pattern}")?;
         }
+
         for found in found {
             let text = fs::read_to_string(&found)
                 .with_context(|| format!("cannot read {}", found.display()))?;
@@ -125,6 +136,7 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
             rules.add("rules.yml", &found.display().to_string(), &text)?;
         }
     }
+
     Ok(promtest::run(&file, &rules.files, &|| {
         Box::new(InMemory::default())
     }))

@@ -140,18 +140,21 @@ fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
 
 fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     let server = server(place)?;
+
     let mut matchers = asked.matchers.clone();
     if asked.me {
         matchers.push(format!("user={:?}", person::operator()));
     }
     let mut alerts = firing(&server, &matchers)?;
     alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
+
     alerts.sort_by_cached_key(|alert| {
         let severity = text(&alert["labels"]["severity"]);
         let rank = WORST_FIRST.iter().position(|one| *one == severity);
         let since = Reverse(text(&alert["startsAt"]));
         (rank.unwrap_or(WORST_FIRST.len()), since)
     });
+
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
     use Column::{Text, Time};
     let mut listing = Listing::new(&[
@@ -162,6 +165,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
         Text("state"),
         Text("summary"),
     ]);
+
     for alert in &alerts {
         let label = |name: &str| text(&alert["labels"][name]);
         let state = state(&alert["status"]);
@@ -172,6 +176,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
             local(&alert["startsAt"], &zone),
             state,
         ];
+
         listing.push(
             words
                 .into_iter()
@@ -179,6 +184,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
                 .collect(),
         );
     }
+
     print(asked.format, &listing, &alerts)
 }
 
@@ -192,6 +198,7 @@ fn state(status: &Value) -> String {
             .map(text)
             .collect::<Vec<_>>()
     };
+
     let mut why = named("mutedBy");
     why.extend(named("silencedBy").first().map(|_| "silenced".to_owned()));
     why.extend(
@@ -199,6 +206,7 @@ fn state(status: &Value) -> String {
             .first()
             .map(|_| "inhibited by another".to_owned()),
     );
+
     let state = text(&status["state"]);
     if why.is_empty() {
         state
@@ -220,6 +228,7 @@ fn text(value: &Value) -> String {
 /// Asks in SQL, so the command also works without a server.
 fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let quoted = |text: &String| format!("'{}'", text.replace('\'', "''"));
+
     let mut wanted = vec!["true".to_owned()];
     wanted.extend(
         asked
@@ -233,6 +242,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             .as_ref()
             .map(|name| format!("node = {}", quoted(name))),
     );
+
     if !asked.messages && !asked.pending {
         // Most conditions end before their `for` has passed: such alerts were never sent.
         wanted.push(
@@ -245,6 +255,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             wanted.push("coalesce(severity, '') <> 'none'".to_owned());
         }
     }
+
     let (columns, table, order) = if asked.messages {
         (
             "created_at, channel, reason, alerts, state, attempts, coalesce(error, '') AS error",
@@ -259,6 +270,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             "happened_at",
         )
     };
+
     let statement = format!(
         "SELECT {columns} FROM {table} WHERE {} ORDER BY {order} DESC LIMIT {}",
         wanted.join(" AND "),
@@ -279,6 +291,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             row[0] = Value::String(in_zone(at.timestamp(), &zone));
         }
     }
+
     let minor = &["labels", "value", "severity", "attempts", "state_before"];
     super::sql::show_timed(asked.format, &answer, minor)?;
     super::note_cut(is_cut, asked.limit);
@@ -288,6 +301,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
 fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
     let loaded = alerting::load(&config).usage()?;
+
     let mut labels = Labels::new();
     for pair in &asked.labels {
         match pair.split_once('=') {
@@ -299,6 +313,7 @@ fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
             }
         }
     }
+
     let mut out = stdout();
     for (receiver, route) in loaded.routing.route_test(&labels) {
         let channels = loaded

@@ -34,6 +34,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let loaded = alerting::load(&config).usage()?;
     let channels = loaded.channels;
     let same_as = alike(&loaded.routing);
+
     let names: Vec<&str> = channels
         .names()
         .filter(|name| asked.channel.as_ref().is_none_or(|only| only == name))
@@ -49,6 +50,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
             )
         }));
     }
+
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -63,6 +65,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
             writeln!(out, "{name}: the same as {first}")?;
             continue;
         }
+
         let channel = channels.get(name).context("a listed channel is missing")?;
         let outcome = runtime.block_on(channel.send(&row(name, &config), None));
         let said = match outcome {
@@ -78,10 +81,12 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
                 continue;
             }
         };
+
         sent += usize::from(said == "sent");
         failed += usize::from(said != "sent");
         writeln!(out, "{name}: {said}")?;
     }
+
     match failed {
         0 if sent > 0 => Ok(()),
         0 => Err(Failure::Failed(anyhow!("no channel was tested"))),
@@ -132,6 +137,7 @@ fn row(channel: &str, config: &Config) -> Row {
     let address: Option<SocketAddr> = config.server.listen_address.parse().ok();
     let port = address.map_or(0, |address| address.port());
     let now = Timestamp::from(SystemTime::now());
+
     let alert = Alert {
         labels: [("alertname", "TaktTest"), ("severity", "info")]
             .into_iter()
@@ -151,6 +157,7 @@ fn row(channel: &str, config: &Config) -> Row {
         began_at: None,
         is_timeout: false,
     };
+
     let message = Message {
         channel: channel.to_owned(),
         receiver: channel.split('/').next().unwrap_or_default().to_owned(),
@@ -165,6 +172,7 @@ fn row(channel: &str, config: &Config) -> Row {
         timezone: config.zone().iana_name().map(str::to_owned),
         alerts: vec![MessageAlert::new(&alert, now)],
     };
+
     Row {
         id: 0,
         channel: channel.to_owned(),

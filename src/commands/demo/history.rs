@@ -52,7 +52,9 @@ impl History {
         let nodes = self.demo.cluster.nodes.len();
         let bar = progress_bar((spans.len() * nodes) as u64);
         bar.set_message("Writing five weeks of history");
+
         let (sender, receiver) = sync_channel::<Past>(1);
+
         thread::scope(|scope| {
             scope.spawn(move || self.write(receiver));
             let mut samples = PastSamples {
@@ -60,6 +62,7 @@ impl History {
                 sender: Some(sender),
                 batch: Vec::new(),
             };
+
             for span in spans {
                 for node in 0..nodes {
                     if self.is_stopped() {
@@ -72,8 +75,10 @@ impl History {
                 samples.pass_on(Past::EndOfSpan);
             }
         });
+
         let finished = self.finish(&bar);
         bar.finish_and_clear();
+
         match finished {
             _ if self.is_stopped() => false,
             Ok(()) => {
@@ -112,6 +117,7 @@ impl History {
                 }
                 Past::EndOfSpan => WORTH_SEALING,
             };
+
             if unsealed >= most {
                 unsealed = 0;
                 if let Err(error) = store.seal() {
@@ -128,13 +134,16 @@ impl History {
         };
         bar.set_message("Sealing the samples");
         store.seal()?;
+
         let name = self.demo.cluster.name;
         let period = (self.now - 36 * 86_400, self.now + 86_400);
+
         assess::pass(&store, name, period, Due::All, &self.rules, |done| {
             let runs = done.runs;
             bar.set_message(format!("Computing the efficiency of finished jobs: {runs}"));
             !self.is_stopped()
         })?;
+
         answers::note_fairshare(store.database(), name, 3600)?;
         Records::of(store.database()).note_past_gpus(name, &self.past_gpus())?;
         bar.set_message("Filling the strips of the GPUs");
@@ -146,6 +155,7 @@ impl History {
         let Demo {
             cluster, schedule, ..
         } = &*self.demo;
+
         let mut past = Vec::new();
         for job in &schedule.jobs {
             let Some(start) = job.start.filter(|start| *start < self.now) else {
@@ -162,6 +172,7 @@ impl History {
                 }));
             }
         }
+
         past
     }
 

@@ -72,17 +72,21 @@ const ADDRESS: &str = "127.0.0.1:9856";
 /// Runs the command.
 pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
     refuse_server(place, "demo")?;
+
     let began = Instant::now();
     let size = Size::of(asked.nodes)
         .context("--nodes: expected 3, 30 or 300")
         .usage()?;
+
     let cluster = Cluster::new(size);
     if let Some(user) = &asked.as_user {
         check_user(&cluster, user).usage()?;
     }
+
     let folder = Folder::new(asked.keep.as_deref())?;
     let now = UnixTime::from(Now::now());
     let demo = Arc::new(Demo::new(cluster, now, asked.speed));
+
     let http = listener()?;
     let smtp = listener()?;
     let settings = Settings {
@@ -90,19 +94,23 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
         cluster: http.local_addr()?,
         mail: smtp.local_addr()?,
     };
+
     let config_file = folder.path().join("takt.toml");
     settings.write(&demo, folder.path(), &config_file)?;
+
     let source: server::Source = Arc::new(move || {
         let text = fs::read_to_string(&config_file)
             .with_context(|| format!("cannot read {}", config_file.display()))?;
         Config::parse(&text, &config_file)
     });
     let config = source().usage()?;
+
     let mails = MailFolder::new(&folder.path().join("mail"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
+
     let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         let ports = Ports {
@@ -110,8 +118,10 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
             smtp: tokio::net::TcpListener::from_std(smtp)?,
         };
         let cluster = tokio::spawn(takt_demo::serve(Arc::clone(&demo), ports, mails));
+
         let mut filling = None;
         let data = folder.path().join("data");
+
         let served = server::run(source, &data, shutdown.clone(), super::PARTS, |ready| {
             welcome(&demo, ready.address, &settings, folder.path());
             if let Some(user) = &asked.as_user
@@ -119,6 +129,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
             {
                 tracing::error!(error = format!("{error:#}"), "cannot sign in {user}");
             }
+
             let history = History {
                 demo: Arc::clone(&demo),
                 now,
@@ -134,6 +145,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
             }));
         })
         .await;
+
         cluster.abort();
         if let Some(filling) = filling {
             // A panic was printed when it happened.
@@ -141,6 +153,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
         }
         served
     });
+
     folder.end();
     served
 }
@@ -196,6 +209,7 @@ impl Folder {
                     .context("cannot create a temporary directory")?,
             ),
         };
+
         for name in ["mail", "slurm"] {
             fs::create_dir(folder.path().join(name))?;
         }
@@ -247,6 +261,7 @@ fn welcome_user(
         .access
         .sign_in_link(user)?
         .context("too many links are open")?;
+
     let order = TokenOrder {
         name: Some("demo".to_owned()),
         owner: Some(user.to_owned()),
@@ -258,13 +273,16 @@ fn welcome_user(
         database,
         &AnswerConfig::of(CurrentConfig::new(config.clone())),
     )?;
+
     let file = folder.join(format!("{user}-token"));
     fs::write(&file, answer.token.unwrap_or_default())?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+
     let minutes = link.seconds / 60;
     let address = ready.address;
     let file = file.display();
     let mut out = stdout();
+
     writeln!(out, "As {user}:\n")?;
     writeln!(
         out,

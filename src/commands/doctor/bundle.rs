@@ -53,14 +53,17 @@ pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Fa
         .mode(0o600)
         .open(file)
         .with_context(|| format!("--bundle: cannot create {}", file.display()));
+
     let mut bundle = Bundle {
         archive: tar::Builder::new(GzEncoder::new(opened.usage()?, Compression::default())),
         missing: String::new(),
     };
+
     bundle.add("README", README)?;
     bundle.add("doctor.json", &serde_json::to_string_pretty(diagnosis)?)?;
     bundle.add_or_note("takt.toml", configuration(place))?;
     bundle.add("machine.txt", &machine())?;
+
     let server = place::find(place).and_then(|(_, at)| source::server(at));
     match server {
         Ok(server) => {
@@ -70,14 +73,17 @@ pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Fa
         }
         Err(Failure::Usage(error) | Failure::Failed(error)) => bundle.note("server", &error),
     }
+
     for unit in UNITS {
         bundle.add_or_note(&format!("{unit}.log"), journal(unit))?;
     }
+
     let missing = mem::take(&mut bundle.missing);
     bundle.add("missing.txt", &missing)?;
     let mut compressed = bundle.archive.into_inner()?;
     compressed.flush()?;
     compressed.finish()?.sync_all()?;
+
     tracing::info!("wrote {}", file.display());
     Ok(())
 }

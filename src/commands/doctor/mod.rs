@@ -43,14 +43,17 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         skip: asked.skip.clone(),
         slurm: asked.slurm.clone(),
     };
+
     let diagnosis = match place::mistake(place) {
         None => ask(place, &question)?,
         Some((mistake, file)) => ask_without_config(place, &question)
             .with_mistake_in_config(&format!("{mistake:#}"), &file),
     };
+
     if let Some(file) = &asked.bundle {
         bundle::write(place, &diagnosis, file)?;
     }
+
     match asked.format {
         ListingFormat::Table if asked.slurm.is_some() && diagnosis.findings.is_empty() => {
             writeln!(stdout(), "The upgrade changes nothing that this site uses.")?;
@@ -58,6 +61,7 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         ListingFormat::Table => write_text(&diagnosis, asked.verbose)?,
         format => print(format, &listing(&diagnosis), &diagnosis)?,
     }
+
     Ok(match diagnosis.findings.first() {
         None => ExitCode::SUCCESS,
         Some(Finding {
@@ -98,10 +102,12 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> io::Result<()> {
             writeln!(out, "   {:<18}   {line}", "")?;
         }
     }
+
     if !diagnosis.accepted.is_empty() {
         let names = diagnosis.accepted.join(", ");
         writeln!(out, "   accepted: {names}")?;
     }
+
     let count = diagnosis.in_order.len();
     if count == 0 {
         return Ok(());
@@ -126,6 +132,7 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> io::Result<()> {
 fn listing(diagnosis: &Diagnosis) -> Listing {
     let columns = ["id", "severity", "node", "evidence", "cost", "fix"].map(Column::Text);
     let mut listing = Listing::new(&columns);
+
     for finding in &diagnosis.findings {
         let severity = match finding.severity {
             Severity::Failure => "failure",
@@ -140,5 +147,6 @@ fn listing(diagnosis: &Diagnosis) -> Listing {
             finding.fix.join("; "),
         ]);
     }
+
     listing
 }
