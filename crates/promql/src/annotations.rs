@@ -240,6 +240,7 @@ impl About<'_> {
     pub fn native(&mut self, remark: NativeRemark, metric: &str) {
         let at = self.argument(0);
         let name = quoted(metric);
+
         match remark {
             NativeRemark::Mixed => {
                 let text = "encountered a mix of histograms and floats for metric name";

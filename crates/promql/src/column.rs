@@ -67,6 +67,7 @@ impl Column {
                 None => {}
             }
         }
+
         let steps = self.values.len();
         self.with_steps(steps)
     }
@@ -171,6 +172,7 @@ pub(crate) fn merge(columns: Vec<Column>) -> Result<Vec<Column>, Error> {
             }
         }
     }
+
     Ok(merged)
 }
 

@@ -60,15 +60,18 @@ impl<'a> Latest<'a> {
             stale,
             ..
         } = self.series;
+
         self.points = advance(points, self.points, |point| point.at <= at);
         self.histograms = advance(histograms, self.histograms, |point| point.at <= at);
         self.stale = advance(stale, self.stale, |stale| *stale <= at);
+
         let point = points[..self.points].last();
         let newest = match (point, histograms[..self.histograms].last()) {
             (Some(point), Some(histogram)) if point.at > histogram.at => Newest::Float(point),
             (_, Some(histogram)) => Newest::Histogram(histogram),
             (point, None) => Newest::Float(point?),
         };
+
         let ended = stale[..self.stale]
             .last()
             .is_some_and(|stale| *stale > newest.at());

@@ -75,11 +75,13 @@ pub fn instant_parsed(
         step_ms: 1,
         steps: 1,
     };
+
     let span = QuerySpan {
         grid,
         end: at,
         step_ms: 0,
     };
+
     run(
         source,
         (query, Some(parsed)),
@@ -143,8 +145,10 @@ pub fn range(
             "end timestamp must not be before start time".to_owned(),
         ));
     }
+
     let grid = Grid::new(start, end, step_ms);
     let span = QuerySpan { grid, end, step_ms };
+
     run(source, (query, None), span, options, |evaluator, node| {
         let columns = match node.kind() {
             Type::Scalar => {
@@ -161,6 +165,7 @@ pub fn range(
             Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
             _ => return Err(wrong_type(node, Type::Vector)),
         };
+
         let series = columns
             .into_iter()
             .map(|column| {
@@ -183,6 +188,7 @@ pub fn range(
                 }
             })
             .collect();
+
         Ok(Value::Matrix(in_label_order(series)))
     })
 }
@@ -220,6 +226,7 @@ fn run(
         experimental: options.experimental,
         deadline: options.limits.deadline,
     };
+
     let own;
     let expression = match parsed {
         Some(parsed) => parsed,
@@ -228,12 +235,14 @@ fn run(
             &own
         }
     };
+
     let kind = expression.value_type();
     if span.step_ms > 0 && !matches!(kind, Type::Scalar | Type::Vector) {
         return Err(Error::Invalid(format!(
             "invalid expression type \"{kind}\" for range query, must be Scalar or instant Vector"
         )));
     }
+
     let node = context.plan(expression)?;
     let remarks = Remarks::default();
     let samples = StepSamples::new(grid);
@@ -244,10 +253,12 @@ fn run(
         remarks,
         samples,
     };
+
     let value = evaluate(&mut evaluator, &node)?;
     let Evaluator {
         remarks, samples, ..
     } = evaluator;
+
     let annotations = remarks.placed(query);
     Ok(Answer {
         value,
@@ -357,12 +368,14 @@ impl Evaluator<'_> {
         else {
             return Err(wrong_type(node, Type::Vector));
         };
+
         let param = match param.as_deref() {
             None => aggregate::Param::None,
             Some(Node::Text(text)) => aggregate::Param::Text(text),
             Some(param) => aggregate::Param::Scalar(self.scalar(param, grid)?),
         };
         let columns = self.vector(of, grid)?;
+
         aggregate::aggregate(
             *op,
             grouping,
@@ -386,6 +399,7 @@ impl Evaluator<'_> {
         else {
             return Err(wrong_type(node, Type::Vector));
         };
+
         let (place, scalar, vector) = match (lhs.kind(), rhs.kind()) {
             (Type::Vector, Type::Vector) => {
                 let lhs = self.vector(lhs, grid)?;
@@ -413,10 +427,12 @@ impl Evaluator<'_> {
             (Type::Scalar, _) => (binary::Place::Left, lhs, rhs),
             _ => (binary::Place::Right, rhs, lhs),
         };
+
         let scalar = self.scalar(scalar, grid)?;
         let columns = self.vector(vector, grid)?;
         let about = &mut self.remarks.about(places);
         let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool, about);
+
         if op.compares() && !return_bool {
             Ok(columns)
         } else {

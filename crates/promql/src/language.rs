@@ -55,6 +55,7 @@ pub fn functions() -> Vec<Feature> {
 /// Operators of matchers, binary operators and aggregations.
 pub fn operators() -> Vec<Feature> {
     let matchers = ["=~", "!~", "@"].map(|name| Feature::new(name, Support::Always));
+
     let binary = Operator::all().map(|op| {
         let trims = matches!(op, Operator::TrimUpper | Operator::TrimLower);
         Feature::new(
@@ -66,6 +67,7 @@ pub fn operators() -> Vec<Feature> {
             },
         )
     });
+
     let aggregations = Aggregation::all().map(|op| {
         let support = if op.is_experimental() {
             Support::Experimental
@@ -74,6 +76,7 @@ pub fn operators() -> Vec<Feature> {
         };
         Feature::new(op.name(), support)
     });
+
     matchers
         .into_iter()
         .chain(binary)
@@ -101,6 +104,7 @@ pub fn modifiers() -> Vec<Feature> {
     ];
     const EXPERIMENTAL: [&str; 5] = ["anchored", "fill", "fill_left", "fill_right", "smoothed"];
     const NEVER: [&str; 2] = ["delayed_name_removal", "type_and_unit_labels"];
+
     let of = |names: &'static [&'static str], support| {
         names.iter().map(move |name| Feature::new(name, support))
     };

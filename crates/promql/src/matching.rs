@@ -24,6 +24,7 @@ fn filtered(
     present: bool,
 ) -> Vec<Column> {
     let mut groups = Groups::new(grouping);
+
     let mut presence: Vec<Vec<bool>> = Vec::new();
     for other in others {
         let group = groups.place(&other.labels);
@@ -33,6 +34,7 @@ fn filtered(
             .enumerate()
             .for_each(|(step, seen)| *seen |= other.is_present(step));
     }
+
     columns
         .into_iter()
         .filter_map(|mut column| {
@@ -100,10 +102,12 @@ impl Pairing<'_> {
         let both: Vec<bool> = (0..self.steps)
             .map(|step| fills || has_any(&many, step) && has_any(&one, step))
             .collect();
+
         let groups = self.groups(many, one);
         for group in groups.iter().filter(|group| group.one.len() > 1) {
             self.refuse_duplicates(&group.one, &both)?;
         }
+
         let mut result = Vec::new();
         for group in groups {
             self.budget
@@ -183,12 +187,14 @@ impl Pairing<'_> {
         let is_one_to_one = self.matching.side == Side::None;
         let may_clash = many.len() * one.len() > 1;
         let must_know = may_clash || self.matching.fill_left.is_some();
+
         // Comparisons that filter an element out do not make the match any more unique.
         let mut seen = vec![false; self.steps];
         let mut found: HashMap<Labels, Vec<bool>> = HashMap::new();
         for many in many {
             for one in one {
                 let labels = self.result_labels(&many.labels, &one.labels);
+
                 if must_know {
                     let matched: Vec<bool> = (0..self.steps)
                         .map(|step| self.is_match(many, one, step))
@@ -204,6 +210,7 @@ impl Pairing<'_> {
                     }
                     add_matches(&mut seen, &matched);
                 }
+
                 let nameless = self.op.compares() && (many.nameless || self.return_bool);
                 let column = Column {
                     labels,
@@ -249,12 +256,14 @@ impl Pairing<'_> {
             });
             return Column::default().with_elements(elements);
         }
+
         let values = lhs
             .values
             .iter()
             .zip(&rhs.values)
             .map(|(lhs, rhs)| elements(self.op, (*lhs)?, (*rhs)?, self.return_bool))
             .collect();
+
         Column {
             values,
             ..Column::default()

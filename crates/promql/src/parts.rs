@@ -23,11 +23,13 @@ where
 {
     let threads = processors().min(work / WORTH_A_THREAD + 1);
     let each = items.len().div_ceil(threads).max(1);
+
     let mut parts = Vec::new();
     while items.len() > each {
         let rest = items.split_off(each);
         parts.push(mem::replace(&mut items, rest));
     }
+
     if parts.is_empty() {
         return body(items).map(|result| vec![result]);
     }
@@ -37,6 +39,7 @@ where
             .into_iter()
             .map(|part| scope.spawn(move || body(part)))
             .collect();
+
         let last = body(items);
         let mut results = running
             .into_iter()

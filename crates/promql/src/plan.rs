@@ -321,6 +321,7 @@ impl Context {
         if function.experimental && !self.experimental {
             return Err(unsupported(format!("experimental function {name}()")));
         }
+
         let seconds = |ms: i64| Ok(Node::Number(ms as f64 / 1e3));
         match function.body {
             Body::Whole(Whole::Start) => return seconds(self.start.0),
@@ -329,6 +330,7 @@ impl Context {
             Body::Whole(Whole::Range) => return seconds(self.end - self.start),
             _ => {}
         }
+
         let nodes = args.iter().map(|arg| self.plan(arg));
         Ok(Node::Call {
             function,
@@ -346,6 +348,7 @@ impl Context {
             let name = op.name();
             return Err(unsupported(format!("experimental aggregation {name}")));
         }
+
         let param = aggregate.param.as_deref();
         let labels = aggregate.labels.clone();
         Ok(Node::Aggregate {
@@ -377,11 +380,13 @@ impl Context {
             let text = "trimming native histograms (</ and >/)";
             return Err(unsupported(text.to_owned()));
         }
+
         let modifiers = &binary.matching;
         let fills = modifiers.fill_left.is_some() || modifiers.fill_right.is_some();
         if fills && !self.experimental {
             return Err(unsupported("experimental modifier fill".to_owned()));
         }
+
         let labels = modifiers.labels.clone();
         let group = modifiers.group.as_ref();
         let matching = Matching {
@@ -399,6 +404,7 @@ impl Context {
             fill_left: modifiers.fill_left,
             fill_right: modifiers.fill_right,
         };
+
         Ok(Node::Binary {
             op,
             lhs: Box::new(self.plan(&binary.lhs)?),

@@ -24,6 +24,7 @@ pub(crate) fn rank(
     if !validate(op, param, about)? {
         return Ok(Vec::new());
     }
+
     let mut result = Vec::new();
     for group in groups {
         let mut members = group.members;
@@ -53,6 +54,7 @@ fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<boo
     for value in param {
         (min, max) = (min.min(*value), max.max(*value));
     }
+
     let nan = param.iter().any(|value| value.is_nan());
     let refuse = |text: String| Err(Error::Execution(text));
     if op == Aggregation::LimitRatio {
@@ -70,6 +72,7 @@ fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<boo
         }
         return Ok(true);
     }
+
     if !nan && max < 1.0 {
         return Ok(false);
     }
@@ -88,6 +91,7 @@ fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<boo
 fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) -> Vec<Column> {
     let mut picked = vec![vec![false; steps]; members.len()];
     let mut order: Vec<usize> = (0..members.len()).collect();
+
     for (step, k) in param.iter().enumerate() {
         let k = if *k < 1.0 { 0 } else { *k as usize };
         let chosen = match op {
@@ -102,9 +106,11 @@ fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) 
             order = chosen;
         }
     }
+
     for (member, picked) in members.iter_mut().zip(&picked) {
         keep(member, |step| picked[step]);
     }
+
     let mut members: Vec<Option<Column>> = members.into_iter().map(Some).collect();
     order
         .into_iter()
@@ -118,6 +124,7 @@ fn best(members: &[Column], step: usize, k: usize, largest: bool) -> Vec<usize> 
     if k == 0 {
         return Vec::new();
     }
+
     // The worst of those kept is on top.
     let worse = |a: f64, b: f64| a.is_nan() || if largest { a < b } else { a > b };
     let mut heap: Vec<(usize, f64)> = Vec::new();
@@ -134,6 +141,7 @@ fn best(members: &[Column], step: usize, k: usize, largest: bool) -> Vec<usize> 
             sift_down(&mut heap, worse);
         }
     }
+
     heap.sort_by(|(_, a), (_, b)| {
         a.partial_cmp(b)
             .map(|order| if largest { order.reverse() } else { order })

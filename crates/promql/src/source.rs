@@ -189,6 +189,7 @@ impl SeriesData {
     fn set(&mut self, at: Timestamp, value: Option<f64>) {
         let place = place_of(&self.points, at, |point| point.at);
         let stale = place_of(&self.stale, at, |stale| *stale);
+
         match (value, place, stale) {
             (Some(value), Ok(place), _) => self.points[place].value = value,
             (Some(value), Err(place), stale) => {

@@ -28,6 +28,7 @@ fn labels(argument: &Node) -> Labels {
     else {
         return Labels::new();
     };
+
     let mut labels = Labels::new();
     let mut seen = HashSet::new();
     for matcher in selector
@@ -41,5 +42,6 @@ fn labels(argument: &Node) -> Labels {
             labels.remove(matcher.name());
         }
     }
+
     labels
 }

@@ -26,6 +26,7 @@ impl Date {
         let seconds = seconds as i64;
         let days = seconds.div_euclid(86_400);
         let second_of_day = seconds.rem_euclid(86_400);
+
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
         let day_of_era = shifted.rem_euclid(146_097);
@@ -34,11 +35,13 @@ impl Date {
         let day_from_march = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_from_march + 2) / 153;
         let day = day_from_march - (153 * month_from_march + 2) / 5 + 1;
+
         let month = if month_from_march < 10 {
             month_from_march + 3
         } else {
             month_from_march - 9
         };
+
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
         let lengths = [
@@ -55,6 +58,7 @@ impl Date {
             30,
             31,
         ];
+
         Self {
             year,
             month,

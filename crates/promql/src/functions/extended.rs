@@ -94,12 +94,15 @@ impl Ends {
         let first = points[..last]
             .partition_point(|point| point.at <= start)
             .saturating_sub(1);
+
         if smoothed {
             last = points[..last].partition_point(|point| point.at < end);
         }
+
         if points[last].at <= start || (smoothed && points[first].at > end) {
             return None;
         }
+
         let left = if smoothed && points[first].at < start {
             interpolated(&points[first], &points[first + 1], start, counter)
         } else {
@@ -110,8 +113,10 @@ impl Ends {
         } else {
             points[last].value
         };
+
         let begin = first + usize::from(points[first].at <= start);
         let end = last + usize::from(points[last].at < end);
+
         Some(Self {
             left,
             right,

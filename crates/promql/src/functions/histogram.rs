@@ -82,6 +82,7 @@ fn by_quantile(label: &str, phi: &[f64], column: Column) -> Vec<Column> {
             distinct.push(*phi);
         }
     }
+
     distinct
         .into_iter()
         .filter_map(|quantile| {
@@ -120,7 +121,9 @@ impl Quantiles<'_> {
             argument: self.argument,
             with_names: self.with_names,
         };
+
         let native = |step: usize, histogram: &_| native::quantile(phi[step], histogram);
+
         let result = input.each(columns, about, native, |labels, step, buckets| {
             let (quantile, mut fall) = bucket_quantile(phi[step], buckets);
             if let Some(fall) = &mut fall {
@@ -131,6 +134,7 @@ impl Quantiles<'_> {
             }
             quantile
         });
+
         for (metric, buckets) in forced {
             about.forced_monotonicity(self.argument, &metric, buckets);
         }
@@ -178,6 +182,7 @@ impl Input {
         let mut natives: Vec<(Labels, Histograms)> = Vec::new();
         let mut places: HashMap<Labels, usize> = HashMap::new();
         let mut histograms: Vec<Histogram> = Vec::new();
+
         for mut column in columns {
             if column.has_histograms() {
                 let labels = column.labels.clone();
@@ -187,11 +192,13 @@ impl Input {
                 };
                 column = floats;
             }
+
             let bound = column.labels.remove(BOUND).unwrap_or_default();
             let Ok(bound) = bound.parse::<f64>() else {
                 about.bad_bucket_label(self.argument, &bound, self.name_of(&column.labels));
                 continue;
             };
+
             let place = *places.entry(column.labels.clone()).or_insert_with(|| {
                 histograms.push(Histogram {
                     labels: column.labels,
@@ -201,11 +208,13 @@ impl Input {
             });
             histograms[place].parts.push((bound, column.values));
         }
+
         let mut reduced = Vec::new();
         for (labels, mut found) in natives {
             if let Some(&place) = places.get(&labels) {
                 self.remove_both(&mut found, &mut histograms[place], about);
             }
+
             let mut reduce = |(step, histogram): (usize, &Option<_>)| {
                 let (value, remark) = native(step, histogram.as_deref()?);
                 if let Some(remark) = remark {
@@ -216,6 +225,7 @@ impl Input {
             let values = found.iter().enumerate().map(&mut reduce).collect();
             reduced.extend(Column::new(labels, values));
         }
+
         let mut buckets = Vec::new();
         for Histogram { labels, parts } in histograms {
             let steps = parts.first().map_or(0, |(_, values)| values.len());
@@ -234,6 +244,7 @@ impl Input {
                     Some(classic(&labels, step, &mut buckets))
                 }
             });
+
             let values = values.collect();
             reduced.extend(Column::new(labels, values));
         }
@@ -289,16 +300,19 @@ fn interpolated(phi: f64, buckets: &[Bucket]) -> f64 {
     if last == 0 || buckets[last].count == 0.0 {
         return f64::NAN;
     }
+
     let rank = phi * buckets[last].count;
     // With NaN counts nothing reaches the rank, and the last bucket is taken.
     let at = buckets[..last]
         .partition_point(|bucket| !matches!(bucket.count.partial_cmp(&rank), Some(o) if o.is_ge()));
+
     if at == last {
         return buckets[last - 1].bound;
     }
     if at == 0 && buckets[0].bound <= 0.0 {
         return buckets[0].bound;
     }
+
     let below = if at > 0 {
         buckets[at - 1]
     } else {
@@ -307,6 +321,7 @@ fn interpolated(phi: f64, buckets: &[Bucket]) -> f64 {
             count: 0.0,
         }
     };
+
     let share = (rank - below.count) / (buckets[at].count - below.count);
     below.bound + (buckets[at].bound - below.bound) * share
 }
@@ -338,6 +353,7 @@ fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
         },
         count: 0.0,
     };
+
     for bucket in buckets {
         if below.bound >= value {
             return below.count.min(total);
@@ -377,6 +393,7 @@ fn sorted_up_to_infinity(buckets: &mut Vec<Bucket>) -> bool {
 fn make_monotonic(buckets: &mut [Bucket]) -> Option<ForcedBuckets> {
     let mut forced: Option<ForcedBuckets> = None;
     let mut highest = buckets[0].count;
+
     for bucket in &mut buckets[1..] {
         if almost_equal(highest, bucket.count, ROUNDING) {
             bucket.count = highest;

@@ -81,15 +81,18 @@ pub(crate) fn info(
     let mut names: Vec<&str> = infos.iter().map(|one| one.labels.metric()).collect();
     names.sort_unstable();
     names.dedup();
+
     let needs_info = conditions.data.iter().any(|one| !one.accepts(""));
     let mut places: HashMap<Labels, usize> = HashMap::new();
     let mut found: Vec<(Labels, Vec<Option<Element>>)> = Vec::new();
+
     for step in 0..steps {
         let newest = newest(&infos, step)?;
         for column in base {
             let Some(element) = column.element(step) else {
                 continue;
             };
+
             let mut labels = column.labels.clone();
             if !conditions.is_info(&labels) {
                 let mut added = Labels::new();
@@ -107,6 +110,7 @@ pub(crate) fn info(
                     .iter()
                     .for_each(|(name, value)| labels.set(name, value));
             }
+
             let place = *places.entry(labels.clone()).or_insert(found.len());
             if place == found.len() {
                 found.push((labels, vec![None; steps]));
@@ -117,6 +121,7 @@ pub(crate) fn info(
             }
         }
     }
+
     Ok(found
         .into_iter()
         .map(|(labels, elements)| Column {
@@ -133,15 +138,18 @@ fn of_these_targets<'a>(
     conditions: &InfoConditions,
 ) -> Vec<&'a Column> {
     let targets = base.iter().filter(|one| !conditions.is_info(&one.labels));
+
     let values = IDENTIFYING.map(|name| {
         targets
             .clone()
             .filter_map(|one| one.labels.get(name))
             .collect::<hashbrown::HashSet<&str>>()
     });
+
     if values.iter().all(hashbrown::HashSet::is_empty) {
         return Vec::new();
     }
+
     infos
         .iter()
         .filter(|info| {
@@ -162,6 +170,7 @@ fn newest<'a>(
     step: usize,
 ) -> Result<HashMap<Signature<'a>, &'a Column>, Error> {
     let mut newest: HashMap<Signature<'a>, &'a Column> = HashMap::new();
+
     for info in infos {
         let Some(at) = info.values[step] else {
             continue;

@@ -23,6 +23,7 @@ pub(crate) fn replace(
             "label_replace() takes four strings".to_owned(),
         ));
     };
+
     let regex = Some(&pattern.text)
         .filter(|_| pattern.is_utf8())
         .and_then(|pattern| whole(pattern).ok())
@@ -31,6 +32,7 @@ pub(crate) fn replace(
             let text = format!("invalid regular expression in label_replace(): {pattern}");
             Error::Execution(text)
         })?;
+
     let target = name(target, "label_replace", "destination")?;
     let mut written = 0;
     for column in &mut columns {
@@ -51,6 +53,7 @@ pub(crate) fn join(mut columns: Vec<Column>, texts: &[&TextLiteral]) -> Result<V
             "label_join() takes at least two strings".to_owned(),
         ));
     };
+
     let sources = sources
         .iter()
         .map(|source| name(source, "label_join", "source"))
@@ -58,16 +61,19 @@ pub(crate) fn join(mut columns: Vec<Column>, texts: &[&TextLiteral]) -> Result<V
     let target = name(target, "label_join", "destination")?;
     let separator = &separator.text;
     let mut written = 0;
+
     for column in &mut columns {
         let values: Vec<&str> = sources
             .iter()
             .map(|name| column.labels.get(name).unwrap_or_default())
             .collect();
+
         let separators = separator.len() * values.len().saturating_sub(1);
         let bytes = values.iter().map(|value| value.len()).sum::<usize>() + separators;
         if bytes > LABEL_BYTES_MAX {
             return Err(too_long("label_join"));
         }
+
         count(bytes, &mut written, "label_join")?;
         column.write(target, &values.join(separator));
     }

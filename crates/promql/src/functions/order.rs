@@ -42,6 +42,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         let (Some(x), Some(y)) = (a.peek().copied(), b.peek().copied()) else {
             return a.peek().is_some().cmp(&b.peek().is_some());
         };
+
         let order = if x.is_ascii_digit() && y.is_ascii_digit() {
             let x = digits(&mut a);
             let y = digits(&mut b);
@@ -51,6 +52,7 @@ fn natural(a: &str, b: &str) -> Ordering {
             b.next();
             x.cmp(&y)
         };
+
         if order != Ordering::Equal {
             return order;
         }

@@ -38,6 +38,7 @@ fn extrapolated(slice: &Slice<'_>, counter: bool, per_second: bool) -> Option<f6
             .filter(|pair| pair[1].value < pair[0].value)
             .fold(difference, |sum, pair| sum + pair[0].value);
     }
+
     let covered = seconds(last.at - first.at);
     let distance = covered / (slice.points.len() - 1) as f64;
     let reach = |gap: f64| {
@@ -47,10 +48,12 @@ fn extrapolated(slice: &Slice<'_>, counter: bool, per_second: bool) -> Option<f6
             gap
         }
     };
+
     let mut to_start = reach(seconds(first.at - slice.start));
     if counter && difference > 0.0 && first.value >= 0.0 {
         to_start = to_start.min(covered * (first.value / difference));
     }
+
     let to_end = reach(seconds(slice.end - last.at));
     let mut factor = (covered + to_start + to_end) / covered;
     if per_second {
@@ -107,6 +110,7 @@ fn regression(points: &[Point], origin: Timestamp) -> (f64, f64) {
             (0.0, level)
         };
     }
+
     let [mut sum_x, mut sum_y, mut sum_xy, mut sum_x2] = [Kahan::default(); 4];
     for point in points {
         let x = seconds(point.at - origin);
@@ -115,6 +119,7 @@ fn regression(points: &[Point], origin: Timestamp) -> (f64, f64) {
         sum_xy.add(x * point.value);
         sum_x2.add(x * x);
     }
+
     let n = points.len() as f64;
     let [sum_x, sum_y, sum_xy, sum_x2] = [sum_x, sum_y, sum_xy, sum_x2].map(Kahan::total);
     let covariance = sum_xy - sum_x * sum_y / n;

@@ -49,6 +49,7 @@ fn check_selector(at: usize, selector: &VectorSelector) -> Result<(), Fault> {
         let text = "vector selector must contain at least one non-empty matcher";
         return fault(at, text.to_owned());
     }
+
     match selector.name_matcher() {
         None => Ok(()),
         Some(other) => {
@@ -73,23 +74,27 @@ fn check_call(at: usize, function: &Function, args: &[Expression]) -> Result<(),
     let named = function.args.len();
     let given = args.len();
     let least = named - usize::from(function.more.is_some());
+
     let wrong = |bound: &str, count: usize| {
         let text =
             format!("expected {bound}{count} argument(s) in call to \"{name}\", got {given}");
         fault(at, text)
     };
+
     match function.more {
         None if given != named => return wrong("", named),
         Some(_) if given < least => return wrong("at least ", least),
         Some(more) if given - least > more => return wrong("at most ", least + more),
         _ => {}
     }
+
     if let [of, conditions] = args
         && name == "info"
     {
         check_conditions(at, conditions)?;
         return expect(of, Type::Vector, "call to function \"info\"");
     }
+
     for (nth, arg) in args.iter().enumerate() {
         let wanted = function
             .args
@@ -112,6 +117,7 @@ fn check_conditions(at: usize, conditions: &Expression) -> Result<(), Fault> {
         );
         return fault(at, text);
     }
+
     let only = "expected label selectors only";
     match &conditions.kind {
         ExpressionKind::Selector(selector) if selector.name.is_empty() => Ok(()),
@@ -128,16 +134,19 @@ fn check_binary(at: usize, binary: &BinaryExpression) -> Result<(), Fault> {
     let right = check(&binary.rhs)?;
     let op = binary.op;
     let name = op.name();
+
     let matching = &binary.matching;
     if binary.return_bool && !op.compares() {
         let text = "bool modifier can only be used on comparison operators";
         return fault(binary.op_at, text.to_owned());
     }
+
     let are_scalars = left == Type::Scalar && right == Type::Scalar;
     if op.compares() && !binary.return_bool && are_scalars {
         let text = "comparisons between scalars must use BOOL modifier";
         return fault(binary.op_at, text.to_owned());
     }
+
     let group = matching.group.as_ref();
     let include = group.map_or(&[][..], |group| group.include.as_slice());
     let twice = matching
@@ -155,6 +164,7 @@ fn check_binary(at: usize, binary: &BinaryExpression) -> Result<(), Fault> {
             return fault(side.at, text.to_owned());
         }
     }
+
     let are_vectors = left == Type::Vector && right == Type::Vector;
     let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
     let text = if !are_vectors && !matching.labels.is_empty() {
@@ -170,6 +180,7 @@ fn check_binary(at: usize, binary: &BinaryExpression) -> Result<(), Fault> {
     } else {
         return Ok(());
     };
+
     fault(at, text)
 }
 

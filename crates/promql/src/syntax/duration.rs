@@ -216,6 +216,7 @@ pub(super) fn format_ms(ms: i64) -> String {
     if ms < 0 {
         text.push('-');
     }
+
     let mut rest = ms.saturating_abs();
     for (unit, length) in UNITS {
         let has_remainder = rest % length != 0;
@@ -236,11 +237,13 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     let mut rest = text;
     let mut total: i64 = 0;
     let mut longest = 0;
+
     while !rest.is_empty() {
         let digits = rest
             .find(|c: char| !c.is_ascii_digit())
             .filter(|digits| *digits > 0)
             .ok_or_else(invalid)?;
+
         let (count, after) = rest.split_at(digits);
         let unit = after
             .find(|c: char| c.is_ascii_digit())
@@ -249,6 +252,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
         if name.is_empty() {
             return Err(invalid());
         }
+
         let nth = UNITS
             .iter()
             .position(|(known, _)| *known == name)
@@ -258,6 +262,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
         }
         longest = nth + 1;
         let (_, length) = UNITS[nth];
+
         let is_in_range = |ms: &i64| *ms <= i64::MAX / 1_000_000;
         let count: i64 = count.parse().map_err(|_| invalid())?;
         total = Some(count)
@@ -267,6 +272,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
             .ok_or("duration out of range")?;
         rest = &after[unit..];
     }
+
     if text.is_empty() {
         Err("empty duration string".to_owned())
     } else {

@@ -91,6 +91,7 @@ fn tree(of: &Expression) -> Value {
 fn selector_tree(kind: &str, selector: &VectorSelector) -> Value {
     let offset = selector.shift.offset.as_ref();
     let mut matchers: Vec<Value> = selector.matchers.iter().map(matcher_tree).collect();
+
     if !selector.name.is_empty() {
         matchers.push(json!({
             "name": METRIC_NAME,
@@ -98,6 +99,7 @@ fn selector_tree(kind: &str, selector: &VectorSelector) -> Value {
             "type": "=",
         }));
     }
+
     json!({
         "type": kind,
         "name": selector.name,
@@ -126,6 +128,7 @@ fn matching_tree(binary: &BinaryExpression, matching: &VectorMatching) -> Value 
         None if binary.op.is_set() => "many-to-many",
         None => "one-to-one",
     };
+
     let include = matching.group.as_ref().map(|group| group.include.clone());
     json!({
         "card": card,
@@ -187,6 +190,7 @@ fn duration_tree(duration: &DurationExpression) -> Value {
             (op.name(), duration_tree(lhs), duration_tree(rhs))
         }
     };
+
     json!({
         "type": "durationExpr",
         "op": op,

@@ -92,6 +92,7 @@ pub(super) fn tokens(query: &str) -> Vec<Token<'_>> {
         has_duration: false,
         has_colon: false,
     };
+
     let mut tokens = Vec::new();
     loop {
         let token = lexer.next();
@@ -124,19 +125,23 @@ impl<'a> Lexer<'a> {
         let Some(first) = rest.chars().next() else {
             return self.end();
         };
+
         let second = rest[first.len_utf8()..].chars().next();
         if self.expects_duration {
             return self.duration(first, second);
         }
+
         if matches!(first, '"' | '\'' | '`') {
             return match text_length(rest, first) {
                 Ok(length) => self.token(length, Kind::Text),
                 Err(message) => self.bad(message),
             };
         }
+
         if self.in_braces {
             return self.inside_braces(first, second);
         }
+
         let pair = |next: char| second == Some(next);
         match first {
             '0'..='9' => self.number(),
@@ -269,8 +274,10 @@ impl<'a> Lexer<'a> {
         let length = rest
             .find(|c| !is_alphanumeric(c) && c != ':')
             .unwrap_or(rest.len());
+
         let word = rest[..length].to_ascii_lowercase();
         let is_followed_by_paren = rest[length..].trim_start().starts_with('(');
+
         let kind = match word.as_str() {
             "inf" | "nan" => Kind::Number,
             word if Operator::find(word).is_some() => Kind::Operator,
@@ -281,6 +288,7 @@ impl<'a> Lexer<'a> {
             word if word.contains(':') => Kind::Metric,
             _ => Kind::Identifier,
         };
+
         self.token(length, kind)
     }
 
@@ -368,6 +376,7 @@ pub(crate) fn text_length(rest: &str, quote: char) -> Result<usize, String> {
             _ => {}
         }
     }
+
     Err(if quote == '`' {
         "unterminated raw string"
     } else {
@@ -434,6 +443,7 @@ fn number_length(rest: &str) -> (usize, bool) {
         // Prometheus does not count a dot at the beginning, so `.5.` is a malformed number, not two tokens.
         usize::from(at(0) == b'.')
     };
+
     let mut dot = false;
     let mut exponent = false;
     loop {
@@ -472,6 +482,7 @@ fn duration_length(rest: &str, mut end: usize) -> Result<usize, usize> {
     let bytes = rest.as_bytes();
     let is = |index: usize, set: &[u8]| bytes.get(index).is_some_and(|c| set.contains(c));
     let mut units: &[u8] = b"smhdwy";
+
     loop {
         if !is(end, units) {
             return Err(end);
@@ -486,6 +497,7 @@ fn duration_length(rest: &str, mut end: usize) -> Result<usize, usize> {
         }
         units = b"smhdw";
     }
+
     match rest[end..].chars().next() {
         Some(c) if is_alphanumeric(c) => Err(end + 1),
         _ => Ok(end),

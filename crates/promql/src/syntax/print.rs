@@ -29,6 +29,7 @@ fn pretty(of: &Expression, level: usize) -> String {
             _ => indent + &whole,
         };
     }
+
     let below = |child| pretty(child, level + 1);
     match &of.kind {
         ExpressionKind::Number(_)
@@ -127,6 +128,7 @@ impl fmt::Display for Bare<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let selector = self.0;
         f.write_str(&selector.name)?;
+
         let mut matchers: Vec<String> = selector
             .matchers
             .iter()
@@ -139,6 +141,7 @@ impl fmt::Display for Bare<'_> {
             })
             .map(ToString::to_string)
             .collect();
+
         matchers.sort();
         if matchers.is_empty() {
             Ok(())
@@ -234,6 +237,7 @@ impl fmt::Display for OperatorWithModifiers<'_> {
         if binary.return_bool {
             f.write_str(" bool")?;
         }
+
         let Some(matching) = binary.vector_matching() else {
             return Ok(());
         };
@@ -241,10 +245,12 @@ impl fmt::Display for OperatorWithModifiers<'_> {
             let word = if matching.is_on { "on" } else { "ignoring" };
             write!(f, " {word} ({})", Labels(&matching.labels))?;
         }
+
         if let Some(group) = &matching.group {
             let side = if group.is_left { "left" } else { "right" };
             write!(f, " group_{side} ({})", Labels(&group.include))?;
         }
+
         write_fill(f, matching)
     }
 }

@@ -185,6 +185,7 @@ impl<'a> Reader<'a> {
         let first = self.peek();
         let second = self.peek_second();
         let opens = second.is_some_and(|next| next.is("("));
+
         Ok(match first.kind {
             Kind::Identifier if opens => SimpleKind::Call,
             Kind::Other if opens && is_preprocessor(first) => SimpleKind::Call,
@@ -230,6 +231,7 @@ impl<'a> Reader<'a> {
                 is_duration: true,
             });
         }
+
         let value = number_value(token.text).map_err(|reason| {
             let text = token.text;
             Fault::new(
@@ -237,6 +239,7 @@ impl<'a> Reader<'a> {
                 format!("error parsing number: strconv.ParseFloat: parsing {text:?}: {reason}"),
             )
         })?;
+
         Ok(NumberLiteral {
             value,
             is_duration: false,
@@ -302,12 +305,14 @@ impl<'a> Reader<'a> {
                 grouping
             }
         };
+
         let expected = if op.parameter().is_some() { 2 } else { 1 };
         let count = args.len();
         if count == 0 {
             let text = "no arguments for aggregate expression provided";
             return Err(Fault::new(at, text));
         }
+
         let of = args.pop().filter(|_| count == expected);
         let Some(of) = of.map(Box::new) else {
             let text = format!(
@@ -315,6 +320,7 @@ impl<'a> Reader<'a> {
             );
             return Err(Fault::new(at, text));
         };
+
         let (is_without, labels) = grouping.unwrap_or_default();
         Ok(ExpressionKind::Aggregate(Box::new(Aggregate {
             op,
@@ -342,6 +348,7 @@ impl<'a> Reader<'a> {
             if self.take_if(")").is_some() {
                 return Ok(labels);
             }
+
             let token = self.peek();
             let is_label = match token.kind {
                 Kind::Identifier
@@ -354,20 +361,24 @@ impl<'a> Reader<'a> {
                 }
                 _ => false,
             };
+
             if !is_label {
                 return Err(self.unexpected(" in grouping opts, expected label"));
             }
             let token = self.take();
+
             let label = if token.kind == Kind::Text {
                 unquote(token.text)
             } else {
                 token.text.into()
             };
+
             if !label.is_label_name() {
                 let text = format!("invalid label name for grouping: {}", label.quoted());
                 return Err(Fault::new(token.at, text));
             }
             labels.push(label.text);
+
             if self.take_if(",").is_none() && !self.peek().is(")") {
                 return Err(self.unexpected(" in grouping opts, expected \",\" or \")\""));
             }
@@ -381,6 +392,7 @@ impl<'a> Reader<'a> {
             is_on: self.peek().is("on"),
             ..VectorMatching::default()
         };
+
         if matching.is_on || self.peek().is("ignoring") {
             self.take();
             matching.labels = self.labels()?;
@@ -396,6 +408,7 @@ impl<'a> Reader<'a> {
                 matching.group = Some(GroupModifier { is_left, include });
             }
         }
+
         if self.take_if("fill").is_some() {
             let value = self.fill_value()?;
             matching.fill_left = Some(value);
@@ -411,6 +424,7 @@ impl<'a> Reader<'a> {
                 matching.fill_left = Some(self.fill_value()?);
             }
         }
+
         Ok((return_bool, matching))
     }
 
@@ -552,6 +566,7 @@ fn number_value(text: &str) -> Result<f64, &'static str> {
     if text.contains('_') && !separates_digits(text) {
         return Err("invalid syntax");
     }
+
     let digits: String = text.chars().filter(|c| *c != '_').collect();
     let lower = digits.to_ascii_lowercase();
     let integer = if let Some(hex) = lower.strip_prefix("0x") {
@@ -564,9 +579,11 @@ fn number_value(text: &str) -> Result<f64, &'static str> {
     } else {
         None
     };
+
     if let Some(integer) = integer {
         return Ok(integer as f64);
     }
+
     let value: f64 = lower.parse().map_err(|_| "invalid syntax")?;
     if value.is_infinite() && lower != "inf" {
         Err("value out of range")

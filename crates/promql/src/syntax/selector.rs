@@ -23,6 +23,7 @@ impl Reader<'_> {
         } else {
             String::new()
         };
+
         let mut matchers = Vec::new();
         if self.take_if("{").is_some() {
             while self.take_if("}").is_none() {
@@ -32,6 +33,7 @@ impl Reader<'_> {
                 }
             }
         }
+
         Ok(VectorSelector {
             name,
             matchers,
@@ -49,6 +51,7 @@ impl Reader<'_> {
                 return Err(self.unexpected(" in label matching, expected identifier or \"}\""));
             }
         };
+
         self.take();
         let Some(op) = match_op(self.peek()) else {
             // A quoted metric's name stands alone.
@@ -57,11 +60,13 @@ impl Reader<'_> {
                 _ => Err(self.unexpected(" in label matching, expected label matching operator")),
             };
         };
+
         self.take();
         if self.peek().kind != Kind::Text {
             return Err(self.unexpected(" in label matching, expected string"));
         }
         let value = unquote(self.take().text).text;
+
         Matcher::new(&name, op, &value).map_err(|error| {
             let text = if error.source.is_too_large() {
                 format!("regular expression is too large: {}", quoted(&value))
@@ -103,6 +108,7 @@ impl Reader<'_> {
         let range = self.positive_duration(&format!(
             " in subquery or range selector, expected {DURATION}"
         ))?;
+
         let at = of.at;
         if self.take_if(":").is_some() {
             let step = if self.peek().is("]") {
@@ -123,8 +129,10 @@ impl Reader<'_> {
             };
             return self.node(at, ExpressionKind::Subquery(Box::new(subquery)));
         }
+
         self.expect("]", " in subquery or range, expected \":\" or \"]\"")?;
         let refused = |text: &str| Err(Fault::new(bracket.at, text));
+
         match of.kind {
             ExpressionKind::Selector(selector) if selector.shift.has_offset() => {
                 refused("no offset modifiers allowed before range")
@@ -155,6 +163,7 @@ impl Reader<'_> {
                 AtModifier::End
             });
         }
+
         let is_negative = self.take_if("-").is_some();
         if !is_negative {
             self.take_if("+");
@@ -162,6 +171,7 @@ impl Reader<'_> {
         if !matches!(self.peek().kind, Kind::Number | Kind::Duration) {
             return Err(self.unexpected(within));
         }
+
         let seconds = self.number()?.value;
         let seconds = if is_negative { -seconds } else { seconds };
         if !seconds.is_finite() || seconds.abs() >= i64::MAX as f64 {
@@ -173,6 +183,7 @@ impl Reader<'_> {
             let text = format!("timestamp out of bounds for @ modifier: {seconds}");
             return Err(Fault::new(operand_at, text));
         }
+
         Ok(AtModifier::Instant(Timestamp(
             (seconds * 1e3).round() as i64
         )))
@@ -208,6 +219,7 @@ impl Reader<'_> {
     fn duration(&mut self, tightness: u8, within: &str) -> Result<DurationExpression, Fault> {
         self.descend()?;
         let mut lhs = self.duration_operand(within)?;
+
         let mut chain = 0;
         while let Some((op, found)) =
             duration_operator(self.peek()).filter(|(_, found)| *found >= tightness)
@@ -216,12 +228,14 @@ impl Reader<'_> {
             if chain > super::MAX_DEPTH {
                 return Err(self.too_deep());
             }
+
             let op_at = self.take().at;
             let above = if op == DurationOperator::Pow {
                 found
             } else {
                 found + 1
             };
+
             let rhs = self.duration(above, within)?;
             let is_zero = rhs.literal().is_some_and(|literal| literal.value == 0.0);
             match op {
@@ -233,6 +247,7 @@ impl Reader<'_> {
                 }
                 _ => {}
             }
+
             lhs = DurationExpression {
                 at: lhs.at,
                 is_wrapped: false,
