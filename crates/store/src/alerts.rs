@@ -123,6 +123,7 @@ impl EndedAlert {
             FROM steps GROUP BY rule, fingerprint, episode
             HAVING began IS NOT NULL AND bool_or(state_after = 'inactive') AND ended >= ?1
             ORDER BY ended DESC, fingerprint LIMIT ?2";
+
         let db = database.connect()?;
         let read = || -> duckdb::Result<Vec<Self>> {
             db.prepare(sql)?
@@ -135,6 +136,7 @@ impl EndedAlert {
                 })?
                 .collect()
         };
+
         read().map_err(StoreError::sql("read ended alerts"))
     }
 }
@@ -149,6 +151,7 @@ impl AlertRecords {
         let db = database.connect()?;
         let passed = now.min(database.clock_state().surely_passed());
         let before = micros(passed.minus(HISTORY));
+
         let sql = format!(
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,
@@ -163,12 +166,14 @@ impl AlertRecords {
              DELETE FROM records.events WHERE happened_at < make_timestamp({before});
              DELETE FROM records.notifications WHERE NOT is_open AND updated_at < make_timestamp({before});"
         );
+
         let reserve = Reserve::open(database.path());
         let prepare = || {
             db.execute_batch(&sql)
                 .map_err(StoreError::sql("prepare the tables of alerts"))
         };
         reserve.use_for(prepare)?;
+
         Ok(Self { db, reserve })
     }
 
@@ -293,12 +298,14 @@ impl AlertRecords {
         if changes.transitions.is_empty() {
             return Ok(());
         }
+
         let rows = changes.transitions.iter().map(|one| {
             let mut row: Vec<&dyn ToSql> = vec![&one.at.0];
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
             row.push(&one.value);
             row
         });
+
         self.stage("new_transitions", rows)?;
         self.db.execute_batch(
             "INSERT INTO records.alert_transitions
@@ -328,6 +335,7 @@ impl AlertRecords {
         if changes.notifications.is_empty() {
             return Ok(());
         }
+
         let rows = changes.notifications.iter().map(|(id, one)| {
             let mut row: Vec<&dyn ToSql> = vec![id];
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
@@ -337,6 +345,7 @@ impl AlertRecords {
             row.push(&one.is_open);
             row
         });
+
         self.stage("new_notifications", rows)?;
         self.db.execute_batch(
             "DELETE FROM records.notifications WHERE id IN (SELECT id FROM temp.new_notifications);
@@ -352,6 +361,7 @@ impl AlertRecords {
         if changes.silences.is_empty() {
             return Ok(());
         }
+
         let rows = changes
             .silences
             .iter()
@@ -362,11 +372,13 @@ impl AlertRecords {
                 row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
                 row
             });
+
         self.stage("new_silences", rows)?;
         for id in changes.silences.keys() {
             self.db
                 .execute("DELETE FROM records.silences WHERE id = ?", [id])?;
         }
+
         self.db.execute_batch(
             "INSERT INTO records.silences
              SELECT id, make_timestamp(starts_at * 1000)::TIMESTAMP_MS, make_timestamp(ends_at * 1000)::TIMESTAMP_MS,

@@ -41,9 +41,11 @@ pub(super) fn attach_or_set_aside(
         }
         Ok(db.execute_batch(&attach_as(file, schema.catalog)))
     };
+
     let suspects = [with_suffix(file, ".wal"), file.to_owned()];
     let mut suspects = suspects.iter().filter(|path| path.exists());
     let mut cuts = 0;
+
     while let Err(source) = attach()? {
         if let Some((log, place)) = damaged_entry(&source).filter(|_| cuts < CUTS_MAX) {
             cuts += 1;
@@ -82,6 +84,7 @@ fn create(db: &Connection, file: &Path) -> Result<(), StoreError> {
                     source,
                 })
         });
+
     if made.is_err() {
         let _ = fs::remove_file(&new);
     }
@@ -107,6 +110,7 @@ fn damaged_entry(error: &duckdb::Error) -> Option<(PathBuf, u64)> {
 /// usually that of the last transaction, which was not committed yet.
 fn cut(log: &Path, place: u64, reason: &str) -> Result<Damaged, StoreError> {
     let damaged = named(log, reason);
+
     let copied = || -> io::Result<()> {
         fs::copy(log, &damaged.moved_to)?;
         File::open(&damaged.moved_to)?.sync_all()?;
@@ -114,10 +118,12 @@ fn cut(log: &Path, place: u64, reason: &str) -> Result<Damaged, StoreError> {
         file.set_len(place)?;
         file.sync_all()
     };
+
     copied().map_err(|source| StoreError::Directory {
         path: log.to_owned(),
         source,
     })?;
+
     tracing::error!(
         file = %log.display(),
         copy = %damaged.moved_to.display(),
@@ -151,6 +157,7 @@ const DAMAGED: &str = ".damaged-";
 pub(super) fn set_aside_files(data: &Path) -> Vec<PathBuf> {
     let blocks = Resolution::ALL.map(|resolution| folder(data, resolution));
     let folders = [data.to_owned(), data.join(FOLDER)].into_iter();
+
     let mut found: Vec<PathBuf> = folders
         .chain(blocks)
         .filter_map(|one| fs::read_dir(one).ok())
@@ -164,6 +171,7 @@ pub(super) fn set_aside_files(data: &Path) -> Vec<PathBuf> {
                 .contains(DAMAGED)
         })
         .collect();
+
     found.sort();
     found
 }

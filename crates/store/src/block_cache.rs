@@ -47,17 +47,21 @@ impl CachedMetric {
         let mut bytes = Vec::new();
         let mut column = Vec::new();
         let mut packer = Packer::default();
+
         for (series, samples) in &found {
             let rows = u32::try_from(samples.len()).expect("an entry has at most MAX_SAMPLES");
             let times = bytes.len();
+
             // Doubles hold milliseconds since 1970 exactly. A constant interval packs into no bits.
             column.clear();
             column.extend(samples.iter().map(|sample| sample.at.0 as f64));
             packer.pack(&column, &mut bytes);
+
             let values = bytes.len();
             column.clear();
             column.extend(samples.iter().map(|sample| sample.value));
             packer.pack(&column, &mut bytes);
+
             packed.push(PackedSeries {
                 series: *series,
                 rows,
@@ -65,6 +69,7 @@ impl CachedMetric {
                 values,
             });
         }
+
         Self {
             series: packed,
             bytes: bytes.into(),
@@ -87,6 +92,7 @@ impl CachedMetric {
         let mut known: &[u8] = &[];
         let mut times: Vec<i64> = Vec::new();
         let mut column = Vec::new();
+
         let ends = self
             .series
             .iter()
@@ -107,6 +113,7 @@ impl CachedMetric {
                 times.extend(column.iter().map(|&at| at as i64));
                 known = packed;
             }
+
             let begin = times.partition_point(|&at| at < selection.from.0);
             let end_row = times.partition_point(|&at| at <= selection.to.0);
             if begin >= end_row {
@@ -115,8 +122,10 @@ impl CachedMetric {
             if !meter(end_row - begin) {
                 return false;
             }
+
             column.clear();
             unpack(&self.bytes[one.values..end], one.rows as usize, &mut column);
+
             let samples = found.entry(one.series).or_default();
             let pairs = times[begin..end_row].iter().zip(&column[begin..end_row]);
             samples.extend(pairs.map(|(&at, &value)| Sample {
@@ -182,6 +191,7 @@ impl BlockCache {
                 left.push(block);
                 continue;
             }
+
             for &metric_hash in selection.metric_hashes() {
                 let known = self.get(&block.path, metric_hash);
                 let metric = match known {
@@ -220,16 +230,19 @@ impl BlockCache {
              WHERE metric_hash = {metric_hash}",
             block.samples()
         );
+
         let mut found = HashMap::new();
         let all = &block.series;
         collect(db, &sql, all, &mut found, &mut |_| true)
             .map_err(StoreError::sql("read samples from blocks"))?;
+
         let mut found: Vec<(u32, Vec<Sample>)> = found.into_iter().collect();
         for (_, samples) in &mut found {
             if !samples.is_sorted_by_key(|sample| sample.at) {
                 samples.sort_by_key(|sample| sample.at);
             }
         }
+
         let metric = Arc::new(CachedMetric::pack(found));
         self.put(&block.path, metric_hash, Arc::clone(&metric));
         Ok(metric)

@@ -59,6 +59,7 @@ pub(super) fn undo_interrupted(file: &Path) -> Result<(), StoreError> {
     if !path.exists() {
         return Ok(());
     }
+
     match Undo::read(&path).map_err(failed(&path))? {
         Some(undo) => {
             let is_needed =
@@ -194,9 +195,11 @@ impl Undo {
         if number(hash, 0) != xxh64(content, 0) {
             return None;
         }
+
         let (headers, mut rest) = rest.split_at_checked(HEADERS)?;
         let headers = Headers(headers.to_vec());
         let length = usize::try_from(headers.block_bytes()?).ok()?;
+
         let mut blocks = Vec::new();
         while !rest.is_empty() {
             let (place, after) = rest.split_at_checked(8)?;
@@ -204,6 +207,7 @@ impl Undo {
             blocks.push((number(place, 0), block.to_vec()));
             rest = after;
         }
+
         Some(Self { headers, blocks })
     }
 

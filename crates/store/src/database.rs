@@ -87,12 +87,15 @@ impl Database {
             path: dir.path().to_owned(),
             source,
         };
+
         let root =
             Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?)
                 .map_err(open)?;
+
         // All checkpoints go through the module `checkpoint`.
         root.execute_batch("PRAGMA disable_checkpoint_on_shutdown")
             .map_err(open)?;
+
         let mut damaged = Vec::new();
         for schema in [&RECORDS, &HOT] {
             let file = schema.file(dir.path());
@@ -113,10 +116,12 @@ impl Database {
                 read => read?,
             }
         }
+
         block::register(&root)?;
         // Blocks never change, so their footers can be cached.
         root.execute_batch("SET parquet_metadata_cache = true")
             .map_err(open)?;
+
         let (layout, unsealed) = Layout::open(&root, dir.path(), &mut damaged)?;
         remove_if_there(&dir.path().join(snapshot::FOLDER)).map_err(|source| {
             StoreError::Directory {
@@ -124,8 +129,10 @@ impl Database {
                 source,
             }
         })?;
+
         let unsealed = Arc::new(unsealed);
         let trusted_clock = TrustedClock::open(dir.path(), clock, newest_sample(&layout));
+
         unsealed::register(&root, &unsealed)?;
         root.execute_batch(&layout.views())
             .map_err(StoreError::sql("create the views of samples"))?;
@@ -134,6 +141,7 @@ impl Database {
                 .map_err(StoreError::sql("create the views"))?;
         }
         write_for_others(dir.path(), &layout);
+
         // From here on, SQL statements of users cannot leave the data directory or change this
         // setting. The module `sql` decides which statements are allowed.
         root.execute_batch(&format!(
@@ -141,6 +149,7 @@ impl Database {
             quoted(&dir.path().to_string_lossy())
         ))
         .map_err(StoreError::sql("lock the database's configuration"))?;
+
         let layout = RwLock::new(Arc::new(layout));
         let path = dir.path().to_owned();
         let metric_views = Mutex::default();
@@ -148,6 +157,7 @@ impl Database {
         let writing = Mutex::default();
         let checkpointing = Mutex::default();
         let block_cache = BlockCache::new(cache_bytes);
+
         Ok(Self {
             root: Mutex::new(root),
             path,

@@ -63,13 +63,16 @@ impl DataDir {
             path: path.to_owned(),
             source,
         };
+
         keep_files_private();
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
+
         if path.is_file() {
             let source = io::Error::other("it is a file; a directory was expected");
             return Err(failed(source));
         }
+
         builder.create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         refuse_network(&path)?;
@@ -77,6 +80,7 @@ impl DataDir {
             path: path.clone(),
             source,
         };
+
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -85,11 +89,13 @@ impl DataDir {
             .mode(0o600)
             .open(path.join(LOCK_FILE))
             .map_err(failed)?;
+
         // The owner could not write files that root creates here.
         let uid = lock.metadata().map_err(failed)?.uid();
         if rustix::process::geteuid().is_root() && uid != 0 {
             return Err(StoreError::Foreign { path, uid });
         }
+
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -100,12 +106,14 @@ impl DataDir {
             }
             Err(error) => return Err(failed(error.into())),
         }
+
         let mut claimed = Self { path, lock };
         claimed.publish(&Holder {
             pid: process::id(),
             address: None,
             token: None,
         })?;
+
         Ok(claimed)
     }
 

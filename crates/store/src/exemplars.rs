@@ -70,6 +70,7 @@ impl Exemplars {
         if self.capacity == 0 || length.sum::<usize>() > MAX_CHARACTERS {
             return;
         }
+
         let new = StoredExemplar {
             series,
             labels: exemplar.labels.clone(),
@@ -77,6 +78,7 @@ impl Exemplars {
             at: exemplar.at.unwrap_or(scraped),
             has_time: exemplar.at.is_some(),
         };
+
         let mut ring = self.ring();
         if ring
             .newest(series)
@@ -84,6 +86,7 @@ impl Exemplars {
         {
             return;
         }
+
         ring.push(new, self.capacity);
     }
 
@@ -145,10 +148,12 @@ impl Store {
             .series
             .read()
             .unwrap_or_else(PoisonError::into_inner);
+
         let selected = selectors
             .iter()
             .map(|matchers| table.matching(matchers))
             .fold(RoaringBitmap::new(), |all, some| all | some);
+
         let mut by_series: HashMap<SeriesId, Vec<Exemplar>> = HashMap::new();
         for stored in &self.shared.exemplars.ring().all {
             if selected.contains(stored.series.0) && (from..=to).contains(&stored.at) {
@@ -159,6 +164,7 @@ impl Store {
                 });
             }
         }
+
         let mut found: Vec<SeriesExemplars> = by_series
             .into_iter()
             .map(|(series, exemplars)| SeriesExemplars {

@@ -79,6 +79,7 @@ impl FinishedBlock {
              GROUP BY ALL ORDER BY ALL",
             self.0.samples()
         );
+
         let read = || -> Result<Vec<DayRows>, duckdb::Error> {
             db.prepare(&sql)?
                 .query_map([], |row| {
@@ -90,6 +91,7 @@ impl FinishedBlock {
                 })?
                 .collect()
         };
+
         read().map_err(StoreError::sql("count the rows of a block"))
     }
 }

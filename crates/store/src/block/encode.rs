@@ -63,6 +63,7 @@ impl Encoder {
         self.mantissas.reserve(values.len());
         self.digits = 0;
         let mut last = STALE.to_bits();
+
         for &value in values {
             let repeated = self
                 .mantissas
@@ -70,6 +71,7 @@ impl Encoder {
                 .filter(|_| value.to_bits() == last)
                 .copied();
             last = value.to_bits();
+
             let mantissa = loop {
                 match repeated.or_else(|| mantissa(value, POWERS[self.digits])) {
                     Some(mantissa) => break mantissa,
@@ -78,6 +80,7 @@ impl Encoder {
                     None => {}
                 }
             };
+
             self.mantissas.push(mantissa);
         }
         true
@@ -110,6 +113,7 @@ impl Scale {
         let mut digits = 0;
         let mut misses = 0;
         let mut last = 0;
+
         for (seen, &value) in values.iter().enumerate() {
             let is_old = value.to_bits() == last;
             last = value.to_bits();
@@ -122,6 +126,7 @@ impl Scale {
                 Some(more) => digits = more,
                 None => misses += 1,
             }
+
             if misses > MISSES && 4 * misses > seen {
                 return Self::Float;
             }

@@ -49,6 +49,7 @@ impl BlockFile {
         let mut hash = Xxh64::new(0);
         let mut bytes = 0;
         let mut buffer = vec![0; 1 << 18];
+
         loop {
             match file.read(&mut buffer)? {
                 0 => {
@@ -75,6 +76,7 @@ impl BlockFacts {
             fs::File::open(&path)?.sync_all()?;
             files.insert(name.to_owned(), BlockFile::of(&path)?);
         }
+
         let facts = Self {
             format: FORMAT,
             from,
@@ -82,6 +84,7 @@ impl BlockFacts {
             rows,
             files,
         };
+
         let text = serde_json::to_vec_pretty(&facts).expect("plain fields serialise");
         fs::write(folder.join(FACTS), text)?;
         fs::File::open(folder.join(FACTS))?.sync_all()?;
@@ -106,6 +109,7 @@ impl Block {
         let text = fs::read(folder.join(FACTS)).map_err(|error| unreadable(folder, &error))?;
         let facts: BlockFacts =
             serde_json::from_slice(&text).map_err(|error| damaged(folder, error))?;
+
         if facts.format > FORMAT {
             let found = i64::from(facts.format);
             let known = i64::from(FORMAT);
@@ -115,6 +119,7 @@ impl Block {
                 known,
             });
         }
+
         for (name, expected) in &facts.files {
             let path = folder.join(name);
             let found = fs::metadata(&path)
@@ -127,6 +132,7 @@ impl Block {
                 ));
             }
         }
+
         Ok(Self {
             name,
             resolution,
@@ -151,6 +157,7 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
     };
     let any = first.path.clone();
     let files = |path: fn(&Block) -> String| list_of(blocks.iter().map(path));
+
     let footers = format!(
         "SELECT file_name, num_rows FROM parquet_file_metadata({})",
         files(Block::samples)
@@ -159,6 +166,7 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
         "SELECT file_index, series FROM read_parquet({})",
         files(Block::series_file)
     );
+
     let read = || {
         let mut statement = db.prepare(&footers)?;
         let rows = statement
@@ -176,7 +184,9 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
         }
         Ok((rows, found))
     };
+
     let (rows, found) = read().map_err(|error: duckdb::Error| damaged(&any, error))?;
+
     for (block, mut series) in blocks.iter_mut().zip(found) {
         let path = block.path.join(SAMPLES);
         let found = rows.get(&*path.to_string_lossy()).copied().unwrap_or(0);
@@ -184,6 +194,7 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
             let reason = format!("expected {} rows, found {found}", block.facts.rows);
             return Err(damaged(&path, reason));
         }
+
         series.sort_unstable();
         series.dedup();
         block.series =

@@ -124,6 +124,7 @@ impl SampleFile {
             group.series.push(series.cast_signed(), rows);
             group.at.extend(&at[range.clone()]);
             group.divisor.push(self.encoder.divisor(), rows);
+
             match self.encoder.mantissas() {
                 Some(mantissas) => {
                     group.mantissa.extend(&mantissas[range]);
@@ -137,6 +138,7 @@ impl SampleFile {
                     }
                 }
             }
+
             group.rows += rows;
             done += rows;
             if group.rows == GROUP_ROWS {
@@ -154,6 +156,7 @@ impl SampleFile {
         if self.group.rows > 0 {
             self.write_group()?;
         }
+
         let mut footer = Thrift::default();
         footer.element(|facts| {
             facts.i32(1, 1);
@@ -176,6 +179,7 @@ impl SampleFile {
                 facts.element(|order| order.nested(1, |_| {}));
             }
         });
+
         let length = u32::try_from(footer.out.len()).map_err(io::Error::other)?;
         footer.out.extend_from_slice(&length.to_le_bytes());
         footer.out.extend_from_slice(MAGIC);
@@ -187,6 +191,7 @@ impl SampleFile {
         let rows = group.rows;
         let begin = self.length;
         let pages = &mut self.pages;
+
         pages.out.clear();
         let mut chunks = Vec::with_capacity(COLUMNS.len());
         chunks.push(pages.dictionary(&mut group.metric_hash, rows)?);
@@ -195,11 +200,13 @@ impl SampleFile {
         chunks.push(pages.plain(&mut group.mantissa, rows)?);
         chunks.push(pages.dictionary(&mut group.divisor, rows)?);
         chunks.push(pages.plain(&mut group.exact, rows)?);
+
         self.file.write_all(&pages.out)?;
         self.length += pages.out.len() as u64;
         self.rows += rows;
         self.group_count += 1;
         group.rows = 0;
+
         self.groups.element(|described| {
             described.list(1, STRUCT, chunks.len());
             for (chunk, (name, kind, _)) in chunks.iter().zip(COLUMNS) {
@@ -218,6 +225,7 @@ fn describe_column(out: &mut Thrift, name: &str, kind: i64, annotation: Annotati
     // As in the files that DuckDB wrote for earlier versions.
     out.i32(3, OPTIONAL);
     out.binary(4, name.as_bytes());
+
     match annotation {
         Annotation::None => {}
         Annotation::Integer(converted) => out.i32(6, converted),
@@ -374,6 +382,7 @@ impl ColumnChunk {
     fn describe(&self, out: &mut Thrift, name: &str, kind: i64, group: u64, rows: usize) {
         let place = |offset: usize| (group + offset as u64).cast_signed();
         out.i64(2, place(self.begin));
+
         out.nested(3, |facts| {
             facts.i32(1, kind);
             let encodings = [
@@ -384,10 +393,12 @@ impl ColumnChunk {
                     PLAIN
                 },
             ];
+
             facts.list(2, I32, encodings.len());
             encodings
                 .into_iter()
                 .for_each(|encoding| facts.signed(encoding));
+
             facts.list(3, BINARY, 1);
             facts.bytes(name.as_bytes());
             facts.i32(4, ZSTD);
@@ -398,6 +409,7 @@ impl ColumnChunk {
             if self.data.is_some() {
                 facts.i64(11, place(self.begin));
             }
+
             facts.nested(12, |statistics| {
                 statistics.i64(3, self.nulls as i64);
                 if let Some([least, most]) = &self.bounds {
@@ -437,6 +449,7 @@ impl PageWriter {
     ) -> io::Result<ColumnChunk> {
         let begin = self.out.len();
         let count = column.values.len();
+
         T::write_all(&column.values, &mut self.page);
         let dictionary = self.add(DICTIONARY_PAGE, |header| {
             header.nested(7, |page| {
@@ -444,6 +457,7 @@ impl PageWriter {
                 page.i32(2, PLAIN);
             });
         })?;
+
         let data = self.out.len();
         push_levels(&[(true, rows)], &mut self.page);
         let width = (usize::BITS - count.saturating_sub(1).leading_zeros()).max(1);
@@ -454,10 +468,12 @@ impl PageWriter {
             let length = width.div_ceil(8) as usize;
             self.page.extend_from_slice(&bytes[..length]);
         }
+
         let uncompressed = dictionary + self.add_data(rows, RLE_DICTIONARY)?;
         let bounds = T::bounds(&column.values);
         column.values.clear();
         column.runs.clear();
+
         Ok(ColumnChunk {
             begin,
             compressed: self.out.len() - begin,
@@ -505,6 +521,7 @@ impl PageWriter {
         self.compressed.reserve(most);
         self.compressor
             .compress_to_buffer(&self.page, &mut self.compressed)?;
+
         let mut header = Thrift::default();
         header.element(|header| {
             header.i32(1, kind);
@@ -512,8 +529,10 @@ impl PageWriter {
             header.i32(3, self.compressed.len() as i64);
             describe(header);
         });
+
         self.out.extend_from_slice(&header.out);
         self.out.extend_from_slice(&self.compressed);
+
         let uncompressed = header.out.len() + self.page.len();
         self.page.clear();
         Ok(uncompressed)

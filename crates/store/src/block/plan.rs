@@ -68,10 +68,12 @@ impl BlockSource {
                 list_of(blocks.iter().map(|block| block.series_file()))
             ),
         };
+
         let sql = format!(
             "SELECT c.series, s.metric_hash, c.samples FROM ({counted}) AS c
              JOIN hot.series AS s ON s.id = c.series ORDER BY s.metric_hash, c.series"
         );
+
         let read = || -> Result<Vec<SliceEntry>, duckdb::Error> {
             let mut entries = Vec::new();
             for batch in db.prepare(&sql)?.query_arrow([])? {
@@ -86,6 +88,7 @@ impl BlockSource {
             }
             Ok(entries)
         };
+
         read().map_err(StoreError::sql("count the samples of each series"))
     }
 
@@ -103,7 +106,9 @@ impl BlockSource {
         slice.entries.extend_from_slice(entries);
         slice.at.resize(samples, 0);
         slice.values.resize(samples, 0.0);
+
         let Slice { at, values, .. } = slice;
+
         if let Self::Segment(file) = self {
             let wanted: RoaringBitmap = entries.iter().map(|entry| entry.series).collect();
             let mut add = |series, found: &[Sample]| {
@@ -118,15 +123,18 @@ impl BlockSource {
                 }
                 true
             };
+
             file.each(&wanted, ALL_TIME, &mut add)
                 .map_err(|source| StoreError::Directory {
                     path: file.path().to_owned(),
                     source,
                 })?;
+
             slice.close_gaps(positions);
             slice.put_in_order();
             return Ok(());
         }
+
         let mut extra = 0;
         let mut scan = || -> Result<(), duckdb::Error> {
             let mut statement = db.prepare(&self.rows(entries))?;
@@ -156,6 +164,7 @@ impl BlockSource {
             }
             Ok(())
         };
+
         scan().map_err(StoreError::sql("read samples to be sealed"))?;
         if extra > 0 || !positions.are_full(entries) {
             return Err(StoreError::Unsealed {
@@ -163,6 +172,7 @@ impl BlockSource {
                 reason: "the samples changed while they were read",
             });
         }
+
         slice.put_in_order();
         Ok(())
     }
@@ -215,6 +225,7 @@ fn segment_entries(db: &Connection, file: &SegmentFile) -> Result<Vec<SliceEntry
         path: file.path().to_owned(),
         source,
     })?;
+
     let read = || -> Result<Vec<SliceEntry>, duckdb::Error> {
         let mut entries = Vec::with_capacity(counts.len());
         let mut statement = db.prepare("SELECT id, metric_hash FROM hot.series")?;
@@ -233,6 +244,7 @@ fn segment_entries(db: &Connection, file: &SegmentFile) -> Result<Vec<SliceEntry
         entries.sort_unstable_by_key(|entry| (entry.metric_hash, entry.series));
         Ok(entries)
     };
+
     read().map_err(StoreError::sql("count the samples of each series"))
 }
 
@@ -354,9 +366,11 @@ impl Slice {
                     self.values[kept + offset] = sample.value;
                 }
             }
+
             begin = end;
             kept += entry.samples;
         }
+
         self.at.truncate(kept);
         self.values.truncate(kept);
     }

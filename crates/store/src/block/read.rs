@@ -55,6 +55,7 @@ impl SampleSelection {
     ) -> Self {
         let mut metric_hashes = BTreeSet::new();
         let mut counters = BTreeSet::new();
+
         for metric in metrics {
             metric_hashes.insert(metric_hash(metric));
             if ["_total", "_count", "_sum", "_bucket"]
@@ -64,6 +65,7 @@ impl SampleSelection {
                 counters.insert(metric_hash(metric));
             }
         }
+
         Self {
             series: series.clone(),
             from,
@@ -124,6 +126,7 @@ impl SampleSelection {
                 self.condition(self.to)
             );
         }
+
         let counters = if self.counters.is_empty() {
             "false".to_owned()
         } else {
@@ -182,6 +185,7 @@ pub(crate) fn read_rows(
             .iter()
             .try_for_each(|blocks| read_blocks(db, blocks, wanted, found, meter));
     }
+
     let mut grown: HashMap<u32, Vec<(Timestamp, f64, f64)>> = HashMap::new();
     for blocks in blocks.iter().filter(|blocks| !blocks.is_empty()) {
         let sql = wanted.select(
@@ -207,6 +211,7 @@ pub(crate) fn read_rows(
             },
         ))?;
     }
+
     for (series, mut rows) in grown {
         rows.sort_by_key(|&(at, ..)| at);
         found
@@ -214,6 +219,7 @@ pub(crate) fn read_rows(
             .or_default()
             .extend(never_falling(&rows));
     }
+
     Ok(())
 }
 
@@ -264,12 +270,14 @@ fn each_series(
     mut each: impl FnMut(u32, &StructArray, Range<usize>),
 ) -> Result<bool, duckdb::Error> {
     let mut statement = db.prepare(sql)?;
+
     // The returned iterator panics if fetching fails; `step` does not.
     drop(statement.stream_arrow([])?);
     while let Some(batch) = statement.step()? {
         let mut taken = 0;
         let series = batch.column(0).as_primitive::<Int32Type>().values();
         let mut row = 0;
+
         while row < batch.len() {
             // In a block, the rows of one series are adjacent.
             let id = series[row];
@@ -278,12 +286,14 @@ fn each_series(
                     .iter()
                     .take_while(|&&other| other == id)
                     .count();
+
             if wanted.contains(id.cast_unsigned()) {
                 taken += end - row;
                 each(id.cast_unsigned(), &batch, row..end);
             }
             row = end;
         }
+
         if !meter(taken) {
             return Ok(false);
         }

@@ -64,6 +64,7 @@ impl Reading {
         } else {
             1
         };
+
         match self {
             Self::Last if resolution == Resolution::Hour => {
                 format!(

@@ -70,6 +70,7 @@ pub(super) fn roll_up(
         .iter()
         .zip(values)
         .filter(|&(_, &value)| !is_stale(value));
+
     for (&at, &value) in samples {
         let end = at.saturating_add(interval - 1).div_euclid(interval) * interval;
         let mut rollup = match current.take() {
@@ -82,6 +83,7 @@ pub(super) fn roll_up(
                 Rollup::begin(end, value)
             }
         };
+
         if let Some(before) = before {
             rollup.increase += if value >= before {
                 value - before
@@ -89,6 +91,7 @@ pub(super) fn roll_up(
                 value
             };
         }
+
         before = Some(value);
         current = Some(rollup);
     }
@@ -152,6 +155,7 @@ impl RollupColumns {
                 rows.push(row);
             },
         );
+
         let end = self.rows.len();
         self.metric_hash.resize(end, metric_hash);
         self.series.resize(end, series.cast_signed());
@@ -168,6 +172,7 @@ impl RollupColumns {
                     .collect::<Float64Array>(),
             )
         };
+
         let columns: Vec<ArrayRef> = vec![
             Arc::new(Int32Array::from(std::mem::take(&mut self.metric_hash))),
             Arc::new(Int32Array::from(std::mem::take(&mut self.series))),
@@ -185,6 +190,7 @@ impl RollupColumns {
             floats(|row| row.last),
             floats(|row| row.increase),
         ];
+
         RecordBatch::try_new(Self::schema(), columns)
             .expect("nine columns of one length and of the schema's types")
     }

@@ -23,6 +23,7 @@ pub(super) fn read_digest(
             "samples::DOUBLE, min, max, avg, last, increase"
         }
     };
+
     let sql = format!(
         "SELECT series, ts, {columns} FROM read_parquet({})",
         quoted(&file.to_string_lossy())
@@ -38,6 +39,7 @@ pub(super) fn read_digest(
         }
         Ok(digest)
     };
+
     // The stream panics if a page cannot be decoded.
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(digest)) => Ok(digest),
@@ -114,6 +116,7 @@ pub(crate) fn verify(db: &Connection, block: &Block) -> Result<(), StoreError> {
     } else {
         6
     };
+
     let found = read_digest(db, &file, block.resolution)?.samples / columns;
     if found == block.facts.rows {
         Ok(())

@@ -21,6 +21,7 @@ pub(crate) fn without(
     if left.is_empty() {
         return Ok(None);
     }
+
     let db = database.connect()?;
     let draft = BlockDraft::begin(database.path(), block.resolution)?;
     let gone = (&block.series & series)
@@ -28,28 +29,34 @@ pub(crate) fn without(
         .map(|id| id.to_string())
         .collect::<Vec<_>>()
         .join(",");
+
     for (name, source) in [(SAMPLES, block.samples()), (SERIES, block.series_file())] {
         let select = format!("SELECT * FROM read_parquet({source}) WHERE series NOT IN ({gone})");
         copy(&db, &select, &draft.file(name))?;
     }
+
     let count = |sql: String| {
         db.query_row(&sql, [], |row| row.get::<_, i64>(0))
             .map(i64::cast_unsigned)
     };
+
     let counted = || StoreError::sql("count the rows of a block");
     let file = super::quoted(&draft.file(SERIES).to_string_lossy());
     let expected = count(format!(
         "SELECT sum(samples)::BIGINT FROM read_parquet({file})"
     ))
     .map_err(counted())?;
+
     let file = super::quoted(&draft.file(SAMPLES).to_string_lossy());
     let found = count(format!("SELECT count(*) FROM read_parquet({file})")).map_err(counted())?;
+
     if expected != found {
         return Err(damaged(
             &draft.file(SAMPLES),
             format!("expected {expected} rows, found {found}"),
         ));
     }
+
     check_bytes(block, &ALL_FILES)?;
     let BlockFacts { from, to, .. } = block.facts;
     let name = BlockName::new(
@@ -58,5 +65,6 @@ pub(crate) fn without(
         block.name.last,
         block.name.edition + 1,
     );
+
     draft.publish(name, (from, to), found, left).map(Some)
 }

@@ -61,11 +61,13 @@ pub(crate) fn write(
     if entries.is_empty() {
         return Ok(Vec::new());
     }
+
     let drafts = output
         .resolutions
         .iter()
         .map(|&resolution| BlockDraft::begin(database.path(), resolution))
         .collect::<Result<Vec<_>, _>>()?;
+
     let layout = database.layout();
     let summaries = std::thread::scope(|scope| {
         let mut outputs = Vec::new();
@@ -76,18 +78,21 @@ pub(crate) fn write(
                 outputs.push(Output::Raw(Box::new(RawOutput::create(path)?)));
                 continue;
             }
+
             let (rows, sender) = BatchStream::open(RollupColumns::schema());
             let writing = database.connect()?;
             writers.push(scope.spawn(move || {
                 let select = format!("SELECT * FROM {}", rows.table());
                 copy(&writing, &select, &path)
             }));
+
             let before = last_values(&db, &layout, resolution, output.segments.0);
             outputs.push(Output::Rollup(
                 RollupColumns::new(resolution, before),
                 sender,
             ));
         }
+
         let mut positions = RowPositions::new(&entries);
         let mut slice = Slice::default();
         let mut produced = Ok(true);
@@ -95,6 +100,7 @@ pub(crate) fn write(
             produced = source
                 .fill(&db, run, &mut positions, &mut slice)
                 .map(|()| true);
+
             for output in &mut outputs {
                 produced = produced.and_then(|goes_on| Ok(goes_on && output.add(&slice)?));
             }
@@ -103,6 +109,7 @@ pub(crate) fn write(
                 break;
             }
         }
+
         let finished = produced.and_then(|_| outputs.into_iter().map(Output::finish).collect());
         writers
             .into_iter()
@@ -110,6 +117,7 @@ pub(crate) fn write(
         finished
     });
     let summaries: Vec<Summary> = summaries?;
+
     crash_point("written");
     // The source's samples are removed after this, so they must be those that were written.
     if let BlockSource::Blocks(sources) = source {
@@ -117,6 +125,7 @@ pub(crate) fn write(
             .iter()
             .try_for_each(|block| check_bytes(block, &ALL_FILES))?;
     }
+
     let mut blocks = Vec::new();
     for (draft, summary) in drafts.into_iter().zip(summaries) {
         blocks.extend(draft.finish(&db, summary, output)?);
@@ -139,6 +148,7 @@ fn last_values(
     let Some(before) = before else {
         return HashMap::new();
     };
+
     let read = || -> Result<HashMap<u32, f64>, duckdb::Error> {
         let sql = format!(
             "SELECT series, arg_max(last, ts) FROM read_parquet({}) GROUP BY series",
@@ -149,6 +159,7 @@ fn last_values(
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect()
     };
+
     read().unwrap_or_else(|error| {
         tracing::warn!(
             block = %before.title(),
@@ -205,6 +216,7 @@ impl Summary {
         let (Some(&first), Some(&last)) = (at.first(), at.last()) else {
             return;
         };
+
         match self.series.last_mut() {
             Some(fact) if fact.series == series => {
                 fact.samples += at.len() as i64;
@@ -369,6 +381,7 @@ impl BlockDraft {
         if summary.series.is_empty() {
             return Ok(None);
         }
+
         let found = read_digest(db, &self.file(SAMPLES), self.resolution)?;
         if found != summary.digest {
             let reason = format!(
@@ -377,16 +390,20 @@ impl BlockDraft {
             );
             return Err(damaged(&self.file(SAMPLES), reason));
         }
+
         self.write_series(db, &summary.series)?;
         crash_point("verified");
+
         let facts = || summary.series.iter();
         let first_row = facts().map(|fact| fact.first).min().unwrap_or(0);
         let last_row = facts().map(|fact| fact.last).max().unwrap_or(0);
+
         // A down-sampled row also covers its interval before this time.
         let from = Timestamp(first_row - (self.resolution.milliseconds() - 1));
         let to = Timestamp(last_row);
         let (first, last) = output.segments;
         let name = BlockName::new(from, first, last, 0);
+
         let mut series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
         series.optimize();
         self.publish(name, (from, to), summary.rows(), series)
@@ -405,8 +422,10 @@ impl BlockDraft {
             let path = path.to_owned();
             move |source| StoreError::Directory { path, source }
         };
+
         let facts = BlockFacts::write(&self.path, from, to, rows).map_err(failed(&self.path))?;
         crash_point("durable");
+
         let parent = folder(&self.data, self.resolution);
         let path = parent.join(name.to_string());
         // A crash between two blocks of one source left this folder; it is written again.
@@ -416,6 +435,7 @@ impl BlockDraft {
         fs::create_dir_all(&parent).map_err(failed(&parent))?;
         fs::rename(&self.path, &path).map_err(failed(&path))?;
         sync_directory(&parent).map_err(failed(&parent))?;
+
         crash_point("renamed");
         Ok(Block {
             name,
@@ -436,6 +456,7 @@ impl BlockDraft {
             Field::new("first_ts", instant.clone(), false),
             Field::new("last_ts", instant, false),
         ]));
+
         let numbers = |of: fn(&SeriesFact) -> i64| series.iter().map(of).collect::<Vec<_>>();
         let columns: Vec<ArrayRef> = vec![
             Arc::new(
@@ -454,6 +475,7 @@ impl BlockDraft {
             Arc::new(TimestampMillisecondArray::from(numbers(|fact| fact.first))),
             Arc::new(TimestampMillisecondArray::from(numbers(|fact| fact.last))),
         ];
+
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .expect("five columns of the schema's types");
         let (rows, sender) = BatchStream::open(schema);
@@ -461,6 +483,7 @@ impl BlockDraft {
             .send(batch)
             .expect("the feed is open, and one batch fits");
         drop(sender);
+
         let select = format!(
             "SELECT r.series, s.metric, s.labels, r.metric_hash, r.samples, r.first_ts, r.last_ts
              FROM {} AS r JOIN hot.series AS s ON s.id = r.series ORDER BY r.metric_hash, r.series",

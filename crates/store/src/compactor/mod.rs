@@ -83,6 +83,7 @@ impl Compactor {
         self.count();
         // Opening has read more than the server needs.
         allocator::give_back();
+
         while let Some(request) = self.signal.wait() {
             match request {
                 None => drop(self.round()),
@@ -101,6 +102,7 @@ impl Compactor {
             }
             allocator::give_back();
         }
+
         self.sweep(Duration::ZERO);
         self.database.trusted_clock().save();
     }
@@ -122,10 +124,12 @@ impl Compactor {
                 }
             }
         }
+
         self.database.checkpoint_logs(LOG_LIMIT);
         self.sweep(REPLACED_GRACE);
         self.count();
         self.database.trusted_clock().save();
+
         first_error.map_or(Ok(summary), Err)
     }
 
@@ -142,6 +146,7 @@ impl Compactor {
                 reason: "reading samples failed; see the log",
             })
         });
+
         if done.is_err() {
             self.metrics
                 .compaction_failures
@@ -158,6 +163,7 @@ impl Compactor {
         let mut summary = CompactionSummary::default();
         for source in self.database.layout().frozen() {
             self.check_room()?;
+
             let began = Instant::now();
             let number = match &source {
                 BlockSource::Table(segment) => segment.0,
@@ -167,15 +173,18 @@ impl Compactor {
                 }
                 BlockSource::Blocks(_) => continue,
             };
+
             let output = BlockOutput {
                 segments: (number, number),
                 resolutions: vec![Resolution::Raw],
                 slice_samples: self.config.slice_samples(),
             };
+
             let blocks = block::write(&self.database, &source, &output)?;
             self.metrics
                 .seal_seconds
                 .observe(began.elapsed().as_secs_f64());
+
             for block in &blocks {
                 self.metrics.sealed_samples.inc_by(block.facts.rows);
                 tracing::info!(
@@ -186,6 +195,7 @@ impl Compactor {
                     "sealed samples"
                 );
             }
+
             let sealed = match source {
                 BlockSource::Table(segment) => Some(ReplacedData::Table(segment)),
                 BlockSource::Segment(file) => Some(ReplacedData::Segment(file)),
@@ -215,11 +225,13 @@ impl Compactor {
     fn merge(&mut self) -> Result<CompactionSummary, StoreError> {
         let mut summary = CompactionSummary::default();
         let now = self.surely_passed();
+
         for day in days(&self.database.layout()) {
             let resolutions = self.due(&day, now);
             if resolutions.is_empty() {
                 continue;
             }
+
             self.check_room()?;
             let first = &day[0];
             let last = &day[day.len() - 1];
@@ -229,6 +241,7 @@ impl Compactor {
                 slice_samples: self.config.slice_samples(),
             };
             let source = BlockSource::Blocks(day.clone());
+
             // The iterator over query results panics if a page cannot be decoded.
             let write = || block::write(&self.database, &source, &output);
             let written = catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| {
@@ -237,6 +250,7 @@ impl Compactor {
                     reason: "a block cannot be decoded",
                 })
             });
+
             let blocks = match written {
                 Err(error) if set_damaged_aside(&self.database, &self.metrics, &day) => {
                     tracing::warn!(
@@ -247,6 +261,7 @@ impl Compactor {
                 }
                 written => written?,
             };
+
             for block in &blocks {
                 tracing::info!(
                     block = %block.title(),
@@ -270,9 +285,11 @@ impl Compactor {
             .map(|block| block.facts.to)
             .max()
             .unwrap_or(Timestamp::MAX);
+
         if !is_over(newest, now) {
             return Vec::new();
         }
+
         let layout = self.database.layout();
         [Resolution::Hour, Resolution::FiveMinutes, Resolution::Raw]
             .into_iter()
@@ -355,6 +372,7 @@ impl Compactor {
             let sealed: u64 = blocks.blocks.iter().map(|block| block.bytes()).sum();
             sealed + removed::removed_bytes(data) > limit
         });
+
         let deleted = if is_over_limit {
             removed::delete_all(data, "max_disk_gib is exceeded")
         } else if check_free_space(data, 2 * self.config.min_free_bytes).is_err() {
@@ -363,6 +381,7 @@ impl Compactor {
         } else {
             removed::delete_old(data, self.surely_passed())
         };
+
         deleted
             .map(|()| CompactionSummary::default())
             .map_err(|source| StoreError::Directory {
@@ -406,6 +425,7 @@ impl Compactor {
         let rows = blocks.iter().map(|block| block.facts.rows).sum();
         let written: Vec<String> = blocks.iter().map(Block::title).collect();
         let new: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
+
         let layout = self.database.layout();
         let gone: Vec<_> = layout
             .blocks
@@ -416,6 +436,7 @@ impl Compactor {
             })
             .cloned()
             .collect();
+
         self.database.set_layout(|layout| {
             let mut layout = layout.with(&gone, new);
             match &sealed {
@@ -427,11 +448,13 @@ impl Compactor {
             }
             layout
         })?;
+
         crash_point("published");
         let things = gone.iter().cloned().map(ReplacedData::Block).chain(sealed);
         let since = self.clock.now();
         self.replaced
             .extend(things.map(|data| Replaced { data, since }));
+
         Ok(CompactionSummary {
             written,
             rows,
@@ -442,12 +465,14 @@ impl Compactor {
     /// Deletes the samples of series from all blocks and complete segments.
     fn delete(&mut self, series: &RoaringBitmap) -> Result<CompactionSummary, StoreError> {
         let mut summary = CompactionSummary::default();
+
         let db = self.database.connect()?;
         let list = series
             .iter()
             .map(|id| id.to_string())
             .collect::<Vec<_>>()
             .join(",");
+
         for source in self.database.layout().frozen() {
             summary.rows += match source {
                 BlockSource::Table(segment) => {
@@ -466,6 +491,7 @@ impl Compactor {
                 BlockSource::Blocks(_) => 0,
             };
         }
+
         let layout = self.database.layout();
         for block in layout
             .blocks
@@ -484,6 +510,7 @@ impl Compactor {
                 }
                 rewritten => rewritten?,
             };
+
             let rows_left = rewritten.as_ref().map_or(0, |new| new.facts.rows);
             summary.rows += block.facts.rows - rows_left;
             match rewritten {
@@ -494,6 +521,7 @@ impl Compactor {
                 None => summary.add(self.remove(vec![Arc::clone(block)], ReplacedData::Block)?),
             }
         }
+
         self.sweep(Duration::ZERO);
         Ok(summary)
     }
@@ -503,11 +531,13 @@ impl Compactor {
     fn sweep(&mut self, grace: Duration) {
         let database = Arc::clone(&self.database);
         let before = self.clock.now().minus(grace);
+
         self.replaced.retain(|replaced| {
             let is_read = replaced.data.is_read();
             if (replaced.since > before && !grace.is_zero()) || (is_read && !grace.is_zero()) {
                 return true;
             }
+
             match replaced.data.remove(&database) {
                 Ok(()) => false,
                 Err(error) => {
@@ -534,10 +564,12 @@ impl Compactor {
         self.metrics
             .unsealed_segments
             .set(layout.frozen().len() as i64);
+
         for resolution in Resolution::ALL {
             let label = ResolutionLabel {
                 resolution: resolution.name(),
             };
+
             let bytes: u64 = layout.of(resolution).map(|block| block.bytes()).sum();
             self.metrics
                 .blocks
@@ -583,6 +615,7 @@ pub(crate) fn set_damaged_aside(
     let Ok(db) = database.connect() else {
         return false;
     };
+
     let mut damaged = Vec::new();
     for block in blocks {
         if let Err(StoreError::DamagedBlock { path, reason }) = block::verify(&db, block) {
@@ -596,5 +629,6 @@ pub(crate) fn set_damaged_aside(
             damaged.push(block);
         }
     }
+
     !damaged.is_empty()
 }

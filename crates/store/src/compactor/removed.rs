@@ -41,10 +41,12 @@ pub(crate) fn set_removed(data: &Path, block: &Block, now: Timestamp) -> io::Res
 pub(crate) fn delete_old(data: &Path, now: Timestamp) -> io::Result<()> {
     let today = day_of(now);
     let kept_from = day_of(now.minus(KEPT));
+
     for_each_day(data, |folder, name| {
         if name < &*kept_from {
             return delete(folder, "a day has passed");
         }
+
         let is_later = name.parse::<Date>().is_ok() && name > &*today;
         if is_later {
             let renamed = folder.with_file_name(format!("{today}-dated-{name}"));

@@ -43,6 +43,7 @@ impl ReplacedData {
             let path = block.path.clone();
             |source| StoreError::Directory { path, source }
         };
+
         match self {
             Self::Segment(file) => match fs::remove_file(file.path()) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -91,17 +91,21 @@ impl CompactionSignal {
     pub(super) fn wait(&self) -> Option<Option<(CompactionRequest, ReplySender)>> {
         let deadline = Instant::now() + ROUND_INTERVAL;
         let mut state = self.state();
+
         loop {
             if state.is_closing {
                 return None;
             }
+
             let left = deadline.saturating_duration_since(Instant::now());
             if let Some(request) = state.requests.pop_front() {
                 return Some(Some(request));
             }
+
             if mem::take(&mut state.has_complete_segment) || left.is_zero() {
                 return Some(None);
             }
+
             state = self
                 .changed
                 .wait_timeout(state, left)

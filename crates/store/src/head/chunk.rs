@@ -189,11 +189,13 @@ impl OpenChunk {
             .last()
             .map_or(0, |row| row.columns as usize)
             .max(self.first.len());
+
         let mut words = Vec::with_capacity(columns.div_ceil(64));
         let mut lengths = Vec::new();
         let mut bytes = Vec::new();
         let mut values = Vec::with_capacity(self.rows.len());
         let mut packer = Packer::default();
+
         for word in 0..columns.div_ceil(64) {
             let mut packed = PackedWord {
                 bits: 0,
@@ -201,6 +203,7 @@ impl OpenChunk {
                 lengths: offset(lengths.len()),
                 bytes: offset(bytes.len()),
             };
+
             let changed = self.rows.iter().fold(0, |all, row| {
                 all | row.changed.get(word).map_or(0, |one| one.bits)
             });
@@ -211,6 +214,7 @@ impl OpenChunk {
                 if stays && self.first(column).to_bits() == next.to_bits() {
                     continue;
                 }
+
                 values.clear();
                 values.extend(self.samples(column).map(|sample| sample.value));
                 let begin = bytes.len();
@@ -223,10 +227,12 @@ impl OpenChunk {
             }
             words.push(packed);
         }
+
         let begin = self.oldest();
         let since = |row: &ChunkRow| {
             u32::try_from(row.at.0 - begin.0).expect("a chunk is shorter than 49 days")
         };
+
         SealedChunk {
             index: ChunkIndex {
                 begin,
@@ -330,13 +336,16 @@ impl ChunkIndex {
         if column >= self.columns {
             return ColumnPlace::Absent;
         }
+
         let word = &self.words[(column / 64) as usize];
         let bit = column % 64;
         let before = (word.bits & ((1 << bit) - 1)).count_ones() as usize;
+
         if word.bits >> bit & 1 == 0 {
             let packed = word.lengths as usize + before;
             return ColumnPlace::Unchanged(column as usize - packed);
         }
+
         let lengths = &self.lengths[word.lengths as usize..];
         let begin = word.bytes as usize
             + lengths[..before]
@@ -353,6 +362,7 @@ impl ChunkIndex {
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.begin.0.to_le_bytes());
+
         for length in [
             self.columns,
             offset(self.rows()),
@@ -380,9 +390,11 @@ impl ChunkIndex {
         let number = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
         let begin = i64::from_le_bytes(fixed[..8].try_into().expect("8 bytes"));
         let columns = number(8);
+
         let (times, rest) = rest.split_at_checked(number(12) as usize * 4)?;
         let (words, lengths) = rest.split_at_checked(columns.div_ceil(64) as usize * 24)?;
         let lengths = lengths.get(..number(16) as usize * 2)?;
+
         let four = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
         let eight = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         let index = Self {
@@ -403,6 +415,7 @@ impl ChunkIndex {
                 .map(|length| u16::from_le_bytes([length[0], length[1]]))
                 .collect(),
         };
+
         let packed: u32 = index.words.iter().map(|word| word.bits.count_ones()).sum();
         let is_whole = packed as usize == index.lengths.len()
             && index.words.iter().all(|word| {

@@ -210,20 +210,24 @@ fn push_run(run: &[Sample], buffers: &mut PackBuffers) {
         numbers,
         runs: out,
     } = buffers;
+
     let begin = out.len();
     out.push(run.len() as u8);
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&first.0.to_le_bytes());
     out.extend_from_slice(&last.0.to_le_bytes());
+
     if !is_regular(run) {
         numbers.clear();
         numbers.extend(run.iter().map(|one| (one.at.0 - first.0) as f64));
         packer.pack(numbers, out);
     }
+
     let times = out.len() - begin - HEADER;
     numbers.clear();
     numbers.extend(run.iter().map(|one| one.value));
     packer.pack(numbers, out);
+
     let values = out.len() - begin - HEADER - times;
     out[begin + 1..][..2].copy_from_slice(&(times as u16).to_le_bytes());
     out[begin + 3..][..2].copy_from_slice(&(values as u16).to_le_bytes());
@@ -251,11 +255,13 @@ impl<'a> Run<'a> {
     /// Returns the run that begins here. `None` at the end.
     fn at(packed: &'a [u8], begin: usize) -> Option<Self> {
         let (header, rest) = packed.get(begin..)?.split_first_chunk::<HEADER>()?;
+
         let length = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
         let time = |at: usize| {
             let bytes = header[at..][..8].try_into().expect("8 bytes");
             Timestamp(i64::from_le_bytes(bytes))
         };
+
         let (times, rest) = rest.split_at_checked(length(1))?;
         let values = rest.get(..length(3))?;
         Some(Self {

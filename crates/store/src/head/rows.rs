@@ -181,6 +181,7 @@ impl GroupRows {
             .open
             .as_ref()
             .is_none_or(|open| open.is_full(at, length, self.phase, longest));
+
         self.changes.clear();
         let mut samples = 0;
         let mut before = vec![
@@ -191,10 +192,12 @@ impl GroupRows {
                 0
             }
         ];
+
         for (column, latest) in self.latest.iter_mut().enumerate() {
             let value = row.get(column).copied().unwrap_or(STALE);
             let is = !is_stale(value);
             let was = !is_stale(*latest);
+
             if (is || was)
                 && let Some(series) = self.columns[column]
             {
@@ -204,6 +207,7 @@ impl GroupRows {
             if was && is_full {
                 before[column / 64] |= 1 << (column % 64);
             }
+
             if value.to_bits() != latest.to_bits() {
                 if is != was {
                     let column = column as u32;
@@ -220,6 +224,7 @@ impl GroupRows {
                 }
             }
         }
+
         match &mut self.open {
             Some(open) if !is_full => {
                 open.push(at, self.latest.len(), &mut self.changes, samples);
@@ -230,6 +235,7 @@ impl GroupRows {
                 outcome.dropped = self.drop_ended();
             }
         }
+
         self.newest = Some(at);
         outcome
     }
@@ -272,10 +278,12 @@ impl GroupRows {
                 Placement::New
             }
         };
+
         if own.is_empty() {
             self.own_time.remove(&column.0);
             self.ended.insert(column.0, now);
         }
+
         let newest = self.newest_pushed.map_or(sample.at, |(_, newest)| newest);
         self.newest_pushed = Some((now, newest.max(sample.at)));
         placement
