@@ -114,6 +114,7 @@ impl Group {
         let at = ticket.at();
         let metrics = &self.shared.metrics;
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+
         if let Some(watermark) = rows.newest().filter(|&newest| newest >= at) {
             metrics.drop_samples(
                 DropReason::OutOfOrder,
@@ -121,19 +122,23 @@ impl Group {
             );
             return Err(ClockWentBack { at, watermark });
         }
+
         let mut series = Vec::with_capacity(row.len());
         let mut values = Vec::with_capacity(row.len());
         let outcome = rows.push(at, row, |id, value| {
             series.push(id.0);
             values.push(value);
         });
+
         if let Some(full) = outcome.full {
             self.shared.unsealed.add(self.id, full);
         }
+
         let own_time = self.keep_own_time(&mut rows, at, own_time);
         let committed = Arc::clone(rows.committed());
         drop(rows);
         self.shared.head.forget(&outcome.dropped);
+
         let dropped = self.shared.queue.push(Batch {
             ticket,
             group: self.id,
@@ -143,8 +148,10 @@ impl Group {
             own_time,
             past: Arc::default(),
         });
+
         metrics.drop_samples(DropReason::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);
+
         Ok(CommitOutcome {
             added: outcome.added,
             dropped: outcome.dropped.iter().map(|gone| gone.column).collect(),

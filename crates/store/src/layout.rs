@@ -45,14 +45,17 @@ impl Layout {
             path: data.to_owned(),
             source,
         })?;
+
         let mut layout = Self::default();
         for resolution in Resolution::ALL {
             layout
                 .blocks
                 .extend(load_blocks(db, data, resolution, damaged)?);
         }
+
         layout.fit_tables(db)?;
         layout.fit_series(db, damaged)?;
+
         let newest_sealed = layout.blocks.iter().map(|block| block.name.last).max();
         let newest_table = layout.tables.last().map(|segment| segment.0);
         let is_sealed = |segment: u32| {
@@ -61,6 +64,7 @@ impl Layout {
                 .any(|block| (block.name.first..=block.name.last).contains(&segment))
         };
         let least = newest_sealed.max(newest_table).map_or(1, |used| used + 1);
+
         let (unsealed, segments) = Unsealed::open(data, is_sealed, least, damaged)?;
         layout.segments = segments;
         Ok((layout, unsealed))
@@ -125,15 +129,18 @@ impl Layout {
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(names.iter().filter_map(|name| Segment::of(name)).collect())
         };
+
         let is_sealed = |segment: &Segment| {
             self.of(Resolution::Raw)
                 .any(|block| (block.name.first..=block.name.last).contains(&segment.0))
         };
+
         let (sealed, mut left): (Vec<_>, Vec<_>) = tables()
             .map_err(StoreError::sql("list the tables of samples"))?
             .into_iter()
             .partition(is_sealed);
         left.sort_unstable();
+
         let statements: Vec<String> = sealed
             .iter()
             .map(|segment| format!("DROP TABLE hot.{}", segment.table()))
@@ -142,6 +149,7 @@ impl Layout {
             let failed = StoreError::sql("adjust the tables of samples");
             db.execute_batch(&statements.join("; ")).map_err(failed)?;
         }
+
         self.tables = left;
         Ok(())
     }
@@ -157,6 +165,7 @@ impl Layout {
         let known = known_series(db).map_err(failed())?;
         let mut with_unknown = Vec::new();
         let mut gone = Vec::new();
+
         for block in &self.blocks {
             if block.series.is_subset(&known) {
                 continue;
@@ -171,16 +180,19 @@ impl Layout {
                 Err(other) => return Err(other),
             }
         }
+
         self.blocks = self.with(&gone, []).blocks;
         if with_unknown.is_empty() {
             return Ok(());
         }
+
         let sql = format!(
             "INSERT INTO hot.series (id, metric, labels, metric_hash)
              SELECT series, any_value(metric), any_value(labels), any_value(metric_hash) FROM read_parquet({})
              WHERE series NOT IN (SELECT id FROM hot.series) GROUP BY series ORDER BY series",
             list_of(with_unknown.into_iter())
         );
+
         let restored = db.execute(&sql, []).map_err(failed())?;
         if restored > 0 {
             tracing::warn!(series = restored, "restored series from blocks");
@@ -197,6 +209,7 @@ impl Layout {
                  JOIN hot.series AS s ON s.id = h.series"
             )
         };
+
         let unsealed = |file: &Arc<SegmentFile>| {
             format!(
                 "SELECT s.metric, s.labels, h.ts::TIMESTAMP AS ts, h.value
@@ -204,6 +217,7 @@ impl Layout {
                 scan_all(file.segment.0)
             )
         };
+
         let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
         let recent = raw
@@ -217,6 +231,7 @@ impl Layout {
             .copied()
             .filter(|block| block.facts.to > recent)
             .collect();
+
         let mut sql = String::new();
         for (view, blocks) in [("samples", raw), ("recent", last)] {
             let sealed =
@@ -229,6 +244,7 @@ impl Layout {
                 all.join("\nUNION ALL\n")
             );
         }
+
         self.write_rollups(&mut sql, "memory.", "hot.series", &path);
         sql += &self.points(&path);
         sql
@@ -259,17 +275,20 @@ impl Layout {
                 segment.table()
             )
         });
+
         let files = self.segments.iter().map(|file| {
             format!(
                 "SELECT series, ts::TIMESTAMP AS ts, value FROM {}",
                 scan_metric(file.segment.0, "hash")
             )
         });
+
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
         let sealed = (!raw.is_empty()).then(|| {
             let files = list_of(raw.iter().map(|block| path(block, block::SAMPLES)));
             format!("SELECT b.series, b.ts, {RAW_VALUES} FROM read_parquet({files}) AS b WHERE b.metric_hash = hash")
         });
+
         let all: Vec<String> = hot.chain(files).chain(sealed).collect();
         format!(
             "CREATE OR REPLACE MACRO memory.{POINTS}(hash) AS TABLE\n{};\n",
@@ -286,25 +305,30 @@ impl Layout {
                 block.name
             ))
         };
+
         let mut sql = String::from(
             "-- Views over takt's blocks, for DuckDB 1.2 or newer; rewritten when the blocks change.\n\
              -- In this directory: duckdb -init blocks.sql\n\
              -- Samples that are not sealed yet are missing: query the server, or seal: takt store seal\n",
         );
+
         if self.blocks.is_empty() {
             sql += "-- No block has been sealed yet.\n";
             return sql;
         }
+
         let files = list_of(self.blocks.iter().map(|block| path(block, SERIES)));
         sql += &format!(
             "CREATE OR REPLACE VIEW series AS\nSELECT series AS id, any_value(metric) AS metric, any_value(labels) AS labels, \
              any_value(metric_hash) AS metric_hash\nFROM read_parquet({files}) GROUP BY series;\n"
         );
+
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
         if !raw.is_empty() {
             let rows = rows("series", &raw, RAW_VALUES, &path);
             sql += &format!("CREATE OR REPLACE VIEW samples AS\n{rows};\n");
         }
+
         self.write_rollups(&mut sql, "", "series", &path);
         sql
     }
@@ -372,19 +396,23 @@ impl Database {
         change: impl FnOnce(&Layout) -> Layout,
     ) -> Result<(), StoreError> {
         let mut current = self.layout.write().unwrap_or_else(PoisonError::into_inner);
+
         let layout = change(&current);
         self.root()
             .execute_batch(&layout.views())
             .map_err(StoreError::sql("update the views of samples"))?;
+
         let has_new_blocks = current.blocks.len() != layout.blocks.len()
             || !current
                 .blocks
                 .iter()
                 .zip(&layout.blocks)
                 .all(|(one, other)| Arc::ptr_eq(one, other));
+
         if has_new_blocks {
             write_for_others(self.path(), &layout);
         }
+
         *current = Arc::new(layout);
         Ok(())
     }
@@ -451,6 +479,7 @@ fn load_blocks(
         path: path.clone(),
         source,
     };
+
     let entries = match fs::read_dir(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries
@@ -458,6 +487,7 @@ fn load_blocks(
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?,
     };
+
     let mut blocks: Vec<Block> = Vec::new();
     for entry in entries {
         let Some(name) = entry
@@ -467,6 +497,7 @@ fn load_blocks(
         else {
             continue;
         };
+
         match Block::describe(&entry.path(), name, resolution) {
             Ok(block) => blocks.push(block),
             Err(StoreError::DamagedBlock { reason, .. }) => {
@@ -475,6 +506,7 @@ fn load_blocks(
             Err(other) => return Err(other),
         }
     }
+
     if let Err(StoreError::DamagedBlock { .. }) = block::load_series(db, &mut blocks) {
         // One at a time, to find the damaged one.
         let mut whole = Vec::with_capacity(blocks.len());
@@ -489,6 +521,7 @@ fn load_blocks(
         }
         blocks = whole;
     }
+
     let is_replaced = |block: &Block| blocks.iter().any(|other| other.name.replaces(&block.name));
     let (old, _): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| is_replaced(block));
     for block in &old {

@@ -53,20 +53,24 @@ impl MetricViews {
                 row.get(0)
             })
             .map_err(failed())?;
+
         if newest <= self.newest {
             return Ok(false);
         }
+
         let mut statement = db
             .prepare(
                 "SELECT DISTINCT metric, unnest(list_concat([''], json_keys(labels))) FROM series
                  WHERE id > ? AND id <= ? ORDER BY ALL",
             )
             .map_err(failed())?;
+
         let found = statement
             .query_map([self.newest, newest], |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
             })
             .map_err(failed())?;
+
         let mut changed = BTreeSet::new();
         for pair in found {
             let (metric, label) = pair.map_err(failed())?;
@@ -78,10 +82,12 @@ impl MetricViews {
                 changed.insert(metric);
             }
         }
+
         let views: String = changed
             .iter()
             .map(|metric| view(metric, &self.labels[metric]))
             .collect();
+
         db.execute_batch(&views).map_err(failed())?;
         self.newest = newest;
         Ok(!changed.is_empty())
@@ -99,6 +105,7 @@ fn view(metric: &str, labels: &BTreeSet<String>) -> String {
             "ts" | "value" | "labels" => format!("label_{label}"),
             _ => label.clone(),
         };
+
         let name = identifier(&name);
         let _ = write!(columns, ", s.{name}");
         let _ = write!(
@@ -107,6 +114,7 @@ fn view(metric: &str, labels: &BTreeSet<String>) -> String {
             super::quoted(&format!("$.\"{label}\""))
         );
     }
+
     format!(
         "CREATE OR REPLACE VIEW metrics.{name} AS SELECT h.ts, h.value{columns} FROM memory.main.{POINTS}({hash}) AS h JOIN \
          (SELECT id{paths} FROM memory.main.series WHERE metric = {metric}) AS s ON s.id = h.series;",

@@ -85,6 +85,7 @@ impl StoreMetrics {
             clock_trusted: Gauge::default(),
             clock_ahead_seconds: Gauge::default(),
         };
+
         let Self {
             samples,
             dropped,
@@ -95,6 +96,7 @@ impl StoreMetrics {
             queue_bytes,
             ..
         } = &metrics;
+
         let registry = registry.sub_registry_with_prefix("takt_store");
         registry.register(
             "samples",
@@ -127,6 +129,7 @@ impl StoreMetrics {
             "Bytes of samples that wait for the next transaction",
             queue_bytes.clone(),
         );
+
         metrics.register_blocks(registry);
         metrics.register_clock(registry);
         metrics

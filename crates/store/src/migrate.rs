@@ -79,9 +79,11 @@ fn run(db: &Connection, schema: &Schema) -> duckdb::Result<i64> {
          CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL, applied_at TIMESTAMP_S NOT NULL);",
         schema.catalog
     ))?;
+
     let sql = "SELECT coalesce(max(version), 0) FROM schema_version";
     let found: i64 = db.query_row(sql, [], |row| row.get(0))?;
     let done = usize::try_from(found).unwrap_or(0);
+
     for (version, sql) in (1..).zip(schema.migrations).skip(done) {
         db.execute_batch(&format!(
             "BEGIN; {sql}
@@ -90,5 +92,6 @@ fn run(db: &Connection, schema: &Schema) -> duckdb::Result<i64> {
             microseconds_now()
         ))?;
     }
+
     Ok(found)
 }

@@ -20,11 +20,13 @@ pub(crate) fn add_histograms(found: &mut Vec<takt_promql::SeriesData>, parts: Ve
     if parts.is_empty() {
         return;
     }
+
     let mut places: HashMap<Labels, usize> = found
         .iter()
         .map(|series| series.labels.clone())
         .zip(0..)
         .collect();
+
     for series in by_series(parts) {
         let place = *places.entry(series.labels.clone()).or_insert(found.len());
         if place == found.len() {
@@ -33,6 +35,7 @@ pub(crate) fn add_histograms(found: &mut Vec<takt_promql::SeriesData>, parts: Ve
                 ..Default::default()
             });
         }
+
         let target = &mut found[place];
         target.histograms = histograms(&series, &mut target.stale);
         target.stale.sort_unstable();
@@ -52,6 +55,7 @@ fn by_series(parts: Vec<SeriesData>) -> Vec<PartsOfSeries> {
         let Ok(part) = labels.remove(NATIVE_LABEL).unwrap_or_default().parse() else {
             continue;
         };
+
         let place = *places.entry(labels.clone()).or_insert(all.len());
         if place == all.len() {
             all.push(PartsOfSeries {
@@ -59,6 +63,7 @@ fn by_series(parts: Vec<SeriesData>) -> Vec<PartsOfSeries> {
                 ..PartsOfSeries::default()
             });
         }
+
         if part == NativePart::Count {
             all[place].count = samples;
         } else {
@@ -78,6 +83,7 @@ fn histograms(series: &PartsOfSeries, stale: &mut Vec<Timestamp>) -> Vec<Histogr
             stale.push(count.at);
             continue;
         }
+
         let mut parts = HistogramParts::default();
         parts.add(NativePart::Count, count.value);
         for (cursor, (part, samples)) in cursors.iter_mut().zip(&series.others) {
@@ -89,6 +95,7 @@ fn histograms(series: &PartsOfSeries, stale: &mut Vec<Timestamp>) -> Vec<Histogr
                 parts.add(*part, sample.value);
             }
         }
+
         if let Ok(histogram) = parts.histogram() {
             found.push(HistogramPoint {
                 at: count.at,

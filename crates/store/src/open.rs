@@ -67,23 +67,29 @@ impl Store {
         clock: Clock,
     ) -> Result<Self, StoreError> {
         let now = clock.now();
+
         let database = Arc::new(Database::open_at(
             &directory,
             &config.settings(),
             clock.clone(),
         )?);
         let db = database.connect()?;
+
         let layout = database.layout();
         let (series, state, repeated) = segments::load(&db, &layout, now)?;
+
         let watermark = state
             .newest
             .map_or(Timestamp(i64::MIN), |newest| newest.min(now));
+
         let metrics = StoreMetrics::register(registry);
         metrics.series.set(series.len() as i64);
         let set_aside = database.set_aside_files().len();
         metrics.damaged_files.set(set_aside as i64);
+
         let clock_state = database.clock_state();
         metrics.note_clock(&clock_state);
+
         if !clock_state.is_trusted {
             tracing::warn!(
                 ahead_seconds = clock_state.ahead_seconds(),
@@ -91,6 +97,7 @@ impl Store {
                  nothing is deleted by its time"
             );
         }
+
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
         let shared = Arc::new(SharedState {
             series: RwLock::new(series),
@@ -105,14 +112,17 @@ impl Store {
             metrics: metrics.clone(),
             retention: config.retention(),
         });
+
         let unsealed = Arc::clone(database.unsealed());
         let failed = |source| StoreError::Directory {
             path: directory.path().to_owned(),
             source,
         };
         unsealed.go_live(&shared, repeated).map_err(failed)?;
+
         let signal = Arc::new(CompactionSignal::default());
         let (health_sender, health) = watch::channel(Health::default());
+
         let writer = SampleWriter {
             log: unsealed.log_writer(),
             position: CommitPosition::open(unsealed.folder()).map_err(failed)?,
@@ -131,6 +141,7 @@ impl Store {
             state,
             checked: None,
         };
+
         let compactor = Compactor {
             database: Arc::clone(&database),
             config: config.clone(),
@@ -139,20 +150,24 @@ impl Store {
             signal: Arc::clone(&signal),
             replaced: Vec::new(),
         };
+
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new()
                 .name(name.to_owned())
                 .spawn(run)
                 .map_err(failed)
         };
+
         let writer = Some(spawn("takt-samples", Box::new(move || writer.run()))?);
         let compactor = Some(spawn("takt-compactor", Box::new(move || compactor.run()))?);
         if !layout.frozen().is_empty() {
             signal.segment_completed();
         }
+
         let strips = Strips::load(directory.path());
         let directory = Mutex::new(directory);
         let unsealed = OnceLock::new();
+
         Ok(Self {
             shared,
             database,
@@ -210,6 +225,7 @@ impl Store {
             .filter(|(_, sample)| sample.at < began)
             .map(|(series, sample)| (series.0, sample))
             .collect();
+
         let ticket = self.shared.watermark.hold(self.clock.now())?;
         self.shared.queue.push(Batch {
             ticket,
@@ -221,6 +237,7 @@ impl Store {
             own_time: Vec::new(),
             past: Arc::new(past.into()),
         });
+
         self.flush();
         self.strips.past_was_written(self.clock.now());
         Ok(())
@@ -296,6 +313,7 @@ impl Store {
                 .unwrap_or_else(PoisonError::into_inner);
             table.matching_with_parts(matchers)
         };
+
         // Only complete segments can be changed, so end the current one.
         self.signal.request_segment_end();
         self.flush();

@@ -41,18 +41,22 @@ impl Packer {
         self.present.clear();
         let present = values.iter().filter(|&&value| !is_stale(value));
         self.present.extend(present);
+
         let absent = if self.present.len() < values.len() {
             ABSENT
         } else {
             0
         };
+
         let Some(plan) = self.plan() else {
             return self.pack_raw(values, absent, out);
         };
+
         let has_beside = self.numbers.iter().any(|number| number.beside != 0);
         let beside = if has_beside { BESIDE } else { 0 };
         out.push(absent | beside | if plan.skips_zeros { REPEATS } else { 0 });
         push_presence(values, absent, out);
+
         if has_beside {
             push_bits(
                 self.numbers
@@ -61,18 +65,21 @@ impl Packer {
                 out,
             );
         }
+
         out.extend_from_slice(
             &(plan.exponent as u16 | (plan.shift as u16) << 4 | (plan.width as u16) << 10)
                 .to_le_bytes(),
         );
         push_number(self.numbers[0].whole, out);
         push_number(plan.least, out);
+
         if plan.skips_zeros {
             push_bits(
                 self.steps.iter().map(|&step| (u64::from(step != 0), 1)),
                 out,
             );
         }
+
         let kept = self
             .steps
             .iter()
@@ -89,8 +96,10 @@ impl Packer {
         } else {
             0
         };
+
         out.push(RAW | absent | repeats);
         push_presence(values, absent, out);
+
         if repeats != 0 {
             push_bits(
                 present
@@ -99,6 +108,7 @@ impl Packer {
                 out,
             );
         }
+
         (0..present.len())
             .filter(|&at| at == 0 || repeats == 0 || !is_same(present[at - 1], present[at]))
             .for_each(|at| out.extend_from_slice(&present[at].to_le_bytes()));
@@ -108,10 +118,12 @@ impl Packer {
     /// short decimal number.
     fn plan(&mut self) -> Option<DifferencePlan> {
         let exponent = self.find_numbers()?;
+
         let pairs = self.numbers.windows(2);
         self.steps.clear();
         self.steps
             .extend(pairs.map(|pair| pair[1].whole - pair[0].whole));
+
         let mut bits = 0;
         let mut moving = 0;
         let mut with_zeros = Span::default();
@@ -124,14 +136,17 @@ impl Packer {
                 without.add(step);
             }
         }
+
         // The lowest bit that is set in any step.
         let shift = if bits == 0 { 0 } else { bits.trailing_zeros() };
         let with_zeros = with_zeros.after(shift);
         let without = without.after(shift);
+
         let bits_with = self.steps.len() * with_zeros.1 as usize;
         let bits_without = self.steps.len() + moving * without.1 as usize;
         let skips_zeros = bits_without < bits_with;
         let (least, width) = if skips_zeros { without } else { with_zeros };
+
         Some(DifferencePlan {
             exponent,
             shift,
@@ -153,6 +168,7 @@ impl Packer {
                 .filter(|_| is_same(value, last))
                 .copied()
                 .or_else(|| Decimal::of(value, exponent));
+
             while number.is_none() {
                 exponent += 1;
                 if exponent > MAX_EXPONENT {
@@ -167,6 +183,7 @@ impl Packer {
                 }
                 number = Decimal::of(value, exponent);
             }
+
             self.numbers.extend(number);
             last = value;
         }
@@ -179,12 +196,15 @@ pub(super) fn unpack(packed: &[u8], rows: usize, out: &mut Vec<f64>) {
     let mut reader = PackedReader { rest: packed };
     let tag = reader.byte();
     let presence = (tag & ABSENT != 0).then(|| reader.bits(rows));
+
     let Some(presence) = presence else {
         return unpack_present(reader, tag, rows, out);
     };
+
     let count = (0..rows).filter(|&row| bit(presence, row)).count();
     let begin = out.len();
     unpack_present(reader, tag, count, out);
+
     // From the end, so that no value is overwritten before it has moved.
     out.resize(begin + rows, STALE);
     let mut next = begin + count;
@@ -211,18 +231,22 @@ fn unpack_present(mut reader: PackedReader<'_>, tag: u8, count: usize, out: &mut
         }));
         return;
     }
+
     let beside = (tag & BESIDE != 0).then(|| reader.bits(2 * count));
     let form = u16::from(reader.byte()) | u16::from(reader.byte()) << 8;
     let exponent = u32::from(form & 15);
     let shift = form >> 4 & 63;
     let width = u32::from(form >> 10);
+
     let mut whole = reader.number();
     let least = reader.number();
     let changes = (tag & REPEATS != 0).then(|| reader.bits(after_first));
+
     let value = |whole: i64, at: usize| {
         let beside = beside.map_or(0, |bits| take_bits(bits, 2 * at, 2) as i64 - 1);
         Decimal { whole, beside }.value(exponent)
     };
+
     let mut at = 0;
     out.extend((0..count).map(|number| {
         if number > 0 && changes.is_none_or(|bits| bit(bits, number - 1)) {
@@ -286,6 +310,7 @@ impl Decimal {
             let is_exact = whole.unsigned_abs() < EXACT as u64;
             return is_exact.then_some(Self { whole, beside: 0 });
         }
+
         let scaled = value * power(exponent);
         // `round` would be a call into libm on the oldest x86-64. The last line detects a wrong
         // result.
@@ -293,11 +318,13 @@ impl Decimal {
         if rounded.is_nan() || rounded.abs() >= EXACT {
             return None;
         }
+
         let whole = rounded as i64;
         let beside = value
             .to_bits()
             .wrapping_sub(Self { whole, beside: 0 }.value(exponent).to_bits())
             as i64;
+
         (-1..=1).contains(&beside).then_some(Self { whole, beside })
     }
 

@@ -44,6 +44,7 @@ impl Store {
             refusal = budget.hold(samples).err();
             refusal.is_none()
         };
+
         let found = if selection.is_instant() {
             let lookback = (to - from).saturating_add(1);
             let lookback = Duration::from_millis(u64::try_from(lookback).unwrap_or(0));
@@ -51,6 +52,7 @@ impl Store {
         } else {
             self.range_metered(matchers, from, to, reading, &mut meter)
         };
+
         match (found, refusal) {
             (Err(_), Some(refusal)) => Err(refusal),
             (Err(error), None) => Err(SourceError(Box::new(error)).into()),
@@ -79,20 +81,24 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
     let is_respelled = |series: &SeriesData| {
         float_label(&series.labels).is_some_and(|(_, value)| !is_normal_spelling(value))
     };
+
     if !found.iter().any(is_respelled) {
         return found;
     }
+
     let mut places: HashMap<Labels, Vec<usize>> = HashMap::new();
     for (place, series) in found.iter().enumerate() {
         if let Some(labels) = normal_labels(&series.labels) {
             places.entry(labels).or_default().push(place);
         }
     }
+
     let mut joined = vec![false; found.len()];
     for (labels, mut parts) in places {
         let first = |place: usize| found[place].points.first().map(|point| point.at);
         parts.retain(|&place| first(place).is_some());
         parts.sort_by_key(|&place| first(place));
+
         let ends_before = |pair: &[usize]| {
             let last = found[pair[0]].points.last().map(|point| point.at);
             last < first(pair[1])
@@ -100,6 +106,7 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
         if parts.len() < 2 || !parts.windows(2).all(ends_before) {
             continue;
         }
+
         let mut whole = SeriesData {
             labels,
             ..SeriesData::default()
@@ -113,11 +120,13 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
             whole.stale.extend(part.stale);
             joined[place] = true;
         }
+
         // The order of the answer is that of the oldest series.
         let place = parts.iter().copied().min().unwrap_or_default();
         found[place] = whole;
         joined[place] = false;
     }
+
     let mut joined = joined.into_iter();
     found.retain(|_| !joined.next().unwrap_or_default());
     found

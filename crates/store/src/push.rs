@@ -169,6 +169,7 @@ impl Store {
         sets: &[Range<usize>],
     ) -> Result<Placed, PushError> {
         self.check_writing()?;
+
         let stored = match group.unknown(samples) {
             (series, Some(range)) => self
                 .stored(
@@ -180,24 +181,29 @@ impl Store {
                 .map_err(PushError::Unreadable)?,
             (_, None) => HashMap::new(),
         };
+
         let now = self.now();
         let ticket = group.ticket(now)?;
         let committed = Arc::new(AtomicI64::new(UNCOMMITTED));
+
         let mut placements = Vec::with_capacity(samples.len());
         let mut new = Vec::with_capacity(samples.len());
         let mut past = Vec::with_capacity(samples.len());
         let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
+
         let mut sets = sets.iter().peekable();
         for (number, &(column, sample)) in samples.iter().enumerate() {
             while sets.next_if(|set| set.end <= number).is_some() {}
             let first = sets.peek().map(|set| set.start);
             let first = first.filter(|&first| first < number);
             let of_set = first.map(|first| placements[first]);
+
             let Some(series) = rows.series(column) else {
                 // The caller uses a column that was dropped.
                 placements.push(Placement::Conflicting);
                 continue;
             };
+
             let on_disk = stored.get(&series.0).map_or(&[][..], Vec::as_slice);
             if let (Some(first), Some(mut placement)) = (first, of_set)
                 && placement != Placement::New
@@ -209,6 +215,7 @@ impl Store {
                 placements.push(placement);
                 continue;
             }
+
             let placement = rows.place(column, now, sample, on_disk);
             placements.push(placement);
             if placement == Placement::New {
@@ -216,6 +223,7 @@ impl Store {
                 past.push((series.0, sample));
             }
         }
+
         let outcome = Arc::new(PlacedOutcome::default());
         let earlier = rows.await_outcome(&outcome);
         if !past.is_empty() {
@@ -232,6 +240,7 @@ impl Store {
             let metrics = &self.shared.metrics;
             metrics.drop_samples(DropReason::QueueFull, dropped);
         }
+
         drop(rows);
         Ok(Placed {
             placements,
@@ -255,6 +264,7 @@ impl Store {
     ) -> Result<HashMap<Column, Sample>, PushError> {
         let mut found = HashMap::new();
         let mut older = HashMap::new();
+
         let rows = group.rows.read().unwrap_or_else(PoisonError::into_inner);
         for &column in columns {
             let Some(series) = rows.series(column) else {
@@ -265,6 +275,7 @@ impl Store {
                 None => drop(older.insert(series.0, column)),
             }
         }
+
         drop(rows);
         let stored = self.stored(
             older.keys().copied().collect(),
@@ -272,6 +283,7 @@ impl Store {
             (Reading::Last, Caching::Metrics),
             &mut |_| true,
         );
+
         for (series, samples) in stored.map_err(PushError::Unreadable)? {
             if let (Some(&column), Some(&sample)) = (older.get(&series), samples.last()) {
                 found.insert(column, sample);
@@ -288,18 +300,22 @@ impl Store {
         if placed.placements.is_empty() {
             return Ok(());
         }
+
         self.flush();
         if !placed.new.is_empty() {
             self.confirm_new(group, placed)?;
         }
+
         placed.outcome.set(PlacedOutcome::DURABLE);
         if placed.new.len() == placed.placements.len() {
             return Ok(());
         }
+
         // The samples that these repeat may be those of a request that is not decided yet.
         if placed.earlier.iter().all(|earlier| earlier.wait()) {
             return Ok(());
         }
+
         let reason = "samples that these repeat could not be written";
         Err(PushError::Unwritable(reason.to_owned()))
     }
@@ -309,6 +325,7 @@ impl Store {
         while placed.committed.load(Ordering::Acquire) == UNCOMMITTED {
             let is_gone = self.shared.queue.withdraw(&placed.committed)
                 || Arc::strong_count(&placed.committed) == 1;
+
             // What the writer did before it gave its mark up is visible from here on.
             fence(Ordering::Acquire);
             if is_gone && placed.committed.load(Ordering::Acquire) == UNCOMMITTED {
@@ -322,6 +339,7 @@ impl Store {
                 let reason = "the commit failed".to_owned();
                 return Err(PushError::Unwritable(reason));
             }
+
             // The writer is writing the batch.
             std::thread::sleep(PAUSE);
         }

@@ -106,6 +106,7 @@ impl Queue {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+
         state.bytes = 0;
         QueuedWork {
             batches: std::mem::take(&mut state.batches).into(),

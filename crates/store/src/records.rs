@@ -259,19 +259,23 @@ impl<'d> Records<'d> {
     /// If DuckDB fails.
     pub fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRun>, StoreError> {
         let (condition, values) = filter.condition();
+
         // SQL cannot expand a list of nodes. With a node, the limit is applied afterwards.
         let sql_limit = filter
             .limit
             .filter(|_| filter.node.is_none())
             .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
             .unwrap_or_default();
+
         let sql = format!(
             "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, {JOB_ORDER} DESC {sql_limit}"
         );
         let mut runs = self.list("list the jobs", &sql, values, job_run)?;
+
         if let Some(node) = &filter.node {
             runs.retain(|run| run.node_list.as_ref().is_some_and(|list| names(list, node)));
         }
+
         if let Some(limit) = filter.limit {
             runs.truncate(limit);
         }
@@ -459,14 +463,17 @@ impl JobFilter {
     fn condition(&self) -> (String, Vec<Value>) {
         let mut conditions = vec!["true".to_owned()];
         let mut values = Vec::new();
+
         let mut restrict = |condition: &str, value: Option<Value>| {
             if let Some(value) = value {
                 conditions.push(condition.to_owned());
                 values.push(value);
             }
         };
+
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let instant = |at: Option<UnixTime>| at.map(|at| micros(at).into());
+
         restrict("cluster = ?", text(&self.cluster));
         restrict(
             "list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)",
@@ -486,6 +493,7 @@ impl JobFilter {
         );
         restrict("contains(lower(job_name), lower(?))", text(&self.name));
         restrict("job_name = ?", text(&self.whole_name));
+
         let amount = |amount: Option<u64>| amount.map(Value::UBigInt);
         restrict(
             "coalesce(gpus, try_cast(regexp_extract(req_tres, 'gres/gpu=([0-9]+)', 1) AS UBIGINT)) >= ?",
@@ -496,6 +504,7 @@ impl JobFilter {
                  WHERE waste_idle_gpu_seconds + waste_streak_gpu_seconds + waste_low_gpu_seconds >= ?)",
             amount(self.min_wasted_gpu_seconds),
         );
+
         // SQL cannot expand a list of nodes; the names in the list begin alike.
         restrict(
             "contains(node_list, ?)",
@@ -514,6 +523,7 @@ impl JobFilter {
             "submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S",
             instant(self.to),
         );
+
         if !self.states.is_empty() {
             conditions.push(format!(
                 "state IN (?{})",
@@ -525,11 +535,13 @@ impl JobFilter {
                     .map(|state| Value::from(state.to_uppercase())),
             );
         }
+
         if let Some(visible) = &self.visible {
             let (condition, of_visible) = visible.condition();
             conditions.push(condition);
             values.extend(of_visible);
         }
+
         (conditions.join(" AND "), values)
     }
 }
@@ -646,17 +658,20 @@ impl<'a> HeldRuns<'a> {
                 .is_valid(row)
                 .then(|| UnixTime(self.times[column].value(row)))
         };
+
         let amount = |column: usize| {
             let column = self.amounts[column];
             column
                 .is_valid(row)
                 .then(|| column.value(row).cast_unsigned())
         };
+
         let text = |column: usize| {
             self.texts[column]
                 .is_valid(row)
                 .then(|| self.texts[column].value(row))
         };
+
         HeldRun {
             submit: UnixTime(self.times[0].value(row)),
             start: time(1),

@@ -71,12 +71,14 @@ impl Records<'_> {
              SELECT ?, ? WHERE NOT EXISTS (SELECT * FROM records.access.secrets WHERE purpose = ?)",
             params![purpose, fresh, purpose],
         )?;
+
         let secrets = self.list(
             "read a secret",
             "SELECT secret FROM records.access.secrets WHERE purpose = ?",
             vec![purpose.to_owned().into()],
             |row| row.get(0),
         )?;
+
         Ok(secrets
             .into_iter()
             .next()
@@ -137,6 +139,7 @@ impl Records<'_> {
                 |row| row.get(0),
             )
             .map_err(StoreError::sql("store the token"))?;
+
         self.note_access_change();
         Ok(token)
     }
@@ -208,6 +211,7 @@ impl Records<'_> {
             "DELETE FROM records.access.sessions WHERE seen_at <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
             params![micros(seen_after)],
         )?;
+
         self.run(
             "store the session",
             "INSERT INTO records.access.sessions VALUES (?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
@@ -223,6 +227,7 @@ impl Records<'_> {
                 session.groups.join("\n"),
             ],
         )?;
+
         self.note_access_change();
         Ok(())
     }
@@ -283,6 +288,7 @@ impl Records<'_> {
     ) -> Result<bool, StoreError> {
         let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
+
         let set = || -> Result<bool, duckdb::Error> {
             db.execute_batch("BEGIN")?;
             let delete = "DELETE FROM records.access.passwords WHERE \"user\" = ?";
@@ -293,6 +299,7 @@ impl Records<'_> {
                     params![user, hash, set_by, micros(at)],
                 )?;
             }
+
             db.execute(
                 "DELETE FROM records.access.sessions WHERE \"user\" = ? AND way = 'password'",
                 params![user],
@@ -300,6 +307,7 @@ impl Records<'_> {
             db.execute_batch("COMMIT")?;
             Ok(had)
         };
+
         let had = set().map_err(StoreError::sql("set the password"))?;
         self.note_access_change();
         Ok(had)

@@ -61,6 +61,7 @@ impl Records<'_> {
                 entry.outcome,
             ],
         )?;
+
         self.run(
             "shorten the audit log",
             "DELETE FROM records.access.audit WHERE happened_at < make_timestamp(?::BIGINT)",
