@@ -236,9 +236,11 @@ fn read(
         lookback_ms,
         ..
     } = selection;
+
     if selection.range_ms > 0 {
         return engine.range(matchers, from, to, meter);
     }
+
     let steps = Steps {
         first: from.plus_ms(lookback_ms - 1),
         last: to,
@@ -246,6 +248,7 @@ fn read(
         lookback_ms,
     };
     let alive = engine.steps(matchers, steps, meter)?;
+
     if selection.function != SAMPLE_TIME {
         return Ok(alive
             .into_iter()
@@ -255,10 +258,12 @@ fn read(
             })
             .collect());
     }
+
     let mut alive: HashMap<Labels, Vec<Sample>> = alive
         .into_iter()
         .map(|series| (series.labels, series.samples))
         .collect();
+
     let found = engine.range(matchers, from, to, meter)?;
     Ok(found
         .into_iter()
@@ -275,11 +280,13 @@ fn with_ends(series: RemoteSeries, present: &[Sample], steps: Steps) -> RemoteSe
     let mut present = present.iter().map(|sample| sample.at).peekable();
     let mut samples = Vec::with_capacity(series.samples.len());
     let mut rest = series.samples.into_iter().peekable();
+
     for at in steps.times() {
         while let Some(sample) = rest.next_if(|sample| sample.at <= at) {
             samples.push(sample);
         }
         while present.next_if(|&known| known < at).is_some() {}
+
         let is_present = present.peek() == Some(&at);
         let last = samples.last().filter(|last| !is_stale(last.value));
         if !is_present && last.is_some_and(|last| at - last.at < steps.lookback_ms) {
@@ -288,6 +295,7 @@ fn with_ends(series: RemoteSeries, present: &[Sample], steps: Steps) -> RemoteSe
             samples.push(Sample { at, value: STALE });
         }
     }
+
     samples.extend(rest);
     RemoteSeries {
         labels: series.labels,

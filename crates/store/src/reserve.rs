@@ -101,6 +101,7 @@ impl Reserve {
         if left == 0 {
             return false;
         }
+
         let rest = left.saturating_sub((self.size / PARTS).max(1));
         let shrunk = if rest == 0 {
             fs::remove_file(&self.path)
@@ -108,6 +109,7 @@ impl Reserve {
             let file = OpenOptions::new().write(true).open(&self.path);
             file.and_then(|file| file.set_len(rest))
         };
+
         match shrunk {
             Ok(()) => tracing::error!(
                 left = rest,
@@ -115,6 +117,7 @@ impl Reserve {
             ),
             Err(ref error) => tracing::error!(%error, "cannot give back reserved disk space"),
         }
+
         shrunk.is_ok()
     }
 }

@@ -83,6 +83,7 @@ pub(super) fn salvage(
         catalog: "salvaged",
         migrations: schema.migrations,
     };
+
     let new_file = with_suffix(file, SALVAGED);
     let failed = |source| StoreError::Open {
         path: file.to_owned(),
@@ -92,37 +93,44 @@ pub(super) fn salvage(
         // Left over from a start that was interrupted here.
         let _ = fs::remove_file(left_over);
     }
+
     db.execute_batch(&format!(
         "ATTACH {} AS {}",
         quoted(&new_file.to_string_lossy()),
         new.catalog
     ))
     .map_err(failed)?;
+
     let lost = match migrate(db, &new, &new_file).and_then(|()| copy(db, schema, &new)) {
         Ok(lost) => Some(lost),
         // The tables cannot even be listed.
         Err(error) if is_unreadable(&error) => None,
         Err(error) => return Err(error),
     };
+
     let detach = format!(
         "USE memory; CHECKPOINT {0}; DETACH {0}; DETACH {1};",
         new.catalog, schema.catalog
     );
     db.execute_batch(&detach).map_err(failed)?;
+
     let lost = match lost {
         Some(lost) if lost.is_empty() => "every row could be read".to_owned(),
         Some(lost) => format!("lost: {}", lost.join(", ")),
         None => "nothing could be read".to_owned(),
     };
+
     let damaged = set_aside(file, &format!("{reason}; {lost}"))?;
     let moved = |source| StoreError::Directory {
         path: new_file.clone(),
         source,
     };
+
     let log = with_suffix(file, ".wal");
     if log.exists() {
         fs::rename(&log, with_suffix(&damaged.moved_to, ".wal")).map_err(moved)?;
     }
+
     fs::rename(&new_file, file).map_err(moved)?;
     Ok(damaged)
 }
@@ -157,6 +165,7 @@ pub(super) fn copy(
 ) -> Result<Vec<String>, StoreError> {
     let mut lost = Vec::new();
     let known = tables(db, new.catalog)?;
+
     for Table { name, rows } in tables(db, schema.catalog)?
         .into_iter()
         .filter(|table| table.name != "schema_version")
@@ -164,14 +173,17 @@ pub(super) fn copy(
         let failed = || StoreError::sql("copy the readable rows");
         let from = format!("{}.{name}", schema.catalog);
         let to = format!("{}.{name}", new.catalog);
+
         if !known.iter().any(|table| table.name == name) {
             db.execute_batch(&format!("CREATE TABLE {to} AS FROM {from} LIMIT 0"))
                 .map_err(failed())?;
         }
+
         let insert = format!("INSERT INTO {to} BY NAME SELECT * FROM {from}");
         if db.execute_batch(&insert).is_ok() {
             continue;
         }
+
         if schema.catalog == HOT.catalog && name == "series" {
             // A sample without its series is useless, and the series' number would be assigned
             // again.
@@ -179,6 +191,7 @@ pub(super) fn copy(
                 "the series, and with them every sample that was not sealed".to_owned(),
             ]);
         }
+
         let mut groups = 0;
         for begin in (0..rows.max(1)).step_by(ROW_GROUP as usize) {
             let some = format!(
@@ -187,6 +200,7 @@ pub(super) fn copy(
             );
             groups += usize::from(db.execute_batch(&some).is_err());
         }
+
         lost.push(format!("{groups} times {ROW_GROUP} rows of {name} at most"));
     }
     Ok(lost)

@@ -65,6 +65,7 @@ impl Records<'_> {
                 Ok((row.get::<_, String>(0)?, offset))
             },
         )?;
+
         if known
             .iter()
             .map(|(name, offset)| (name.as_str(), offset))
@@ -72,6 +73,7 @@ impl Records<'_> {
         {
             return Ok(());
         }
+
         let insert =
             "INSERT INTO records.time_offsets VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
              make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)";
@@ -105,6 +107,7 @@ impl Records<'_> {
              make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?, ?, ?, ?, ?, ?)";
         self.replace("rate_cards", cluster, |db| {
             let mut insert = db.prepare(insert)?;
+
             for PricedTime { from, until, card } in prices {
                 let models = serde_json::to_string(&card.gpu_models).unwrap_or_default();
                 insert.execute(params![
@@ -136,6 +139,7 @@ impl Records<'_> {
     ) -> Result<(), StoreError> {
         let insert = "INSERT INTO records.budgets VALUES (?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
              make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)";
+
         self.replace("budgets", cluster, |db| {
             let mut insert = db.prepare(insert)?;
             for BudgetNow {
@@ -149,6 +153,7 @@ impl Records<'_> {
                     BudgetPeriod::Month => "month",
                     BudgetPeriod::Year => "year",
                 };
+
                 let values: [&dyn ToSql; 10] = [
                     &cluster,
                     &name.filter(|_| !budget.is_account),

@@ -103,6 +103,7 @@ pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
     let text = text_of('i');
     let recorded = contradicts_recorded();
     let staged = format!("({} OR {})", names_differ("user"), charges_differ());
+
     db.execute_batch(&format!(
         "CREATE TEMP TABLE contradicting AS
              SELECT i.precedence, i.line, '{CONTRADICTS}' AS reason, {text} AS text
@@ -139,6 +140,7 @@ pub(super) fn set_aside_contradictions(
 ) -> duckdb::Result<()> {
     let mut found =
         db.prepare("SELECT line, reason, text FROM contradicting ORDER BY precedence")?;
+
     let rejects = found.query_map([], |row| {
         Ok(Reject {
             line: row.get(0)?,
@@ -146,6 +148,7 @@ pub(super) fn set_aside_contradictions(
             text: row.get(2)?,
         })
     })?;
+
     for reject in rejects {
         let reject = reject?;
         summary.contradicting += 1;
@@ -153,6 +156,7 @@ pub(super) fn set_aside_contradictions(
             summary.first_rejects.push(reject);
         }
     }
+
     if summary.contradicting > 0 {
         summary.rejected += summary.contradicting;
         db.execute_batch(

@@ -75,6 +75,7 @@ impl Records<'_> {
         // Two concurrent entries could get the same number or credit a run twice.
         let _writing = self.database.writing();
         check(&self.credits(&credit.cluster)?)?;
+
         credit.id = self.database.connect()?.query_row(
             "INSERT INTO records.credits
              SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, make_timestamp(?::BIGINT), ?, ?, make_timestamp(?::BIGINT),
@@ -96,6 +97,7 @@ impl Records<'_> {
             ],
             |row| row.get(0),
         ).map_err(StoreError::sql("enter the credit"))?;
+
         Ok(credit)
     }
 

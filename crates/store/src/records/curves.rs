@@ -60,6 +60,7 @@ impl Records<'_> {
                 "CREATE TEMP TABLE drawn (cluster VARCHAR, job_id VARCHAR, submit BIGINT, run_end BIGINT,
                      utilization VARCHAR, report VARCHAR)",
             )?;
+
             let mut staged = db.appender_to_catalog_and_db("drawn", "temp", "main")?;
             for one in found {
                 let submit = micros(one.submit);
@@ -73,8 +74,10 @@ let end = micros(one.end);
                     one.report
                 ])?;
             }
+
             staged.flush()?;
             drop(staged);
+
             db.execute_batch(
                 "DELETE FROM records.run_curves AS c USING drawn AS d
                      WHERE c.cluster = d.cluster AND c.job_id = d.job_id
@@ -116,9 +119,11 @@ let end = micros(one.end);
         if job_ids.is_empty() {
             return Ok(Vec::new());
         }
+
         let places = vec!["?"; job_ids.len()].join(", ");
         let ids = || job_ids.iter().map(|id| Value::from((*id).to_owned()));
         let names = || iter::once(Value::from(cluster.to_owned())).chain(ids());
+
         self.list(
             "read the strips of runs",
             &format!(

@@ -44,6 +44,7 @@ impl Records<'_> {
                  AND e.submit_time = j.submit_time AND e.run_end_time = j.end_time"
             }
         };
+
         let behind = match after {
             None => "",
             Some(_) => {
@@ -51,6 +52,7 @@ impl Records<'_> {
                      > (make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)"
             }
         };
+
         let sql = format!(
             "SELECT {RUN_COLUMNS} FROM records.jobs AS j {unknown}
              WHERE cluster = ? AND start_time IS NOT NULL AND end_time > start_time
@@ -59,6 +61,7 @@ impl Records<'_> {
              ORDER BY end_time, job_id, submit_time LIMIT {}",
             limit.min(i64::MAX as usize)
         );
+
         let mut values: Vec<Value> = vec![
             cluster.to_owned().into(),
             micros(from).into(),
@@ -72,6 +75,7 @@ impl Records<'_> {
                 micros(run.submit).into(),
             ]);
         }
+
         self.list("list the runs to assess", &sql, values, job_run)
     }
 
@@ -87,6 +91,7 @@ impl Records<'_> {
         if found.is_empty() {
             return Ok(());
         }
+
         let _writing = self.database.writing();
         let db = self.database.connect()?;
         let names = columns().collect::<Vec<_>>().join(", ");
@@ -97,6 +102,7 @@ impl Records<'_> {
                      SELECT cluster, job_id, 0::BIGINT AS submit, 0::BIGINT AS run_end, {names}
                      FROM records.run_efficiency LIMIT 0"
             ))?;
+
             let mut staged = db.appender_to_catalog_and_db("judged", "temp", "main")?;
             for AssessedRun { run, efficiency } in found {
                 let times = [run.submit, run.end.unwrap_or(now)].map(|at| micros(at).into());
@@ -105,8 +111,10 @@ impl Records<'_> {
                     identity.into_iter().chain(times).chain(values(efficiency)),
                 ))?;
             }
+
             staged.flush()?;
             drop(staged);
+
             db.execute_batch("BEGIN")?;
             db.execute_batch(&format!(
                 "DELETE FROM records.run_efficiency AS e USING judged AS j
@@ -137,17 +145,20 @@ impl Records<'_> {
         to: UnixTime,
     ) -> Result<Vec<AssessedRun>, StoreError> {
         let names: Vec<&str> = columns().collect();
+
         let sql = format!(
             "SELECT {RUN_COLUMNS}, {} FROM records.jobs JOIN records.run_efficiency USING (cluster, job_id, submit_time)
              WHERE cluster = ? AND end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S
                AND start_time < make_timestamp(?::BIGINT)::TIMESTAMP_S",
             names.join(", ")
         );
+
         let values = vec![
             cluster.to_owned().into(),
             micros(from).into(),
             micros(to).into(),
         ];
+
         self.list("read the efficiency of runs", &sql, values, |row| {
             Ok(AssessedRun {
                 run: job_run(row)?,

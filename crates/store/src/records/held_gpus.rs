@@ -114,15 +114,18 @@ impl Records<'_> {
         }
         self.writing_aside("note which GPUs jobs were given", |db| {
             db.execute_batch("CREATE TEMP TABLE given (number VARCHAR, node VARCHAR, uuid VARCHAR)")?;
+
             let mut staged = db.appender_to_catalog_and_db("given", "temp", "main")?;
             for gpu in given {
                 staged.append_row(params![gpu.number, gpu.node, gpu.uuid])?;
             }
             drop(staged);
+
             let is_run = format!(
                 "coalesce(j.raw_job_id, j.job_id) = g.job_id AND j.start_time <= g.last_seen + INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS
                  AND coalesce(j.end_time >= g.first_seen - INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS, true)"
             );
+
             // Job ids are reused. Of the matching runs, take the one submitted last.
             db.execute(
                 &format!(
@@ -136,6 +139,7 @@ impl Records<'_> {
                 ),
                 params![cluster, cluster],
             )?;
+
             db.execute(
                 "CREATE TEMP TABLE named AS
                  SELECT g.node, g.uuid, coalesce(max_by(j.job_id, j.submit_time), g.number) AS job_id,
@@ -146,6 +150,7 @@ impl Records<'_> {
                  GROUP BY g.node, g.uuid, g.number",
                 params![cluster],
             )?;
+
             let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = h.job_id AND g.node = h.node
                  AND g.uuid = h.uuid AND g.submit_time IS NOT DISTINCT FROM h.submit_time
                  AND g.last_seen >= make_timestamp(?::BIGINT)::TIMESTAMP_S";
@@ -156,6 +161,7 @@ impl Records<'_> {
                 ),
                 params![micros(now), cluster, micros(now - GAP_SECONDS)],
             )?;
+
             db.execute(
                 &format!(
                     "INSERT INTO records.job_gpus
@@ -165,6 +171,7 @@ impl Records<'_> {
                 ),
                 params![cluster, micros(now), cluster, micros(now - GAP_SECONDS)],
             )?;
+
             db.execute_batch("DROP TABLE given; DROP TABLE named")
         })
     }
@@ -179,6 +186,7 @@ impl Records<'_> {
             db.execute_batch(
                 "CREATE TEMP TABLE past (job_id VARCHAR, submit BIGINT, node VARCHAR, uuid VARCHAR, first BIGINT, last BIGINT)",
             )?;
+
             let mut staged = db.appender_to_catalog_and_db("past", "temp", "main")?;
             for gpu in past {
                 let (first, last) = gpu.seen;
@@ -192,6 +200,7 @@ impl Records<'_> {
                 ])?;
             }
             drop(staged);
+
             let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = p.job_id AND g.node = p.node
                  AND g.uuid = p.uuid AND g.submit_time = make_timestamp(p.submit)::TIMESTAMP_S";
             db.execute(
@@ -210,6 +219,7 @@ impl Records<'_> {
                 ),
                 params![cluster, cluster],
             )?;
+
             db.execute_batch("DROP TABLE past")
         })
     }
@@ -227,16 +237,19 @@ impl Records<'_> {
         if held.is_empty() {
             return Ok(());
         }
+
         let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch(
                 "CREATE TEMP TABLE held (job_id VARCHAR, submit_time TIMESTAMP_S, node VARCHAR, gpu_index BIGINT)",
             )?;
+
             let mut insert = db.prepare("INSERT INTO held VALUES (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)")?;
             for gpu in held {
                 insert.execute(params![gpu.job_id, micros(gpu.submit), gpu.node, gpu.index])?;
             }
+
             db.execute_batch("BEGIN")?;
             db.execute(
                 "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S FROM held AS h
@@ -244,6 +257,7 @@ impl Records<'_> {
                    AND g.submit_time = h.submit_time AND g.node = h.node AND g.gpu_index = h.gpu_index",
                 params![micros(now), cluster],
             )?;
+
             db.execute(
                 "INSERT INTO records.job_gpus
                  SELECT ?, h.job_id, h.submit_time, h.node, h.gpu_index, NULL, t.now, t.now, 'slurmctld'

@@ -130,6 +130,7 @@ impl Records<'_> {
             conditions.push("submit_time = make_timestamp(?::BIGINT)::TIMESTAMP_S");
             values.push(micros(submit).into());
         }
+
         if conditions.is_empty() {
             return Ok(0);
         }
@@ -137,6 +138,7 @@ impl Records<'_> {
             "DELETE FROM records.jobs WHERE {}",
             conditions.join(" AND ")
         );
+
         let mut deleted = 0;
         self.writing("delete job records", |db| {
             deleted = db.execute(&sql, params_from_iter(values))? as u64;

@@ -142,20 +142,24 @@ impl Records<'_> {
                 None => limit,
             };
             let page = self.page(filter, order, after.as_ref(), batch)?;
+
             let is_last = page.len() < batch;
             after = page.last().map(|row| row.cursor.clone());
+
             let on_node = page
                 .into_iter()
                 .filter(|row| match (&filter.node, &row.run.node_list) {
                     (None, _) => true,
                     (Some(node), list) => list.as_ref().is_some_and(|list| names(list, node)),
                 });
+
             found.extend(on_node);
             if is_last || found.len() >= limit {
                 found.truncate(limit);
                 break;
             }
         }
+
         self.add_reasons(&mut found)?;
         Ok(found)
     }
@@ -169,16 +173,19 @@ impl Records<'_> {
     ) -> Result<Vec<ListedJob>, StoreError> {
         let (condition, of_filter) = filter.condition();
         let names: Vec<&str> = columns().collect();
+
         let mut values: Vec<Value> = Vec::new();
         if order.by == JobSort::Length {
             values.push(micros(order.now).into());
         }
         values.extend(of_filter);
+
         let (comparison, direction) = if order.is_descending {
             ("<", "DESC")
         } else {
             (">", "ASC")
         };
+
         let behind = match after {
             None => String::new(),
             Some(cursor) => {
@@ -194,6 +201,7 @@ impl Records<'_> {
                 )
             }
         };
+
         let sql = format!(
             "SELECT {RUN_COLUMNS}, {}, sorted FROM (
                  SELECT *, {} AS sorted
@@ -206,12 +214,14 @@ impl Records<'_> {
             order.by.expression(),
             limit.min(i64::MAX as usize)
         );
+
         self.list("list the jobs", &sql, values, |row| {
             let run = job_run(row)?;
             let is_assessed = row.get::<_, Option<f64>>("coverage_ratio")?.is_some();
             let efficiency = is_assessed
                 .then(|| efficiency(row, RUN_COLUMN_COUNT))
                 .transpose()?;
+
             Ok(ListedJob {
                 cursor: JobCursor {
                     value: sort_value(row)?,
@@ -279,6 +289,7 @@ impl Records<'_> {
     /// If DuckDB fails.
     pub fn efficiency_of(&self, run: &JobRun) -> Result<Option<Efficiency>, StoreError> {
         let names: Vec<&str> = columns().collect();
+
         let found = self.list(
             "read the efficiency of a run",
             &format!(

@@ -25,11 +25,13 @@ impl Records<'_> {
         if as_history {
             self.note_node_events(cluster, &self.changes(cluster, nodes, now)?, "slurmctld")?;
         }
+
         let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;
             db.execute("DELETE FROM records.nodes WHERE cluster = ?", params![cluster])?;
+
             let mut insert = db.prepare(
                 "INSERT INTO records.nodes VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
             )?;
@@ -47,6 +49,7 @@ impl Records<'_> {
                     node.partitions.join(",")
                 ])?;
             }
+
             db.execute_batch("COMMIT")
         })()
         .map_err(StoreError::sql("record the nodes"))
@@ -65,6 +68,7 @@ impl Records<'_> {
         if events.is_empty() {
             return Ok(());
         }
+
         let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
@@ -73,6 +77,7 @@ impl Records<'_> {
                 "DELETE FROM records.node_events
                  WHERE cluster = ? AND node = ? AND from_time = make_timestamp(?::BIGINT)::TIMESTAMP_S",
             )?;
+
             let mut insert = db.prepare(
                 "INSERT INTO records.node_events VALUES (?, ?, ?, ?, ?, ?, ?,
                      make_timestamp(?::BIGINT)::TIMESTAMP_S, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
@@ -93,6 +98,7 @@ impl Records<'_> {
                     source
                 ])?;
             }
+
             db.execute_batch("COMMIT")
         })()
         .map_err(StoreError::sql("record when nodes were down"))
@@ -111,24 +117,29 @@ impl Records<'_> {
             .filter(|event| event.to.is_none())
             .map(|e| (e.node.clone(), e))
             .collect();
+
         let mut total = Amounts::default();
         for node in nodes {
             total.cpus += node.has.cpus;
             total.gpus += node.has.gpus;
             total.mem_bytes += node.has.mem_bytes;
         }
+
         let cluster_itself = Node {
             has: total,
             counts_gpus: true,
             ..Node::default()
         };
+
         let unusable = nodes
             .iter()
             .filter(|node| effect_of_state(&node.state).is_some());
+
         let mut changes = Vec::new();
         let mut lasting = HashSet::new();
         for node in unusable.chain([&cluster_itself]) {
             lasting.insert(node.node.clone());
+
             let same = open.get(&node.node).is_some_and(|known| {
                 known.has == node.has
                     && effect_of_event(&known.state) == effect_of_event(&node.state)
@@ -136,10 +147,12 @@ impl Records<'_> {
             if same {
                 continue;
             }
+
             changes.extend(open.remove(&node.node).map(|ended| NodeEvent {
                 to: Some(now),
                 ..ended
             }));
+
             let Node {
                 node,
                 state,
@@ -156,6 +169,7 @@ impl Records<'_> {
                 to: None,
             });
         }
+
         changes.extend(
             open.into_values()
                 .filter(|event| !lasting.contains(&event.node))

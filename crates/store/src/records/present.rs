@@ -242,6 +242,7 @@ impl Records<'_> {
                  ON j.cluster = g.cluster AND j.job_id = g.job_id AND j.submit_time = g.submit_time
              WHERE g.cluster = ? AND g.uuid IS NOT NULL AND {condition} ORDER BY g.last_seen DESC LIMIT ?"
         );
+
         self.list("list the jobs of GPUs", &sql, values, |row| {
             Ok(GpuHold {
                 job_id: row.get(0)?,

@@ -73,11 +73,13 @@ impl Records<'_> {
                  WHERE cluster = ? AND to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S",
                 params![cluster, micros(now)],
             )?;
+
             let is_listed = |kept: &&Reservation| {
                 listed
                     .iter()
                     .any(|t| t.name == kept.name && t.from == kept.from)
             };
+
             for gone in known
                 .iter()
                 .filter(|kept| !is_listed(kept) && kept.from < now)
@@ -92,6 +94,7 @@ impl Records<'_> {
                     "slurmctld",
                 )?;
             }
+
             listed
                 .iter()
                 .try_for_each(|kept| keep(db, cluster, kept, "slurmctld"))
@@ -147,11 +150,13 @@ impl Records<'_> {
             db.execute_batch(
                 "CREATE TEMP TABLE waiting (job_id VARCHAR, submit_time BIGINT, reason VARCHAR, expected_start BIGINT)",
             )?;
+
             let mut staged = db.appender_to_catalog_and_db("waiting", "temp", "main")?;
             for WaitingRun { run, reason, expected_start } in waiting {
                 staged.append_row(params![run.job_id, micros(run.submit), reason, expected_start.map(micros)])?;
             }
             drop(staged);
+
             let same =
                 "g.cluster = ? AND g.job_id = w.job_id AND g.submit_time = make_timestamp(w.submit_time)::TIMESTAMP_S
                  AND g.reason = w.reason
@@ -165,6 +170,7 @@ impl Records<'_> {
                 ),
                 params![micros(now), cluster],
             )?;
+
             db.execute(
                 "INSERT INTO records.job_reasons
                  SELECT ?, w.job_id, make_timestamp(w.submit_time)::TIMESTAMP_S, w.reason,
@@ -175,6 +181,7 @@ impl Records<'_> {
                      AND g.last_seen = t.now)",
                 params![cluster, micros(now), cluster],
             )?;
+
             db.execute_batch("DROP TABLE waiting")
         })
     }

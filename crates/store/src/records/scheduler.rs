@@ -57,6 +57,7 @@ impl Records<'_> {
             vec![cluster.to_owned().into(), micros(now).into()],
             |row| row.time_if_set(0),
         )?;
+
         let lost_jobs = self.list(
             "list the jobs that nodes failed",
             "SELECT job_id, \"user\", node_list, epoch_ms(end_time) // 1000, job_name,
@@ -79,6 +80,7 @@ impl Records<'_> {
                 })
             },
         )?;
+
         let interactive = self.list(
             "list the interactive jobs",
             "SELECT job_id FROM records.jobs
@@ -87,9 +89,11 @@ impl Records<'_> {
             vec![cluster.to_owned().into(), INTERACTIVE.to_owned().into()],
             |row| row.get(0),
         )?;
+
         let mut maintenance = self.reservations(cluster, now)?;
         maintenance.retain(|kept| kept.is_maintenance() && kept.from <= now);
         let last_start = last_start.into_iter().flatten().next();
+
         Ok(SchedulerNow {
             nodes,
             last_start,

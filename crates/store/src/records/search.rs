@@ -46,6 +46,7 @@ impl Records<'_> {
                 row.get::<_, String>(0)
             })
         };
+
         let (is_visible, of_visible) = condition(visible);
         let jobs = self.list(
             "search the records",
@@ -60,6 +61,7 @@ impl Records<'_> {
             parameter().into_iter().chain(of_visible).collect(),
             |row| row.get(0),
         )?;
+
         let (is_visible, of_visible) = condition(named);
         let job_names = self.list(
             "search the records",
@@ -71,6 +73,7 @@ impl Records<'_> {
             parameter().into_iter().chain(of_visible).collect(),
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )?;
+
         let gpus = self.list(
             "search the records",
             &format!(
@@ -80,6 +83,7 @@ impl Records<'_> {
             parameter(),
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
+
         Ok(RecordHits {
             jobs,
             job_names,

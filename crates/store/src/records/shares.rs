@@ -86,10 +86,12 @@ impl Records<'_> {
             .latest_settings(cluster)?
             .into_iter()
             .find(|record| record.source == source);
+
         let nothing_said = known.is_none() && settings.associations.is_empty();
         if nothing_said || known.is_some_and(|known| known.settings == *settings) {
             return Ok(());
         }
+
         let text = serde_json::to_string(settings).unwrap_or_default();
         self.database.connect()?.execute(
             "INSERT INTO records.share_settings VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
@@ -226,8 +228,10 @@ impl Records<'_> {
         rows: &[ShareRow],
     ) -> Result<(), StoreError> {
         let kept_from = self.database.surely_passed(at) - HISTORY_SECONDS;
+
         let _writing = self.database.writing();
         let db = self.database.connect()?;
+
         (|| {
             db.execute_batch("BEGIN")?;
             db.execute(
@@ -235,10 +239,12 @@ impl Records<'_> {
                  AND (noted_at = make_timestamp(?::BIGINT)::TIMESTAMP_S OR noted_at < make_timestamp(?::BIGINT)::TIMESTAMP_S)",
                 params![cluster, micros(at), micros(kept_from)],
             )?;
+
             let mut insert = db.prepare(
                 "INSERT INTO records.fairshare
                  VALUES (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?;
+
             for row in rows {
                 let raw_shares = match row.raw_shares {
                     Some(Shares::Raw(shares)) => Some(shares),
@@ -330,6 +336,7 @@ impl ChargedRun {
                 gpus.map_or_else(|| text.clone(), |gpus| format!("{text},gres/gpu={gpus}")),
             );
         }
+
         let mut text: Vec<String> = [
             ("cpu", self.cpus),
             ("gres/gpu", self.gpus),

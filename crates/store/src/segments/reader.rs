@@ -24,6 +24,7 @@ pub(crate) fn read_range(
     if wanted.series.is_empty() || wanted.from > wanted.to {
         return Ok(found);
     }
+
     let is_asked = |block: &&Arc<Block>| {
         block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series)
     };
@@ -34,6 +35,7 @@ pub(crate) fn read_range(
             .collect::<Vec<_>>()
     };
     let asked = Resolution::ALL.map(asked);
+
     if asked.iter().any(|blocks| !blocks.is_empty()) || !layout.tables.is_empty() {
         // A connection costs as much as reading a few series.
         let db = database.connect()?;
@@ -47,11 +49,13 @@ pub(crate) fn read_range(
         read_blocks(&db, &uncached, wanted, &mut found, meter)?;
         read_tables(&db, layout, wanted, &mut found, meter)?;
     }
+
     for file in &layout.segments {
         let complete = file.each(&wanted.series, range, &mut |series, samples| {
             found.entry(series).or_default().extend_from_slice(samples);
             meter(samples.len())
         });
+
         let failed = |source| StoreError::Directory {
             path: file.path().to_owned(),
             source,
@@ -60,6 +64,7 @@ pub(crate) fn read_range(
             return Err(StoreError::GivenUp);
         }
     }
+
     for samples in found.values_mut() {
         put_in_order(samples, wanted.reading);
     }

@@ -60,6 +60,7 @@ pub(crate) fn load(
 ) -> Result<(SeriesTable, WrittenState, Repeated), StoreError> {
     let failed = || StoreError::sql("load the stored series");
     let mut table = SeriesTable::default();
+
     let mut statement = db
         .prepare("SELECT id, metric, labels FROM hot.series ORDER BY id")
         .map_err(failed())?;
@@ -74,6 +75,7 @@ pub(crate) fn load(
                 source,
             })?;
     }
+
     let mut newest = layout.of(Resolution::Raw).map(|block| block.facts.to).max();
     for file in &layout.segments {
         newest = newest.max(file.times().map(|(_, last)| last));
@@ -83,6 +85,7 @@ pub(crate) fn load(
         let found: Option<i64> = db.query_row(&sql, [], |row| row.get(0)).map_err(failed())?;
         newest = newest.max(found.map(Timestamp));
     }
+
     let mut ahead = Repeated::default();
     if let Some(newest) = newest.filter(|&newest| newest > now) {
         tracing::warn!(%now, %newest, "the store has samples with timestamps ahead of the clock");
@@ -91,6 +94,7 @@ pub(crate) fn load(
                 ahead.0.entry(at).or_default().insert(series);
             }
         }
+
         let after = now.plus(Duration::from_millis(1));
         for file in &layout.segments {
             let failed = |source| StoreError::Directory {
@@ -98,6 +102,7 @@ pub(crate) fn load(
                 source,
             };
             let all = file.series().map_err(failed)?;
+
             let mut add = |series, samples: &[Sample]| {
                 for sample in samples {
                     ahead.0.entry(sample.at).or_default().insert(series);
@@ -108,6 +113,7 @@ pub(crate) fn load(
                 .map_err(failed)?;
         }
     }
+
     let series = u32::try_from(table.len()).expect("the series table limits its numbers");
     Ok((
         table,
@@ -128,11 +134,13 @@ pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<
         let from = instant(from);
         format!("SELECT series, max(ts) FROM hot.{table} WHERE ts >= {from}{only} GROUP BY series")
     });
+
     let blocks: Vec<String> = layout
         .of(Resolution::Raw)
         .filter(|block| block.facts.to >= from)
         .map(|block| block.series_file())
         .collect();
+
     let sealed = (!blocks.is_empty()).then(|| {
         let files = list_of(blocks.into_iter());
         let from = instant(from);
@@ -141,6 +149,7 @@ pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<
              WHERE last_ts >= {from}{only} GROUP BY series"
         )
     });
+
     segments.chain(sealed).collect()
 }
 

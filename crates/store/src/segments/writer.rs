@@ -87,6 +87,7 @@ impl SampleWriter {
                 flush,
                 is_closing,
             } = self.shared.queue.wait(next);
+
             let began = Instant::now();
             let left = self.commit_by_time(batches);
             let is_failing = !left.is_empty();
@@ -94,9 +95,11 @@ impl SampleWriter {
                 let samples: usize = left.iter().map(Batch::samples).sum();
                 tracing::error!(samples, "samples could not be written before shutdown");
             }
+
             if !is_failing && self.unfinished.is_some() && self.finish_segment() {
                 self.signal.segment_completed();
             }
+
             if !is_failing
                 && !is_closing
                 && self.segment.since.is_some()
@@ -112,6 +115,7 @@ impl SampleWriter {
                     self.signal.segment_completed();
                 }
             }
+
             if is_failing {
                 let limit = usize::try_from(self.config.queue_limit_mib << 20);
                 self.segment.file.shed(limit.unwrap_or(usize::MAX));
@@ -119,9 +123,11 @@ impl SampleWriter {
                 // Later chunks of a group without its earlier ones would hide rows of the logs.
                 self.keep_chunks();
             }
+
             if is_closing && !is_failing {
                 self.finish();
             }
+
             let dropped = self.shared.queue.done(flush, left);
             self.shared
                 .metrics
@@ -130,9 +136,11 @@ impl SampleWriter {
                 .metrics
                 .watermark_seconds
                 .set(self.shared.watermark.get().as_seconds());
+
             if is_closing {
                 return;
             }
+
             next = began
                 + self.config.commit_interval() * if is_failing { RETRY_INTERVALS } else { 1 };
         }
@@ -164,11 +172,13 @@ impl SampleWriter {
         if batches.is_empty() || matches!(*self.health.borrow(), Health::Invalidated(_)) {
             return batches;
         }
+
         let began = Instant::now();
         let room = check_free_space(&self.directory, self.config.min_free_bytes)
             .and_then(|()| self.check_file());
         let result = room.and_then(|()| self.commit(&batches));
         self.shared.metrics.commit(result.is_ok());
+
         match result {
             Ok(samples) => {
                 self.shared
@@ -176,6 +186,7 @@ impl SampleWriter {
                     .commit_seconds
                     .observe(began.elapsed().as_secs_f64());
                 self.shared.metrics.samples.inc_by(samples as u64);
+
                 if self
                     .health
                     .send_if_modified(|health| std::mem::take(health) != Health::Writing)
@@ -220,12 +231,14 @@ impl SampleWriter {
     /// Logs an error once. Repeated errors of the same kind are not logged.
     fn report(&self, error: &StoreError) {
         let reason = error_chain(error);
+
         let health = match error {
             StoreError::Invalidated { .. } | StoreError::Replaced { .. } => {
                 Health::Invalidated(reason.clone())
             }
             _ => Health::Waiting(reason.clone()),
         };
+
         let is_news = self.health.send_if_modified(|now| {
             let same_kind = std::mem::discriminant(now) == std::mem::discriminant(&health);
             if !same_kind {
@@ -233,6 +246,7 @@ impl SampleWriter {
             }
             !same_kind
         });
+
         if is_news {
             tracing::error!(error = %reason, "samples cannot be written");
         }
@@ -242,27 +256,33 @@ impl SampleWriter {
         let stored = |error| StoreError::sql("store series")(error);
         self.look_up_last(batches)?;
         self.write_series().map_err(stored)?;
+
         let (loose, newest) = self.new_loose(batches);
         let rows = self.new_rows(batches);
         let loose_samples: usize = loose.iter().map(|batch| batch.len()).sum();
         let samples = loose_samples + rows.iter().map(|row| row.series.len()).sum::<usize>();
+
         let written = rows
             .iter()
             .map(|row| (row.group, row.at, &*row.series, &*row.values));
         self.log
             .append(self.segment.file.segment, written, &loose)
             .map_err(|source| StoreError::Log { source })?;
+
         if let Some((number, bytes)) = self.log.position() {
             self.position.note_log(number, bytes);
         }
         self.segment.file.add_loose(&loose);
+
         for batch in batches {
             batch
                 .committed
                 .store(batch.ticket.at().0, Ordering::Release);
         }
+
         self.state.last.extend(newest);
         self.segment.samples += samples as u64;
+
         if samples > 0 {
             self.segment.since.get_or_insert_with(|| self.clock.now());
             let rows = batches.iter().map(|batch| batch.ticket.at());
@@ -280,6 +300,7 @@ impl SampleWriter {
         for batch in batches.iter().filter(|batch| batch.past.is_empty()) {
             let at = batch.ticket.at();
             let is_new = |series: &u32| !known.has(at, *series);
+
             let row = if known.0.is_empty() || batch.series.iter().all(is_new) {
                 NewRow {
                     group: batch.group,
@@ -299,8 +320,10 @@ impl SampleWriter {
                     values: values.into(),
                 }
             };
+
             rows.push(row);
         }
+
         self.shared
             .metrics
             .drop_samples(DropReason::OutOfOrder, repeated);
@@ -332,6 +355,7 @@ impl SampleWriter {
             series.unwrap_or_else(PoisonError::into_inner)
         };
         let end = u32::try_from(read().len()).expect("the series table limits its numbers");
+
         if self.state.series == end {
             // A fatal error elsewhere must not stay unnoticed until a new series appears. Pushed
             // requests commit many times in an interval; one check is enough.
@@ -342,6 +366,7 @@ impl SampleWriter {
             }
             return Ok(());
         }
+
         let mut appender = self
             .db
             .appender_to_catalog_and_db("series", "hot", "main")?;
@@ -355,6 +380,7 @@ impl SampleWriter {
                 metric_hash(&metric)
             ])?;
         }
+
         // Dropping an appender would hide its errors.
         appender.flush()?;
         drop(appender);
@@ -366,6 +392,7 @@ impl SampleWriter {
     /// sample with its own timestamp for days, also across restarts of this process.
     fn look_up_last(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
         let last = &mut self.state.last;
+
         let unknown = batches
             .iter()
             .flat_map(|batch| &batch.own_time)
@@ -373,12 +400,15 @@ impl SampleWriter {
         let unknown: Vec<(SeriesId, Timestamp)> = unknown
             .map(|&(series, sample)| (series, sample.at))
             .collect();
+
         let Some(oldest) = unknown.iter().map(|&(_, at)| at).min() else {
             return Ok(());
         };
+
         let ids: Vec<SeriesId> = unknown.iter().map(|&(series, _)| series).collect();
         let only = format!(" AND series IN ({})", list(&ids));
         let layout = self.database.layout();
+
         for sql in newest_since(&layout, oldest, &only) {
             let found = read_pairs(&self.db, &sql);
             for (series, at) in found.map_err(StoreError::sql("find the newest samples"))? {
@@ -386,6 +416,7 @@ impl SampleWriter {
                 *known = at.max(*known);
             }
         }
+
         let wanted: RoaringBitmap = ids.iter().map(|series| series.0).collect();
         for file in &layout.segments {
             let mut add = |series, samples: &[Sample]| {
@@ -412,6 +443,7 @@ impl SampleWriter {
     /// Begins the next segment: all samples so far belong to the one before.
     fn begin_segment(&mut self) {
         let next = Segment(self.segment.file.segment.0 + 1);
+
         let created = self.shared.unsealed.create(next);
         let made = created.map_err(|source| StoreError::Log { source });
         let made = made.and_then(|file| {
@@ -423,6 +455,7 @@ impl SampleWriter {
             })?;
             Ok(file)
         });
+
         let file = match made {
             Ok(file) => file,
             Err(error) => {
@@ -432,18 +465,21 @@ impl SampleWriter {
                 return;
             }
         };
+
         self.shared.unsealed.seal_open_chunks();
         self.log.end();
         self.unfinished = Some(UnfinishedSegment {
             file: self.shared.unsealed.switch(Arc::clone(&file)),
             log: self.log.number(),
         });
+
         self.segment = OpenSegment {
             file,
             samples: 0,
             since: None,
             newest: None,
         };
+
         self.finish_segment();
         // DuckDB's log has the series.
         if let Err(error) = self.database.checkpoint(&HOT) {
@@ -458,6 +494,7 @@ impl SampleWriter {
         let Some(UnfinishedSegment { file, log }) = self.unfinished.clone() else {
             return true;
         };
+
         let repeated = self.shared.unsealed.repeated();
         let mut finish = || {
             file.persist(repeated)?;
@@ -473,6 +510,7 @@ impl SampleWriter {
             self.position.sync_chunks(current.segment, synced.length)?;
             Ok::<_, io::Error>(covered)
         };
+
         match finish() {
             Ok(covered) => self.covered = covered,
             Err(error) => {
@@ -481,6 +519,7 @@ impl SampleWriter {
                 return false;
             }
         }
+
         self.log.delete_covered(&self.covered, log);
         file.complete();
         self.unfinished = None;
