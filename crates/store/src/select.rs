@@ -160,6 +160,7 @@ impl Store {
             let found = engine.newest(matchers, at, lookback, meter)?;
             return Ok(remote::numbered(found));
         }
+
         let from = at.minus(lookback).plus(Duration::from_millis(1));
         let ids = self.matching(matchers);
         let mut recent = self
@@ -167,6 +168,7 @@ impl Store {
             .head
             .last(&ids, from, at, meter)
             .ok_or(StoreError::GivenUp)?;
+
         for recent in &mut recent {
             // The head is complete from this time on, so its newest sample is the last one and the
             // disk need not be read. Otherwise every query would read the disk until the head
@@ -179,13 +181,16 @@ impl Store {
                 recent.complete_from = from;
             }
         }
+
         let how = (Reading::Last, Caching::Metrics);
         let mut found = self.unite(&ids, recent, (from, at), how, meter)?;
+
         found.retain_mut(|series| {
             let last = series.samples.split_off(series.samples.len() - 1);
             series.samples = last;
             series.samples.iter().all(|sample| !is_stale(sample.value))
         });
+
         Ok(found)
     }
 
@@ -230,12 +235,14 @@ impl Store {
             .filter(|(_, recent)| is_older(recent))
             .map(|(&id, _)| id.0)
             .collect();
+
         let mut stored = self.stored(older, (from, to), how, meter)?;
         let table = self
             .shared
             .series
             .read()
             .unwrap_or_else(PoisonError::into_inner);
+
         let mut found = Vec::new();
         for (&id, recent) in ids.iter().zip(recent) {
             let mut before = stored.remove(&id.0).unwrap_or_default();
@@ -263,6 +270,7 @@ impl Store {
         if series.is_empty() {
             return Ok(HashMap::new());
         }
+
         let wanted = {
             let table = self
                 .shared
@@ -277,8 +285,10 @@ impl Store {
                 how,
             )
         };
+
         let database = self.database();
         let mut attempts = 1;
+
         loop {
             let layout = database.layout();
             match read_range(database, &layout, &wanted, &mut *meter) {

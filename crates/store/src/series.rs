@@ -98,15 +98,18 @@ impl SeriesTable {
             make_room(&mut self.pairs);
             self.pairs.push(pair);
         }
+
         let hash = self.hasher.hash_one(&self.pairs[begin..]);
         let known = self
             .by_labels
             .find(hash, |&id| self.pairs_of(id) == &self.pairs[begin..])
             .copied();
+
         if let Some(id) = known {
             self.pairs.truncate(begin);
             return SeriesId(id);
         }
+
         let id = self.close();
         let Self {
             by_labels,
@@ -115,6 +118,7 @@ impl SeriesTable {
             ends,
             ..
         } = self;
+
         by_labels.insert_unique(hash, id.0, |&id| hasher.hash_one(pairs_of(pairs, ends, id)));
         for &(name, value) in &self.pairs[begin..] {
             self.postings
@@ -295,6 +299,7 @@ impl SeriesTable {
         else {
             return RoaringBitmap::new();
         };
+
         if matcher.op() == MatchOp::Equal && accepted && !is_float_label(name) {
             let value = self.symbols.find(matcher.value());
             return value
@@ -302,6 +307,7 @@ impl SeriesTable {
                 .cloned()
                 .unwrap_or_default();
         }
+
         values
             .iter()
             .filter(|&(&value, _)| matcher.accepts_stored(self.symbols.text(value)) == accepted)

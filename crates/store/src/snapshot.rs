@@ -100,15 +100,18 @@ impl Database {
         self.forget_copies();
         remove_if_there(folder).map_err(failed(folder))?;
         fs::create_dir(folder).map_err(failed(folder))?;
+
         let mut copies = Vec::new();
         for pair in &PAIRS {
             let file = folder.join(format!("{}.duckdb", pair.schema.catalog));
             let db = self.connect()?;
+
             let attach = format!(
                 "ATTACH {} AS {}",
                 quoted(&file.to_string_lossy()),
                 pair.copy.catalog
             );
+
             db.execute_batch(&attach)
                 .map_err(StoreError::sql("attach a copy"))?;
             migrate(&db, &pair.copy, &file)?;
@@ -121,6 +124,7 @@ impl Database {
                 begin(db, pair.schema)?;
             }
         }
+
         // After the copied tables: a segment that is sealed meanwhile is in both.
         let layout = self.layout();
         let mut counts = Vec::new();
@@ -132,16 +136,19 @@ impl Database {
                     reason: "the rows cannot be copied",
                 });
             }
+
             let name = pair.copy.catalog;
             counts.push(count(db, &format!("{name}.{}", pair.counted))?);
             let end = format!("COMMIT; USE memory; CHECKPOINT {name}; DETACH {name};");
             db.execute_batch(&end)
                 .map_err(StoreError::sql("complete a copy"))?;
         }
+
         for block in &layout.blocks {
             let relative = block.path.strip_prefix(self.path()).unwrap_or(&block.path);
             link_folder(&block.path, &folder.join(relative)).map_err(failed(folder))?;
         }
+
         Ok(Snapshot {
             path: folder.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -190,6 +197,7 @@ impl Snapshot {
             .iter()
             .map(|damaged| damaged.reason.clone())
             .collect();
+
         damaged.extend(database.verify_blocks()?);
         if let Some(reason) = damaged.into_iter().next() {
             return Err(StoreError::DamagedBlock {
@@ -197,6 +205,7 @@ impl Snapshot {
                 reason,
             });
         }
+
         let db = database.connect()?;
         Ok(Self {
             path: path.to_owned(),

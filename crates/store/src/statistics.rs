@@ -48,11 +48,13 @@ impl Database {
     pub fn stat(&self) -> Result<Stat, StoreError> {
         let db = self.connect()?;
         let layout = self.layout();
+
         let count = |sql: &str| {
             db.query_row(sql, [], |row| row.get::<_, i64>(0))
                 .map(i64::cast_unsigned)
         };
         let failed = || StoreError::sql("count samples");
+
         let mut hot_samples = self.unsealed().open_samples();
         hot_samples += layout
             .segments
@@ -63,6 +65,7 @@ impl Database {
             hot_samples +=
                 count(&format!("SELECT count(*) FROM hot.{}", segment.table())).map_err(failed())?;
         }
+
         let bytes = |name: &str| fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
         let unsealed = folder_bytes(self.unsealed().folder());
         let blocks = layout.blocks.iter().map(|block| StatBlock {
@@ -74,6 +77,7 @@ impl Database {
             rows: block.facts.rows,
             bytes: block.bytes(),
         });
+
         Ok(Stat {
             series: count("SELECT count(*) FROM hot.series").map_err(failed())?,
             hot_samples,

@@ -53,10 +53,12 @@ impl TrustedClock {
         let file = directory.join(FILE);
         let now = clock.now();
         let boot_ms = clock.boot_ms();
+
         let is_same_boot = |saved: &Saved| {
             // The name is empty if it cannot be read.
             !saved.boot.is_empty() && saved.boot == clock.boot() && saved.time.continues_at(boot_ms)
         };
+
         let time = match read(&file) {
             Some(saved) if is_same_boot(&saved) => saved.time,
             Some(saved) => saved.time.after_boot(now, boot_ms),
@@ -65,6 +67,7 @@ impl TrustedClock {
                 TrustedTime::new(known, boot_ms).after_boot(now, boot_ms)
             }
         };
+
         Self {
             clock,
             time: Mutex::new(time),
@@ -91,6 +94,7 @@ impl TrustedClock {
         let mut time = self.time();
         time.hear(ahead_ms);
         let state = time.state();
+
         match (before.is_trusted, state.is_trusted) {
             (false, true) => tracing::info!(
                 witnesses = ahead_ms.len(),

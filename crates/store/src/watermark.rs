@@ -71,6 +71,7 @@ impl Watermark {
                 state.open.remove(&at);
             }
         }
+
         state.newest_settled = state.newest_settled.max(at);
         let settled = state
             .open

@@ -112,8 +112,10 @@ pub(super) fn admit(db: &Connection, sql: &str, visible: &VisibleSchemas) -> Res
             |row| row.get(0),
         )
         .map_err(|error| SqlError::Statement(first_line(&error)))?;
+
     let tree: Value =
         serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))?;
+
     if tree["error"] == true {
         let message = tree["error_message"].as_str().unwrap_or_default();
         return Err(match tree["error_type"].as_str() {
@@ -126,6 +128,7 @@ pub(super) fn admit(db: &Connection, sql: &str, visible: &VisibleSchemas) -> Res
             )),
         });
     }
+
     match tree["statements"].as_array().map_or(0, Vec::len) {
         1 => {
             let mut statement = Statement {
@@ -360,11 +363,13 @@ fn known_views(db: &Connection, tables: &[TableName<'_>]) -> Result<Vec<KnownVie
         .iter()
         .map(|table| quoted(&table.name.to_lowercase()))
         .collect();
+
     let sql = format!(
         "SELECT database_name, schema_name, view_name FROM duckdb_views()
          WHERE lower(view_name) IN ({})",
         names.join(", ")
     );
+
     let read = || -> duckdb::Result<Vec<KnownView>> {
         let mut statement = db.prepare(&sql)?;
         let views = statement.query_map([], |row| {
@@ -376,6 +381,7 @@ fn known_views(db: &Connection, tables: &[TableName<'_>]) -> Result<Vec<KnownVie
         })?;
         views.collect()
     };
+
     read()
         .map_err(StoreError::sql("list the views"))
         .map_err(SqlError::from)
@@ -406,9 +412,11 @@ fn admit_call(name: &str, arguments: &Value) -> Result<(), SqlError> {
                 .into(),
         ));
     }
+
     if EFFECTS.contains(&name) {
         return Err(no_function(name));
     }
+
     let arguments = arguments.as_array().map_or(&[][..], Vec::as_slice);
     let too_large = match name {
         // The width is part of the format text.
@@ -419,6 +427,7 @@ fn admit_call(name: &str, arguments: &Value) -> Result<(), SqlError> {
             *grows == name && arguments.get(*at).is_some_and(|size| !is_small(size))
         }),
     };
+
     if too_large {
         Err(SqlError::Refused(format!(
             "{name} is answered for constants up to {GROWTH_LIMIT} only"

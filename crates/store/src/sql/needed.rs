@@ -106,6 +106,7 @@ fn range(mut node: &Value) -> (Timestamp, Timestamp) {
 fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]) {
     let left = &condition["left"];
     let right = &condition["right"];
+
     let (from, until) = match condition["type"].as_str().unwrap_or_default() {
         "CONJUNCTION_AND" => {
             let parts = list(&condition["children"]);
@@ -128,6 +129,7 @@ fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]
         },
         _ => return,
     };
+
     if let Some((from, _)) = from.and_then(instant) {
         range.0 = range.0.max(from);
     }
@@ -178,25 +180,30 @@ fn joined(
         && table["name"] == "seq_scan"
         && table["function_data"]["catalog"] == "hot"
         && table["function_data"]["table"] == SERIES;
+
     let is_inner = join["type"] == "LOGICAL_COMPARISON_JOIN" && join["join_type"] == "INNER";
     if !is_inner || !is_series {
         return None;
     }
+
     let columns = [columns(&children[scan]), columns(&children[other])];
     let is_of_series = |condition: &Value| {
         condition["comparison"] == "COMPARE_EQUAL"
             && column_of(&condition[of_scan], &columns[0]) == Some("series")
             && column_of(&condition[of_other], &columns[1]) == Some("id")
     };
+
     if !list(&join["conditions"]).any(is_of_series) {
         return None;
     }
+
     let is_metric = |filter: &&Value| {
         let column = filter["key"]
             .as_u64()
             .and_then(|key| usize::try_from(key).ok());
         column.is_some_and(|column| table["names"][column] == "metric")
     };
+
     let mut filters = list(&table["table_filters"]["filters"]);
     metrics(&filters.find(is_metric)?["value"])
 }

@@ -143,6 +143,7 @@ impl Session {
         {
             return Ok(());
         }
+
         let now = microseconds_now();
         let clock: String = CLOCK
             .iter()
@@ -150,6 +151,7 @@ impl Session {
                 format!("CREATE OR REPLACE TEMP MACRO {name}() AS make_timestamp({now})::{kind};")
             })
             .collect();
+
         self.db
             .execute_batch(&clock)
             .map_err(StoreError::sql("set a session's clock"))
@@ -180,6 +182,7 @@ impl Session {
         let mut statement = self.db.prepare(sql).map_err(failed)?;
         // The returned iterator panics if fetching fails; `step` does not.
         drop(statement.stream_arrow([]).map_err(failed)?);
+
         let mut answer = ResultSet::new(statement.schema());
         let mut bytes = 0;
         while let Some(batch) = statement.step().map_err(failed)? {
@@ -206,6 +209,7 @@ fn find_parameters(plan: &serde_json::Value, found: &mut HashMap<usize, String>)
     {
         found.insert(number, kind.to_owned());
     }
+
     match plan {
         serde_json::Value::Array(items) => {
             items.iter().for_each(|item| find_parameters(item, found))
@@ -247,6 +251,7 @@ impl StatementWatch {
                         None
                     };
                 }
+
                 // Repeat the interrupt: one sent before the statement begins has no effect.
                 if cause.is_some() {
                     interrupt.interrupt();

@@ -22,6 +22,7 @@ pub(super) fn save(rings: &Rings, directory: &Path) -> io::Result<()> {
     let mut rest = Vec::with_capacity(rings.gpus.len() * (SLOTS as usize + 64));
     rest.extend(rings.from.to_le_bytes());
     rest.extend(rings.until.to_le_bytes());
+
     for (place, ring) in &rings.gpus {
         for text in [&place.node, &place.uuid] {
             let length = u16::try_from(text.len()).map_err(io::Error::other)?;
@@ -30,11 +31,13 @@ pub(super) fn save(rings: &Rings, directory: &Path) -> io::Result<()> {
         }
         rest.extend(ring.iter().map(|slot| slot.0));
     }
+
     let new = directory.join("strips.new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     OpenOptionsExt::mode(&mut options, 0o600);
+
     let mut file = options.open(&new)?;
     file.write_all(MAGIC)?;
     file.write_all(&checksum(&rest).to_le_bytes())?;
@@ -63,11 +66,13 @@ fn parse(bytes: &[u8]) -> Option<Rings> {
     if expected.cast_unsigned() != checksum(left) {
         return None;
     }
+
     let mut rings = Rings {
         from: number(&mut left)?,
         until: number(&mut left)?,
         ..Rings::default()
     };
+
     while !left.is_empty() {
         let place = GpuPlace {
             node: text(&mut left)?,

@@ -27,6 +27,7 @@ impl Store {
         let oldest = slot + 1 - SLOTS;
         let (from, until) = self.strips.filled();
         let is_usable = until > oldest && from <= slot + 1 && until <= slot + STEP;
+
         let (begin, end) = if !is_usable {
             (slot - 1, slot + 1)
         } else if until <= slot + 1 && until + STEP > slot {
@@ -37,17 +38,21 @@ impl Store {
         } else {
             return Ok(false);
         };
+
         self.fill_slots(begin, end)?;
         let (from, until) = self.strips.filled();
         if until <= slot {
             return Ok(true);
         }
+
         if from > oldest {
             self.fill_slots((from - STEP).max(oldest), from)?;
         }
+
         if self.strips.filled().0 > oldest {
             return Ok(true);
         }
+
         match self.strips.take_refill(now, oldest, STEP) {
             None => Ok(false),
             Some(before) => {
@@ -62,6 +67,7 @@ impl Store {
         let begin = Timestamp::from(slot_start(from));
         let end = Timestamp::from(slot_start(until)).minus_ms(1);
         let at = |time: Timestamp| (slot_of(time.whole_seconds()) - from) as usize;
+
         let mut held: BTreeMap<GpuPlace, Vec<bool>> = BTreeMap::new();
         for metric in HOLDERS {
             for series in self.range(&[Matcher::metric(metric)], begin, end)? {
@@ -80,12 +86,14 @@ impl Store {
                 }
             }
         }
+
         let mut rows: BTreeMap<GpuPlace, Vec<Slot>> = BTreeMap::new();
         let utilization = [Matcher::metric("takt_gpu_utilization_ratio")];
         for series in self.range(&utilization, begin, end)? {
             let Some(place) = place(&series.labels) else {
                 continue;
             };
+
             let mut sums = vec![(0.0, 0_u32); length as usize];
             for sample in series
                 .samples
@@ -96,6 +104,7 @@ impl Store {
                 *sum += sample.value;
                 *count += 1;
             }
+
             let held = held.get(&place);
             let slots = sums
                 .iter()
@@ -107,6 +116,7 @@ impl Store {
                 .collect();
             rows.insert(place, slots);
         }
+
         self.strips.fill(from, length, rows);
         Ok(())
     }

@@ -170,11 +170,13 @@ impl Strips {
         let is_due = past
             .refilled_at
             .is_none_or(|at| now.0 - at.0 >= REFILL_EVERY_MS);
+
         if is_settled && is_due {
             past.written_at = None;
             past.refilled_at = Some(now);
             past.refill_before = Some(slot_of(now.whole_seconds()));
         }
+
         let before = past.refill_before.take()?;
         let next = before - length;
         past.refill_before = (next > oldest).then_some(next);

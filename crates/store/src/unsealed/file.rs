@@ -105,15 +105,18 @@ impl SegmentFile {
         let path = Self::path_of(folder, segment);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
         let length = file.metadata()?.len();
+
         let mut found = Findings::default();
         let mut state = SegmentState::default();
         let mut shapes = Vec::new();
         let mut at = 0;
         let mut tail = None;
+
         while let Some(record) = Record::at(&file, at, length)? {
             if at >= synced {
                 tail.get_or_insert(at);
             }
+
             if state.restore(&file, record, verify, &mut shapes)?.is_some() {
                 found.length = record.end();
             } else if at < synced {
@@ -123,6 +126,7 @@ impl SegmentFile {
             }
             at = record.end();
         }
+
         let end = FileEnd {
             length: found.length,
             synced: tail.map_or(found.length, |tail| found.length.min(tail)),
@@ -130,6 +134,7 @@ impl SegmentFile {
             shapes,
             written: state.coverage.clone(),
         };
+
         let opened = Self {
             segment,
             path,
@@ -174,11 +179,13 @@ impl SegmentFile {
             .flat_map(|group| &group.chunks)
             .filter(|chunk| chunk.rows > 0)
             .map(|chunk| (chunk.oldest, chunk.newest));
+
         let loose = state
             .loose
             .iter()
             .filter(|record| record.samples > 0)
             .map(|record| (record.oldest, record.newest));
+
         let waiting = state.loose_waiting.iter().filter_map(|batch| batch.times());
         chunks
             .chain(loose)
@@ -248,12 +255,14 @@ impl SegmentFile {
                 }
             }
         }
+
         let mut content = Vec::new();
         for (index, number, owner, full) in waiting {
             if full.has_times_of(repeated) {
                 self.make_loose((index, number), owner, &full, repeated)?;
                 continue;
             }
+
             let mut end = self.end();
             let shape = self.shape(&mut end, &full.shape)?;
             content.clear();
@@ -261,6 +270,7 @@ impl SegmentFile {
             let index_length = full.chunk.encode(&full.next, &mut content);
             let index_length = u32::try_from(index_length).map_err(io::Error::other)?;
             let rows = u32::try_from(full.chunk.index().rows()).map_err(io::Error::other)?;
+
             let fields: [&[u8]; 8] = [
                 &owner.0.to_le_bytes(),
                 &owner.1.to_le_bytes(),
@@ -271,10 +281,12 @@ impl SegmentFile {
                 &index_length.to_le_bytes(),
                 &rows.to_le_bytes(),
             ];
+
             content[..CHUNK_FIELDS].copy_from_slice(&fields.concat());
             let record = self.append(&mut end, CHUNK, &content)?;
             end.written.note(owner, full.chunk.newest());
             drop(end);
+
             let packed = record.offset + CHUNK_FIELDS as u64 + u64::from(index_length);
             full.chunk.note_stored(&self.file, packed);
             self.state_mut().groups[index].chunks[number].place = ChunkPlace::File {
@@ -294,6 +306,7 @@ impl SegmentFile {
             // Only this thread adds loose samples.
             let batches = self.state().loose_waiting.clone();
             let mut samples = 0;
+
             let count = batches
                 .iter()
                 .take_while(|batch| {
@@ -303,9 +316,11 @@ impl SegmentFile {
                 .count()
                 .max(1)
                 .min(batches.len());
+
             if count == 0 {
                 return Ok(());
             }
+
             let is_last = count == batches.len();
             let log = if is_last { log } else { self.loose_log() };
             self.append_loose(log, &batches[..count])?;
@@ -420,12 +435,14 @@ impl SegmentFile {
                 _ => None,
             })
             .collect();
+
         let mut damaged = Vec::new();
         for record in records {
             if !record.is_intact(&record.read(&self.file)?) {
                 damaged.push(record);
             }
         }
+
         for group in &mut self.state_mut().groups {
             group.chunks.retain(|chunk| match &chunk.place {
                 ChunkPlace::File { record, .. } => !damaged.contains(record),
@@ -440,6 +457,7 @@ impl SegmentFile {
     pub fn shed(&self, limit: usize) {
         let mut state = self.state_mut();
         let bytes = |full: &FullChunk| full.chunk.bytes() + 8 * full.next.len();
+
         let mut held: usize = state
             .groups
             .iter()
@@ -449,6 +467,7 @@ impl SegmentFile {
                 ChunkPlace::File { .. } => None,
             })
             .sum();
+
         for group in &mut state.groups {
             group.chunks.retain(|chunk| match &chunk.place {
                 ChunkPlace::Memory(full) if held > limit && full.is_uncommitted() => {
@@ -478,13 +497,16 @@ impl SegmentFile {
             );
             true
         });
+
         if !samples.is_empty() {
             self.append_loose(self.loose_log(), &[Arc::new(samples.into())])?;
         }
+
         let mut covered = Coverage::default();
         covered.note(owner, full.chunk.newest());
         self.note_coverage(&covered)?;
         self.end().written.add(&covered);
+
         // The position stays, so that other positions do not change.
         self.state_mut().groups[index].chunks[number] = StoredChunk {
             oldest: Timestamp(i64::MAX),
@@ -506,6 +528,7 @@ impl SegmentFile {
                 .as_ref()
                 .is_some_and(|known| Arc::ptr_eq(known, shape))
         });
+
         let number = match known {
             Some(number) => number,
             None => {

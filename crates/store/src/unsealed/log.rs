@@ -127,6 +127,7 @@ impl LogWriter {
         let Some(log) = &mut self.current else {
             return Ok(());
         };
+
         self.record.clear();
         self.record.resize(HEADER as usize, 0);
         for (group, at, series, values) in rows {
@@ -136,17 +137,20 @@ impl LogWriter {
             log.has_loose = true;
             encode_loose(&mut self.record, batch);
         }
+
         let (head, content) = self.record.split_at_mut(HEADER as usize);
         head.copy_from_slice(&header(COMMIT, content)?);
         let failed = |path: &Path| {
             let path = path.display().to_string();
             move |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"))
         };
+
         log.file
             .write_all_at(&self.record, log.length)
             .and_then(|()| log.file.sync_data())
             .map_err(failed(&log.path))?;
         log.length += self.record.len() as u64;
+
         // The first record of a log has all values, the others only those that changed.
         if self.record.capacity() > 4 * self.record.len() {
             self.record.shrink_to_fit();
@@ -190,6 +194,7 @@ impl LogWriter {
             if !is_covered {
                 return true;
             }
+
             match fs::remove_file(&log.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(file = %log.path.display(), %error, "cannot delete a log");
@@ -210,6 +215,7 @@ impl OpenLog {
             .truncate(true)
             .open(&path)?;
         file.write_all_at(&run.to_le_bytes(), 0)?;
+
         if let Some(folder) = path.parent() {
             crate::block::sync_directory(folder)?;
         }
@@ -236,6 +242,7 @@ impl OpenLog {
         out.push(if last.is_some() { SAME_SERIES } else { ROW });
         out.extend_from_slice(&group.to_le_bytes());
         out.extend_from_slice(&at.0.to_le_bytes());
+
         let Some(last) = last else {
             out.extend_from_slice(&(series.len() as u32).to_le_bytes());
             series
@@ -252,6 +259,7 @@ impl OpenLog {
             self.rows.insert(group, row);
             return;
         };
+
         last.at = at;
         let bits = out.len();
         out.resize(bits + series.len().div_ceil(8), 0);
@@ -298,13 +306,16 @@ pub(super) fn read_log(path: &Path, reader: &mut impl LogReader) -> io::Result<R
     let file = File::open(path)?;
     let end = file.metadata()?.len();
     let mut found = ReadLog::default();
+
     let begin = size_of::<u64>() as u64;
     if end < begin {
         return Ok(found);
     }
+
     let run = super::record::read(&file, 0, size_of::<u64>())?;
     found.run = u64::from_le_bytes(run.try_into().expect("8 bytes"));
     found.length = begin;
+
     let mut rows = HashMap::new();
     while let Some(record) = Record::at(&file, found.length, end)? {
         let content = record.read(&file)?;
@@ -315,6 +326,7 @@ pub(super) fn read_log(path: &Path, reader: &mut impl LogReader) -> io::Result<R
             found.damaged += 1;
             break;
         }
+
         found.length = record.end();
     }
     Ok(found)
@@ -337,6 +349,7 @@ fn decode(
             }
             continue;
         }
+
         let group = fields.u32()?;
         let at = Timestamp(fields.i64()?);
         if kind == [ROW] {
@@ -353,6 +366,7 @@ fn decode(
                 }
             }
         }
+
         let (series, values) = rows.get(&group)?;
         reader.row((run, group), at, series, values);
     }

@@ -112,26 +112,31 @@ const MAX_SPREAD: usize = 4;
 fn sorted(batches: &[LooseBatch]) -> Vec<LooseSample> {
     let samples = || batches.iter().flat_map(|batch| batch.iter().copied());
     let count = batches.iter().map(|batch| batch.len()).sum();
+
     let series = samples().map(|(series, _)| series);
     let (first, last) = series.fold((u32::MAX, 0), |(first, last), series| {
         (first.min(series), last.max(series))
     });
     let spread = last.saturating_sub(first) as usize + 1;
+
     if spread > MAX_SPREAD * count {
         let mut sorted = Vec::with_capacity(count);
         sorted.extend(samples());
         sorted.sort_by_key(|(series, sample)| (*series, sample.at));
         return sorted;
     }
+
     // For each series, the place of its next sample.
     let mut places = vec![0_usize; spread];
     for (series, _) in samples() {
         places[(series - first) as usize] += 1;
     }
+
     let mut begin = 0;
     for place in &mut places {
         begin += std::mem::replace(place, begin);
     }
+
     let nothing = Sample {
         at: Timestamp(0),
         value: 0.0,
@@ -142,6 +147,7 @@ fn sorted(batches: &[LooseBatch]) -> Vec<LooseSample> {
         sorted[*place] = (series, sample);
         *place += 1;
     }
+
     for one in sorted.chunk_by_mut(|one, next| one.0 == next.0) {
         // Returns at once if they are in order.
         one.sort_by_key(|(_, sample)| sample.at);
@@ -152,11 +158,13 @@ fn sorted(batches: &[LooseBatch]) -> Vec<LooseSample> {
 /// Returns the kind and the content of a record. There must be samples.
 pub(super) fn encode(log: u32, batches: &[LooseBatch]) -> (u32, Vec<u8>) {
     let samples = sorted(batches);
+
     let is_run = |(one, before): &LooseSample, (other, after): &LooseSample| {
         one == other && after.at.0.abs_diff(before.at.0) <= MAX_GAP
     };
     let runs = || samples.chunk_by(is_run);
     let mut out = log.to_le_bytes().to_vec();
+
     // A run costs more than a sample.
     if 2 * runs().count() > samples.len() {
         samples
@@ -165,6 +173,7 @@ pub(super) fn encode(log: u32, batches: &[LooseBatch]) -> (u32, Vec<u8>) {
             .for_each(|bytes| out.extend_from_slice(&bytes));
         return (SINGLE, out);
     }
+
     let (oldest, newest) = batches
         .iter()
         .filter_map(|batch| batch.times())
@@ -172,6 +181,7 @@ pub(super) fn encode(log: u32, batches: &[LooseBatch]) -> (u32, Vec<u8>) {
         .unwrap_or_default();
     out.extend_from_slice(&oldest.0.to_le_bytes());
     out.extend_from_slice(&newest.0.to_le_bytes());
+
     let mut packer = Packer::default();
     let mut numbers = Vec::new();
     for run in runs().flat_map(|run| run.chunks(MAX_RUN)) {
@@ -200,14 +210,17 @@ fn push_run(run: &[LooseSample], packer: &mut Packer, numbers: &mut Vec<f64>, ou
     out.extend_from_slice(&(run.len() as u16).to_le_bytes());
     let lengths = out.len();
     out.extend_from_slice(&[0; 4]);
+
     numbers.clear();
     numbers.extend(run.iter().map(|(_, one)| (one.at.0 - first.at.0) as f64));
     packer.pack(numbers, out);
+
     let times = out.len() - lengths - 4;
     numbers.clear();
     numbers.extend(run.iter().map(|(_, one)| one.value));
     packer.pack(numbers, out);
     let values = out.len() - lengths - 4 - times;
+
     out[lengths..][..2].copy_from_slice(&(times as u16).to_le_bytes());
     out[lengths + 2..][..2].copy_from_slice(&(values as u16).to_le_bytes());
 }
@@ -245,6 +258,7 @@ impl<'a> Run<'a> {
                 values: fields.take(values)?,
             }
         };
+
         Some(Self {
             series,
             first,
@@ -299,10 +313,12 @@ impl LooseRecord {
             samples: 0,
             steps: Arc::default(),
         };
+
         if record.kind == RUNS {
             found.oldest = Timestamp(fields.i64()?);
             found.newest = Timestamp(fields.i64()?);
         }
+
         let mut steps = Vec::new();
         for number in 0.. {
             let offset = content.len() - fields.0.len();
@@ -313,10 +329,12 @@ impl LooseRecord {
             if number % STEP == 0 {
                 steps.push((run.series, offset as u32));
             }
+
             found.samples += run.count();
             found.oldest = found.oldest.min(run.first);
             found.newest = found.newest.max(run.first);
         }
+
         found.steps = steps.into();
         Some((log, found))
     }

@@ -61,10 +61,12 @@ impl SegmentFile {
         (from, to): (Timestamp, Timestamp),
     ) -> (Vec<Part>, Coverage) {
         let state = self.state();
+
         let remaining = wanted
             .filter(|_| !state.deleted.is_empty())
             .map(|wanted| wanted - &state.deleted);
         let wanted = remaining.as_ref().or(wanted);
+
         let mut parts = Vec::new();
         for group in &state.groups {
             let mut chunks = group
@@ -75,6 +77,7 @@ impl SegmentFile {
             if chunks.peek().is_none() {
                 continue;
             }
+
             let columns: Arc<[(u32, u32)]> = match wanted {
                 Some(wanted) => group.shape.columns_of(wanted).into(),
                 None => group
@@ -85,6 +88,7 @@ impl SegmentFile {
                     .filter(|(series, _)| !state.deleted.contains(*series))
                     .collect(),
             };
+
             if !columns.is_empty() {
                 parts.extend(chunks.map(|chunk| PartContent::Chunk {
                     columns: Arc::clone(&columns),
@@ -92,11 +96,13 @@ impl SegmentFile {
                 }));
             }
         }
+
         let loose = state
             .loose
             .iter()
             .filter(|record| record.newest >= from && record.oldest <= to);
         parts.extend(loose.cloned().map(PartContent::Loose));
+
         let is_wanted = |(series, sample): &&LooseSample| {
             from <= sample.at
                 && sample.at <= to
@@ -111,9 +117,11 @@ impl SegmentFile {
             .filter(is_wanted)
             .copied()
             .collect();
+
         if !waiting.is_empty() {
             parts.push(PartContent::Waiting(waiting));
         }
+
         let parts = parts.into_iter().map(|content| Part { content }).collect();
         (parts, state.coverage.clone())
     }
@@ -211,12 +219,14 @@ impl SegmentFile {
         } else {
             index_length
         };
+
         let bytes = read(&self.file, begin, length)?;
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a chunk is damaged");
         let index = bytes
             .get(..index_length)
             .and_then(ChunkIndex::decode)
             .ok_or_else(damaged)?;
+
         let rows = index.rows();
         let unchanged = index_length + index.packed_bytes();
         let take = |at: usize, length: usize| -> io::Result<Cow<'_, [u8]>> {
@@ -229,6 +239,7 @@ impl SegmentFile {
                 read(&self.file, begin + at as u64, length).map(Cow::Owned)
             }
         };
+
         let mut values = Vec::with_capacity(rows);
         let mut samples = Vec::with_capacity(rows);
         for &(series, column) in columns {
@@ -245,6 +256,7 @@ impl SegmentFile {
                     unpack(&packed, rows, &mut values);
                 }
             }
+
             samples.clear();
             index.samples(column, &values, range, &mut samples);
             if !samples.is_empty() && !each(series, &samples) {

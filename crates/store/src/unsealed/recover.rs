@@ -39,12 +39,14 @@ impl Found {
                 let (segment, log) = text.split_once('-')?;
                 Some((segment.parse().ok()?, log.parse().ok()?))
             };
+
             if let Some(segment) = name.strip_suffix(".chunks") {
                 found.segments.extend(segment.parse::<u32>().ok());
             } else if let Some(text) = name.strip_suffix(".log") {
                 found.logs.extend(numbers(text));
             }
         }
+
         found.segments.sort_unstable();
         found.logs.sort_unstable_by_key(|&(_, number)| number);
         Ok(found)
@@ -67,12 +69,14 @@ impl Unsealed {
             path: folder.clone(),
             source,
         };
+
         fs::create_dir_all(&folder).map_err(failed)?;
         let mut found = Found::list(&folder).map_err(failed)?;
         let log = found.logs.last().map_or(0, |&(_, number)| number);
         let noted = Position::read(&folder).map_err(failed)?;
         let noted = noted.unwrap_or_default();
         remove_sealed(&folder, &mut found, is_sealed).map_err(failed)?;
+
         let is_clean = folder.join(CLEAN).exists() && found.logs.is_empty();
         let mut files = Vec::new();
         let mut covered = Coverage::default();
@@ -84,21 +88,26 @@ impl Unsealed {
             } else {
                 noted.synced(segment)
             };
+
             let (file, findings) =
                 SegmentFile::open(&folder, Segment(segment), !is_clean, synced).map_err(failed)?;
             let is_short = noted.segment == segment && findings.length < noted.chunks;
+
             if findings.damaged > 0 || is_short {
                 let copy = with_suffix(file.path(), ".before");
                 fs::copy(file.path(), &copy).map_err(failed)?;
                 damaged.push(set_aside(&copy, "a part of its samples cannot be read")?);
             }
+
             if !is_clean {
                 file.cut().map_err(failed)?;
             }
+
             covered.add(&file.coverage());
             loose_log = loose_log.max(file.loose_log());
             files.push(Arc::new(file));
         }
+
         if files.is_empty() {
             let next = found
                 .logs
@@ -110,9 +119,11 @@ impl Unsealed {
             let file = SegmentFile::create(&folder, Segment(next)).map_err(failed)?;
             files.push(Arc::new(file));
         }
+
         let (older, current) = files.split_at(files.len() - 1);
         older.iter().for_each(|file| file.complete());
         let current = Arc::clone(&current[0]);
+
         let mut rows = Replay {
             file: &current,
             covered,
@@ -122,6 +133,7 @@ impl Unsealed {
             loose: Vec::new(),
         };
         replay(&folder, &found.logs, noted, &mut rows, damaged)?;
+
         let nanoseconds = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(1, |since| since.as_nanos());
@@ -136,6 +148,7 @@ impl Unsealed {
             repeated: OnceLock::new(),
             failure: Mutex::default(),
         };
+
         files.iter().for_each(|file| unsealed.remember(file));
         Ok((unsealed, files))
     }
@@ -170,19 +183,23 @@ fn replay(
         path: folder.to_owned(),
         source,
     };
+
     // The position may be older than the newest log, never newer.
     let is_missing = !logs.is_empty() && logs.iter().all(|&(_, number)| number < noted.log);
     if is_missing {
         tracing::error!(log = noted.log, "a log of samples is missing");
     }
+
     if logs.is_empty() {
         return Ok(());
     }
+
     let file = replay.file;
     let mut bad = Vec::new();
     for &(segment, number) in logs {
         let path = path_of(folder, Segment(segment), number);
         replay.log = number;
+
         let found = read_log(&path, replay).map_err(failed)?;
         // A crash may leave a part of a record at the end of the newest log.
         let is_damaged = if number < noted.log {
@@ -190,16 +207,19 @@ fn replay(
         } else {
             number == noted.log && found.length < noted.log_bytes
         };
+
         if is_damaged {
             bad.push(path.clone());
         }
     }
+
     for (owner, group) in &mut replay.groups {
         if let Some(full) = group.rows.seal_open() {
             file.add(*owner, full);
         }
     }
     file.add_loose(&[Arc::new(std::mem::take(&mut replay.loose).into())]);
+
     let newest = logs.last().map_or(0, |&(_, number)| number);
     let synced = file
         .persist(&super::Repeated::default())
@@ -209,12 +229,14 @@ fn replay(
     CommitPosition::open(folder)
         .and_then(|mut position| position.sync_chunks(file.segment, synced.length))
         .map_err(failed)?;
+
     for path in bad {
         damaged.push(set_aside(
             &path,
             "samples that were committed could not be read back from the log",
         )?);
     }
+
     for &(segment, number) in logs {
         match fs::remove_file(path_of(folder, Segment(segment), number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -253,10 +275,12 @@ impl LogReader for Replay<'_> {
                 row: Vec::new(),
             }
         });
+
         // A commit that failed after it was written is in two logs.
         if group.rows.newest().is_some_and(|newest| newest >= at) {
             return;
         }
+
         group.row.fill(STALE);
         for (&series, &value) in series.iter().zip(values) {
             let rows = &mut group.rows;
@@ -269,10 +293,12 @@ impl LogReader for Replay<'_> {
             }
             group.row[column as usize] = value;
         }
+
         if self.covered.get(owner).is_some_and(|newest| newest >= at) {
             group.rows.skip(at, &group.row);
             return;
         }
+
         let outcome = group.rows.push(at, &group.row, |_, _| {});
         for dropped in &outcome.dropped {
             group.columns.remove(&dropped.series.0);

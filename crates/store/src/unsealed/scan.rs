@@ -159,16 +159,19 @@ pub(crate) fn fill(output: &mut DataChunkHandle, rows: &[(u32, Sample)]) {
         for (to, (series, _)) in series.iter_mut().zip(rows) {
             *to = series.cast_signed();
         }
+
         let mut column = output.flat_vector(1);
         let times = column.as_mut_slice_with_len::<i64>(count);
         for (to, (_, sample)) in times.iter_mut().zip(rows) {
             *to = sample.at.0;
         }
+
         let mut column = output.flat_vector(2);
         let values = column.as_mut_slice_with_len::<f64>(count);
         for (to, (_, sample)) in values.iter_mut().zip(rows) {
             *to = sample.value;
         }
+
         for (row, (_, sample)) in rows.iter().enumerate() {
             if is_stale(sample.value) {
                 column.set_null(row);
@@ -220,6 +223,7 @@ impl Bound {
             ALL_METRICS => needed.metrics,
             hash => Some(vec![hash as i32]),
         };
+
         let shared = unsealed.live.get().and_then(Weak::upgrade);
         let wanted = shared.zip(hashes).map(|(shared, hashes)| {
             let table = shared.series.read().unwrap_or_else(PoisonError::into_inner);
@@ -256,6 +260,7 @@ impl ScanState {
                 })
                 .collect();
         }
+
         let (parts, covered) = bound.file.parts(bound.wanted.as_ref(), bound.range);
         state.parts = parts.into();
         state.covered = covered;
@@ -268,6 +273,7 @@ impl ScanState {
         self.taken = 0;
         let repeated = bound.unsealed.repeated();
         let rows = &mut self.rows;
+
         if let Some(part) = self.parts.pop_front() {
             let is_memory = part.is_memory();
             let wanted = bound.wanted.as_ref();
@@ -283,6 +289,7 @@ impl ScanState {
                 .read_part(&part, wanted, bound.range, &mut each)?;
             return Ok(true);
         }
+
         let Some((group, group_rows, until)) = self.groups.pop_front() else {
             return Ok(false);
         };
@@ -290,10 +297,12 @@ impl ScanState {
             .covered
             .get((bound.unsealed.run(), group))
             .unwrap_or(Timestamp(i64::MIN));
+
         let (from, to) = bound.range;
         let from = from.max(Timestamp(covered.0.saturating_add(1)));
         let wanted = bound.wanted.as_ref();
         let group_rows = group_rows.read().unwrap_or_else(PoisonError::into_inner);
+
         group_rows.each(wanted, (from, to.min(until)), |series, samples| {
             let samples = samples
                 .into_iter()

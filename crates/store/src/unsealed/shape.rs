@@ -36,6 +36,7 @@ impl Shape {
         let (Some(&(first, _)), Some(&(last, _))) = (self.pairs.first(), self.pairs.last()) else {
             return Vec::new();
         };
+
         let is_few = wanted.range_cardinality(first..=last) < self.pairs.len() as u64 / 8;
         if is_few {
             wanted

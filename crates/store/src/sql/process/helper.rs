@@ -52,6 +52,7 @@ pub fn serve(control: OwnedFd) -> Result<(), SqlError> {
     let _ = process::nice(NICENESS);
     // SAFETY: sets no handler. The kernel forgets ended statement processes by itself (wait(2)).
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+
     let mut helper = Helper::open()?;
     while let Some((kind, socket)) = wire::receive(&control).map_err(failed)? {
         match kind {
@@ -86,6 +87,7 @@ impl Helper {
             db.execute_batch("SET parquet_metadata_cache = true")?;
             Ok(db)
         };
+
         let db = opened().map_err(StoreError::sql("start the query process"))?;
         remote::register(&db)?;
         Ok(Self {
@@ -104,10 +106,12 @@ impl Helper {
             );
         }
         sql += asked.views.as_deref().unwrap_or_default();
+
         if !self.has_views {
             sql += include_str!("../../views.sql");
             sql += include_str!("../../postgres.sql");
         }
+
         let failed = StoreError::sql("attach a copy of the databases");
         self.db.execute_batch(&sql).map_err(failed)?;
         self.has_views = true;
@@ -123,6 +127,7 @@ impl Helper {
                 "the query process has {threads} threads"
             )));
         }
+
         let parent = getpid();
         // SAFETY: this process has one thread, so no lock is held by a thread that the new process
         // lacks, and the new process may do anything (fork(2)).
@@ -150,6 +155,7 @@ impl Helper {
         limit_process(&statement)?;
         end_with_peer(socket.try_clone()?)?;
         remote::connect(socket.try_clone()?);
+
         let answer = self.confine(&statement).and_then(|db| run(db, &statement));
         let mut out = BufWriter::new(socket);
         let (outcome, rows) = match answer {
@@ -160,10 +166,12 @@ impl Helper {
             Ok(Answer::Parameters(outcome)) => (outcome, None),
             Err(error) => (Outcome::Failed(Failure::of(&error)), None),
         };
+
         wire::write(&mut out, &Message::Outcome(outcome))?;
         if let Some(rows) = rows {
             write_rows(&mut out, &rows).map_err(io::Error::other)?;
         }
+
         out.flush()?;
         // The server need not wait until the kernel has freed this process's memory.
         socket.shutdown(Shutdown::Write)
@@ -219,20 +227,24 @@ fn write_rows(out: impl Write, rows: &ResultSet) -> Result<(), ArrowError> {
 /// kernel ends this process before others.
 fn limit_process(statement: &Statement) -> io::Result<()> {
     drop(fs::write("/proc/self/oom_score_adj", "1000"));
+
     let statm = fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = statm
         .split(' ')
         .next()
         .and_then(|pages| pages.parse().ok())
         .unwrap_or(0);
+
     let used = pages * param::page_size() as u64;
     let address_space = used + statement.memory_bytes + SLACK_BYTES;
     let both = |bytes| Rlimit {
         current: Some(bytes),
         maximum: Some(bytes),
     };
+
     setrlimit(Resource::As, both(address_space))?;
     setrlimit(Resource::Core, both(0))?;
+
     let seconds = (statement.timeout + ALARM_GRACE).as_secs() + 1;
     // SAFETY: neither call takes a pointer. The default action of SIGALRM ends the process, whatever
     // its threads do (alarm(2), signal(7)). It is set here, because a program that ignores the signal

@@ -229,8 +229,10 @@ impl QueryProcess {
             limits,
         } = asked;
         let _place = self.places.take(limits.timeout, cancel, memory.viewer())?;
+
         let name = format!("tmp-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let temporary = TemporaryDirectory(self.data.join(DIRECTORY).join(name));
+
         let statement = Statement {
             user: reader.user.map(str::to_owned),
             is_admin: reader.is_admin,
@@ -243,6 +245,7 @@ impl QueryProcess {
             data: self.data.clone(),
             temporary: temporary.0.clone(),
         };
+
         let answer = self.run(database, &statement, Freshness::Recent, cancel, &mut held);
         match answer {
             // The metric may be newer than the copies.
@@ -266,6 +269,7 @@ impl QueryProcess {
         let sent = socket
             .set_write_timeout(Some(statement.timeout + GRACE))
             .and_then(|()| wire::write(&socket, statement));
+
         let deadline = Instant::now() + statement.timeout + GRACE;
         let answer = sent.and_then(|()| {
             let mut answer = BufReader::new(Watched {
@@ -286,6 +290,7 @@ impl QueryProcess {
             };
             Ok((outcome, rows.transpose()))
         });
+
         match answer {
             Ok((Outcome::Failed(failure), _)) => Err(failure.into_error(statement.timeout)),
             Ok((outcome, rows)) => Ok((outcome, rows.map_err(SqlError::NoMemory)?)),
@@ -309,6 +314,7 @@ impl QueryProcess {
         if self.closed.load(Ordering::SeqCst) {
             return Err(unavailable("the server stops"));
         }
+
         // The process may have ended, for instance for lack of memory, or the copy may have a block
         // that a checkpoint was writing, which its checksum shows: a new process starts.
         for attempt in 1..=ATTEMPTS {
@@ -355,9 +361,11 @@ impl QueryProcess {
             };
             copies.helper = Some(self.start().map_err(unavailable)?);
         }
+
         let began = Instant::now();
         let asked = self.copy(copies, database, freshness)?;
         let helper = copies.helper.as_ref().expect("started above");
+
         if !asked.databases.is_empty() {
             let socket = request(helper, Kind::Follow).map_err(unavailable)?;
             wire::write(&socket, &asked).map_err(unavailable)?;
@@ -367,11 +375,13 @@ impl QueryProcess {
                 cancel: &Cancel::default(),
                 closed: &self.closed,
             });
+
             match answer.map_err(unavailable)? {
                 Outcome::Following => {}
                 Outcome::Failed(failure) => return Err(failure.into_error(FOLLOW_TIMEOUT)),
                 _ => return Err(unavailable("unexpected answer of the query process")),
             }
+
             if let Some(samples) = &mut copies.samples {
                 samples.cost = samples.cost.max(began.elapsed());
             }

@@ -46,12 +46,15 @@ impl Places {
         if count.running >= MAX_RUNNING && count.waiting >= MAX_WAITING {
             return Err(unavailable("too many statements are waiting"));
         }
+
         let of_viewer = count.of_viewer.entry(Arc::clone(viewer)).or_default();
         if *of_viewer >= MAX_WAITING_OF_ONE {
             return Err(unavailable("too many of your statements are waiting"));
         }
+
         *of_viewer += 1;
         count.waiting += 1;
+
         while count.running >= MAX_RUNNING && Instant::now() < deadline && !cancel.asked() {
             count = self
                 .freed
@@ -59,6 +62,7 @@ impl Places {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+
         count.waiting -= 1;
         if let Some(waiting) = count.of_viewer.get_mut(viewer) {
             *waiting -= 1;
@@ -66,6 +70,7 @@ impl Places {
                 count.of_viewer.remove(viewer);
             }
         }
+
         if count.running < MAX_RUNNING {
             count.running += 1;
             Ok(Place(self))

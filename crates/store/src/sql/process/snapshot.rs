@@ -51,6 +51,7 @@ impl FileState {
         let mut headers = vec![0; HEADERS];
         let mut open = File::open(file)?;
         open.read_exact(&mut headers)?;
+
         let mut logs = [None; 2];
         for (stamp, suffix) in logs.iter_mut().zip(LOGS) {
             *stamp = match fs::metadata(with_suffix(file, suffix)) {
@@ -59,6 +60,7 @@ impl FileState {
                 Err(error) => return Err(error),
             };
         }
+
         Ok(Self {
             headers,
             file: stamp_of(&open.metadata()?),
@@ -117,20 +119,24 @@ impl Copy {
             remove(&path)?;
             let began = SystemTime::now();
             let state = FileState::read(file)?;
+
             for (log, suffix) in state.logs.iter().zip(LOGS) {
                 if log.is_some() {
                     copy_if_there(&with_suffix(file, suffix), &with_suffix(&path, suffix))?;
                 }
             }
+
             match earlier.filter(|earlier| earlier.has_file_of(&state)) {
                 Some(earlier) => fs::hard_link(&earlier.path, &path)?,
                 None => drop(fs::copy(file, &path)?),
             }
+
             if !state.is_checkpointing() && state.is_same_checkpoint(&FileState::read(file)?) {
                 return Ok(Self { path, state, began });
             }
             thread::sleep(PAUSE);
         }
+
         remove(&path)?;
         Err(io::Error::other("the database is being checkpointed"))
     }

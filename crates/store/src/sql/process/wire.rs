@@ -161,8 +161,10 @@ pub(super) fn read_samples(mut from: impl Read) -> io::Result<Vec<(u32, Sample)>
     if count == u32::MAX {
         return Err(io::Error::other("cannot read unsealed samples"));
     }
+
     let mut bytes = vec![0; count as usize * SAMPLE_BYTES];
     from.read_exact(&mut bytes)?;
+
     let rows = bytes
         .chunks_exact(SAMPLE_BYTES)
         .map(|row| {
@@ -201,18 +203,22 @@ pub(super) fn receive(control: &UnixStream) -> io::Result<Option<(Kind, UnixStre
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
     let received = recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+
     if received.bytes == 0 {
         return Ok(None);
     }
+
     let socket: Option<OwnedFd> = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
+
     let kind = match byte[0] {
         b'f' => Kind::Follow,
         b's' => Kind::Statement,
         _ => return Err(io::ErrorKind::InvalidData.into()),
     };
+
     let socket = socket.ok_or(io::ErrorKind::InvalidData)?;
     Ok(Some((kind, UnixStream::from(socket))))
 }
