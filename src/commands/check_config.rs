@@ -15,6 +15,7 @@ use std::path::Path;
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_model::ConfigError;
 use takt_model::shown::{shown_address, shown_parameter, without_secrets};
+use takt_questions::password::knows_user;
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::http::access;
@@ -91,7 +92,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
 fn name_unknown_users(config: &Config) -> io::Result<()> {
     let mut err = io::stderr();
     for (key, name) in config.auth.named_users() {
-        if !access::knows_user(name) {
+        if !knows_user(name) {
             writeln!(err, "{key}: this machine knows no user {name}")?;
         }
     }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
-use takt_server::answers::{AboutQuestion, SqlQuestion, UsageQuestion};
+use takt_questions::{AboutQuestion, SqlQuestion, UsageQuestion};
 use takt_server::reports::words::{amount, percent};
 use takt_server::{Config, Failure};
 

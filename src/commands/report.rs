@@ -7,7 +7,7 @@ use crate::output::{self, stdout};
 use crate::person::operator;
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::{self, BufWriter, Write};
-use takt_server::answers::{SheetQuestion, UsageQuestion};
+use takt_questions::{SheetQuestion, UsageQuestion};
 use takt_server::reports::{self, View};
 use takt_server::{Failure, OrUsage};
 

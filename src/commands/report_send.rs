@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use takt_mail::{EmailConfig, Mailer};
-use takt_server::answers::{NoteSentReport, SentQuestion};
+use takt_questions::{NoteSentReport, SentQuestion};
 use takt_server::reports;
 use takt_server::reports::due;
 use takt_server::{Failure, OrUsage};

@@ -1,9 +1,8 @@
 //! Reading the configuration again while the server runs: at SIGHUP, by a request, from a page.
 
 use crate::alerting;
-use crate::answers::AnswerError;
 use crate::config::{Config, CurrentConfig};
-use crate::http::GuardedRouter;
+use crate::http::{ErrorBody, GuardedRouter};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -132,7 +131,7 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
         Ok(done) => format!("{done}\n").into_response(),
         Err(error) => {
             let error = format!("{error:#}; keeping the previous configuration");
-            AnswerError::failed(error).into_response()
+            ErrorBody::failed(error).into_response()
         }
     }
 }

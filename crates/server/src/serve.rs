@@ -5,7 +5,6 @@ mod periodic;
 mod serving;
 
 use crate::alerting::Absence;
-use crate::answers::AnswerConfig;
 use crate::failure::{Failure, OrUsage};
 use crate::http::{Access, GuardedRouter};
 use crate::reload::Reload;
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_collector::schedulers::PollStatus;
 use takt_collector::scrape::ScrapeManager;
+use takt_questions::AnswerConfig;
 use takt_store::Store;
 use tokio::sync::watch;
 use tokio::time;

@@ -1,12 +1,13 @@
 //! Errors as HTTP responses: a status, and `{"kind": …, "error": …}`.
 
 use super::held::with_retry;
-use crate::answers::AnswerError;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use std::error::Error;
 use takt_model::error_chain;
+use takt_questions::AnswerError;
 
 /// Body of an error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,15 +55,35 @@ impl IntoResponse for ErrorBody {
     }
 }
 
-impl IntoResponse for AnswerError {
-    fn into_response(self) -> Response {
-        let kind = match self {
-            Self::Usage(_) => ErrorKind::Usage,
-            Self::Input(_) => ErrorKind::Input,
-            Self::Unavailable(_) => ErrorKind::Unavailable,
-            Self::Store(_) | Self::Failed(_) => ErrorKind::Failed,
+impl From<AnswerError> for ErrorBody {
+    fn from(error: AnswerError) -> Self {
+        let kind = match error {
+            AnswerError::Usage(_) => ErrorKind::Usage,
+            AnswerError::Input(_) => ErrorKind::Input,
+            AnswerError::Unavailable(_) => ErrorKind::Unavailable,
+            AnswerError::Store(_) | AnswerError::Failed(_) => ErrorKind::Failed,
         };
-        let error = error_chain(&self);
-        ErrorBody { kind, error }.into_response()
+        let error = error_chain(&error);
+        Self { kind, error }
+    }
+}
+
+impl ErrorBody {
+    /// The body of an error that is the server's.
+    pub fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        AnswerError::failed(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_alerts::run::EngineError;
+
+    #[test]
+    fn a_busy_alert_engine_is_asked_again() {
+        let response = ErrorBody::from(AnswerError::from(EngineError::Busy)).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(response.headers().contains_key("retry-after"));
     }
 }

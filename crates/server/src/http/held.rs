@@ -5,7 +5,6 @@
 //! memory that it takes, so a client that does not read keeps its share of the budget in use.
 
 use super::{ErrorBody, ErrorKind, GuardedRouter};
-use crate::answers::IMPORT_PATH;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -19,7 +18,9 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use takt_access::{Role, Viewer};
+use takt_access::Viewer;
+use takt_questions::IMPORT_PATH;
+use takt_questions::query_memory::account_of;
 use takt_store::{HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryUse};
 
 /// Bytes of a piece of an answer.
@@ -30,13 +31,6 @@ const LEAST_BYTES: u64 = 16 << 10;
 
 /// Time after which a refused client may try again, in seconds.
 pub(super) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
-
-/// Returns the account of one request of a viewer. All that is held for the same user, or the same
-/// address where the user is unknown, counts together.
-pub fn account_of(memory: &MemoryBudget, viewer: &Viewer) -> MemoryAccount {
-    let is_admin = viewer.role() == Role::Admin;
-    memory.account(viewer.caller()).with_reserve(is_admin)
-}
 
 /// Bytes with the memory that they take.
 struct HeldBytes<T> {

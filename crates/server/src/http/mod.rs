@@ -21,7 +21,7 @@ pub(crate) use connections::{ANSWER_TIME, Connections, HTTP_FILES, connections};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
 use held::RETRY_AFTER;
-pub(crate) use held::{account_of, with_held_answers};
+pub(crate) use held::with_held_answers;
 pub(crate) use listen::{CHECK_INTERVAL, serve, serve_socket};
 pub(crate) use places::{holder_of, register_places};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
@@ -29,7 +29,6 @@ pub(crate) use push::{Pushing, router as push_router};
 pub(crate) use socket::listen_on_socket;
 pub use socket::{SOCKET_FILE, is_trusted_socket, socket_path};
 
-use crate::answers::{AnswerConfig, AnswerError, IMPORT_PATH};
 use axum::extract::{Json, State};
 use axum::http::header;
 use axum::middleware;
@@ -39,6 +38,7 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use takt_access::{Need, Role, RouteNeeds, Viewer};
 use takt_model::exposition::Format;
+use takt_questions::{AnswerConfig, AnswerError, IMPORT_PATH};
 use takt_store::Store;
 
 /// State of the handlers. Only a viewer reaches its parts.
@@ -101,7 +101,7 @@ pub fn router(app: App) -> GuardedRouter {
 }
 
 /// A server whose database fails is not healthy, even if other parts still work.
-async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, AnswerError> {
+async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, ErrorBody> {
     blocking(move || {
         let db = app.parts.store.database().connect()?;
         db.execute_batch("SELECT 1 FROM records.schema_version")
@@ -111,10 +111,10 @@ async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, AnswerErr
     .await
 }
 
-async fn metrics(State(app): State<App>, By(viewer): By) -> Result<impl IntoResponse, AnswerError> {
+async fn metrics(State(app): State<App>, By(viewer): By) -> Result<impl IntoResponse, ErrorBody> {
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &app.of(&viewer).registry)
-        .map_err(AnswerError::failed)?;
+        .map_err(ErrorBody::failed)?;
     Ok((
         [(header::CONTENT_TYPE, Format::OpenMetrics.content_type())],
         page,
@@ -124,12 +124,10 @@ async fn metrics(State(app): State<App>, By(viewer): By) -> Result<impl IntoResp
 /// Runs `answer`, which may wait for DuckDB, on a thread for blocking work.
 async fn blocking<T>(
     answer: impl FnOnce() -> Result<T, AnswerError> + Send + 'static,
-) -> Result<Json<T>, AnswerError>
+) -> Result<Json<T>, ErrorBody>
 where
     T: Send + 'static,
 {
-    takt_store::spawn_blocking(answer)
-        .await
-        .map_err(AnswerError::failed)?
-        .map(Json)
+    let answered = takt_store::spawn_blocking(answer).await;
+    Ok(Json(answered.map_err(ErrorBody::failed)??))
 }

@@ -8,7 +8,6 @@
 use super::RETRY_AFTER;
 use super::access::{LINK_PATH, MUNGE_PATH, Peer};
 use super::connections::UPLOAD_TIME;
-use crate::answers::IMPORT_PATH;
 use axum::Extension;
 use axum::Router;
 use axum::extract::{MatchedPath, Request};
@@ -25,6 +24,7 @@ use std::sync::Arc;
 use takt_access::{Need, Role, Viewer, Way};
 use takt_connections::{ClassPlaces, Connection, NoPlace, PlaceHolder};
 use takt_model::client_of;
+use takt_questions::IMPORT_PATH;
 
 /// Least number of places of a class, however few files may be open.
 const LEAST_PLACES: usize = 4;

@@ -1,10 +1,7 @@
 //! Routes of the questions: one handler for all of them, and for each question a function that reads and answers it.
 
-use super::held::{AnswerWriter, account_of};
-use super::{App, AppParts, By, GuardedRouter};
-use crate::answers::{
-    AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
-};
+use super::held::AnswerWriter;
+use super::{App, AppParts, By, ErrorBody, GuardedRouter};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Json, Query, Request, State};
@@ -16,6 +13,10 @@ use serde::de::{IgnoredAny, IntoDeserializer};
 use std::mem;
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
+use takt_questions::query_memory::account_of;
+use takt_questions::{
+    AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
+};
 
 /// The routes of all questions.
 pub(super) fn router(app: App) -> GuardedRouter {
@@ -68,7 +69,7 @@ fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
             let app = Arc::clone(app.of(&viewer));
             takt_store::spawn_blocking(move || respond(&asked, &viewer, &app))
                 .await
-                .unwrap_or_else(|error| AnswerError::failed(error).into_response())
+                .unwrap_or_else(|error| ErrorBody::failed(error).into_response())
         },
     )
 }
@@ -122,9 +123,9 @@ fn answered(written: Result<(), AnswerError>, out: AnswerWriter) -> Response {
     // A writer without memory fails with an error of its own, which says less than its refusal.
     let failed = written.err();
     match out.finish() {
-        Err(refusal) => AnswerError::from(refusal).into_response(),
+        Err(refusal) => ErrorBody::from(AnswerError::from(refusal)).into_response(),
         Ok(answer) => match failed {
-            Some(error) => error.into_response(),
+            Some(error) => ErrorBody::from(error).into_response(),
             None => answer.respond("application/json"),
         },
     }
@@ -152,7 +153,7 @@ enum Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         match self {
-            Self::Parameters(error) => error.into_response(),
+            Self::Parameters(error) => ErrorBody::from(error).into_response(),
             Self::Json(rejection) => rejection.into_response(),
         }
     }

@@ -1,7 +1,6 @@
 //! Sends monthly reports, weekly letters and budget warnings: from the server when they are due, or
 //! with `takt report send`.
 
-use crate::answers::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use crate::config::{Config, CurrentConfig};
 use crate::http::Access;
 use crate::reports::{
@@ -21,6 +20,7 @@ use takt_alerts::notify::http::{HttpOptions, HttpSender};
 use takt_alerts::outbox::RowState;
 use takt_mail::{EmailConfig, Mail, Mailer};
 use takt_model::UnixTime;
+use takt_questions::{AccountingConfig, SentQuestion, SheetQuestion};
 use takt_store::{Records, SentReport, Store, spawn_blocking};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -201,7 +201,7 @@ impl Dispatcher {
         let cluster = self.cluster.clone();
         let (sheets, sent) = spawn_blocking(move || {
             let sent = Records::of(store.database()).sent_reports(&cluster, WEEKLY)?;
-            let sheets = answers::sheets(store.database(), &question, &accounting)?;
+            let sheets = takt_questions::sheets(store.database(), &question, &accounting)?;
             anyhow::Ok((sheets, sent))
         })
         .await??;
@@ -234,7 +234,7 @@ impl Dispatcher {
             let records = Records::of(store.database());
             let mut sent = records.sent_reports(&cluster, &this_month)?;
             sent.extend(records.sent_reports(&cluster, &year)?);
-            let budgets = answers::budgets_now(store.database(), &cluster, &accounting)?;
+            let budgets = takt_questions::budgets_now(store.database(), &cluster, &accounting)?;
             anyhow::Ok((budgets, sent))
         })
         .await??;
@@ -334,8 +334,8 @@ async fn gather(
     let month = month.to_owned();
     let question = everybody(&month, Some(cluster.to_owned()));
     spawn_blocking(move || {
-        let sheets = answers::sheets(store.database(), &question, &accounting)?;
-        let sent = answers::sent_reports(
+        let sheets = takt_questions::sheets(store.database(), &question, &accounting)?;
+        let sent = takt_questions::sent_reports(
             store.database(),
             &SentQuestion {
                 month,

@@ -15,10 +15,10 @@ pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, warnings};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 
-use crate::listing::{Column, Listing};
 use std::io::{self, Write};
 use takt_accounting::{Figures, Row, UsageReport};
 pub use takt_model::words;
+use takt_questions::listing::{Column, Listing};
 
 /// Output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

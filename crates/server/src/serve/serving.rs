@@ -3,7 +3,6 @@
 use super::periodic::{note_calendar, note_fairshare, watch_clock};
 use super::{End, PATIENCE, PageState, Source};
 use crate::alerting::{self, Absence, Alerts};
-use crate::answers::{self, AlertDesk, AnswerConfig};
 use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
@@ -15,7 +14,7 @@ use crate::postgres::session_places;
 use crate::reload::Reload;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::tasks::Supervisor;
-use crate::{SqlMetrics, SqlServer, assess, process_usage, reports, strips};
+use crate::{SqlMetrics, SqlServer, process_usage, reports, strips};
 use anyhow::Context;
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
@@ -30,6 +29,8 @@ use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::{ScrapeManager, TargetFiles};
 use takt_connections::ClassPlaces;
+use takt_questions::assess;
+use takt_questions::{AlertDesk, AnswerConfig};
 use takt_store::{CONFIGURED, Health, MemoryBudget, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -352,7 +353,7 @@ impl Serving<'_> {
         // These need the disk. If they fail, no task holds the store yet.
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let accounting = self.config.accounting();
-        answers::note_calendar(store.database(), Some(self.cluster), &accounting)?;
+        takt_questions::note_calendar(store.database(), Some(self.cluster), &accounting)?;
         let alerts = Alerts::start(
             self.config,
             self.cluster,
@@ -418,7 +419,7 @@ impl Serving<'_> {
         let mut answers = AnswerConfig {
             alerts: AlertDesk::new(alerts.handle(), secret),
             memory: memory.clone(),
-            ..AnswerConfig::of(reload.current.clone())
+            ..reload.current.answer_config()
         };
         answers.accounting.home = Some(self.cluster.to_owned());
         let answers = Arc::new(answers);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::io;
 use takt_model::UnixTime;
-use takt_server::listing::Listing;
+use takt_questions::listing::Listing;
 use takt_server::reports::words;
 
 /// Rows that a page shows without a `limit` in its address.

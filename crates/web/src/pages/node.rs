@@ -5,7 +5,7 @@ use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, h
 use crate::history;
 use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
-use takt_server::answers::{
+use takt_questions::{
     ClusterQuestion, EventsQuestion, GpuNow, NodeNow, StripsAnswer, StripsQuestion,
 };
 use takt_server::reports::words;

@@ -3,7 +3,7 @@
 use crate::frame::{self, Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use crate::pictures;
 use minijinja::context;
-use takt_server::answers::{ClusterQuestion, GpuState, NodeNow, StripsQuestion};
+use takt_questions::{ClusterQuestion, GpuState, NodeNow, StripsQuestion};
 use takt_server::reports::words;
 
 pub const PAGE: Page = Page::new("/nodes", include_str!("nodes.html"), show)

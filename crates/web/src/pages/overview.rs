@@ -7,7 +7,7 @@ use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use takt_server::answers::{
+use takt_questions::{
     ClusterAnswer, ClusterQuestion, GpuNow, GpuState, IdleHolder, NodeNow, StripRow, StripsAnswer,
     StripsQuestion,
 };

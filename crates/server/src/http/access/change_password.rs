@@ -8,14 +8,14 @@ use super::known::SignInWay;
 use super::password::{Identity, PasswordOutcome};
 use super::sign_in::begin;
 use super::{Access, By, Peer, now};
-use crate::answers::AnswerError;
-use crate::answers::password::{Setter, set_password};
+use crate::http::ErrorBody;
 use axum::extract::{Extension, Form, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use takt_access::password::check;
 use takt_access::{Viewer, Way};
+use takt_questions::password::{Setter, set_password};
 
 /// Path of the form.
 pub(super) const CHANGE_PATH: &str = "/me/password";
@@ -45,7 +45,7 @@ pub(super) async fn change_password(
             begin(&access, peer, &headers, identity, "/me?password=set", None).await
         }
         Ok(Err(reason)) => back(reason),
-        Err(error) => AnswerError::failed(error).into_response(),
+        Err(error) => ErrorBody::failed(error).into_response(),
     }
 }
 

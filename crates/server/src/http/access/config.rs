@@ -6,7 +6,7 @@ use super::proxy::ProxyConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use takt_access::{Privacy, Role, RoleBook};
+use takt_access::{Privacy, Role, RoleBook, SignInWays};
 use takt_model::ConfigError;
 
 /// Sign-in, roles, and what users see of each other.
@@ -281,22 +281,6 @@ impl AuthConfig {
             passwords: self.passwords || self.ldap.is_some(),
             oidc: self.oidc.as_ref().map(OidcConfig::shown_name),
         }
-    }
-}
-
-/// Ways to sign in with a browser, besides the link of `takt login`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SignInWays {
-    /// With a name and a password.
-    pub passwords: bool,
-    /// With OpenID Connect; the name of the provider.
-    pub oidc: Option<String>,
-}
-
-impl SignInWays {
-    /// Returns whether there is one.
-    pub fn is_any(&self) -> bool {
-        self.passwords || self.oidc.is_some()
     }
 }
 

@@ -127,12 +127,6 @@ pub(super) fn uid_of(name: &str) -> Option<u32> {
     user.ok().flatten().map(|user| user.uid.as_raw())
 }
 
-/// Returns whether the system's user databases have a user of this name, or cannot say. Blocks, as
-/// `user_name` does.
-pub fn knows_user(name: &str) -> bool {
-    !matches!(User::from_name(name), Ok(None))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Identifies the sender of a request: by token, session, proxy or the kernel.
 
-use super::config::{AuthConfig, SignInWays};
+use super::config::AuthConfig;
 use super::directory::Directory;
 use super::keyring::{Keyring, SessionUser, ValidToken};
 use super::munge::Munge;
@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use takt_access::session::{LONGEST_SECONDS, OUTSIDE_SECONDS};
-use takt_access::{Privacy, Role, RoleBook, Viewer, Way};
+use takt_access::{Privacy, Role, RoleBook, SignInWays, Viewer, Way};
 use takt_store::{AuditRecord, Records, Store, spawn_blocking};
 use tokio::sync::Semaphore;
 

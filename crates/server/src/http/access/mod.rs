@@ -22,11 +22,10 @@ mod proxy;
 mod sign_in;
 mod slurm;
 
-pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting, SignInWays};
+pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting};
 pub use directory::LdapConfig;
 pub use examine::{SignInDefect, SignInService, sign_in_defects};
 pub use guarded::{GuardedRouter, NeedTable};
-pub use kernel::knows_user;
 pub use known::{Access, check_files};
 pub use munge::MungeChallenge;
 pub use oidc::OidcConfig;

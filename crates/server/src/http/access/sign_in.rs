@@ -13,7 +13,6 @@ use super::munge::MungeChallenge;
 use super::oidc::{BACK_PATH, Back, FLOW_SECONDS};
 use super::password::{Identity, PasswordOutcome};
 use super::{Access, By, GuardedRouter, Peer, is_of_this_site, now};
-use crate::answers::AnswerError;
 use crate::http::{ErrorBody, ErrorKind};
 use axum::extract::{Extension, Form, Json, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -434,8 +433,8 @@ pub(super) async fn begin(
             let cookies: Vec<_> = cookies.collect();
             (StatusCode::SEE_OTHER, to, AppendHeaders(cookies)).into_response()
         }
-        Ok(Err(error)) => AnswerError::failed(error).into_response(),
-        Err(error) => AnswerError::failed(error).into_response(),
+        Ok(Err(error)) => ErrorBody::failed(error).into_response(),
+        Err(error) => ErrorBody::failed(error).into_response(),
     }
 }
 
@@ -461,8 +460,8 @@ async fn sign_out(
         });
         let user = match ended.await {
             Ok(Ok(user)) => user,
-            Ok(Err(error)) => return AnswerError::failed(error).into_response(),
-            Err(error) => return AnswerError::failed(error).into_response(),
+            Ok(Err(error)) => return ErrorBody::failed(error).into_response(),
+            Err(error) => return ErrorBody::failed(error).into_response(),
         };
         access
             .note(

@@ -1,14 +1,14 @@
 //! The envelope of answers and errors.
 
-use crate::answers::AnswerError;
 use crate::http::held::{AnswerWriter, with_retry};
-use crate::query_memory::memory_error;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt;
 use takt_model::error_chain;
 use takt_promql::{Annotations, Error, ErrorKind};
+use takt_questions::AnswerError;
+use takt_questions::query_memory::memory_error;
 use takt_store::MemoryRefusal;
 
 /// `{"status":"success","data":…}`.

@@ -5,7 +5,7 @@ use super::answer::ApiError;
 use super::params::Params;
 use super::selection::Selection;
 use crate::http::By;
-use crate::http::held::{AnswerWriter, HeldAnswer, account_of};
+use crate::http::held::{AnswerWriter, HeldAnswer};
 use axum::extract::State;
 use axum::response::Response;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::format_g;
+use takt_questions::query_memory::account_of;
 use takt_store::{MemoryRefusal, MemoryUse, SeriesData};
 
 /// Bytes of a series with its newest sample and its place among the found ones.

@@ -6,7 +6,6 @@ mod runs;
 mod waste;
 
 use super::View;
-use crate::listing::{Column, Listing};
 use crate::reports::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use capacity::capacity_table;
 pub(super) use capacity::{capacity, judged_waste};
@@ -14,6 +13,7 @@ use people::{accounts, budgets, members};
 pub(super) use runs::shown_lost;
 use runs::{breaches, lost, network, runs};
 use takt_accounting::sheet::{Figures, Sheet};
+use takt_questions::listing::{Column, Listing};
 pub(super) use waste::{CAUSES, Cause, coverage, fix_words};
 use waste::{causes, fixes, wasters};
 

@@ -2,9 +2,9 @@
 
 use super::View;
 use super::blocks::CAUSES;
-use crate::listing::{Column, Listing};
 use takt_accounting::efficiency::Split;
 use takt_accounting::sheet::{Member, RunRow, Sheet};
+use takt_questions::listing::{Column, Listing};
 
 /// Returns the main table of a view, with exact values.
 pub(super) fn exact(sheet: &Sheet, view: View) -> Listing {

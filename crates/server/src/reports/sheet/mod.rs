@@ -11,11 +11,11 @@ mod mail;
 pub use html::page;
 pub use mail::mail_page;
 
-use crate::listing;
 use crate::reports::ReportFormat;
 use blocks::Block;
 use std::io::{self, Write};
 use takt_accounting::sheet::Sheet;
+use takt_questions::listing;
 
 /// The subject of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::energy::EnergyPart;
 use takt_draw::{Bar, bars, scale};
-use takt_server::answers::{EnergyAnswer, EnergyQuestion};
+use takt_questions::{EnergyAnswer, EnergyQuestion};
 use takt_server::reports::words::amount;
 
 pub const PAGE: Page = Page::new("/energy", include_str!("energy.html"), show)

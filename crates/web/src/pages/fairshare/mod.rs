@@ -6,7 +6,7 @@ use minijinja::context;
 use std::iter;
 use takt_accounting::fairshare::ShareRow;
 use takt_draw::{Picture, area};
-use takt_server::answers::{FairshareAnswer, FairshareQuestion};
+use takt_questions::{FairshareAnswer, FairshareQuestion};
 use takt_server::reports::words;
 use takt_slurm::Shares;
 

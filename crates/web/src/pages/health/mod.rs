@@ -10,7 +10,7 @@ use scheduler::scheduler;
 use takt_access::{Need, Role};
 use takt_collector::scrape::TargetStatus;
 use takt_model::Timestamp;
-use takt_server::answers::{DoctorQuestion, Question, Severity, StatQuestion};
+use takt_questions::{DoctorQuestion, Question, Severity, StatQuestion};
 use takt_server::reports::words;
 use takt_store::Health;
 

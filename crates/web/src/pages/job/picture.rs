@@ -5,7 +5,7 @@ use crate::pages::work::strip_of;
 use takt_accounting::efficiency::Curve;
 use takt_draw::{Chart, Picture, Span, lanes, sheet};
 use takt_model::UnixTime;
-use takt_server::answers::{GpuReport, JobReport, NodeReport};
+use takt_questions::{GpuReport, JobReport, NodeReport};
 use takt_server::reports::words::{duration, known, percent};
 
 /// Bytes as GiB.

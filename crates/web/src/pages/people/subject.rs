@@ -6,7 +6,7 @@ use crate::pages::work::{PeriodPick, Plain, address, current_jobs, hours, share,
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Day, Figures, RunRow, Sheet};
 use takt_draw::{Bar, bars, scale};
-use takt_server::answers::SheetQuestion;
+use takt_questions::SheetQuestion;
 use takt_server::reports::words::{amount, duration};
 
 /// `/people/U`: one user.

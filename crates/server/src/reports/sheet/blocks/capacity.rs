@@ -1,9 +1,9 @@
 //! The use of the capacity, and waste in GPU hours.
 
 use super::{Block, table};
-use crate::listing::Column;
 use crate::reports::words::{amount, percent};
 use takt_accounting::sheet::{Figures, Sheet};
+use takt_questions::listing::Column;
 
 /// Returns the wasted GPU-hours. `None` if nothing was measured.
 pub(crate) fn judged_waste(figures: &Figures) -> Option<f64> {

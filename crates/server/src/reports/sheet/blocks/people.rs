@@ -2,10 +2,10 @@
 
 use super::capacity::judged_waste;
 use super::{Block, table};
-use crate::listing::Column;
 use crate::reports::words::{amount, count, duration, known, percent};
 use takt_accounting::BudgetPeriod;
 use takt_accounting::sheet::{Member, Sheet};
+use takt_questions::listing::Column;
 
 pub(super) fn budgets(sheet: &Sheet) -> Option<Block> {
     table(

@@ -1,9 +1,9 @@
 //! Single jobs: the costliest, those limited by the network, lost hours, breaches.
 
 use super::{Block, table};
-use crate::listing::Column;
 use crate::reports::words::{amount, duration, known, percent};
 use takt_accounting::sheet::{LostRow, Sheet};
+use takt_questions::listing::Column;
 
 pub(super) fn runs(sheet: &Sheet) -> Option<Block> {
     table(

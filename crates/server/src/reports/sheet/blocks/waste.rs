@@ -1,10 +1,10 @@
 //! Waste by cause, category and user, and advice.
 
 use super::{Block, table};
-use crate::listing::{Column, Listing};
 use crate::reports::words::{amount, money, percent};
 use takt_accounting::efficiency::Split;
 use takt_accounting::sheet::{FixRow, Member, Sheet};
+use takt_questions::listing::{Column, Listing};
 
 /// Causes of a split with their CSS classes and meanings.
 pub(crate) const CAUSES: &[Cause] = &[
