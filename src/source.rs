@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
+use takt_api::{SOCKET_FILE, is_trusted_socket};
 use takt_questions::{
     self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, CountingReader, ImportQuestion,
     Question,
 };
-use takt_server::http::{SOCKET_FILE, is_trusted_socket};
 use takt_server::{Config, CurrentConfig, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
 

@@ -14,12 +14,12 @@ mod of_server;
 #[cfg(test)]
 mod tests;
 
-use crate::http::AuthConfig;
 use crate::{Config, CurrentConfig};
 pub use accepted::AcceptedFindings;
 use certificates::TlsService;
 use facts::Facts;
 use std::path::{Path, PathBuf};
+use takt_identity::AuthConfig;
 use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 use takt_slurm::releases::Release;
 use takt_store::Store;

@@ -6,20 +6,19 @@
 pub mod alerting;
 pub mod config;
 mod config_reference;
+pub mod dispatch;
 pub mod doctor;
 mod failure;
-pub mod http;
 mod lake;
 mod open_files;
 mod opening;
 mod own_series;
-mod postgres;
 mod process_usage;
 pub mod reload;
 mod remote_write;
-pub mod reports;
 pub mod serve;
 pub mod setup;
+mod slurm_roles;
 mod strips;
 pub mod tasks;
 #[cfg(test)]
@@ -29,5 +28,4 @@ pub use config::{Config, CurrentConfig};
 pub use config_reference::page as config_reference;
 pub use failure::{Failure, OrUsage};
 pub use open_files::{UNIT_FILES, files_needed};
-pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlMetrics, SqlServer};
 pub use remote_write::RemoteWriteConfig;

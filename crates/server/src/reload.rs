@@ -2,7 +2,6 @@
 
 use crate::alerting;
 use crate::config::{Config, CurrentConfig};
-use crate::http::{ErrorBody, GuardedRouter};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -10,7 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use takt_access::{Role, RouteNeeds};
+use takt_api::{ReloadResult, Reloading};
 use takt_collector::scrape::ScrapeManager;
+use takt_identity::{ErrorBody, GuardedRouter};
 
 /// Reads the configuration, at the start and at every reload.
 pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
@@ -53,12 +54,6 @@ impl Reload {
             reloaded,
             waiting: Arc::default(),
         }
-    }
-
-    /// Sections and keys that changed in the file and are not in force until a restart, as the last
-    /// reload found them.
-    pub fn waiting(&self) -> Vec<String> {
-        self.lock_waiting().clone()
     }
 
     fn lock_waiting(&self) -> MutexGuard<'_, Vec<String>> {
@@ -113,6 +108,16 @@ impl Reload {
                 );
             }
         }
+    }
+}
+
+impl Reloading for Reload {
+    fn waiting(&self) -> Vec<String> {
+        self.lock_waiting().clone()
+    }
+
+    fn now(&self) -> ReloadResult<'_> {
+        Box::pin(Self::now(self))
     }
 }
 

@@ -3,7 +3,6 @@
 use super::certificates::{self, CertificateEnd, TlsService};
 use super::{DoctorConfig, ServicesAsked};
 use crate::Config;
-use crate::http::access::{SignInDefect, sign_in_defects};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::Timestamp as Now;
@@ -12,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_identity::{SignInDefect, sign_in_defects};
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_questions::AnswerError;

@@ -2,8 +2,8 @@
 
 use super::facts::Facts;
 use super::{Finding, Severity, finding};
-use crate::http::access::{LdapConfig, SignInService};
 use takt_access::Privacy;
+use takt_identity::{LdapConfig, SignInService};
 
 pub(super) fn ldap(facts: &Facts) -> Vec<Finding> {
     let Some((error, ldap)) =

@@ -3,10 +3,10 @@
 use super::certificates::CertificateEnd;
 use super::facts::{Facts, Reading};
 use super::{Finding, Severity, finding};
-use crate::reports::words::duration;
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use takt_model::words::duration;
 use takt_store::FailingChannel;
 
 /// Seconds after the server's start in which targets may be unscraped yet.

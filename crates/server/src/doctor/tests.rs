@@ -5,10 +5,10 @@ mod exceptions;
 use super::certificates::{CertificateEnd, TlsService};
 use super::facts::{Facts, Reading, RunningJob};
 use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
-use crate::http::AuthConfig;
-use crate::http::access::{SignInDefect, SignInService};
 use std::collections::BTreeSet;
 use std::fs;
+use takt_identity::AuthConfig;
+use takt_identity::{SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, Snapshot};
 
