@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_server::answers::{AnswerError, IMPORT_PATH, ImportQuestion, Question, RequestForm};
+use takt_questions::{AnswerError, IMPORT_PATH, ImportQuestion, Question, RequestForm};
 use takt_server::{Failure, OrUsage};
 use takt_store::ImportSummary;
 use tokio::fs::File;

@@ -7,8 +7,9 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use takt_server::config::{read_token, server_part};
-use takt_server::http::SOCKET_FILE;
+use takt_api::SOCKET_FILE;
+use takt_identity::read_token;
+use takt_server::config::server_part;
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::DataDir;
 

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
-use takt_server::answers::{
+use takt_api::{SOCKET_FILE, is_trusted_socket};
+use takt_questions::{
     self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, CountingReader, ImportQuestion,
     Question,
 };
-use takt_server::http::{SOCKET_FILE, is_trusted_socket};
 use takt_server::{Config, CurrentConfig, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
 
@@ -83,7 +83,7 @@ where
             Reached::Held(server) => Access::Server(server),
             Reached::Free(dir) => {
                 unserved = Some(dir.path().to_owned());
-                let remote = takt_server::remote_engine(&config.query).usage()?;
+                let remote = takt_questions::remote_engine(&config.query).usage()?;
                 Access::Files(D::open(dir, &config.store, remote)?)
             }
         };
@@ -92,7 +92,7 @@ where
             access,
             config: AnswerConfig {
                 unserved,
-                ..AnswerConfig::of(CurrentConfig::new(config.clone()))
+                ..CurrentConfig::new(config.clone()).answer_config()
             },
         })
     }
@@ -103,7 +103,7 @@ where
         let about = match &self.access {
             Access::Server(server) => server.ask(&AboutQuestion {}),
             Access::Files(data) => {
-                answers::about(data.database(), &self.config).map_err(Failure::from)
+                takt_questions::about(data.database(), &self.config).map_err(Failure::from)
             }
         };
         zone_of(about.ok())
@@ -138,8 +138,13 @@ impl Source<Database> {
                 let input =
                     open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
                 let input = CountingReader::new(input, move |bytes| progress(bytes));
-                answers::prepare_import(database, question, &self.config)?;
-                Ok(answers::import(database, input, question, &self.config)?)
+                takt_questions::prepare_import(database, question, &self.config)?;
+                Ok(takt_questions::import(
+                    database,
+                    input,
+                    question,
+                    &self.config,
+                )?)
             }
         }
     }

@@ -5,8 +5,8 @@ use crate::cli::{Period, Place};
 use crate::output::stdout;
 use clap::Args;
 use std::io::Write;
+use takt_questions::AssessQuestion;
 use takt_server::Failure;
-use takt_server::answers::AssessQuestion;
 
 #[derive(Debug, Args)]
 pub struct Assess {

@@ -4,9 +4,9 @@ use super::{cut, instant, note_cut, print, source};
 use crate::cli::{ListingFormat, Place};
 use crate::source::Source;
 use clap::Args;
+use takt_questions::AuditQuestion;
+use takt_questions::listing::{Column, Listing};
 use takt_server::Failure;
-use takt_server::answers::AuditQuestion;
-use takt_server::listing::{Column, Listing};
 use takt_store::Database;
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use takt_server::answers::SnapshotQuestion;
+use takt_questions::SnapshotQuestion;
 use takt_server::{Failure, OrUsage};
 use takt_store::{DataDir, Snapshot, Store};
 

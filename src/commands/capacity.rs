@@ -4,9 +4,9 @@ use super::{ask, print};
 use crate::cli::{ListingFormat, Period, Place};
 use clap::Args;
 use takt_accounting::capacity::CapacityReport;
+use takt_questions::CapacityQuestion;
+use takt_questions::listing::{Column, Listing};
 use takt_server::Failure;
-use takt_server::answers::CapacityQuestion;
-use takt_server::listing::{Column, Listing};
 
 #[derive(Debug, Args)]
 pub struct Capacity {

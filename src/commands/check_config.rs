@@ -13,11 +13,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use takt_collector::schedulers::{self, JobsConfig};
+use takt_identity::check_files;
 use takt_model::ConfigError;
 use takt_model::shown::{shown_address, shown_parameter, without_secrets};
+use takt_questions::password::knows_user;
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
-use takt_server::http::access;
 use takt_server::{Config, Failure, OrUsage};
 
 /// Maximum time that Slurm has to say its name, in seconds.
@@ -41,7 +42,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     config.server_tokens().usage()?;
     config.sender_tokens().usage()?;
     config.check_engines().usage()?;
-    access::check_files(&config.auth).context("auth").usage()?;
+    check_files(&config.auth).context("auth").usage()?;
     config
         .check_missing(&place::server_dir(place, &config))
         .usage()?;
@@ -98,7 +99,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
 fn name_unknown_users(config: &Config) -> io::Result<()> {
     let mut err = io::stderr();
     for (key, name) in config.auth.named_users() {
-        if !access::knows_user(name) {
+        if !knows_user(name) {
             writeln!(err, "{key}: this machine knows no user {name}")?;
         }
     }

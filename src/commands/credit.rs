@@ -11,9 +11,9 @@ use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_accounting::Credit;
 use takt_model::UnixTime;
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{CreditOrder, CreditsQuestion};
 use takt_server::Failure;
-use takt_server::answers::{CreditOrder, CreditsQuestion};
-use takt_server::listing::{Column, Listing};
 use takt_store::Database;
 
 #[derive(Debug, Subcommand)]

@@ -5,9 +5,9 @@ use crate::cli::{ListingFormat, Person, Place};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use takt_questions::SqlQuestion;
+use takt_questions::listing::{Column, Listing};
 use takt_server::Failure;
-use takt_server::answers::SqlQuestion;
-use takt_server::listing::{Column, Listing};
 
 #[derive(Debug, Args)]
 pub struct Gpus {
@@ -234,7 +234,7 @@ mod tests {
     use std::time::SystemTime;
     use takt_access::Viewer;
     use takt_model::{Labels, METRIC_NAME, UnixTime};
-    use takt_server::answers::{AnswerConfig, Question};
+    use takt_questions::{AnswerConfig, Question};
     use takt_slurm::{Entry, JobRun};
     use takt_store::{
         Corrections, DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig,

@@ -11,9 +11,9 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{ImportFormat, ImportQuestion};
 use takt_server::Failure;
-use takt_server::answers::{ImportFormat, ImportQuestion};
-use takt_server::listing::{Column, Listing};
 use takt_slurm::bounded;
 use takt_store::{ImportSummary, Shifted};
 

@@ -9,13 +9,13 @@ use jiff::tz::TimeZone;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use takt_model::UnixTime;
-use takt_server::Failure;
-use takt_server::answers::{
+use takt_model::words::{UNKNOWN, amount, duration, money, percent, whole};
+use takt_questions::listing::{Column, Listing, printable};
+use takt_questions::sparkline;
+use takt_questions::{
     GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
 };
-use takt_server::listing::{Column, Listing, printable};
-use takt_server::reports::words::{UNKNOWN, amount, duration, money, percent, whole};
-use takt_server::sparkline;
+use takt_server::Failure;
 use takt_slurm::{JobRun, time_zone};
 
 #[derive(Debug, Args)]

@@ -5,9 +5,9 @@ use crate::cli::{ListingFormat, Person, Place};
 use crate::source::Source;
 use clap::Args;
 use jiff::tz::TimeZone;
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{JobsQuestion, ListedRun};
 use takt_server::Failure;
-use takt_server::answers::{JobsQuestion, ListedRun};
-use takt_server::listing::{Column, Listing};
 use takt_store::Database;
 
 #[derive(Debug, Args)]

@@ -8,9 +8,9 @@ use anyhow::anyhow;
 use clap::Subcommand;
 use jiff::tz::TimeZone;
 use takt_lake::{LakeStatus, RoundSummary};
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
 use takt_server::Failure;
-use takt_server::answers::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
-use takt_server::listing::{Column, Listing};
 use takt_store::Database;
 
 #[derive(Debug, Subcommand)]

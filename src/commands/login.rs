@@ -9,8 +9,8 @@ use crate::source::Whereabouts;
 use anyhow::{Context, bail};
 use std::io::{self, Write};
 use std::process::Command;
+use takt_identity::{LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
 use takt_server::Failure;
-use takt_server::http::access::{LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
 
 /// Runs the command.
 pub fn run(place: &Place) -> Result<(), Failure> {

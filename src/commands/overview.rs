@@ -9,8 +9,8 @@ use anyhow::Context;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
-use takt_server::answers::{AboutQuestion, SqlQuestion, UsageQuestion};
-use takt_server::reports::words::{amount, percent};
+use takt_model::words::{amount, percent};
+use takt_questions::{AboutQuestion, SqlQuestion, UsageQuestion};
 use takt_server::{Config, Failure};
 
 /// Number of alerts that are named.

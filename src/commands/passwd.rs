@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use std::io::{self, BufRead, IsTerminal, Write};
-use takt_server::answers::PasswordOrder;
+use takt_questions::PasswordOrder;
 use takt_server::{Failure, OrUsage};
 
 #[derive(Debug, Args)]

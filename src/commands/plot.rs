@@ -1,8 +1,8 @@
 //! Plots series in a terminal: up to four as curves, more as one line each.
 
 use serde_json::Value;
-use takt_server::http::QueryData;
-use takt_server::sparkline::{bars, number};
+use takt_api::QueryData;
+use takt_questions::sparkline::{bars, number};
 
 /// Number of series that are drawn as curves; more series get one line each.
 const CURVES: usize = 4;

@@ -11,8 +11,8 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use takt_server::http::{QueryData, QueryQuestion};
-use takt_server::listing::Listing;
+use takt_api::{QueryData, QueryQuestion};
+use takt_questions::listing::Listing;
 use takt_server::{Failure, OrUsage};
 use takt_store::Store;
 

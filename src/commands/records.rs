@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_model::UnixTime;
-use takt_server::answers::{DeleteRecordsQuestion, ImportsQuestion, UndoImportQuestion};
-use takt_server::listing::{Column, Listing};
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{DeleteRecordsQuestion, ImportsQuestion, UndoImportQuestion};
 use takt_server::{Failure, OrUsage};
 use takt_store::{Database, DeleteRuns, ImportRecord};
 

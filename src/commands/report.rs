@@ -7,8 +7,8 @@ use crate::output::{self, stdout};
 use crate::person::operator;
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::{self, BufWriter, Write};
-use takt_server::answers::{SheetQuestion, UsageQuestion};
-use takt_server::reports::{self, View};
+use takt_questions::{SheetQuestion, UsageQuestion};
+use takt_reports::View;
 use takt_server::{Failure, OrUsage};
 
 #[derive(Debug, Subcommand)]
@@ -107,7 +107,7 @@ pub enum ReportFormat {
     Pdf,
 }
 
-impl From<ReportFormat> for reports::ReportFormat {
+impl From<ReportFormat> for takt_reports::ReportFormat {
     fn from(format: ReportFormat) -> Self {
         match format {
             ReportFormat::Table => Self::Table,
@@ -146,7 +146,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
     let report = ask(place, &question)?;
     write(asked.format, |out| {
         let width = output::width();
-        reports::write_usage(&report, &asked.by, asked.format.into(), width, out)
+        takt_reports::write_usage(&report, &asked.by, asked.format.into(), width, out)
     })
 }
 
@@ -181,7 +181,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     write(asked.format, |out| {
         let width = output::width();
         sheets.iter().try_for_each(|sheet| {
-            reports::write_sheet(sheet, view, asked.format.into(), width, out)
+            takt_reports::write_sheet(sheet, view, asked.format.into(), width, out)
         })
     })?;
 

@@ -13,9 +13,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use takt_mail::{EmailConfig, Mailer};
-use takt_server::answers::{NoteSentReport, SentQuestion};
-use takt_server::reports;
-use takt_server::reports::due;
+use takt_questions::{NoteSentReport, SentQuestion};
+use takt_reports::due;
+use takt_server::dispatch;
 use takt_server::{Failure, OrUsage};
 use takt_store::Database;
 
@@ -60,7 +60,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     let source: Source<Database> = source(place)?;
     let last = last_month(&source.zone())?;
     let month = asked.month.clone().unwrap_or_else(|| last.clone());
-    let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
+    let sheets = source.ask(&dispatch::everybody(&month, asked.cluster.clone()))?;
 
     if month > last && !asked.unfinished && !asked.dry_run {
         return Err(anyhow::anyhow!(
@@ -85,7 +85,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     for letter in &letters {
-        let mail = reports::mail(letter, &mailer, &email)?;
+        let mail = dispatch::mail(letter, &mailer, &email)?;
         match (&asked.out, asked.dry_run) {
             (Some(directory), true) => {
                 let to: String = letter

@@ -5,8 +5,8 @@ use crate::cli::{ListingFormat, Place};
 use clap::Args;
 use serde_json::{Map, Value};
 use std::io::{self, Read};
-use takt_server::answers::SqlQuestion;
-use takt_server::listing::Listing;
+use takt_questions::SqlQuestion;
+use takt_questions::listing::Listing;
 use takt_server::{Failure, OrUsage};
 use takt_store::sql::Rows;
 

@@ -7,8 +7,8 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
 use takt_model::Timestamp;
-use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
-use takt_server::listing::{Column, Listing};
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::{Failure, OrUsage};
 use takt_store::{CompactionSummary, Database, Stat};
 

@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
 use std::io::{self, Write};
 use takt_model::duration;
-use takt_server::answers::{TokenOrder, TokensQuestion};
-use takt_server::listing::{Column, Listing};
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{TokenOrder, TokensQuestion};
 use takt_server::{Failure, OrUsage};
 use takt_store::{Database, TokenRecord};
 

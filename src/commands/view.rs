@@ -4,9 +4,9 @@ use super::{ask, print};
 use crate::cli::{ListingFormat, Place};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
+use takt_questions::listing::Listing;
+use takt_questions::{ViewAnswer, ViewOf, ViewQuestion};
 use takt_server::Failure;
-use takt_server::answers::{ViewAnswer, ViewOf, ViewQuestion};
-use takt_server::listing::Listing;
 
 #[derive(Debug, Args)]
 pub struct View {

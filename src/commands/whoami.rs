@@ -3,9 +3,9 @@
 use super::{ask, print};
 use crate::cli::{ListingFormat, Place};
 use clap::Args;
+use takt_questions::WhoamiQuestion;
+use takt_questions::listing::{Column, Listing};
 use takt_server::Failure;
-use takt_server::answers::WhoamiQuestion;
-use takt_server::listing::{Column, Listing};
 
 #[derive(Debug, Args)]
 pub struct Whoami {

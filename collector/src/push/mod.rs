@@ -1,7 +1,7 @@
 //! Samples that other programs push: from decoded series to durable samples.
 //!
 //! Each sender has its own token, its own labels and its own group of series in the store. The
-//! server reads the requests (`crates/server/src/http/push.rs`) and sends the replies.
+//! server reads the requests (`crates/api/src/push.rs`) and sends the replies.
 
 mod config;
 mod delta;

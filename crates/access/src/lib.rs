@@ -1,6 +1,6 @@
 //! Access control as pure functions: roles, what a [`Viewer`] may see of other users, and what a route needs.
 //!
-//! This crate does no I/O and reads no clock. `takt-server` finds out who asks (the kernel, a token, a session) and makes the
+//! This crate does no I/O and reads no clock. `takt-identity` finds out who asks (the kernel, a token, a session) and makes the
 //! [`Viewer`]; every answer takes it as an argument.
 
 mod labels;
@@ -11,6 +11,7 @@ mod role;
 mod role_book;
 mod secret;
 pub mod session;
+mod sign_in_ways;
 mod throttle;
 mod viewer;
 
@@ -20,5 +21,6 @@ pub use privacy::Privacy;
 pub use role::{Role, UnknownRole};
 pub use role_book::RoleBook;
 pub use secret::{NoRandomNumbers, hash, is_token, keyed_hash, new_secret, new_token};
+pub use sign_in_ways::SignInWays;
 pub use throttle::Throttle;
 pub use viewer::{OTHER_ACCOUNT, OTHER_USER, Owner, Viewer, Way};

@@ -17,7 +17,9 @@ mod places;
 mod tests;
 
 pub use connection::{CloseReason, Connection};
-pub use limits::{ConnectionLimits, open_files_max, raise_open_files};
+pub use limits::{
+    ANSWER_TIME, CHECK_INTERVAL, ConnectionLimits, UPLOAD_TIME, open_files_max, raise_open_files,
+};
 pub use places::{ClassPlaces, NoPlace, PlaceHolder, TakenPlace};
 
 use connection::Phase;

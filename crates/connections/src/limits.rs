@@ -4,6 +4,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::time::Duration;
 
+/// How often open connections are checked against their time limits.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time in which an answer in memory has to be read: 256 MiB at 4 Mbit/s.
+pub const ANSWER_TIME: Duration = Duration::from_secs(600);
+
+/// Time in which an import has to arrive: 4 GiB at 10 Mbit/s.
+pub const UPLOAD_TIME: Duration = Duration::from_secs(3600);
+
 /// Limits of the connections of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
-use takt_server::assess;
+use takt_questions::assess;
 use takt_slurm::{Entry, JobRun};
 use takt_store::{
     Column, Corrections, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig,

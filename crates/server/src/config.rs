@@ -7,13 +7,8 @@ mod readable;
 mod readers;
 mod values;
 
-use crate::QueryConfig;
-use crate::SqlConfig;
-use crate::ViewConfig;
-use crate::answers::{AcceptedFindings, AccountingConfig};
-use crate::http::AuthConfig;
+use crate::doctor::AcceptedFindings;
 use crate::remote_write::RemoteWriteConfig;
-use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 pub use current::CurrentConfig;
 use jiff::tz::TimeZone;
@@ -31,9 +26,15 @@ use takt_alerts::config::AlertsConfig;
 use takt_collector::push::PushConfig;
 use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
+use takt_identity::{AuthConfig, read_token};
 use takt_lake::LakeConfig;
 use takt_mail::EmailConfig;
 use takt_model::ConfigError;
+use takt_postgres::SqlConfig;
+use takt_questions::AccountingConfig;
+use takt_questions::QueryConfig;
+use takt_questions::ViewConfig;
+use takt_reports::ReportsConfig;
 use takt_store::StoreConfig;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -543,23 +544,6 @@ impl ServerConfig {
     /// Returns the token in `read_token_file`, if that is set.
     pub fn read_token(&self) -> anyhow::Result<Option<String>> {
         self.read_token_file.as_deref().map(read_token).transpose()
-    }
-}
-
-/// Reads a token. Fails if it is shorter than 16 characters.
-pub fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = fs::read_to_string(path)
-        .with_context(|| format!("cannot read the token in {}", path.display()))?;
-    match text.trim() {
-        token if token.contains(['\n', '\r']) => bail!(
-            "{} has several lines; expected one with the token",
-            path.display()
-        ),
-        token if token.len() >= 16 => Ok(token.to_owned()),
-        _ => bail!(
-            "the token in {} is shorter than 16 characters",
-            path.display()
-        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Failures of commands and of the server.
 
-use crate::answers::AnswerError;
+use takt_questions::AnswerError;
 
 /// A failed command.
 #[derive(Debug)]

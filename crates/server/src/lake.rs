@@ -1,6 +1,5 @@
 //! The task that writes the data lake of `[lake]`.
 
-use crate::tasks::blocking;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use takt_lake::{Lake, LakeConfig, LakeError, RoundSummary, TABLES};
 use takt_model::{Timestamp, error_chain};
 use takt_store::Store;
+use takt_store::blocking;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 

@@ -2,10 +2,10 @@
 //! number of its own, so that neither many targets nor many clients take those of the store.
 
 use crate::Config;
-use crate::http::HTTP_FILES;
-use crate::postgres::LOGIN_CONNECTIONS;
+use takt_api::HTTP_FILES;
 use takt_collector::scrape::TargetFiles;
 use takt_connections::{open_files_max, raise_open_files};
+use takt_postgres::LOGIN_CONNECTIONS;
 
 /// Files of the store, notifications and everything else.
 const OWN_FILES: usize = 2048;

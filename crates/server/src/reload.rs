@@ -1,9 +1,7 @@
 //! Reading the configuration again while the server runs: at SIGHUP, by a request, from a page.
 
 use crate::alerting;
-use crate::answers::AnswerError;
 use crate::config::{Config, CurrentConfig};
-use crate::http::GuardedRouter;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -11,7 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use takt_access::{Role, RouteNeeds};
+use takt_api::{ReloadResult, Reloading};
 use takt_collector::scrape::ScrapeManager;
+use takt_identity::{ErrorBody, GuardedRouter};
 
 /// Reads the configuration, at the start and at every reload.
 pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
@@ -54,12 +54,6 @@ impl Reload {
             reloaded,
             waiting: Arc::default(),
         }
-    }
-
-    /// Sections and keys that changed in the file and are not in force until a restart, as the last
-    /// reload found them.
-    pub fn waiting(&self) -> Vec<String> {
-        self.lock_waiting().clone()
     }
 
     fn lock_waiting(&self) -> MutexGuard<'_, Vec<String>> {
@@ -117,6 +111,16 @@ impl Reload {
     }
 }
 
+impl Reloading for Reload {
+    fn waiting(&self) -> Vec<String> {
+        self.lock_waiting().clone()
+    }
+
+    fn now(&self) -> ReloadResult<'_> {
+        Box::pin(Self::now(self))
+    }
+}
+
 /// Says what a reload did. `waiting`: the sections that changed and need a restart.
 fn reload_summary(waiting: &[String]) -> String {
     let done = "reloaded: [scrape], [alerts] and [email] are in use";
@@ -132,7 +136,7 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
         Ok(done) => format!("{done}\n").into_response(),
         Err(error) => {
             let error = format!("{error:#}; keeping the previous configuration");
-            AnswerError::failed(error).into_response()
+            ErrorBody::failed(error).into_response()
         }
     }
 }

@@ -5,13 +5,9 @@ mod periodic;
 mod serving;
 
 use crate::alerting::Absence;
-use crate::answers::AnswerConfig;
 use crate::failure::{Failure, OrUsage};
-use crate::http::{Access, GuardedRouter};
-use crate::reload::Reload;
 pub use crate::reload::Source;
 use anyhow::Context;
-use jiff::tz::TimeZone;
 use opening::Opening;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
@@ -20,12 +16,11 @@ use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::schedulers::PollStatus;
-use takt_collector::scrape::ScrapeManager;
+use takt_api::PageState;
+use takt_identity::{Access, GuardedRouter};
 use takt_store::Store;
 use tokio::sync::watch;
 use tokio::time;
-use tokio_util::sync::CancellationToken;
 
 /// Pause before the server reopens an invalid database: its cause (a full disk) may last.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
@@ -150,27 +145,6 @@ fn is_of_disk(error: &anyhow::Error) -> bool {
     ];
     let text = format!("{error:#}");
     CAUSES.iter().any(|cause| text.contains(cause))
-}
-
-/// The sources of the pages. A page reaches them with the viewer who reads it.
-#[derive(Clone)]
-pub struct PageState {
-    /// Samples and records.
-    pub store: Arc<Store>,
-    /// Targets and their health.
-    pub scrape: Arc<ScrapeManager>,
-    /// State of the scheduler poller; `None` without a scheduler.
-    pub polls: Option<watch::Receiver<PollStatus>>,
-    /// Name of the cluster.
-    pub cluster: Arc<str>,
-    /// Time zone of the cluster.
-    pub zone: TimeZone,
-    /// Configuration of the answers.
-    pub config: Arc<AnswerConfig>,
-    /// Reads the configuration again.
-    pub reload: Reload,
-    /// Cancelled when the server stops: live pages end their streams.
-    pub stop: CancellationToken,
 }
 
 /// Parts of a server from other crates: the server renders no pages and does not read `/proc`.

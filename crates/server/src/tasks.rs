@@ -175,19 +175,6 @@ async fn run_once(name: &'static str, task: BoxFuture) -> Result<(), JoinError> 
     task.join().await
 }
 
-/// Runs `work`, which may wait for the database, on a thread for blocking work. Panics if the work
-/// panics.
-pub async fn blocking<T>(work: impl FnOnce() -> T + Send + 'static) -> T
-where
-    T: Send + 'static,
-{
-    match takt_store::spawn_blocking(work).await {
-        Ok(done) => done,
-        // The panic hook has reported it. The caller ends as it would without a thread.
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
 struct AbortOnDrop(JoinHandle<()>);
 
 impl AbortOnDrop {

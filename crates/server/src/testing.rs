@@ -4,10 +4,7 @@ use prometheus_client::registry::Registry;
 use std::convert::Infallible;
 use std::path::Path;
 use takt_slurm::{Entry, JobRun};
-use takt_store::{
-    Corrections, DataDir, Database, Origin, Records, Settings, Shifted, Store, StoreConfig,
-};
-use tempfile::{TempDir, tempdir};
+use takt_store::{Corrections, DataDir, Database, Origin, Records, Shifted, Store, StoreConfig};
 
 /// Opens a store in an empty folder. It writes even if the disk is nearly full.
 pub(crate) fn store_in(root: &Path) -> Store {
@@ -17,14 +14,6 @@ pub(crate) fn store_in(root: &Path) -> Store {
     };
     let dir = DataDir::claim(root).unwrap();
     Store::open(dir, &config, &mut Registry::default()).unwrap()
-}
-
-/// Opens the records of an empty folder, which lives as long as the first value.
-pub(crate) fn database() -> (TempDir, Database) {
-    let root = tempdir().unwrap();
-    let dir = DataDir::claim(root.path()).unwrap();
-    let database = Database::open(&dir, &Settings::default()).unwrap();
-    (root, database)
 }
 
 /// Imports runs as `sacct` reports them, with or without a time zone of their cluster.

@@ -20,6 +20,19 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     }
 }
 
+/// Runs `work`, which may wait for the database, on a thread for blocking work. Panics if the work
+/// panics.
+pub async fn blocking<T>(work: impl FnOnce() -> T + Send + 'static) -> T
+where
+    T: Send + 'static,
+{
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        // The panic hook has reported it. The caller ends as it would without a thread.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
 fn spawn(work: Box<dyn FnOnce() -> Done + Send>) -> JoinHandle<Done> {
     tokio::task::spawn_blocking(work)
 }

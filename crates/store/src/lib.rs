@@ -62,7 +62,7 @@ pub use alerts::{
 };
 pub use attach::Damaged;
 pub use block::{Reading, Resolution};
-pub use blocking::{Blocking, spawn_blocking};
+pub use blocking::{Blocking, blocking, spawn_blocking};
 pub use clock::Clock;
 pub use compactor::CompactionSummary;
 pub use config::StoreConfig;

@@ -3,9 +3,9 @@
 use crate::frame::{PageError, Range, Visit, href};
 use minijinja::{Value, context};
 use takt_draw::{Chart, Span, lanes};
+use takt_model::words::{amount, duration};
 use takt_model::{Timestamp, UnixTime};
-use takt_server::answers::{GpuHeld, HistoryAnswer, HistoryCurve, HistoryQuestion};
-use takt_server::reports::words::{amount, duration};
+use takt_questions::{GpuHeld, HistoryAnswer, HistoryCurve, HistoryQuestion};
 
 /// A unit of a reading: factor to the number that people read, and its unit.
 type Shown = (f64, &'static str);

@@ -1,7 +1,7 @@
 //! Pictures of GPUs that several pages show.
 
 use takt_draw::{Cell, Picture, heat};
-use takt_server::answers::{GpuState, NodeNow, StripRow};
+use takt_questions::{GpuState, NodeNow, StripRow};
 use takt_slurm::NodeState;
 
 /// Share of a step from which the step counts as held and idle.
@@ -131,7 +131,7 @@ pub fn state_class(state: GpuState) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_server::answers::GpuNow;
+    use takt_questions::GpuNow;
 
     #[test]
     fn a_tile_shows_each_state_by_its_shape() {

@@ -26,9 +26,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use takt_alerts::notify::WORST_FIRST;
 use takt_model::Labels;
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{AboutQuestion, SqlQuestion};
 use takt_server::alerting;
-use takt_server::answers::{AboutQuestion, SqlQuestion};
-use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 use takt_store::Database;
 

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, parse_matchers};
+use takt_questions::AboutQuestion;
+use takt_questions::listing::{Column, Listing};
 use takt_server::Failure;
-use takt_server::answers::AboutQuestion;
-use takt_server::listing::{Column, Listing};
 
 #[derive(Debug, Args)]
 pub struct AlertsSilence {

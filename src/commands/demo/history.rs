@@ -12,7 +12,7 @@ use takt_accounting::efficiency::EfficiencyConfig;
 use takt_demo::{Demo, HistorySink};
 use takt_model::UnixTime;
 use takt_model::{Labels, Timestamp};
-use takt_server::{answers, assess};
+use takt_questions::assess;
 use takt_store::{Due, PastGpu, Records, STALE, Sample, SeriesId, Store};
 use tokio::sync::watch;
 
@@ -144,7 +144,7 @@ impl History {
             !self.is_stopped()
         })?;
 
-        answers::note_fairshare(store.database(), name, 3600)?;
+        takt_questions::note_fairshare(store.database(), name, 3600)?;
         Records::of(store.database()).note_past_gpus(name, &self.past_gpus())?;
         bar.set_message("Filling the strips of the GPUs");
         self.fill_strips(&store)

@@ -22,7 +22,7 @@ use std::time::Instant;
 use takt_access::Viewer;
 use takt_demo::{Cluster, Demo, MailFolder, Ports, Size, Stop};
 use takt_model::UnixTime;
-use takt_server::answers::{AnswerConfig, Question, TokenOrder};
+use takt_questions::{Question, TokenOrder};
 use takt_server::config::{Config, CurrentConfig};
 use takt_server::serve::{self as server, Ready};
 use takt_server::{Failure, OrUsage};
@@ -271,7 +271,7 @@ fn welcome_user(
     let answer = order.answer(
         &Viewer::server(),
         database,
-        &AnswerConfig::of(CurrentConfig::new(config.clone())),
+        &CurrentConfig::new(config.clone()).answer_config(),
     )?;
 
     let file = folder.join(format!("{user}-token"));

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 use takt_model::shown::without_secrets;
-use takt_server::answers::Diagnosis;
+use takt_questions::Diagnosis;
 use takt_server::{Failure, OrUsage};
 
 /// Number of lines of each log.

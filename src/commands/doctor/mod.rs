@@ -10,8 +10,9 @@ use clap::Args;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use takt_server::answers::{Diagnosis, DoctorQuestion, Finding, Severity};
-use takt_server::listing::{Column, Listing};
+use takt_questions::listing::{Column, Listing};
+use takt_questions::{Diagnosis, DoctorQuestion, Finding, Severity};
+use takt_server::doctor::with_mistake_in_config;
 use takt_server::{Config, Failure};
 
 #[derive(Debug, Clone, Args)]
@@ -46,8 +47,11 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
 
     let diagnosis = match place::mistake(place) {
         None => ask(place, &question)?,
-        Some((mistake, file)) => ask_without_config(place, &question)
-            .with_mistake_in_config(&format!("{mistake:#}"), &file),
+        Some((mistake, file)) => with_mistake_in_config(
+            ask_without_config(place, &question),
+            &format!("{mistake:#}"),
+            &file,
+        ),
     };
 
     if let Some(file) = &asked.bundle {

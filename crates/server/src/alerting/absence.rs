@@ -4,7 +4,6 @@
 //! configured channels. It sends no heartbeat, since no rule is evaluated meanwhile.
 
 use super::{Loaded, load, outside, server, watch_config};
-use crate::answers::LOCAL_CLUSTER;
 use crate::config::Config;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{AlertMetrics, Alerting, JobsAt, Outside, WatchConfig};
 use takt_alerts::{Batch, Engine, Snapshot};
 use takt_model::{Event, Labels, Timestamp};
+use takt_questions::LOCAL_CLUSTER;
 
 /// A time without a store. The report ends when this is dropped.
 pub struct Absence {

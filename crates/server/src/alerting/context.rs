@@ -2,10 +2,10 @@
 //! the last hour.
 
 use super::outside::at_once;
-use crate::sparkline;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Limits, Options, Value, quoted};
+use takt_questions::sparkline;
 use takt_slurm::JobRun;
 
 /// Maximum time for gathering the annotations: the message waits for them.

@@ -15,7 +15,6 @@ pub use pack::Rules;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::http::{By, GuardedRouter};
 use anyhow::{Context, anyhow};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
@@ -46,6 +45,7 @@ use takt_alerts::run::{
     store_failure,
 };
 use takt_collector::scrape::{ScrapeManager, StreamFile, TargetAccess, TargetFiles};
+use takt_identity::{By, GuardedRouter};
 use takt_model::{Labels, error_chain};
 use takt_store::Store;
 use tokio::sync::OnceCell;

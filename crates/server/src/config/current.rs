@@ -3,6 +3,7 @@
 use super::Config;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
+use takt_questions::{AnswerConfig, LakeSettings, ViewServers};
 use toml::Value;
 
 /// The configuration in force, shared by everything that must follow a reload.
@@ -18,6 +19,27 @@ impl CurrentConfig {
     /// Returns the configuration now in force.
     pub fn get(&self) -> Arc<Config> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the part that answers depend on.
+    pub fn answer_config(&self) -> AnswerConfig {
+        let config = self.get();
+        AnswerConfig {
+            accounting: config.accounting(),
+            shares: config.fairshare.clone(),
+            query: config.query.clone(),
+            sql: config.sql.limits(),
+            doctor: Some(Arc::new(self.clone())),
+            lake: LakeSettings {
+                config: config.lake.clone(),
+                min_free_bytes: config.store.min_free_bytes,
+                file: config.file.clone(),
+            },
+            view: ViewServers::of(&config.view),
+            sign_in: config.auth.sign_in_ways(),
+            keeps_passwords: config.auth.passwords,
+            ..AnswerConfig::default()
+        }
     }
 
     /// Takes over the sections that a reload applies: `[scrape]`, `[alerts]` and `[email]`. Returns

@@ -1,6 +1,5 @@
 //! `[[remote_write]]` of `takt.toml`.
 
-use crate::http_access::{HttpAccess, check_url};
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use takt_alerts::notify::http::HttpOptions;
 use takt_model::{ConfigError, Labels, METRIC_NAME, Matcher};
 use takt_promql::selector;
 use takt_push::remote_write::Protocol;
+use takt_questions::http_access::{HttpAccess, check_url};
 
 /// A receiver of the stored samples: Prometheus, VictoriaMetrics, Mimir, or another that speaks
 /// Prometheus remote write.

@@ -17,7 +17,6 @@ mod window;
 pub use config::RemoteWriteConfig;
 pub use metrics::RemoteWriteMetrics;
 
-use crate::tasks::blocking;
 use anyhow::Context;
 use futures_util::future::join_all;
 use sender::{Batch, BatchSender};
@@ -26,6 +25,7 @@ use std::time::{Duration, SystemTime};
 use takt_alerts::notify::http::HttpSender;
 use takt_model::{Labels, Matcher, Timestamp};
 use takt_push::remote_write::RequestWriter;
+use takt_store::blocking;
 use takt_store::{Records, RemoteWriteProgress, SeriesData, Store, StoreError};
 use tokio::time;
 use window::{Window, WindowLength};

@@ -3,12 +3,9 @@
 use super::serving::Serving;
 use super::{End, OnReady, PATIENCE, Parts, Ready, Source};
 use crate::alerting::Absence;
-use crate::answers;
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::http::Access;
 use crate::opening::OpeningPage;
-use crate::remote_engine::remote_engine;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use std::io;
@@ -18,6 +15,8 @@ use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_collector::schedulers;
+use takt_identity::Access;
+use takt_questions::remote_engine;
 use takt_store::{DataDir, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -169,5 +168,8 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
     }
     let mut known = Records::of(store.database()).clusters()?;
     let only = if known.len() == 1 { known.pop() } else { None };
-    Ok(only.map_or_else(|| answers::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
+    Ok(only.map_or_else(
+        || takt_questions::LOCAL_CLUSTER.to_owned(),
+        |only| only.cluster,
+    ))
 }

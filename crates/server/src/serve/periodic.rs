@@ -1,10 +1,10 @@
 //! Values that the server stores at intervals.
 
-use crate::answers::{self, AccountingConfig};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use takt_collector::scrape::{ScrapeManager, TargetHealth};
 use takt_model::{Labels, error_chain};
+use takt_questions::AccountingConfig;
 use takt_store::{Store, spawn_blocking};
 use tokio::time;
 
@@ -17,7 +17,7 @@ pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
         let note = move || {
-            answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
+            takt_questions::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
         };
         match spawn_blocking(note).await {
             Ok(Ok(())) => {}
@@ -63,8 +63,8 @@ pub(super) async fn note_calendar(store: Arc<Store>, cluster: String, config: Ac
         let cluster = cluster.clone();
         let config = config.clone();
         let note = move || {
-            answers::note_calendar(store.database(), Some(&cluster), &config)?;
-            answers::note_budgets(store.database(), Some(&cluster), &config)
+            takt_questions::note_calendar(store.database(), Some(&cluster), &config)?;
+            takt_questions::note_budgets(store.database(), Some(&cluster), &config)
         };
         match spawn_blocking(note).await {
             Ok(Ok(())) => {}

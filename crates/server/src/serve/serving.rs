@@ -1,21 +1,18 @@
 //! The tasks and routes of a server whose store is open, until it ends.
 
 use super::periodic::{note_calendar, note_fairshare, watch_clock};
-use super::{End, PATIENCE, PageState, Source};
+use super::{End, PATIENCE, Source};
 use crate::alerting::{self, Absence, Alerts};
-use crate::answers::{self, AlertDesk, AnswerConfig};
 use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
-use crate::http::access::SlurmFollower;
-use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushing};
 use crate::lake::{self, LakeMetrics};
 use crate::open_files::OpenFiles;
 use crate::own_series::OwnSeries;
-use crate::postgres::session_places;
 use crate::reload::Reload;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
+use crate::slurm_roles::SlurmFollower;
 use crate::tasks::Supervisor;
-use crate::{SqlMetrics, SqlServer, assess, process_usage, reports, strips};
+use crate::{dispatch, process_usage, strips};
 use anyhow::Context;
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
@@ -25,11 +22,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_access::new_secret;
+use takt_api::{App, AppParts, Connections, PageState, Pushing, Scraping};
 use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::{ScrapeManager, TargetFiles};
 use takt_connections::ClassPlaces;
+use takt_identity::{Access, GuardedRouter, guarded, register_places};
+use takt_postgres::session_places;
+use takt_postgres::{SqlMetrics, SqlServer};
+use takt_questions::assess;
+use takt_questions::{AlertDesk, AnswerConfig};
 use takt_store::{CONFIGURED, Health, MemoryBudget, Records, Store, spawn_blocking};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -195,7 +198,7 @@ impl Serving<'_> {
             let connections = Arc::clone(&connections);
             async move {
                 match listener {
-                    Ok(listener) => http::serve(listener, routes, connections, stop).await,
+                    Ok(listener) => takt_api::serve(listener, routes, connections, stop).await,
                     Err(error) => tracing::error!(%error, "cannot serve HTTP"),
                 }
             }
@@ -210,7 +213,7 @@ impl Serving<'_> {
         routes: Router,
         connections: Arc<Connections>,
     ) -> Result<(), Failure> {
-        let listener = http::listen_on_socket(path)
+        let listener = takt_api::listen_on_socket(path)
             .with_context(|| format!("cannot listen on the socket {}", path.display()))?;
         tasks.spawn("socket", move |stop| {
             let listener = listener.try_clone().and_then(UnixListener::from_std);
@@ -218,7 +221,9 @@ impl Serving<'_> {
             let connections = Arc::clone(&connections);
             async move {
                 match listener {
-                    Ok(listener) => http::serve_socket(listener, routes, connections, stop).await,
+                    Ok(listener) => {
+                        takt_api::serve_socket(listener, routes, connections, stop).await
+                    }
                     Err(error) => tracing::error!(%error, "cannot serve the Unix socket"),
                 }
             }
@@ -300,13 +305,13 @@ impl Serving<'_> {
             assess::keep_assessing(of, cluster, rules.clone(), reach, sent_to.clone(), stop)
         });
 
-        if reports::is_sending(self.config) {
+        if dispatch::is_sending(self.config) {
             let of = Arc::clone(store);
             let cluster = self.cluster.to_owned();
             let config = reload_config;
             let access = self.access.clone();
             tasks.spawn("reports", move |stop| {
-                let sent = reports::keep_sending(
+                let sent = dispatch::keep_sending(
                     Arc::clone(&of),
                     cluster.clone(),
                     config.clone(),
@@ -352,7 +357,7 @@ impl Serving<'_> {
         // These need the disk. If they fail, no task holds the store yet.
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let accounting = self.config.accounting();
-        answers::note_calendar(store.database(), Some(self.cluster), &accounting)?;
+        takt_questions::note_calendar(store.database(), Some(self.cluster), &accounting)?;
         let alerts = Alerts::start(
             self.config,
             self.cluster,
@@ -372,7 +377,7 @@ impl Serving<'_> {
             &mut self.registry,
         )?;
         let scrape = Arc::new(scrape);
-        let (connections, places) = http::connections(files.http, &mut self.registry);
+        let (connections, places) = takt_api::connections(files.http, &mut self.registry);
         let connections = Arc::new(connections);
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
@@ -386,7 +391,7 @@ impl Serving<'_> {
         let memory = MemoryBudget::register(budget, &mut self.registry);
         let sql_places = session_places(files.sql);
         let classes = places.classes().chain([Arc::clone(&sql_places)]);
-        http::register_places(&mut self.registry, classes.collect());
+        register_places(&mut self.registry, classes.collect());
         self.sql(&mut tasks, &store, &memory, sql_places).await?;
         let reload = Reload::new(
             Arc::clone(&self.source),
@@ -418,7 +423,7 @@ impl Serving<'_> {
         let mut answers = AnswerConfig {
             alerts: AlertDesk::new(alerts.handle(), secret),
             memory: memory.clone(),
-            ..AnswerConfig::of(reload.current.clone())
+            ..reload.current.answer_config()
         };
         answers.accounting.home = Some(self.cluster.to_owned());
         let answers = Arc::new(answers);
@@ -429,7 +434,7 @@ impl Serving<'_> {
             cluster: self.cluster.into(),
             zone: zone.clone(),
             config: Arc::clone(&answers),
-            reload: reload.clone(),
+            reload: Arc::new(reload.clone()),
             stop: tasks.stop_token(),
         };
         let registry = Arc::new(self.registry);
@@ -447,7 +452,7 @@ impl Serving<'_> {
             store: Arc::clone(&store),
             config: answers,
             registry,
-            scraping: Arc::clone(&scrape) as Arc<dyn http::Scraping>,
+            scraping: Arc::clone(&scrape) as Arc<dyn Scraping>,
             started: jiff::Timestamp::now(),
         });
         tasks.spawn("roles", move |stop| {
@@ -456,14 +461,14 @@ impl Serving<'_> {
         let pages = alerts.router().merge((self.pages)(page));
         let routes = reload
             .router()
-            .merge(http::router(app))
-            .merge(http::push_router(pushing))
-            .merge(http::with_held_answers(pages, memory));
+            .merge(takt_api::router(app))
+            .merge(takt_api::push_router(pushing))
+            .merge(takt_api::with_held_answers(pages, memory));
         let routes = places
-            .layer(http::guarded(routes, self.access))
-            .layer(middleware::map_response(http::protect));
+            .layer(guarded(routes, self.access))
+            .layer(middleware::map_response(takt_api::protect));
 
-        let socket = http::socket_path(self.config.server.socket_file.as_deref());
+        let socket = takt_api::socket_path(self.config.server.socket_file.as_deref());
         if let Some(path) = socket {
             Self::socket(&mut tasks, &path, routes.clone(), Arc::clone(&connections))?;
         }

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use takt_access::Refusal;
 use takt_model::error_chain;
-use takt_server::answers::AnswerError;
+use takt_questions::AnswerError;
 use takt_store::StoreError;
 
 /// Why a page cannot be shown.

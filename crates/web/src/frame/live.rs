@@ -11,7 +11,7 @@ use futures_util::stream;
 use std::convert::Infallible;
 use std::time::Duration;
 use takt_access::Viewer;
-use takt_server::http::{By, OpenRequestRights};
+use takt_identity::{By, OpenRequestRights};
 use tokio::time::{self, Instant, Interval, MissedTickBehavior};
 
 /// Pause between two looks at a page.

@@ -2,7 +2,7 @@
 
 use super::{Content, Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
-use takt_server::serve::PageState;
+use takt_api::PageState;
 
 /// Groups of the navigation, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
-use takt_server::http::accepts_gzip;
+use takt_api::accepts_gzip;
 use tokio::sync::OnceCell;
 
 /// A smaller body is not compressed: it fits into one packet.

@@ -14,10 +14,10 @@ use axum::routing::{MethodRouter, get};
 use minijinja::{Value, context};
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
+use takt_api::PageState;
+use takt_identity::{By, GuardedRouter};
 use takt_model::UnixTime;
-use takt_server::http::{By, GuardedRouter};
-use takt_server::serve::PageState;
-use takt_server::tasks::blocking;
+use takt_store::blocking;
 
 /// Policy of a whole document: style of its own, and nothing else.
 const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; \

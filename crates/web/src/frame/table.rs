@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::io;
 use takt_model::UnixTime;
-use takt_server::listing::Listing;
-use takt_server::reports::words;
+use takt_model::words;
+use takt_questions::listing::Listing;
 
 /// Rows that a page shows without a `limit` in its address.
 const USUAL_LIMIT: usize = 200;

@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::LazyLock;
 use takt_access::OTHER_USER;
 use takt_model::UnixTime;
-use takt_server::reports::words;
+use takt_model::words;
 
 /// Characters of a path segment that need no escape.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC

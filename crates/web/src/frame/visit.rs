@@ -5,8 +5,8 @@ use jiff::tz::TimeZone;
 use std::fmt::Display;
 use std::str::FromStr;
 use takt_access::Viewer;
-use takt_server::answers::{AnswerData, Question};
-use takt_server::serve::PageState;
+use takt_api::PageState;
+use takt_questions::{AnswerData, Question};
 
 /// Form of the reply, from the end of the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

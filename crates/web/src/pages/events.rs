@@ -2,7 +2,7 @@
 
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use minijinja::context;
-use takt_server::answers::{ClusterEvent, EventsQuestion};
+use takt_questions::{ClusterEvent, EventsQuestion};
 
 pub const PAGE: Page = Page::new("/events", include_str!("events.html"), show)
     .menu(Group::System, "Events")

@@ -3,9 +3,9 @@
 use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, href, person};
 use crate::{history, pictures};
 use minijinja::{Value, context};
-use takt_server::answers::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion};
-use takt_server::reports::words;
-use takt_server::sparkline;
+use takt_model::words;
+use takt_questions::sparkline;
+use takt_questions::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion};
 
 pub const PAGE: Page = Page::new("/gpus/{uuid}", include_str!("gpu.html"), show)
     .rows()

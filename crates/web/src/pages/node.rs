@@ -5,10 +5,10 @@ use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, h
 use crate::history;
 use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
-use takt_server::answers::{
+use takt_model::words;
+use takt_questions::{
     ClusterQuestion, EventsQuestion, GpuNow, NodeNow, StripsAnswer, StripsQuestion,
 };
-use takt_server::reports::words;
 
 pub const PAGE: Page = Page::new("/nodes/{node}", include_str!("node.html"), show)
     .rows()

@@ -3,8 +3,8 @@
 use crate::frame::{self, Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use crate::pictures;
 use minijinja::context;
-use takt_server::answers::{ClusterQuestion, GpuState, NodeNow, StripsQuestion};
-use takt_server::reports::words;
+use takt_model::words;
+use takt_questions::{ClusterQuestion, GpuState, NodeNow, StripsQuestion};
 
 pub const PAGE: Page = Page::new("/nodes", include_str!("nodes.html"), show)
     .menu(Group::Now, "Nodes")

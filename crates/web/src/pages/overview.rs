@@ -7,11 +7,11 @@ use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use takt_server::answers::{
+use takt_model::words;
+use takt_questions::{
     ClusterAnswer, ClusterQuestion, GpuNow, GpuState, IdleHolder, NodeNow, StripRow, StripsAnswer,
     StripsQuestion,
 };
-use takt_server::reports::words;
 
 pub const PAGE: Page = Page::new("/", include_str!("overview.html"), show)
     .menu(Group::Now, "Overview")

@@ -7,8 +7,9 @@ use jiff::tz::TimeZone;
 use minijinja::{Value, context};
 use takt_accounting::sheet::Sheet;
 use takt_model::UnixTime;
-use takt_server::answers::{AboutQuestion, SentQuestion, SheetQuestion};
-use takt_server::reports::{ReportFormat, View, words, write_sheet};
+use takt_model::words;
+use takt_questions::{AboutQuestion, SentQuestion, SheetQuestion};
+use takt_reports::{ReportFormat, View, write_sheet};
 
 pub const PAGE: Page = Page::new("/reports", include_str!("reports.html"), show)
     .menu(Group::Use, "Reports")

@@ -4,7 +4,7 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value as Template, context};
 use serde_json::Value;
 use takt_access::Need;
-use takt_server::answers::SqlQuestion;
+use takt_questions::SqlQuestion;
 use takt_store::sql::{RECIPES, TABLES};
 
 pub const PAGE: Page = Page::new("/sql", include_str!("sql.html"), show)

@@ -4,7 +4,7 @@ use crate::frame::{Content, Page, PageError, Visit};
 use crate::pictures;
 use minijinja::context;
 use takt_access::{Need, Role};
-use takt_server::answers::ClusterQuestion;
+use takt_questions::ClusterQuestion;
 
 pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show)
     .needs(Need::Role(Role::Status))

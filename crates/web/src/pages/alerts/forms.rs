@@ -1,7 +1,7 @@
 //! The forms of the alerts: acknowledge, silence, close, end a silence.
 
 use crate::frame::{Form, FormReply, PageError, Visit};
-use takt_server::answers::AlertOrder;
+use takt_questions::AlertOrder;
 
 /// Carries out a form of the page.
 pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {

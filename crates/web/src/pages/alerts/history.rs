@@ -2,8 +2,8 @@
 
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use minijinja::context;
-use takt_server::answers::{EndedAlertView, EndedAlertsQuestion};
-use takt_server::reports::words;
+use takt_model::words;
+use takt_questions::{EndedAlertView, EndedAlertsQuestion};
 
 pub const PAGE: Page = Page::new("/alerts/history", include_str!("history.html"), show)
     .filters(&["name", "node", "severity"])

@@ -10,7 +10,7 @@ use minijinja::context;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use takt_model::UnixTime;
-use takt_server::answers::{ActiveAlert, AlertsQuestion, EndedAlertView, EndedAlertsQuestion};
+use takt_questions::{ActiveAlert, AlertsQuestion, EndedAlertView, EndedAlertsQuestion};
 
 pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
     .menu(Group::Now, "Alerts")

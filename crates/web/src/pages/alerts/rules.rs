@@ -2,8 +2,8 @@
 
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit};
 use minijinja::context;
-use takt_server::answers::RulesQuestion;
-use takt_server::reports::words;
+use takt_model::words;
+use takt_questions::RulesQuestion;
 
 pub const PAGE: Page = Page::new("/alerts/rules", include_str!("rules.html"), show)
     .filters(&["name", "state"])

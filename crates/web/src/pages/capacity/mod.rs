@@ -5,8 +5,8 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::capacity::CapacityRow;
 use takt_draw::{Bar, bars};
-use takt_server::answers::{CapacityAnswer, CapacityQuestion};
-use takt_server::reports::words::{amount, percent};
+use takt_model::words::{amount, percent};
+use takt_questions::{CapacityAnswer, CapacityQuestion};
 
 pub const PAGE: Page = Page::new("/capacity", include_str!("capacity.html"), show)
     .menu(Group::Use, "Capacity")

@@ -5,8 +5,8 @@ use crate::frame::{Content, Page, PageError, Visit, href};
 use minijinja::{Value, context};
 use takt_accounting::efficiency::Curve;
 use takt_draw::{Picture, area};
-use takt_server::answers::{CompareAnswer, CompareQuestion, CompareValue, JobReport};
-use takt_server::reports::words::{UNKNOWN, amount, duration, percent, whole};
+use takt_model::words::{UNKNOWN, amount, duration, percent, whole};
+use takt_questions::{CompareAnswer, CompareQuestion, CompareValue, JobReport};
 
 pub const PAGE: Page = Page::new("/compare", include_str!("compare.html"), show).filters(&["jobs"]);
 

@@ -5,8 +5,8 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::energy::EnergyPart;
 use takt_draw::{Bar, bars, scale};
-use takt_server::answers::{EnergyAnswer, EnergyQuestion};
-use takt_server::reports::words::amount;
+use takt_model::words::amount;
+use takt_questions::{EnergyAnswer, EnergyQuestion};
 
 pub const PAGE: Page = Page::new("/energy", include_str!("energy.html"), show)
     .menu(Group::Use, "Energy")

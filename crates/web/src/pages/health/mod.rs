@@ -10,8 +10,8 @@ use scheduler::scheduler;
 use takt_access::{Need, Role};
 use takt_collector::scrape::TargetStatus;
 use takt_model::Timestamp;
-use takt_server::answers::{DoctorQuestion, Question, Severity, StatQuestion};
-use takt_server::reports::words;
+use takt_model::words;
+use takt_questions::{DoctorQuestion, Question, Severity, StatQuestion};
 use takt_store::Health;
 
 pub const PAGE: Page = Page::new("/health", include_str!("health.html"), show)

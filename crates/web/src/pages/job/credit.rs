@@ -5,7 +5,7 @@ use crate::frame::{Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
 use takt_accounting::{Credit, in_force};
 use takt_model::UnixTime;
-use takt_server::answers::{CreditOrder, CreditsQuestion};
+use takt_questions::{CreditOrder, CreditsQuestion};
 use takt_slurm::JobRun;
 
 /// Returns the credits of a run that were not revoked.

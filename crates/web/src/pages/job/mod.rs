@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use takt_access::Role;
 use takt_model::UnixTime;
-use takt_server::answers::{
+use takt_questions::{
     ClusterEvent, EventsQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport,
     ListedRun, NodeReport, requested,
 };

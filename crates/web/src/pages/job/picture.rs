@@ -5,8 +5,8 @@ use crate::pages::work::strip_of;
 use takt_accounting::efficiency::Curve;
 use takt_draw::{Chart, Picture, Span, lanes, sheet};
 use takt_model::UnixTime;
-use takt_server::answers::{GpuReport, JobReport, NodeReport};
-use takt_server::reports::words::{duration, known, percent};
+use takt_model::words::{duration, known, percent};
+use takt_questions::{GpuReport, JobReport, NodeReport};
 
 /// Bytes as GiB.
 pub(super) const GIB: (f64, &str) = (1.0 / (1 << 30) as f64, " GiB");

@@ -6,7 +6,7 @@ use minijinja::context;
 use serde::Serialize;
 use takt_draw::escaped;
 use takt_model::UnixTime;
-use takt_server::answers::{JobsQuestion, ListedRun, STATES};
+use takt_questions::{JobsQuestion, ListedRun, STATES};
 use takt_store::JobSort;
 
 pub const PAGE: Page = Page::new("/jobs", include_str!("jobs.html"), show)

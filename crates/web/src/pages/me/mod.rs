@@ -3,7 +3,7 @@
 use crate::frame::{Content, Form, FormReply, Page, PageError, Visit};
 use minijinja::context;
 use takt_access::{Need, Role, Way};
-use takt_server::answers::{TokenAnswer, TokenOrder, TokensQuestion, WhoamiQuestion};
+use takt_questions::{TokenAnswer, TokenOrder, TokensQuestion, WhoamiQuestion};
 
 pub const PAGE: Page = Page::new("/me", include_str!("me.html"), show)
     .filters(&["password"])

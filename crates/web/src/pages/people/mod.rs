@@ -6,7 +6,7 @@ use super::work::{PeriodPick, account, address, hours, length, share, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Figures, Member, Sheet};
-use takt_server::answers::SheetQuestion;
+use takt_questions::SheetQuestion;
 
 pub use subject::{ACCOUNT, USER};
 

@@ -6,8 +6,8 @@ use crate::pages::work::{PeriodPick, Plain, address, current_jobs, hours, share,
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Day, Figures, RunRow, Sheet};
 use takt_draw::{Bar, bars, scale};
-use takt_server::answers::SheetQuestion;
-use takt_server::reports::words::{amount, duration};
+use takt_model::words::{amount, duration};
+use takt_questions::SheetQuestion;
 
 /// `/people/U`: one user.
 pub const USER: Page =

@@ -5,8 +5,8 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, 
 use minijinja::{Value, context};
 use takt_draw::{Span, lanes};
 use takt_model::UnixTime;
-use takt_server::answers::{QueueAnswer, QueueQuestion, QueuedRun, RunningRun};
-use takt_server::reports::words::duration;
+use takt_model::words::duration;
+use takt_questions::{QueueAnswer, QueueQuestion, QueuedRun, RunningRun};
 
 pub const PAGE: Page = Page::new("/queue", include_str!("queue.html"), show)
     .menu(Group::Now, "Queue")

@@ -3,7 +3,7 @@
 use super::work::address;
 use crate::frame::{Content, Page, PageError, Visit, href};
 use minijinja::{Value, context};
-use takt_server::answers::{HitKind, SearchHit, SearchQuestion};
+use takt_questions::{HitKind, SearchHit, SearchQuestion};
 
 pub const PAGE: Page = Page::new("/search", include_str!("search.html"), show).filters(&["q"]);
 

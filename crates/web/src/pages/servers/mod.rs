@@ -5,8 +5,8 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, 
 use minijinja::{Value as Context, context};
 use serde_json::Value;
 use takt_access::Need;
-use takt_server::answers::{ServerState, ViewAnswer, ViewOf, ViewQuestion};
-use takt_server::serve::PageState;
+use takt_api::PageState;
+use takt_questions::{ServerState, ViewAnswer, ViewOf, ViewQuestion};
 
 pub const PAGE: Page = Page::new("/servers", include_str!("servers.html"), show)
     .menu(Group::Now, "All servers")

@@ -5,8 +5,8 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, 
 use minijinja::{Value, context};
 use takt_accounting::waste::{WasteCause, WasteRow};
 use takt_draw::{Bar, Dot, bars, dots, scale};
-use takt_server::answers::{WasteAnswer, WasteQuestion};
-use takt_server::reports::words::{amount, percent};
+use takt_model::words::{amount, percent};
+use takt_questions::{WasteAnswer, WasteQuestion};
 
 pub const PAGE: Page = Page::new("/waste", include_str!("waste.html"), show)
     .menu(Group::Use, "Waste")

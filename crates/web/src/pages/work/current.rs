@@ -3,7 +3,7 @@
 use super::{Plain, Strips, columns, runs};
 use crate::frame::{PageError, Visit};
 use takt_model::UnixTime;
-use takt_server::answers::JobsQuestion;
+use takt_questions::JobsQuestion;
 
 /// Jobs in the list.
 const MOST: usize = 20;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use takt_accounting::efficiency::Curve;
 use takt_draw::heat;
 use takt_model::UnixTime;
-use takt_server::answers::{ListedRun, RunStripAnswer, RunStripsQuestion};
+use takt_questions::{ListedRun, RunStripAnswer, RunStripsQuestion};
 
 /// Jobs with a strip on a page.
 const MOST: usize = 500;

@@ -1,0 +1,236 @@
+//! Routes of the questions: one handler for all of them, and for each question a function that reads and answers it.
+
+use super::held::AnswerWriter;
+use super::{App, AppParts};
+use axum::body::Bytes;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Json, Query, Request, State};
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use serde::de::value::Error as ValueError;
+use serde::de::{IgnoredAny, IntoDeserializer};
+use std::mem;
+use std::sync::Arc;
+use takt_access::{Need, RouteNeeds, Viewer};
+use takt_identity::{By, ErrorBody, GuardedRouter};
+use takt_questions::query_memory::account_of;
+use takt_questions::{
+    AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
+};
+
+/// The routes of all questions.
+pub(super) fn router(app: App) -> GuardedRouter {
+    let mut routes = Routes(GuardedRouter::new());
+    for_each_question(&mut routes);
+    routes.0.with_state(app)
+}
+
+struct Routes(GuardedRouter<App>);
+
+impl QuestionVisitor for Routes {
+    fn question<Q: ServedQuestion>(&mut self) {
+        self.0 = mem::take(&mut self.0).route(
+            Q::PATH,
+            needs(Q::NEED),
+            handler(Q::REQUEST, respond::<Q>),
+        );
+    }
+}
+
+/// The needs of a question's route.
+fn needs(need: Need) -> RouteNeeds {
+    match need {
+        Need::Change(role) => RouteNeeds::change(role),
+        need => RouteNeeds::read(need),
+    }
+}
+
+/// A request, before its question's type is known.
+struct Asked {
+    uri: Uri,
+    /// Empty, unless the question is there.
+    body: Bytes,
+}
+
+type Respond = fn(&Asked, &Viewer, &AppParts) -> Response;
+
+fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
+    let method = match form {
+        RequestForm::Get => MethodFilter::GET,
+        _ => MethodFilter::POST,
+    };
+    on(
+        method,
+        async move |State(app): State<App>, By(viewer): By, request: Request| {
+            let asked = match Asked::receive(form, request).await {
+                Ok(asked) => asked,
+                Err(refusal) => return refusal,
+            };
+            let app = Arc::clone(app.of(&viewer));
+            takt_store::spawn_blocking(move || respond(&asked, &viewer, &app))
+                .await
+                .unwrap_or_else(|error| ErrorBody::failed(error).into_response())
+        },
+    )
+}
+
+impl Asked {
+    async fn receive(form: RequestForm, request: Request) -> Result<Self, Response> {
+        let uri = request.uri().clone();
+        let body = match form {
+            RequestForm::Get | RequestForm::PostQuery => Bytes::new(),
+            RequestForm::PostForm | RequestForm::PostText => String::from_request(request, &())
+                .await
+                .map_err(IntoResponse::into_response)?
+                .into(),
+            RequestForm::PostJson => {
+                let (parts, body) = request.into_parts();
+                let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &())
+                    .await
+                    .map_err(IntoResponse::into_response)?;
+                // Refuses other content types.
+                let request = Request::from_parts(parts, body.clone().into());
+                Json::<IgnoredAny>::from_request(request, &())
+                    .await
+                    .map(|_| body)
+                    .map_err(IntoResponse::into_response)?
+            }
+        };
+        Ok(Self { uri, body })
+    }
+}
+
+/// Reads and answers one question.
+fn respond<Q>(asked: &Asked, viewer: &Viewer, app: &AppParts) -> Response
+where
+    Q: ServedQuestion,
+{
+    // Evaluated by the compiler, so that only one of the functions is compiled for each question.
+    let read = const { reader::<Q>() };
+    match read(asked) {
+        Ok(question) => {
+            let memory = account_of(&app.config.memory, viewer);
+            let mut out = AnswerWriter::new(&memory);
+            let data = Q::Data::of(&app.store);
+            let written = question.write_answer(viewer, data, &app.config, &memory, &mut out);
+            answered(written, out)
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn answered(written: Result<(), AnswerError>, out: AnswerWriter) -> Response {
+    // A writer without memory fails with an error of its own, which says less than its refusal.
+    let failed = written.err();
+    match out.finish() {
+        Err(refusal) => ErrorBody::from(AnswerError::from(refusal)).into_response(),
+        Ok(answer) => match failed {
+            Some(error) => ErrorBody::from(error).into_response(),
+            None => answer.respond("application/json"),
+        },
+    }
+}
+
+type Reader<Q> = fn(&Asked) -> Result<Q, Refusal>;
+
+const fn reader<Q>() -> Reader<Q>
+where
+    Q: ServedQuestion,
+{
+    match Q::REQUEST {
+        RequestForm::Get | RequestForm::PostQuery => from_query,
+        RequestForm::PostForm => panic!("no question of the API is a form"),
+        RequestForm::PostJson => from_json,
+        RequestForm::PostText => from_text,
+    }
+}
+
+enum Refusal {
+    Parameters(AnswerError),
+    Json(JsonRejection),
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Parameters(error) => ErrorBody::from(error).into_response(),
+            Self::Json(rejection) => rejection.into_response(),
+        }
+    }
+}
+
+fn from_query<Q>(asked: &Asked) -> Result<Q, Refusal>
+where
+    Q: ServedQuestion,
+{
+    match Query::try_from_uri(&asked.uri) {
+        Ok(Query(question)) => Ok(question),
+        Err(refused) => Err(Refusal::Parameters(malformed(&refused.body_text()))),
+    }
+}
+
+fn from_json<Q>(asked: &Asked) -> Result<Q, Refusal>
+where
+    Q: ServedQuestion,
+{
+    let Json(question) = Json::from_bytes(&asked.body).map_err(Refusal::Json)?;
+    Ok(question)
+}
+
+fn from_text<Q>(asked: &Asked) -> Result<Q, Refusal>
+where
+    Q: ServedQuestion,
+{
+    let text = String::from_utf8_lossy(&asked.body).into_owned();
+    let deserializer = IntoDeserializer::<ValueError>::into_deserializer(text);
+    Q::deserialize(deserializer).map_err(|error| Refusal::Parameters(AnswerError::usage(error)))
+}
+
+/// Describes a mistake in the parameters, in the words of the reader instead of the parser's.
+fn malformed(said: &str) -> AnswerError {
+    let said = said.strip_prefix("Failed to deserialize ").unwrap_or(said);
+    let said = said.split_once(": ").map_or(said, |(_, rest)| rest);
+    let (key, said) = said.split_once(": ").unwrap_or(("parameters", said));
+    let expected = match said {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "expected a whole number".to_owned()
+        }
+        "invalid float literal" | "cannot parse float from empty string" => {
+            "expected a number".to_owned()
+        }
+        "provided string was not `true` or `false`" => "expected true or false".to_owned(),
+        _ if said.starts_with("unknown field") => {
+            let known = said.split_once("expected ").map_or("", |(_, known)| known);
+            let known = known.trim_start_matches("one of ").replace('`', "");
+            format!("no such parameter; expected one of {known}")
+        }
+        _ => said.replace('`', ""),
+    };
+    AnswerError::Usage(format!("{key}: {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_in_parameters_are_described_plainly() {
+        for (said, expected) in [
+            (
+                "Failed to deserialize query string: limit: invalid digit found in string",
+                "limit: expected a whole number",
+            ),
+            (
+                "Failed to deserialize query string: plan_hours: invalid float literal",
+                "plan_hours: expected a number",
+            ),
+            (
+                "Failed to deserialize query string: foo: unknown field `foo`, expected one of `a`, `b`",
+                "foo: no such parameter; expected one of a, b",
+            ),
+        ] {
+            assert_eq!(malformed(said).to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! The access check: finds out who asks, and refuses requests whose route needs more.
+//!
+//! A viewer is known by a token (as a bearer token or as the password of basic authentication, with
+//! any user name, which browsers can send), by a trusted proxy, by the cookie of a session, or by
+//! the kernel: the peer of the Unix socket, or the owner of a loopback connection. Handlers get the
+//! [`Viewer`] from this check alone.
+
+mod change_password;
+mod config;
+mod directory;
+mod error;
+mod examine;
+mod guarded;
+mod kernel;
+mod keyring;
+mod known;
+mod local;
+mod munge;
+mod oidc;
+mod open_request;
+mod password;
+mod places;
+mod proxy;
+mod read_token;
+mod senders;
+mod sign_in;
+
+pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting};
+pub use directory::LdapConfig;
+pub use error::{ErrorBody, ErrorKind, RETRY_AFTER, with_retry};
+pub use examine::{SignInDefect, SignInService, sign_in_defects};
+pub use guarded::{GuardedRouter, NeedTable};
+pub use known::{Access, check_files};
+pub use munge::MungeChallenge;
+pub use oidc::OidcConfig;
+pub use open_request::OpenRequestRights;
+pub use places::{REQUEST_PLACES, RequestPlaces, holder_of, register_places};
+pub use proxy::ProxyConfig;
+pub use read_token::read_token;
+pub use senders::{OTLP_PATH, WRITE_PATH};
+pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
+
+use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, body, middleware};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use known::{Origin, PLAIN_COOKIE, SECURE_COOKIE};
+use places::take_place;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way, session};
+use takt_model::UnixTime;
+use takt_store::AuditRecord;
+use tokio::time;
+
+/// Maximum size of a refused body that is read.
+const DISCARDED_BYTES: usize = 1 << 20;
+
+/// Maximum time for reading it.
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+
+/// Maximum length of an address in the audit log.
+const MAX_OBJECT_CHARS: usize = 500;
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Address of the client.
+    pub address: SocketAddr,
+    /// Owner of a loopback connection, or of the other end of the Unix socket.
+    pub uid: Option<u32>,
+    /// Whether the connection came through the Unix socket.
+    pub is_socket: bool,
+}
+
+impl Peer {
+    /// Returns the peer of a connection between two addresses. The kernel names the owner of a
+    /// loopback connection.
+    pub fn of(address: SocketAddr, server: Option<SocketAddr>) -> Self {
+        let is_loopback = address.ip().to_canonical().is_loopback();
+        let uid = server
+            .filter(|_| is_loopback)
+            .and_then(|server| kernel::owner(address, server));
+        Self {
+            address,
+            uid,
+            is_socket: false,
+        }
+    }
+}
+
+/// The access check with the needs of all routes.
+#[derive(Debug, Clone)]
+struct Guard {
+    access: Access,
+    needs: Arc<NeedTable>,
+}
+
+/// Path of the list of routes.
+const ROUTES_PATH: &str = "/api/takt/v1/routes";
+
+/// A route in the list of routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedRoute {
+    /// Path in the router's form: `/nodes/{node}`.
+    pub path: String,
+    /// Least role for GET; `null` if everybody may.
+    pub read: Option<Role>,
+    /// Least role for other methods; `null` if everybody may.
+    pub other: Option<Role>,
+}
+
+/// Adds a route that lists all routes with the least role that always may use them.
+fn with_list(router: GuardedRouter) -> GuardedRouter {
+    let router = router.route(
+        ROUTES_PATH,
+        RouteNeeds::get(Need::Role(Role::Admin)),
+        get(async |Extension(list): Extension<Arc<[ListedRoute]>>| Json(list)),
+    );
+    let role = |need: Need| Some(need.role()).filter(|role| *role > Role::Anonymous);
+    let list: Arc<[ListedRoute]> = router
+        .needs()
+        .iter()
+        .map(|(path, needs)| ListedRoute {
+            path: path.clone(),
+            read: role(needs.read),
+            other: role(needs.other),
+        })
+        .collect();
+    router.map(|router| router.layer(Extension(list)))
+}
+
+/// Returns the router with the access check before every route.
+pub fn guarded(router: GuardedRouter, access: Access) -> Router {
+    let router = router.merge(sign_in::router(access.clone()));
+    let router = with_list(router);
+    let (router, needs) = router.into_parts();
+    let needs = Arc::new(needs);
+    let guard = Guard { access, needs };
+    router.layer(middleware::from_fn_with_state(guard, check))
+}
+
+/// The middleware: refuses a request whose route needs more, and gives the others their [`Viewer`].
+async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    if request.extensions().get::<MatchedPath>().is_none()
+        && let Some(path) = senders::meant(request.uri().path())
+    {
+        discard(request).await;
+        let said = format!("no such path; samples are pushed to {path} (docs/push.md)\n");
+        return (StatusCode::NOT_FOUND, said).into_response();
+    }
+
+    let need = guard.need(&request);
+    let identified = guard.identify(&mut request).await;
+    let allowed = allow(need, &identified.viewer, &request);
+
+    // Unknown viewers must not fill the log.
+    let is_noted = need.is_some_and(Need::is_change)
+        && (allowed.is_ok() || identified.viewer.way() != Way::Unknown);
+    let entry = is_noted.then(|| change_entry(&request, &identified.viewer, identified.peer));
+
+    let response = match allowed {
+        Ok(()) => guard.answer(request, need, identified, next).await,
+        Err(refusal) => guard.refuse(request, need, &identified, refusal).await,
+    };
+
+    if let Some(mut entry) = entry {
+        entry.outcome = response.status().as_u16().to_string();
+        guard.access.audit(entry).await;
+    }
+    response
+}
+
+/// The sender of a request, with what the check knew about it: it can be repeated while the answer stays open.
+struct IdentifiedViewer {
+    viewer: Viewer,
+    /// The client; for a request of a trusted proxy, the proxy's client.
+    peer: Peer,
+    headers: HeaderMap,
+    origin: Origin,
+}
+
+/// Checks that the viewer may do what the request asks for.
+fn allow(need: Option<Need>, viewer: &Viewer, request: &Request) -> Result<(), Refusal> {
+    let Some(need) = need else {
+        let path = request.uri().path();
+        tracing::error!(path, "the route has no needs; it answers nobody");
+        return Err(Refusal::Role(Role::Admin));
+    };
+    viewer.check(need)?;
+    if need.is_change() {
+        check_site(viewer, request.headers())?;
+    }
+    Ok(())
+}
+
+/// Returns where a request comes from that no trusted proxy has sent. A proxy that is not trusted
+/// connects to the socket or from loopback as itself, not as its client.
+fn origin(request: &Request, peer: Peer) -> Origin {
+    if peer.is_socket {
+        if local::is_direct(request) {
+            Origin::Socket(peer.uid)
+        } else {
+            Origin::Elsewhere
+        }
+    } else if local::is_local(request, peer.address.ip()) {
+        Origin::Local(peer.uid)
+    } else {
+        Origin::Elsewhere
+    }
+}
+
+/// The entry of the audit log for a request that changes something, without its outcome.
+fn change_entry(request: &Request, viewer: &Viewer, peer: Peer) -> AuditRecord {
+    let path = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or_else(|| request.uri().path(), MatchedPath::as_str);
+    let object = request.uri().path_and_query();
+    let object = object.map_or("", |object| object.as_str());
+    AuditRecord {
+        at: now(),
+        user: viewer.user().map(str::to_owned),
+        role: viewer.role_name().to_owned(),
+        way: viewer.way().name().to_owned(),
+        address: address_of(peer),
+        action: format!("{} {path}", request.method()),
+        object: object.chars().take(MAX_OBJECT_CHARS).collect(),
+        outcome: String::new(),
+    }
+}
+
+fn address_of(peer: Peer) -> String {
+    if peer.is_socket {
+        "socket".to_owned()
+    } else {
+        peer.address.ip().to_canonical().to_string()
+    }
+}
+
+/// Checks that no other site's page has sent a change. A browser adds the cookie, and the
+/// connection's owner is known, whoever has made the request; so these ways need a browser's word
+/// that the page is ours. A browser also adds the password of basic authentication.
+fn check_site(viewer: &Viewer, headers: &HeaderMap) -> Result<(), Refusal> {
+    match (is_of_this_site(headers), viewer.way()) {
+        (Some(true), _) => Ok(()),
+        (Some(false), _) => Err(Refusal::OtherSite),
+        (None, Way::Session | Way::Loopback | Way::Proxy) => Err(Refusal::Token),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether a page of this server has sent the request; `None` if no browser has sent it.
+fn is_of_this_site(headers: &HeaderMap) -> Option<bool> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let site = headers.get("sec-fetch-site");
+    let site = site.map(|site| site.to_str().unwrap_or("unreadable"));
+    session::is_same_site(site, text(header::ORIGIN), text(header::HOST))
+}
+
+/// The token in the headers: a bearer token, or the password of basic authentication.
+fn given_token(headers: &HeaderMap) -> Option<String> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, secret) = given.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(secret.to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let basic = BASE64_STANDARD.decode(secret).ok()?;
+    String::from_utf8(basic)
+        .ok()?
+        .split_once(':')
+        .map(|(_, password)| password.to_owned())
+}
+
+/// The value of the session's cookie.
+fn session_cookie(headers: &HeaderMap) -> Option<&str> {
+    cookie_with(headers, "")
+}
+
+/// The value of the cookie whose name is that of the session's with an addition.
+fn cookie_with<'h>(headers: &'h HeaderMap, addition: &str) -> Option<&'h str> {
+    let cookies = headers
+        .get_all(header::COOKIE)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    let is_it = |name: &str| {
+        let names = [SECURE_COOKIE, PLAIN_COOKIE];
+        name.strip_suffix(addition)
+            .is_some_and(|name| names.contains(&name))
+    };
+    pairs
+        .find(|(name, value)| is_it(name) && !value.is_empty())
+        .map(|(_, value)| value)
+}
+
+fn now() -> UnixTime {
+    jiff::Timestamp::now().into()
+}
+
+/// Logs an error that the client cannot do anything about.
+fn discard_error<T, E>(result: Result<T, E>)
+where
+    E: std::error::Error,
+{
+    if let Err(error) = result {
+        let error = takt_model::error_chain(&error);
+        tracing::error!(error, "cannot store a change of access control");
+    }
+}
+
+impl Guard {
+    /// Returns the need of a request. `None` for a route that is not in the table.
+    fn need(&self, request: &Request) -> Option<Need> {
+        let Some(path) = request.extensions().get::<MatchedPath>() else {
+            // Unknown viewers must not learn that the path does not exist.
+            return Some(Need::SignedIn);
+        };
+        let RouteNeeds { read, other } = *self.needs.get(path.as_str())?;
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        Some(if reads { read } else { other })
+    }
+
+    /// Finds out who sends a request, and removes the headers that only trusted proxies send.
+    async fn identify(&self, request: &mut Request) -> IdentifiedViewer {
+        let unknown = Peer {
+            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
+            uid: None,
+            is_socket: false,
+        };
+        let peer = request.extensions().get().copied().unwrap_or(unknown);
+
+        let forwarded = self.access.forwarded(peer, request.headers());
+        let names_user = self.access.remove_proxy_headers(request.headers_mut());
+        let (peer, origin) = match forwarded {
+            Some(forwarded) => {
+                let client = peer.forwarded(forwarded.client);
+                request.extensions_mut().insert(client);
+                (client, Origin::Proxy(forwarded.user))
+            }
+            None if names_user => (peer, Origin::Elsewhere),
+            None => (peer, origin(request, peer)),
+        };
+
+        let headers = request.headers().clone();
+        IdentifiedViewer {
+            viewer: self.access.viewer(&headers, origin.clone()).await,
+            peer,
+            headers,
+            origin,
+        }
+    }
+
+    /// Answers a request that is allowed, if its class has a place.
+    async fn answer(
+        &self,
+        mut request: Request,
+        need: Option<Need>,
+        identified: IdentifiedViewer,
+        next: Next,
+    ) -> Response {
+        let IdentifiedViewer { viewer, peer, .. } = &identified;
+        if let Err(refusal) = take_place(&request, need, viewer, *peer) {
+            discard(request).await;
+            return refusal.into_response();
+        }
+
+        let caller = holder_of(viewer, *peer).to_string();
+        let viewer = viewer.clone().with_caller(caller);
+        request.extensions_mut().insert(viewer);
+        if let Some(need) = need.filter(|need| !need.is_change()) {
+            request.extensions_mut().insert(OpenRequestRights {
+                access: self.access.clone(),
+                headers: identified.headers,
+                origin: identified.origin,
+                need,
+                viewer: identified.viewer,
+            });
+        }
+        next.run(request).await
+    }
+
+    async fn refuse(
+        &self,
+        request: Request,
+        need: Option<Need>,
+        identified: &IdentifiedViewer,
+        refusal: Refusal,
+    ) -> Response {
+        if need == Some(Need::Push) {
+            senders::note_refused(identified.peer.address.ip());
+        }
+
+        let sign_in = self.sign_in_page(refusal, &request);
+        discard(request).await;
+        sign_in.unwrap_or_else(|| refused(refusal, &identified.viewer))
+    }
+
+    /// Returns the way to the sign-in page, for a browser that opens a page and is not signed in.
+    fn sign_in_page(&self, refusal: Refusal, request: &Request) -> Option<Response> {
+        let mode = request.headers().get("sec-fetch-mode");
+        let is_page =
+            request.method() == Method::GET && mode.is_some_and(|mode| mode == "navigate");
+        if refusal != Refusal::SignIn || !is_page || !self.access.has_sign_in() {
+            return None;
+        }
+        let path = request.uri().path_and_query();
+        let path = path.map_or("/", |path| path.as_str());
+        let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        let to = [(header::LOCATION, format!("/login?next={next}"))];
+        Some((StatusCode::SEE_OTHER, to).into_response())
+    }
+}
+
+/// The answer to a refused request.
+fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
+    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token | Refusal::Sender)
+        || (viewer.way() == Way::Token && viewer.user().is_none());
+    let error = match (refusal, viewer.user()) {
+        (Refusal::Role(_), Some(user)) => {
+            format!("{refusal}; {user} has the role {}", viewer.role_name())
+        }
+        (Refusal::Role(_), None) => format!("{refusal}; you have the role {}", viewer.role_name()),
+        _ => refusal.to_string(),
+    };
+    if is_unknown {
+        let kind = ErrorKind::Unauthorized;
+        let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"takt\"")];
+        (challenge, ErrorBody { kind, error }).into_response()
+    } else {
+        let kind = ErrorKind::Forbidden;
+        ErrorBody { kind, error }.into_response()
+    }
+}
+
+/// Reads a small body of a refused request. A client that is still sending when the connection
+/// closes sees a broken connection instead of the refusal.
+async fn discard(request: Request) {
+    let read = body::to_bytes(request.into_body(), DISCARDED_BYTES);
+    // Whatever was read or not, the refusal follows.
+    let _ = time::timeout(DISCARD_TIME, read).await;
+}
+
+/// The viewer that [`check`] has found, as the argument of a handler. Fails on a route outside the
+/// check.
+#[derive(Debug, Clone)]
+pub struct By(pub Viewer);
+
+impl<S> FromRequestParts<S> for By
+where
+    S: Send + Sync,
+{
+    type Rejection = ErrorBody;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ErrorBody> {
+        found_by_check(parts).map(By)
+    }
+}
+
+/// Returns what [`check`] has added to the request. Fails on a route outside the check.
+fn found_by_check<T>(parts: &Parts) -> Result<T, ErrorBody>
+where
+    T: Clone + Send + Sync + 'static,
+{
+    let found = parts.extensions.get::<T>();
+    found.cloned().ok_or_else(|| ErrorBody {
+        kind: ErrorKind::Failed,
+        error: "the route has no access check".to_owned(),
+    })
+}
+
+/// Compares in constant time.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn access(config: &AuthConfig) -> Access {
+        Access::new(config, "secret-secret-secret", Some("reader-reader-reader")).unwrap()
+    }
+
+    #[test]
+    fn a_token_must_be_whole() {
+        let access = access(&AuthConfig::default());
+        let role = |value: &'static str| {
+            let value = HeaderValue::from_static(value);
+            access.token_role(&HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
+        };
+        assert_eq!(role("Bearer secret-secret-secret"), Some(Role::Admin));
+        assert_eq!(role("bearer secret-secret-secret"), Some(Role::Admin));
+        assert_eq!(
+            role("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ="),
+            Some(Role::Admin)
+        );
+        assert_eq!(role("Basic YWRtaW46"), None);
+        assert_eq!(role("Bearer secret"), None);
+        assert_eq!(role("secret-secret-secret"), None);
+        assert_eq!(access.token_role(&HeaderMap::new()), None);
+        assert_eq!(role("Bearer reader-reader-reader"), Some(Role::Viewer));
+    }
+
+    #[test]
+    fn loopback_identifies_people_and_trusts_services_without_configuration_only() {
+        let role = |config: &AuthConfig, uid: Option<u32>, name: Option<&str>| {
+            let access = access(config);
+            let (privacy, roles) = access.live();
+            access.local_viewer(uid, name, privacy, &roles).role()
+        };
+        let person = Some(4_000_001);
+        let default = AuthConfig::default();
+        assert_eq!(role(&default, person, Some("alice")), Role::User);
+        assert_eq!(role(&default, Some(0), None), Role::Viewer);
+        assert_eq!(role(&default, None, None), Role::Viewer);
+        let private = AuthConfig {
+            privacy: PrivacySetting::Private,
+            admins: vec!["alice".to_owned()],
+            ..AuthConfig::default()
+        };
+        assert_eq!(role(&private, person, Some("alice")), Role::Admin);
+        assert_eq!(role(&private, Some(0), Some("root")), Role::Anonymous);
+        assert_eq!(role(&private, Some(33), Some("www-data")), Role::Anonymous);
+        assert_eq!(role(&private, person, None), Role::Anonymous);
+        assert_eq!(role(&private, None, None), Role::Anonymous);
+        let open = AuthConfig {
+            privacy: PrivacySetting::Open,
+            ..AuthConfig::default()
+        };
+        assert_eq!(role(&open, Some(0), None), Role::Anonymous);
+    }
+}

@@ -1,0 +1,74 @@
+//! The way of the questions to the alert engine of a running server.
+
+use crate::AnswerError;
+use std::fmt;
+use std::sync::Arc;
+use takt_access::{ShownLabels, keyed_hash};
+use takt_alerts::run::{ChangeError, Handle};
+use takt_alerts::{Batch, Engine};
+use takt_model::Timestamp;
+use tokio::runtime;
+
+/// The alert engine, and the secret that hides labels behind fingerprints. The default has no engine: that of a command that
+/// reads the files.
+#[derive(Clone, Default)]
+pub struct AlertDesk {
+    engine: Option<Handle>,
+    secret: Arc<str>,
+}
+
+impl AlertDesk {
+    /// Returns the desk of a server. `secret` is random and the same for the life of the data directory.
+    pub fn new(engine: Handle, secret: impl Into<Arc<str>>) -> Self {
+        Self {
+            engine: Some(engine),
+            secret: secret.into(),
+        }
+    }
+
+    /// Reads from the engine.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
+    ) -> Result<T, AnswerError> {
+        let engine = self.engine()?;
+        Ok(runtime::Handle::current().block_on(engine.read(look))?)
+    }
+
+    /// Changes the engine.
+    pub(super) fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
+    ) -> Result<T, AnswerError> {
+        let engine = self.engine()?;
+        let changed = runtime::Handle::current().block_on(engine.change(change));
+        changed.map_err(|error| match error {
+            ChangeError::Engine(error) => error.into(),
+            ChangeError::Store(_) => AnswerError::failed(error),
+        })
+    }
+
+    fn engine(&self) -> Result<&Handle, AnswerError> {
+        let missing =
+            || AnswerError::Input("active alerts are known to a running server".to_owned());
+        self.engine.as_ref().ok_or_else(missing)
+    }
+
+    /// Returns the fingerprint of an alert for a viewer who sees this part of its labels. A fingerprint is a hash of all
+    /// labels: who knows the shown ones could try out users and job names.
+    pub(super) fn shown_fingerprint(&self, shown: ShownLabels, fingerprint: &str) -> String {
+        if shown.is_all() {
+            fingerprint.to_owned()
+        } else if self.secret.is_empty() {
+            String::new()
+        } else {
+            keyed_hash(&self.secret, fingerprint)
+        }
+    }
+}
+
+impl fmt::Debug for AlertDesk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlertDesk").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,520 @@
+//! `takt doctor`: what is wrong, what it costs, and the command that repairs it.
+//!
+//! Facts are collected once. Each check is a pure function of the facts, so a test can give it the
+//! facts of a broken cluster.
+
+mod accepted;
+mod certificates;
+mod facts;
+mod of_auth;
+mod of_jobs;
+mod of_nodes;
+mod of_release;
+mod of_server;
+#[cfg(test)]
+mod tests;
+
+use crate::{Config, CurrentConfig};
+pub use accepted::AcceptedFindings;
+use certificates::TlsService;
+use facts::Facts;
+use std::path::{Path, PathBuf};
+use takt_identity::AuthConfig;
+use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
+use takt_slurm::releases::Release;
+use takt_store::Store;
+
+/// The part of the configuration that checks depend on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DoctorConfig {
+    /// Name of the cluster, if configured.
+    pub cluster: Option<String>,
+    /// Data directory, if configured.
+    pub data_dir: Option<PathBuf>,
+    /// Whether alerts are sent to at least one channel.
+    pub has_channel: bool,
+    /// Whether the configuration has the address that people use.
+    pub has_external_url: bool,
+    /// Whether `alerts.heartbeat_url` is set.
+    pub has_heartbeat: bool,
+    /// Files with secrets that every user can read.
+    pub open_secrets: Vec<PathBuf>,
+    /// What is wrong with the keys that name files, folders and commands of this machine.
+    pub missing: Vec<String>,
+    /// File with the token for slurmrestd.
+    pub slurm_token_file: Option<PathBuf>,
+    /// Whether Slurm is read through slurmrestd.
+    pub uses_slurmrestd: bool,
+    /// slurmrestd's API version, if it is configured.
+    pub api_version: Option<String>,
+    /// Whether the job records come from Slurm's completion file instead of slurmdbd.
+    pub reads_completion_file: bool,
+    /// Whether slurmctld's own metrics are a target.
+    pub scrapes_slurmctld: bool,
+    /// Sign-in and privacy.
+    pub auth: AuthConfig,
+    /// Folder of the data lake, if configured.
+    pub lake: Option<PathBuf>,
+    /// The engine that samples are read from, if it is not the own store.
+    pub remote: Option<String>,
+    /// Whether samples are sent on by remote write.
+    pub sends_samples: bool,
+    /// Findings that are wanted.
+    pub accepted: AcceptedFindings,
+    /// Whether the server polls Slurm.
+    pub polls_slurm: bool,
+    /// The configuration file, if the configuration is of one.
+    pub file: Option<PathBuf>,
+    /// Whether the configuration lists targets.
+    pub has_targets: bool,
+    /// The data directory, if no server runs on it.
+    pub unserved: Option<PathBuf>,
+    /// Services with TLS certificates.
+    pub tls_services: Vec<TlsService>,
+    /// Labels `job` of targets with https.
+    pub encrypted_jobs: Vec<String>,
+}
+
+/// The services to ask for the facts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ServicesAsked {
+    /// The services of `[auth]`.
+    sign_in: bool,
+    /// The services with TLS certificates.
+    certificates: bool,
+}
+
+impl DoctorConfig {
+    /// Returns the part of `config` that checks depend on. Reads the modes of the files with
+    /// secrets.
+    pub fn of(config: &Config) -> Self {
+        let alerts = &config.alerts;
+        let has_channel = !alerts.email_to.is_empty()
+            || alerts.slack_token_file.is_some()
+            || alerts.slack_webhook_file.is_some()
+            || alerts.webhook_url.is_some()
+            || alerts.ntfy_topic.is_some()
+            || alerts.alertmanager_file.is_some();
+        Self {
+            cluster: config.cluster.clone(),
+            data_dir: config.data_dir.clone(),
+            has_channel,
+            has_external_url: config.public_url().is_some(),
+            has_heartbeat: alerts.heartbeat_url.is_some(),
+            open_secrets: config.open_secrets(),
+            missing: missing(config),
+            slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
+            uses_slurmrestd: !config.jobs.slurmrestd.url.is_empty(),
+            api_version: config.jobs.slurmrestd.version.clone(),
+            reads_completion_file: config.jobs.jobcomp_file.is_some(),
+            scrapes_slurmctld: of_release::scrapes_slurmctld(&config.scrape),
+            auth: config.auth.clone(),
+            lake: config.lake.path.clone(),
+            remote: config.query.remote.clone(),
+            sends_samples: !config.remote_write.is_empty(),
+            accepted: config.doctor.clone(),
+            polls_slurm: config.jobs.poll,
+            file: config.file.clone(),
+            has_targets: !config.scrape.targets.is_empty(),
+            unserved: None,
+            tls_services: certificates::services(config),
+            encrypted_jobs: config.scrape.encrypted_jobs(),
+        }
+    }
+}
+
+/// What the configuration names and the machine does not have, with the line of each key.
+fn missing(config: &Config) -> Vec<String> {
+    let data_dir = config.data_dir.as_deref().unwrap_or(Path::new(""));
+    let errors = config.missing(data_dir);
+    let said = |error| format!("{:#}", config.located(error));
+    errors.iter().map(said).collect()
+}
+
+/// A check.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Stable id: `TOPIC.SUBJECT`.
+    pub id: &'static str,
+    /// Description of the findings, for the documentation.
+    pub about: &'static str,
+    /// Returns the findings.
+    run: fn(&Facts) -> Vec<Finding>,
+}
+
+const fn check(id: &'static str, about: &'static str, run: fn(&Facts) -> Vec<Finding>) -> Check {
+    Check { id, about, run }
+}
+
+/// All checks.
+pub const CHECKS: &[Check] = &[
+    check(
+        "server.runs",
+        "no server runs on the data directory",
+        of_server::server_runs,
+    ),
+    check(
+        "exporter.answers",
+        "an exporter does not answer",
+        of_nodes::exporter_answers,
+    ),
+    check(
+        "exporter.version",
+        "an exporter is of another version than the server",
+        of_nodes::exporter_version,
+    ),
+    check(
+        "gpu.answers",
+        "a GPU does not answer",
+        of_nodes::gpu_answers,
+    ),
+    check(
+        "gpu.count",
+        "a node has another number of GPUs than Slurm",
+        of_nodes::gpu_count,
+    ),
+    check(
+        "gpu.process",
+        "a process uses a GPU outside any job",
+        of_nodes::gpu_process,
+    ),
+    check(
+        "gpu.persistence",
+        "persistence mode of a node's GPUs is off",
+        of_nodes::gpu_persistence,
+    ),
+    check(
+        "gpu.remap",
+        "a GPU could not replace a row of its memory",
+        of_nodes::gpu_remap,
+    ),
+    check(
+        "kernel.log",
+        "the exporter may not read the kernel log",
+        of_nodes::kernel_log,
+    ),
+    check(
+        "jobs.seen",
+        "Slurm runs jobs on a node where the exporter sees none",
+        of_nodes::jobs_seen,
+    ),
+    check(
+        "jobs.environment",
+        "the exporter may not read the environment of jobs",
+        of_nodes::jobs_environment,
+    ),
+    check(
+        "jobs.gpu_order",
+        "the exporter counts GPUs in another order than Slurm",
+        of_jobs::gpu_order,
+    ),
+    check(
+        "jobs.isolation",
+        "a job uses, or can open, GPUs that it was not given",
+        of_jobs::isolation,
+    ),
+    check(
+        "node.name",
+        "the name of a target is not a node name of Slurm",
+        of_nodes::node_name,
+    ),
+    check(
+        "node.clock",
+        "the clock of a node is wrong or not synchronised",
+        of_nodes::node_clock,
+    ),
+    check(
+        "nfs.hung",
+        "an NFS mount does not answer",
+        of_nodes::nfs_hung,
+    ),
+    check(
+        "mount.hung",
+        "a mount that is not NFS does not answer",
+        of_nodes::mount_hung,
+    ),
+    check(
+        "link.speed",
+        "a network link is slower than both sides can",
+        of_nodes::link_speed,
+    ),
+    check(
+        "pcie.width",
+        "a GPU has fewer PCIe lanes than card and slot have",
+        of_nodes::pcie_width,
+    ),
+    check(
+        "hardware.health",
+        "a disk reports that it fails",
+        of_nodes::hardware_health,
+    ),
+    check(
+        CONFIG_VALID,
+        "the configuration file has a mistake",
+        of_server::config_valid,
+    ),
+    check(
+        "config.names",
+        "the configuration names a file, folder or command that is not there",
+        of_server::config_names,
+    ),
+    check(
+        "config.cluster",
+        "the configured cluster is not that of the job records",
+        of_server::config_cluster,
+    ),
+    check(
+        "config.secrets",
+        "every user can read a file with a secret",
+        of_server::config_secrets,
+    ),
+    check(
+        "data.disk",
+        "samples are not stored, or the disk with the data is nearly full",
+        of_server::data_disk,
+    ),
+    check(
+        "query.remote",
+        "the engine that has the samples does not answer, or gets none",
+        of_server::query_remote,
+    ),
+    check(
+        "push.senders",
+        "a sender pushes no samples",
+        of_server::push_senders,
+    ),
+    check(
+        "remote_write.lag",
+        "a destination of remote write lacks samples",
+        of_server::remote_write_lag,
+    ),
+    check(
+        "rules.time",
+        "a group of rules takes longer than its interval",
+        of_server::rules_time,
+    ),
+    check(
+        "targets.complete",
+        "a node of Slurm has no exporter",
+        of_server::targets_complete,
+    ),
+    check(
+        "slurm.answers",
+        "slurmctld or slurmdbd does not answer",
+        of_server::slurm_answers,
+    ),
+    check(
+        "slurm.tres",
+        "Slurm does not record the GPUs of jobs",
+        of_server::slurm_tres,
+    ),
+    check(
+        "slurm.records",
+        "job records are old",
+        of_server::slurm_records,
+    ),
+    check(
+        "server.clock",
+        "the server's clock was set, or differs from those of the nodes",
+        of_server::server_clock,
+    ),
+    check(
+        "slurm.clock",
+        "slurmctld's clock differs from the server's",
+        of_server::slurm_clock,
+    ),
+    check(
+        "slurm.token",
+        "the token for slurmrestd ends soon",
+        of_server::slurm_token,
+    ),
+    check(
+        "jobs.joined",
+        "the GPUs of running jobs are unknown",
+        of_server::jobs_joined,
+    ),
+    check(
+        "jobs.recorded",
+        "Slurm does not list jobs that run",
+        of_server::jobs_recorded,
+    ),
+    check(
+        "messages.channels",
+        "alerts are sent to no channel",
+        of_server::messages_channels,
+    ),
+    check(
+        "messages.links",
+        "links in messages lead to an address that only this machine can open",
+        of_server::messages_links,
+    ),
+    check(
+        "messages.heartbeat",
+        "no outside service watches this server",
+        of_server::messages_heartbeat,
+    ),
+    check(
+        "messages.delivered",
+        "messages do not arrive in a channel",
+        of_server::messages_delivered,
+    ),
+    check(
+        TLS_CERTIFICATE,
+        "a TLS certificate ends within two weeks",
+        of_server::tls_certificate,
+    ),
+    check(
+        "auth.ldap",
+        "the LDAP directory does not answer, or refuses Takt",
+        of_auth::ldap,
+    ),
+    check(
+        "auth.oidc",
+        "the OpenID Connect provider does not answer, or has another issuer",
+        of_auth::oidc,
+    ),
+    check(
+        "auth.munge",
+        "munge does not work on the server's machine",
+        of_auth::munge,
+    ),
+    check(
+        "auth.proxy",
+        "others than the proxies can name a client address",
+        of_auth::proxy,
+    ),
+    check(
+        "auth.privacy",
+        "Takt shows more than Slurm's PrivateData allows",
+        of_auth::privacy,
+    ),
+    check(
+        "lake.written",
+        "the data lake is not written",
+        of_server::lake_written,
+    ),
+    check(
+        "data.damaged",
+        "a file of the data was damaged and set aside",
+        of_server::data_damaged,
+    ),
+    check(
+        "backup.last",
+        "no backup is newer than a week, or it is on the disk of the data",
+        of_server::backup_last,
+    ),
+];
+
+/// Check of the configuration file. `takt doctor` makes it by itself if the file is unusable.
+const CONFIG_VALID: &str = "config.valid";
+
+/// Check for which the services with certificates are asked.
+const TLS_CERTIFICATE: &str = "tls.certificate";
+
+/// Topic of the checks for which the services of `[auth]` are asked.
+const AUTH: &str = "auth.";
+
+/// The checks of the configuration in force.
+impl Doctor for CurrentConfig {
+    fn diagnose(
+        &self,
+        question: &DoctorQuestion,
+        store: &Store,
+        unserved: Option<&Path>,
+    ) -> Result<Diagnosis, AnswerError> {
+        if let Some(release) = &question.slurm {
+            let release = release
+                .parse::<Release>()
+                .map_err(|error| AnswerError::Usage(format!("{release:?}: {error}")))?;
+            let facts = Facts::gather(
+                store,
+                &DoctorConfig::of(&self.get()),
+                ServicesAsked::default(),
+            )?;
+            return Ok(of_release::diagnose(&facts, release));
+        }
+
+        let checks: Vec<&Check> = CHECKS
+            .iter()
+            .filter(|check| {
+                let begins = |text: &Option<String>| {
+                    text.as_ref()
+                        .map(|text| check.id.starts_with(text.as_str()))
+                };
+                begins(&question.only).unwrap_or(true) && !begins(&question.skip).unwrap_or(false)
+            })
+            .collect();
+        if checks.is_empty() {
+            let ids: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
+            return Err(AnswerError::Usage(format!(
+                "no such check; the checks are {}",
+                ids.join(", ")
+            )));
+        }
+        let asked = ServicesAsked {
+            sign_in: checks.iter().any(|check| check.id.starts_with(AUTH)),
+            certificates: checks.iter().any(|check| check.id == TLS_CERTIFICATE),
+        };
+        let config = DoctorConfig {
+            unserved: unserved.map(Path::to_owned),
+            ..DoctorConfig::of(&self.get())
+        };
+        let facts = Facts::gather(store, &config, asked)?;
+        Ok(diagnose(&facts, &checks))
+    }
+}
+
+/// Puts the finding about an unusable configuration file first, and drops the server's.
+pub fn with_mistake_in_config(mut diagnosis: Diagnosis, mistake: &str, file: &Path) -> Diagnosis {
+    diagnosis
+        .findings
+        .retain(|finding| finding.id != CONFIG_VALID);
+    diagnosis.in_order.retain(|id| id != CONFIG_VALID);
+    let finding = Finding {
+        id: CONFIG_VALID.to_owned(),
+        ..of_server::mistake_in_config(mistake, file)
+    };
+    diagnosis.findings.insert(0, finding);
+    diagnosis
+}
+
+fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
+    let mut diagnosis = Diagnosis::default();
+    for check in checks {
+        let found = (check.run)(facts);
+        if found.is_empty() {
+            diagnosis.in_order.push(check.id.to_owned());
+        }
+        let named = found.into_iter().map(|finding| Finding {
+            id: check.id.to_owned(),
+            ..finding
+        });
+        let (accepted, others): (Vec<_>, Vec<_>) =
+            named.partition(|finding| facts.config.accepted.has(finding));
+        let names = accepted.iter().map(accepted::name);
+        diagnosis.accepted.extend(names);
+        diagnosis.findings.extend(others);
+    }
+    diagnosis
+        .findings
+        .sort_by(|a, b| (a.severity, &a.node).cmp(&(b.severity, &b.node)));
+    diagnosis
+}
+
+/// Makes a finding about a node, or about the server if `node` is empty. [`diagnose`] adds the id.
+fn finding(
+    severity: Severity,
+    node: &str,
+    evidence: String,
+    cost: &str,
+    fix: impl IntoIterator<Item = String>,
+) -> Finding {
+    Finding {
+        id: String::new(),
+        severity,
+        node: node.to_owned(),
+        evidence,
+        cost: cost.to_owned(),
+        fix: fix.into_iter().collect(),
+    }
+}

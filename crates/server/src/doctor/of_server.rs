@@ -1,0 +1,721 @@
+//! Checks of the server, its configuration and Slurm.
+
+use super::certificates::CertificateEnd;
+use super::facts::{Facts, Reading};
+use super::{Finding, Severity, finding};
+use crate::setup::ExporterFiles;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use takt_model::words::duration;
+use takt_store::FailingChannel;
+
+/// Seconds after the server's start in which targets may be unscraped yet.
+const START_SECONDS: f64 = 60.0;
+
+/// Free share of the disk below which it is nearly full.
+const FREE_RATIO: f64 = 0.1;
+
+/// Age at which a backup is old, in seconds, and age from which data need one.
+const BACKUP_SECONDS: f64 = 7.0 * 86_400.0;
+
+/// Remaining validity at which a token ends soon, in seconds.
+const TOKEN_SECONDS: f64 = 7.0 * 86_400.0;
+
+/// Age at which job records are old, in seconds: the server reads Slurm once a minute.
+const RECORDS_SECONDS: f64 = 3600.0;
+
+/// Difference of slurmctld's clock that is a finding, in seconds.
+const SLURM_CLOCK_SECONDS: f64 = 1.0;
+
+/// Remaining validity at which a certificate ends soon, in seconds.
+const CERTIFICATE_SECONDS: f64 = 14.0 * 86_400.0;
+
+/// Time without pushed samples, and lag of remote write, that is a finding, in seconds. The same as
+/// in the rules of alerts.
+const SILENT_SECONDS: f64 = 900.0;
+
+/// Share of the running GPU jobs whose GPUs must be known.
+const JOINED_RATIO: f64 = 0.9;
+
+pub(super) fn server_runs(facts: &Facts) -> Vec<Finding> {
+    let Some(dir) = &facts.config.unserved else {
+        return Vec::new();
+    };
+    let start = match &facts.config.file {
+        Some(file) if file.starts_with("/etc") => "sudo systemctl start takt".to_owned(),
+        Some(file) => format!("takt serve --config {}", file.display()),
+        None => format!("takt serve --data-dir {}", dir.display()),
+    };
+    vec![finding(
+        Severity::Failure,
+        "",
+        format!("no server runs on {}", dir.display()),
+        "Nothing is measured, no alert is sent, and the other findings are of the last stored data.",
+        [start],
+    )]
+}
+
+pub(super) fn config_valid(facts: &Facts) -> Vec<Finding> {
+    let file = facts.config.file.as_deref();
+    let mistake = facts.config_mistake.as_deref().zip(file);
+    mistake
+        .map(|(mistake, file)| mistake_in_config(mistake, file))
+        .into_iter()
+        .collect()
+}
+
+/// Returns the finding about a configuration file, whose mistake `mistake` describes.
+pub(super) fn mistake_in_config(mistake: &str, file: &Path) -> Finding {
+    finding(
+        Severity::Failure,
+        "",
+        mistake.to_owned(),
+        "A running server keeps its previous configuration, but does not start again.",
+        [
+            format!("takt check-config --config {}", file.display()),
+            "sudo systemctl reload takt        # when the file is right".to_owned(),
+        ],
+    )
+}
+
+pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
+    let near = facts
+        .certificates
+        .iter()
+        .filter(|certificate| certificate.ends_at - facts.now < CERTIFICATE_SECONDS);
+    let report = |certificate: &CertificateEnd| {
+        let left = certificate.ends_at - facts.now;
+        let title = certificate.service.title();
+        let days = (left.abs() / 86_400.0).floor();
+        let (severity, evidence) = if left <= 0.0 {
+            (
+                Severity::Failure,
+                format!("the certificate of {title} ended {days:.0} days ago"),
+            )
+        } else {
+            (
+                Severity::Warning,
+                format!("the certificate of {title} ends in {days:.0} days"),
+            )
+        };
+        finding(
+            severity,
+            &certificate.service.node,
+            evidence,
+            "After its end, connections to this service are refused.",
+            [certificate.service.command()],
+        )
+    };
+    near.map(report).collect()
+}
+
+pub(super) fn config_names(facts: &Facts) -> Vec<Finding> {
+    let report = |said: &String| {
+        finding(
+            Severity::Failure,
+            "",
+            said.clone(),
+            "What the key is for does not work; the rest of the server does.",
+            ["takt check-config        # when the key is right".to_owned()],
+        )
+    };
+    facts.config.missing.iter().map(report).collect()
+}
+
+pub(super) fn config_cluster(facts: &Facts) -> Vec<Finding> {
+    let clusters = &facts.recorded_clusters;
+    let configured = facts.config.cluster.as_ref();
+    let stranger = configured.filter(|name| !clusters.is_empty() && !clusters.contains(name));
+    let report = |name: &String| {
+        finding(
+            Severity::Failure,
+            "",
+            format!(
+                "the configuration has cluster = \"{name}\"; the job records are of {}",
+                clusters.join(", ")
+            ),
+            "Pages, reports and rules show no jobs.",
+            [format!(
+                "cluster = \"{}\"        # in takt.toml, or leave the key out",
+                clusters[0]
+            )],
+        )
+    };
+    stranger.map(report).into_iter().collect()
+}
+
+pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
+    facts
+        .config
+        .open_secrets
+        .iter()
+        .map(|path| {
+            let path = path.display();
+            finding(
+                Severity::Warning,
+                "",
+                format!("every user of this machine can read {path}"),
+                "A user who reads it can change alerts and records, or write into your channel.",
+                [format!("sudo chmod 640 {path} && sudo chgrp takt {path}")],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn data_disk(facts: &Facts) -> Vec<Finding> {
+    if let Some(reason) = &facts.unwritten {
+        return vec![finding(
+            Severity::Failure,
+            "",
+            format!("samples are not stored: {reason}"),
+            "They wait in memory; a restart loses them.",
+            [
+                "takt store stat".to_owned(),
+                "retention_days = 7        # below [store] in takt.toml".to_owned(),
+            ],
+        )];
+    }
+    let last = |metric: &str| facts.values(metric).last().map(|reading| reading.value);
+    let free = last("takt_store_disk_free_bytes");
+    let size = last("takt_store_disk_size_bytes");
+    let Some((free, size)) = free
+        .zip(size)
+        .filter(|(free, size)| free / size < FREE_RATIO)
+    else {
+        return Vec::new();
+    };
+    let gib = |bytes: f64| bytes / 1_073_741_824.0;
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "{:.1} of {:.0} GiB are free on the disk with the data",
+            gib(free),
+            gib(size)
+        ),
+        "Below `store.min_free_bytes` Takt stops storing samples.",
+        [
+            "takt store stat".to_owned(),
+            "retention_days = 7        # below [store] in takt.toml".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn lake_written(facts: &Facts) -> Vec<Finding> {
+    let Some((path, error)) = facts.config.lake.as_ref().zip(facts.lake_error.as_ref()) else {
+        return Vec::new();
+    };
+    let path = path.display().to_string();
+    let mut remedy = vec!["takt lake status".to_owned()];
+    if !path.starts_with("s3://") {
+        remedy.insert(0, format!("df -h {path}; ls -ld {path}"));
+    }
+    vec![finding(
+        Severity::Failure,
+        "",
+        format!("the data lake in {path} is not written: {error}"),
+        "Other engines do not see new days. Takt keeps them and writes them once the cause is gone.",
+        remedy,
+    )]
+}
+
+pub(super) fn query_remote(facts: &Facts) -> Vec<Finding> {
+    let Some(url) = &facts.config.remote else {
+        return Vec::new();
+    };
+    if let Some(error) = &facts.remote_error {
+        return vec![finding(
+            Severity::Failure,
+            "",
+            error.clone(),
+            "Pages, queries and efficiency have no samples, and rules keep their last state. Checks of nodes were left out.",
+            [
+                format!("curl -sS '{url}/api/v1/query?query=1'        # from this machine"),
+                "remote_timeout_seconds = 60        # below [query] in takt.toml, if it is only slow".to_owned(),
+            ],
+        )];
+    }
+    if facts.config.sends_samples {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!("samples are read from {url}, but none are sent anywhere"),
+        "Results of rules, the server's own series and what it scrapes stay in its own store, which nothing reads.",
+        [
+            "[[remote_write]]        # in takt.toml".to_owned(),
+            format!("url = \"{url}/api/v1/write\"        # or where this engine takes samples"),
+        ],
+    )]
+}
+
+pub(super) fn push_senders(facts: &Facts) -> Vec<Finding> {
+    let age = |reading: &Reading| facts.now - reading.value;
+    facts
+        .select("takt_push_newest_timestamp_seconds", |reading| {
+            age(reading) > SILENT_SECONDS
+        })
+        .map(|reading| {
+            let name = reading.labels.get("sender").unwrap_or_default();
+            let silence = duration(age(reading));
+            finding(
+                Severity::Warning,
+                "",
+                format!("{name} pushed no samples for {silence}"),
+                "Its series end, and rules over them see nothing.",
+                [
+                    "takt query 'takt_push_requests_total'        # codes of the last replies"
+                        .to_owned(),
+                    "takt query 'takt_push_rejected_samples_total > 0'".to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn rules_time(facts: &Facts) -> Vec<Finding> {
+    facts
+        .select("takt_alerts_slowest_rule_seconds", |_| true)
+        .map(|reading| {
+            let label = |name| reading.labels.get(name).unwrap_or_default();
+            let took = duration(reading.value);
+            finding(
+                Severity::Warning,
+                "",
+                format!(
+                    "the group {} takes longer than its interval; its rule {} takes {took}",
+                    label("rule_group"),
+                    label("rule")
+                ),
+                "Evaluations of this group are skipped, and its alerts come late. Other groups are \
+                 not delayed.",
+                [
+                    "takt alerts check FILE        # names rules with a query for each alert"
+                        .to_owned(),
+                    "interval: 5m        # in the group, if its alerts may come late".to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn remote_write_lag(facts: &Facts) -> Vec<Finding> {
+    facts
+        .select("takt_remote_write_lag_seconds", |reading| {
+            reading.value > SILENT_SECONDS
+        })
+        .map(|reading| {
+            let name = reading.labels.get("destination").unwrap_or_default();
+            let lag = duration(reading.value);
+            finding(
+                Severity::Warning,
+                "",
+                format!("{name} has no samples of the last {lag}"),
+                "Takt sends them when the destination takes samples again, those of the last \
+                 remote_write.catch_up_hours at most.",
+                [
+                    "journalctl -u takt | grep 'remote write'        # the destination's answer"
+                        .to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
+    let scraped: BTreeSet<&str> = facts.values("up").iter().map(Reading::node).collect();
+    let missing: Vec<&str> = facts
+        .slurm_nodes
+        .keys()
+        .map(String::as_str)
+        .filter(|node| !scraped.contains(node))
+        .collect();
+    let is_new = facts
+        .server_started_at()
+        .is_none_or(|start| facts.now - start < START_SECONDS);
+    if missing.is_empty() || is_new {
+        return Vec::new();
+    }
+    let list = missing.join(" ");
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "{} of {} nodes of Slurm are not scraped: {list}",
+            missing.len(),
+            facts.slurm_nodes.len()
+        ),
+        "Faults and jobs on these nodes stay unseen.",
+        [
+            ExporterFiles::find(Path::new("/")).loop_over(&list),
+            "slurm_sd_configs = [{ port = 9855 }]        # below [[scrape.configs]] in takt.toml"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
+    facts
+        .values("takt_slurm_up")
+        .iter()
+        .filter(|reading| reading.value == 0.0)
+        .map(|reading| {
+            let daemon = reading.label("daemon");
+            finding(
+                Severity::Failure,
+                "",
+                format!("{daemon} did not answer the last request"),
+                "New jobs, the queue and node states are missing until it answers.",
+                [
+                    format!("systemctl status {daemon}"),
+                    "sdiag | head".to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
+    let has_gpus = facts.slurm_nodes.values().any(|gpus| *gpus > 0);
+    let unknown = facts.unknown_gpus;
+    if !has_gpus || unknown == 0 {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!("Slurm does not say how many GPUs {unknown} jobs of the last week had"),
+        "Jobs of the past have an unknown number of GPUs; reports exclude and list them.",
+        [
+            "AccountingStorageTRES=gres/gpu        # in slurm.conf, only with slurmdbd: without it \
+             slurmctld does not start; then: scontrol reconfigure"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
+    let known: BTreeSet<&str> = facts
+        .values("takt_gpu_job_info")
+        .iter()
+        .map(|reading| reading.label("jobid"))
+        .collect();
+    let all: Vec<_> = facts
+        .running
+        .iter()
+        .filter(|job| job.gpus.is_some_and(|gpus| gpus > 0))
+        .collect();
+    let unknown: Vec<_> = all
+        .iter()
+        .filter(|job| !known.contains(job.number.as_str()))
+        .collect();
+    let joined = all.len() - unknown.len();
+    if all.is_empty() || joined as f64 / all.len() as f64 >= JOINED_RATIO {
+        return Vec::new();
+    }
+    let nodes: BTreeSet<&str> = unknown
+        .iter()
+        .flat_map(|job| &job.nodes)
+        .map(String::as_str)
+        .collect();
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "the GPUs of {joined} of {} running jobs are known; the others run on {}",
+            all.len(),
+            nodes.join(" ")
+        ),
+        "Without its GPUs a job has no efficiency.",
+        [
+            "takt doctor --only jobs".to_owned(),
+            "takt doctor --only exporter".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn jobs_recorded(facts: &Facts) -> Vec<Finding> {
+    let Some((_, node)) = facts.unrecorded.first() else {
+        return Vec::new();
+    };
+    let ids: Vec<&str> = facts
+        .unrecorded
+        .iter()
+        .map(|(number, _)| number.as_str())
+        .collect();
+    vec![finding(
+        Severity::Failure,
+        node,
+        format!("Slurm does not list running jobs: {}", ids.join(", ")),
+        "Their usage is missing in all reports. PrivateData in slurm.conf or slurmdbd.conf may hide \
+         jobs from the user takt.",
+        [
+            "sacctmgr add user takt account=root adminlevel=operator".to_owned(),
+            "sudo -u takt squeue; sudo -u takt sacct -a".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn messages_channels(facts: &Facts) -> Vec<Finding> {
+    if facts.config.has_channel {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        "no channel is configured".to_owned(),
+        "Faults are on the page and nowhere else.",
+        [
+            "slack_webhook_file = \"/etc/takt/slack-webhook\"        # below [alerts] in takt.toml"
+                .to_owned(),
+            "takt alerts test-send".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn messages_links(facts: &Facts) -> Vec<Finding> {
+    if !facts.config.has_channel || facts.config.has_external_url {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        "alerts.external_url is not set".to_owned(),
+        "Links in messages lead to an address of this machine that others cannot open.",
+        [
+            "external_url = \"https://takt.lab.example\"        # below [alerts] in takt.toml"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
+    if !facts.config.has_channel || facts.config.has_heartbeat {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        "no outside service watches this server: alerts.heartbeat_url is not set".to_owned(),
+        "If the server or its machine fails, alerts stop and no message says so.",
+        [
+            "heartbeat_url = \"https://hc-ping.com/UUID\"        # below [alerts] in takt.toml; a \
+             check of healthchecks.io, for example"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn messages_delivered(facts: &Facts) -> Vec<Finding> {
+    facts
+        .failing_channels
+        .iter()
+        .map(|failing| {
+            let FailingChannel { channel, error } = failing;
+            finding(
+                Severity::Failure,
+                "",
+                format!("the last message to {channel} was not delivered: {error}"),
+                "Alerts do not arrive in this channel.",
+                [
+                    format!("takt alerts test-send --channel {channel}"),
+                    "takt alerts history --messages".to_owned(),
+                ],
+            )
+        })
+        .collect()
+}
+
+pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
+    let is_new = facts
+        .server_started_at()
+        .is_none_or(|start| facts.now - start < START_SECONDS);
+    if is_new || !facts.config.polls_slurm {
+        return Vec::new();
+    }
+    // Both times are by slurmctld's clock.
+    let age = |at: f64| facts.now + slurm_clock_ahead(facts) - at;
+    let hours = |seconds: f64| (seconds / 3600.0).floor();
+    let polled = facts.records_read_at.map(age);
+    let newest = facts.newest_record_at.map(age);
+    // Nodes that run jobs, although no record of a running job exists.
+    let busy: f64 = facts
+        .values("takt_slurm_nodes")
+        .iter()
+        .filter(|nodes| ["allocated", "mixed", "completing"].contains(&nodes.label("state")))
+        .map(|nodes| nodes.value)
+        .sum();
+    let evidence = match (polled, newest) {
+        (Some(polled), _) if polled > RECORDS_SECONDS => {
+            format!("job records were last read {} hours ago", hours(polled))
+        }
+        (_, Some(newest)) if newest > RECORDS_SECONDS && busy > 0.0 && facts.running.is_empty() => {
+            format!(
+                "{busy} nodes run jobs, and the newest job record is {} hours old",
+                hours(newest)
+            )
+        }
+        _ => return Vec::new(),
+    };
+    vec![finding(
+        Severity::Failure,
+        "",
+        evidence,
+        "Reports, fair share and efficiency lack the jobs since then.",
+        [
+            "sudo -u takt sacct -a -S now-1hour | head".to_owned(),
+            "sudo journalctl -u takt --grep sacct -n 20".to_owned(),
+            "JobCompType=jobcomp/filetxt        # in slurm.conf, without slurmdbd".to_owned(),
+        ],
+    )]
+}
+
+/// Returns the seconds by which slurmctld's clock is ahead of this machine's; 0 if unknown.
+fn slurm_clock_ahead(facts: &Facts) -> f64 {
+    facts
+        .values("takt_slurm_clock_ahead_seconds")
+        .last()
+        .map_or(0.0, |reading| reading.value)
+}
+
+pub(super) fn server_clock(facts: &Facts) -> Vec<Finding> {
+    let last = |metric| facts.values(metric).last().map(|reading| reading.value);
+    if last("takt_store_clock_trusted") != Some(0.0) {
+        return Vec::new();
+    }
+    let ahead = last("takt_store_clock_ahead_seconds").unwrap_or(0.0);
+    let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "the clock is {} {side} the time that has passed for sure, and most NTP-kept clocks of nodes do not confirm it",
+            duration(ahead.abs())
+        ),
+        "Nothing is deleted, reports and the data lake wait, and samples may have wrong times.",
+        [
+            "timedatectl; chronyc tracking        # on the server and on a node".to_owned(),
+            "sudo timedatectl set-ntp true".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn slurm_clock(facts: &Facts) -> Vec<Finding> {
+    let ahead = slurm_clock_ahead(facts);
+    if ahead.abs() < SLURM_CLOCK_SECONDS {
+        return Vec::new();
+    }
+    let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "slurmctld's clock is {} {side} this machine's",
+            duration(ahead.abs())
+        ),
+        "Jobs are joined with the samples of other times, and munge refuses credentials.",
+        [
+            "timedatectl; chronyc tracking        # on both machines".to_owned(),
+            "sudo timedatectl set-ntp true".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
+    let (Some(until), Some(file)) = (facts.slurm_token_until, &facts.config.slurm_token_file)
+    else {
+        return Vec::new();
+    };
+    let left = until - facts.now;
+    if left >= TOKEN_SECONDS {
+        return Vec::new();
+    }
+    let file = file.display();
+    let (severity, evidence) = if left <= 0.0 {
+        (
+            Severity::Failure,
+            format!("the token for slurmrestd in {file} is no longer valid"),
+        )
+    } else {
+        let hours = left / 3600.0;
+        (
+            Severity::Warning,
+            format!("the token for slurmrestd in {file} ends in {hours:.0} hours"),
+        )
+    };
+    vec![finding(
+        severity,
+        "",
+        evidence,
+        "Without a valid token, Takt reads no jobs, queue and node states.",
+        [format!(
+            "scontrol token username=takt lifespan=2592000 | cut -d= -f2 | sudo tee {file} >/dev/null"
+        )],
+    )]
+}
+
+pub(super) fn data_damaged(facts: &Facts) -> Vec<Finding> {
+    let finding_of = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let lost = if name.contains(".wal.") {
+            "Its last transactions may be missing; after a power failure these are mostly not confirmed ones."
+        } else if name.starts_with("records.") {
+            "Job records, budgets, tokens, silences and other records from before are missing."
+        } else if name.starts_with("hot.") {
+            "Names of series came back from the blocks; those of the last hours may be missing."
+        } else {
+            "Samples of some hours are missing."
+        };
+        let delete = format!("sudo rm -r '{}'", file.display());
+        let data = file.parent().unwrap_or(file).display();
+        let backup = facts
+            .backup
+            .as_ref()
+            .filter(|_| name.starts_with("records.duckdb.damaged-"));
+        let restore = backup.map(|(backup, _)| {
+            let from = backup.path.display();
+            format!(
+                "sudo systemctl stop takt && sudo mv {data} {data}.old && sudo takt --data-dir {data} restore --from {from} && sudo chown -R takt: {data} && sudo systemctl start takt"
+            )
+        });
+        finding(
+            Severity::Failure,
+            "",
+            format!("{} was damaged and set aside", file.display()),
+            lost,
+            restore.into_iter().chain([delete]),
+        )
+    };
+    facts.set_aside.iter().map(finding_of).collect()
+}
+
+pub(super) fn backup_last(facts: &Facts) -> Vec<Finding> {
+    let days = |seconds: f64| (seconds / 86_400.0).floor();
+    let evidence = match &facts.backup {
+        None if facts.now - facts.created_at < BACKUP_SECONDS => return Vec::new(),
+        None => format!(
+            "the data are {} days old, and no backup was made",
+            days(facts.now - facts.created_at)
+        ),
+        Some((backup, is_near)) => {
+            let age = facts.now - backup.taken_at.0 as f64;
+            let path = backup.path.display();
+            if age >= BACKUP_SECONDS {
+                format!("the last backup, {path}, is {} days old", days(age))
+            } else if *is_near {
+                format!("the last backup, {path}, is on the disk of the data")
+            } else {
+                return Vec::new();
+            }
+        }
+    };
+    vec![finding(
+        Severity::Warning,
+        "",
+        evidence,
+        "If this disk fails, job records, budgets and history are lost.",
+        ["sudo -u takt takt backup --to /OTHER-DISK/takt-$(date +%F)".to_owned()],
+    )]
+}
