@@ -20,14 +20,17 @@ const LEAST: u64 = 1400;
 pub async fn compress(request: Request, next: Next) -> Response {
     let is_wanted = accepts_gzip(request.headers());
     let response = next.run(request).await;
+
     let is_worth_it = response
         .body()
         .size_hint()
         .exact()
         .is_some_and(|size| size >= LEAST);
+
     if !is_wanted || !is_worth_it || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
+
     let (mut parts, body) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
     parts
@@ -36,6 +39,7 @@ pub async fn compress(request: Request, next: Next) -> Response {
     parts
         .headers
         .append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+
     Response::from_parts(parts, Body::from_stream(gzipped(body)))
 }
 
@@ -67,6 +71,7 @@ fn gzipped(body: Body) -> impl Stream<Item = Result<Bytes, AxumError>> {
                     }
                 };
             }
+
             let length = compression.piece.len().min(PIECE_BYTES);
             let plain = compression.piece.split_to(length);
             let compress = move || {
@@ -74,10 +79,12 @@ fn gzipped(body: Body) -> impl Stream<Item = Result<Bytes, AxumError>> {
                 let compressed = mem::take(encoder.get_mut());
                 io::Result::Ok((encoder, compressed))
             };
+
             let (encoder, compressed) = takt_store::spawn_blocking(compress)
                 .await
                 .map_err(AxumError::new)?
                 .map_err(AxumError::new)?;
+
             compression.encoder = Some(encoder);
             if !compressed.is_empty() {
                 return Ok(Some((compressed.into(), compression)));

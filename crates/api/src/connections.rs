@@ -83,9 +83,11 @@ fn registered(registry: &mut Registry) -> ConnectionMetrics {
         "Open HTTP connections to the server",
         metrics.open.clone(),
     );
+
     for reason in CloseReason::ALL {
         drop(metrics.closed.get_or_create(&CloseLabel::of(reason)));
     }
+
     registry.register(
         "takt_server_connections_closed",
         "HTTP connections that the server closed: header_timeout (no complete request), \
@@ -93,5 +95,6 @@ fn registered(registry: &mut Registry) -> ConnectionMetrics {
          did not read in time), limit (too many connections)",
         metrics.closed.clone(),
     );
+
     metrics
 }

@@ -81,6 +81,7 @@ pub struct AppParts {
 pub fn router(app: App) -> GuardedRouter {
     let open = RouteNeeds::get(Need::Nothing);
     let memory = app.config().memory.clone();
+
     let router = GuardedRouter::new()
         .route(
             IMPORT_PATH,
@@ -93,6 +94,7 @@ pub fn router(app: App) -> GuardedRouter {
         .with_state(app.clone())
         .merge(questions::router(app.clone()))
         .merge(prometheus::router(app));
+
     with_held_answers(router, memory)
         .map(|router| router.layer(middleware::from_fn(compress::compress)))
 }

@@ -60,6 +60,7 @@ pub async fn serve(
             },
         }
     }
+
     drop(listener);
     while tasks.join_next().await.is_some() {}
 }
@@ -89,6 +90,7 @@ pub async fn serve_socket(
             },
         }
     }
+
     drop(listener);
     while tasks.join_next().await.is_some() {}
 }
@@ -112,11 +114,13 @@ async fn answer<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let connection = Arc::clone(&open.connection);
+
     let stream = WatchedStream {
         stream,
         connection: Arc::clone(&connection),
         request_line: RequestLine::default(),
     };
+
     let router = TowerToHyperService::new(router);
     let service = service_fn(|request: Request<Incoming>| {
         connection.requested();
@@ -128,8 +132,10 @@ async fn answer<S>(
                 connection: upload,
             })
         });
+
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(Arc::clone(&connection));
+
         let response = router.call(request);
         async move {
             let mut response: Response = response.await?;
@@ -146,12 +152,14 @@ async fn answer<S>(
             }))
         }
     });
+
     let http = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut http = pin!(http);
     let mut is_ending = false;
+
     loop {
         tokio::select! {
             result = http.as_mut() => {

@@ -67,6 +67,7 @@ impl Pushing {
             0 | 1 => config.max_requests,
             _ => config.max_requests.div_ceil(2),
         };
+
         Self {
             requests: Arc::new(Semaphore::new(config.max_requests)),
             shares: Arc::new(
@@ -178,20 +179,24 @@ impl Pushing {
             .senders
             .named(name)
             .ok_or_else(|| PushRefusal::Unwritable("unknown sender".to_owned()))?;
+
         let share = self.shares.get(name).unwrap_or(&self.requests);
         let permits = async {
             let own = Arc::clone(share).acquire_owned().await.ok()?;
             let shared = Arc::clone(&self.requests).acquire_owned().await.ok()?;
             Some([own, shared])
         };
+
         let permits = time::timeout(PATIENCE, permits)
             .await
             .ok()
             .flatten()
             .ok_or(PushRefusal::Busy)?;
+
         let holder = PlaceHolder::Sender(name.into()).to_string();
         let account = self.memory.account(holder).with_reserve(true);
         let mut memory = account.holder(MemoryUse::Push);
+
         let body = time::timeout(BODY_TIME, read_body(body, self.max_body_bytes, &mut memory))
             .await
             .unwrap_or(Err(PushRefusal::Slow))
@@ -200,6 +205,7 @@ impl Pushing {
                     tracing::warn!(sender = name, "the body of a push arrived too slowly");
                 }
             })?;
+
         Ok(Admitted {
             sender: Arc::clone(sender),
             body,
@@ -227,6 +233,7 @@ async fn read_body(
                 PushRefusal::Body(error_chain(&error))
             }
         })?;
+
         length = length.saturating_add(chunk.len());
         if length <= limit {
             if memory.bytes() < length as u64 {
@@ -238,6 +245,7 @@ async fn read_body(
             break;
         }
     }
+
     if length > limit {
         return Err(PushRefusal::BodyTooLong(limit));
     }
@@ -273,23 +281,28 @@ async fn write(
     let name = viewer.sender_name().unwrap_or_default().to_owned();
     let protocol = Protocol::of_content_type(text(&headers, header::CONTENT_TYPE));
     let stored = store_written(&pushing, &name, protocol, &headers, body).await;
+
     let [samples, histograms] = stored.as_ref().map_or([0, 0], |report| {
         let all = report.stored + report.repeated + report.replica;
         [all - report.histograms, report.histograms]
     });
+
     let refusal = stored.map(|report| report.refusal().map(PushRefusal::Rejected));
     let mut response = match refusal {
         Ok(None) => StatusCode::NO_CONTENT.into_response(),
         Ok(Some(refusal)) | Err(refusal) => refusal.into_response(),
     };
+
     for (name, count) in WRITTEN.into_iter().zip([samples, histograms, 0]) {
         let name = HeaderName::from_static(name);
         response.headers_mut().insert(name, count.into());
     }
+
     let protocol = protocol.map_or("remote_write", |protocol| match protocol {
         Protocol::V1 => "remote_write_1",
         Protocol::V2 => "remote_write_2",
     });
+
     pushing
         .senders
         .metrics()
@@ -309,14 +322,18 @@ async fn store_written(
     if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("snappy") {
         return Err(PushRefusal::ContentEncoding(encoding.to_owned(), "snappy"));
     }
+
     let protocol = protocol
         .ok_or_else(|| PushRefusal::ContentType(text(headers, header::CONTENT_TYPE).to_owned()))?;
+
     let admitted = pushing.admit(name, body).await?;
     let limit = pushing.max_message_bytes;
+
     blocking(move || {
         let mut memory = RequestMemory::new(admitted.memory);
         memory.take(message_length(&admitted.body, limit)?)?;
         let message = decompress(&admitted.body, limit)?;
+
         let request =
             memory.granting(|grant| read_request(protocol, message, grant).map_err(Into::into))?;
         memory.take(request.sample_count() * STORED_SAMPLE_BYTES)?;
@@ -388,6 +405,7 @@ async fn otlp(
         }
         Err(refusal) => refusal.into_response(),
     };
+
     pushing
         .senders
         .metrics()
@@ -407,8 +425,10 @@ async fn store_points(
     if !is_packed && !["", "identity"].contains(&compression.as_str()) {
         return Err(PushRefusal::ContentEncoding(compression, "gzip or none"));
     }
+
     let encoding = encoding
         .ok_or_else(|| PushRefusal::ContentType(text(headers, header::CONTENT_TYPE).to_owned()))?;
+
     let admitted = pushing.admit(name, body).await?;
     let limit = pushing.max_message_bytes;
     blocking(move || {
@@ -420,12 +440,14 @@ async fn store_points(
         } else {
             &admitted.body[..]
         };
+
         let translation = admitted.sender.translation();
         let translated = memory.granting(|grant| {
             translation
                 .read(encoding, message, grant)
                 .map_err(|error| PushRefusal::Damaged(error_chain(&error)))
         })?;
+
         memory.take(translated.series.sample_count() * STORED_SAMPLE_BYTES)?;
         let report = admitted.sender.store_points(&translated)?;
         Ok((encoding, report))
@@ -444,9 +466,11 @@ fn unpack(body: &[u8], limit: usize, memory: &mut RequestMemory) -> Result<Vec<u
         memory.take(more)?;
         message.reserve_exact(more);
         let read = decoder.by_ref().take(more as u64).read_to_end(&mut message);
+
         let read = read.map_err(|error| {
             PushRefusal::Damaged(format!("the body is not valid gzip: {error}"))
         })?;
+
         if message.len() > limit {
             return Err(PushRefusal::MessageTooLong(limit));
         }

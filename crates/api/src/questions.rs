@@ -60,6 +60,7 @@ fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
         RequestForm::Get => MethodFilter::GET,
         _ => MethodFilter::POST,
     };
+
     on(
         method,
         async move |State(app): State<App>, By(viewer): By, request: Request| {
@@ -78,6 +79,7 @@ fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
 impl Asked {
     async fn receive(form: RequestForm, request: Request) -> Result<Self, Response> {
         let uri = request.uri().clone();
+
         let body = match form {
             RequestForm::Get | RequestForm::PostQuery => Bytes::new(),
             RequestForm::PostForm | RequestForm::PostText => String::from_request(request, &())
@@ -192,6 +194,7 @@ fn malformed(said: &str) -> AnswerError {
     let said = said.strip_prefix("Failed to deserialize ").unwrap_or(said);
     let said = said.split_once(": ").map_or(said, |(_, rest)| rest);
     let (key, said) = said.split_once(": ").unwrap_or(("parameters", said));
+
     let expected = match said {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
             "expected a whole number".to_owned()
@@ -207,6 +210,7 @@ fn malformed(said: &str) -> AnswerError {
         }
         _ => said.replace('`', ""),
     };
+
     AnswerError::Usage(format!("{key}: {expected}"))
 }
 

@@ -28,12 +28,15 @@ impl<'a> ItemStatement<'a> {
                 at = end;
                 continue;
             }
+
             if statement[at].kind == Kind::Parameter && is_cast(statement, at + 1) {
                 arrays.insert(number(statement[at]));
             }
+
             tokens.push(statement[at]);
             at += 1;
         }
+
         Self { tokens, arrays }
     }
 }

@@ -70,6 +70,7 @@ impl Passwords {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
+
             let (user, password) = line.split_once(':').ok_or(PasswordsError::Line(at + 1))?;
             if user.is_empty() {
                 return Err(PasswordsError::Line(at + 1));
@@ -79,6 +80,7 @@ impl Passwords {
             }
             known.insert(user.to_owned(), salted(password));
         }
+
         if known.is_empty() {
             Err(PasswordsError::Empty)
         } else {
@@ -153,6 +155,7 @@ impl ClientAuth {
         let Some(passwords) = passwords else {
             return Self::Open(manager, RandomPidSecretKeyGenerator::default());
         };
+
         let passwords = Arc::new(passwords);
         let scram = |certificate: Option<&[u8]>| {
             let mut scram = ScramAuth::new(Arc::clone(&passwords) as Arc<dyn AuthSource>);
@@ -165,6 +168,7 @@ impl ClientAuth {
             let handler = SASLAuthStartupHandler::new(Arc::new(parameters())).with_scram(scram);
             Box::new(handler.with_connection_manager(Arc::clone(&manager)))
         };
+
         Self::Password {
             plain: scram(None),
             bound: scram(certificate),
@@ -206,6 +210,7 @@ impl StartupHandler for Sessions {
             }
             _ => None,
         };
+
         let started = match (&*self.auth, message) {
             (ClientAuth::Password { plain, bound }, message) => {
                 let handler = if client.is_secure() { bound } else { plain };
@@ -228,6 +233,7 @@ impl StartupHandler for Sessions {
                 "SQL shows the data of all users and needs the role viewer, or a password (sql.password_file)",
             )),
         };
+
         if matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
             place
                 .into_iter()

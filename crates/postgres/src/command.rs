@@ -123,11 +123,13 @@ pub fn command(statement: &[Token<'_>]) -> Command {
         .filter(|token| token.kind != Kind::Space)
         .copied()
         .collect();
+
     let first = words
         .first()
         .map(|word| word.text.to_ascii_lowercase())
         .unwrap_or_default();
     let second = |word: &str| words.get(1).is_some_and(|token| token.is(word));
+
     match first.as_str() {
         "begin" => Command::Begin,
         "start" if second("transaction") => Command::Begin,
@@ -182,6 +184,7 @@ fn set(words: &[Token<'_>]) -> Command {
         [scope, rest @ ..] if scope.is("session") || scope.is("local") => rest,
         words => words,
     };
+
     let (name, value) = match words {
         [transaction, ..] if transaction.is("transaction") => return Command::Accepted("SET"),
         [names, rest @ ..] if names.is("names") => ("client_encoding".to_owned(), rest),
@@ -193,9 +196,11 @@ fn set(words: &[Token<'_>]) -> Command {
         }
         _ => return Command::Refused("SET without a name and a value".to_owned()),
     };
+
     if !SETTINGS.contains(&name.as_str()) {
         return Command::Refused(format!("SET {name}"));
     }
+
     let value: String = value
         .iter()
         .map(|word| word.text.trim_matches('\'').trim_matches('"'))

@@ -151,11 +151,13 @@ impl SqlConfig {
                 return Err(ConfigError::new("listen_address", expected, address));
             }
         }
+
         if self.tls_cert_file.is_some() != self.tls_key_file.is_some() {
             return Err(ConfigError::of_table(
                 "tls_cert_file and tls_key_file: expected both or neither, found one",
             ));
         }
+
         let least = [
             ("max_connections", self.max_connections == 0),
             ("timeout_seconds", self.timeout_seconds == 0),
@@ -186,6 +188,7 @@ impl SqlConfig {
             return Ok(None);
         };
         let pem = read("tls_cert_file", cert)?;
+
         let no = |key, path: &Path, expected| {
             let path = path.to_owned();
             move |source| SqlConfigError::Pem {
@@ -195,6 +198,7 @@ impl SqlConfig {
                 source,
             }
         };
+
         let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
         let chain = chain
             .and_then(|chain| {
@@ -205,17 +209,20 @@ impl SqlConfig {
                 }
             })
             .map_err(no("tls_cert_file", cert, "certificate"))?;
+
         let private = PrivateKeyDer::from_pem_slice(&read("tls_key_file", key)?).map_err(no(
             "tls_key_file",
             key,
             "private key",
         ))?;
+
         let provider = Arc::new(ring::default_provider());
         let mut tls = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, private)?;
         tls.alpn_protocols = vec![b"postgresql".to_vec()];
+
         Ok(Some(Certificate {
             pem,
             tls: Arc::new(tls),

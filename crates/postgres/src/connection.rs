@@ -116,6 +116,7 @@ pub(super) async fn serve(
     let address = socket.peer_addr()?.ip();
     let has_passwords = sessions.auth.has_passwords();
     let mut socket = begin(socket, tls, Arc::clone(&sessions.connection)).await?;
+
     let sessions = Arc::new(sessions);
     loop {
         let was_logged_in = sessions.logged_in.is_cancelled();
@@ -123,10 +124,12 @@ pub(super) async fn serve(
             let account = sessions.account(&socket);
             account.holder(MemoryUse::Statement)
         });
+
         if was_logged_in {
             sessions.connection.requested();
             sessions.connection.answers_from_memory();
         }
+
         begin_message(&mut socket, memory);
         let message = match socket.next().await {
             Some(Ok(PgWireFrontendMessage::Terminate(_))) | None => return Ok(()),
@@ -139,10 +142,12 @@ pub(super) async fn serve(
                 return Err(error);
             }
         };
+
         let proves_password = matches!(message, PgWireFrontendMessage::PasswordMessageFamily(_));
         if has_passwords && !was_logged_in && proves_password {
             check_guesses(&mut socket, &access, address).await?;
         }
+
         let is_cancel_request = matches!(message, PgWireFrontendMessage::CancelRequest(_));
         let is_extended = message.is_extended_query();
         let processed = process_message(
@@ -155,9 +160,11 @@ pub(super) async fn serve(
             sessions.cancel_handler(),
         )
         .await;
+
         if !was_logged_in && sessions.logged_in.is_cancelled() && has_passwords {
             access.note_sql_password(&user(&socket), address, true);
         }
+
         match processed {
             Ok(()) if is_cancel_request => return Ok(()),
             Ok(()) => {}
@@ -226,6 +233,7 @@ async fn begin(
         memory: None,
         connection,
     };
+
     let mut parts = FramedParts::new(stream, old.codec);
     parts.read_buf = old.read_buf;
     parts.write_buf = old.write_buf;
@@ -259,6 +267,7 @@ async fn refuse(socket: &mut Socket, error: PgWireError) -> io::Result<Connectio
             error => error.to_string(),
         },
     );
+
     let user = user(socket);
     socket
         .send(PgWireBackendMessage::ErrorResponse(info.into()))

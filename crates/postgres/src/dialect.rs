@@ -85,6 +85,7 @@ impl<'s> Translator<'_, 's> {
             self.out.push_str(token.text);
             return at + 1;
         }
+
         let was_table = mem::take(&mut self.scope().next_is_table);
         let was_result = mem::take(&mut self.scope().next_is_result);
         if let Some(next) = self.qualifier(at) {
@@ -92,6 +93,7 @@ impl<'s> Translator<'_, 's> {
             self.scope().next_is_result = was_result;
             return next;
         }
+
         if let Some(next) = self
             .operator(at)
             .or_else(|| self.collation(at))
@@ -99,6 +101,7 @@ impl<'s> Translator<'_, 's> {
         {
             return next;
         }
+
         if let Some(next) = self
             .regclass(at)
             .or_else(|| self.array_literal(at))
@@ -110,15 +113,18 @@ impl<'s> Translator<'_, 's> {
         {
             return next;
         }
+
         if was_table && let Some(next) = self.table_function(at) {
             return next;
         }
         if was_result && let Some(next) = self.series_of_rows(at).or_else(|| self.named_call(at)) {
             return next;
         }
+
         if let Some(next) = self.time_format(at) {
             return next;
         }
+
         self.follow_scope(token);
         self.out.push_str(self.word(at));
         at + 1
@@ -275,6 +281,7 @@ impl<'s> Translator<'_, 's> {
         ]
         .into_iter()
         .find_map(|(test, words)| Some((test, self.phrase(at, words)?)))?;
+
         let (_, first) = self.significant(at)?;
         if ["select", "with", "values", "("]
             .iter()
@@ -282,9 +289,11 @@ impl<'s> Translator<'_, 's> {
         {
             return None;
         }
+
         self.out.push_str(test);
         self.out.push_str("same_list(");
         self.scopes.push(ParenthesisLevel::default());
+
         if first.kind == Kind::Text
             && let Some(list) = list_of(first.text)
             && self.phrase(at, &[]).is_some()
@@ -293,6 +302,7 @@ impl<'s> Translator<'_, 's> {
             let (text_at, _) = self.significant(at)?;
             return Some(self.array_cast(text_at + 1).unwrap_or(text_at + 1));
         }
+
         Some(at)
     }
 
@@ -304,10 +314,12 @@ impl<'s> Translator<'_, 's> {
             self.out.push_str("[0]");
             return Some(at + 1);
         }
+
         let list = (token.kind == Kind::Text)
             .then(|| list_of(token.text))
             .flatten()?;
         let end = self.array_cast(at + 1)?;
+
         self.out.push_str(&list);
         self.out.extend(
             self.tokens[at + 1..end]
@@ -345,6 +357,7 @@ impl<'s> Translator<'_, 's> {
         if !name.is_name() || name.is("lateral") {
             return None;
         }
+
         let open = self.phrase(at + 1, &["("])?;
         let close = self.closing(open)?;
         let is = |list: &[&str]| list.iter().any(|function| name.is(function));
@@ -352,6 +365,7 @@ impl<'s> Translator<'_, 's> {
         if name.kind == Kind::Word && (many || is(AFTER_FROM)) {
             return None;
         }
+
         let inside = translate(&self.tokens[open..close]);
         let call = format!("{}({inside})", name.text);
         self.out.push_str(&if is(SERIES) {
@@ -359,6 +373,7 @@ impl<'s> Translator<'_, 's> {
         } else {
             format!("unnest([{call}])")
         });
+
         let after = close + 1;
         let alias_at = self.phrase(after, &["as"]).unwrap_or(after);
         let ends = |token: &Token<'_>| {
@@ -369,12 +384,14 @@ impl<'s> Translator<'_, 's> {
                 ])
                 .any(|end| token.is(end))
         };
+
         let alias = self
             .significant(alias_at)
             .filter(|(_, token)| token.is_name() && !ends(token));
         let Some((alias_at, alias)) = alias else {
             return Some(after);
         };
+
         match self.phrase(alias_at + 1, &["("]) {
             Some(_) => self.out.push_str(&format!(" AS {}", alias.text)),
             None => self.out.push_str(&format!(" AS {0}({0})", alias.text)),
@@ -420,6 +437,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let mut item = String::new();
     let mut quoted = false;
     let mut in_quotes = false;
+
     let finish = |item: &mut String, quoted: bool| {
         let text = mem::take(item);
         let bare = text.trim();
@@ -431,6 +449,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
             Some(bare.to_owned())
         }
     };
+
     let mut characters = inside.chars();
     while let Some(c) = characters.next() {
         match c {
@@ -449,6 +468,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
             c => item.push(c),
         }
     }
+
     if !inside.trim().is_empty() {
         items.push(finish(&mut item, quoted));
     }

@@ -94,6 +94,7 @@ pub fn row(batch: &RecordBatch, at: usize, fields: &[FieldInfo]) -> DataRow {
             }
         });
     }
+
     DataRow::new(
         out.as_slice().into(),
         i16::try_from(fields.len()).unwrap_or(i16::MAX),
@@ -184,6 +185,7 @@ fn date(days: i32) -> String {
 /// Formats a list: `{1,NULL,"a b"}`.
 fn list(items: &dyn Array) -> String {
     let kind = type_of(items.data_type());
+
     let items = (0..items.len()).map(|at| match cell(items, at) {
         Cell::Null => "NULL".to_owned(),
         value => {
@@ -198,6 +200,7 @@ fn list(items: &dyn Array) -> String {
             }
         }
     });
+
     format!("{{{}}}", items.collect::<Vec<_>>().join(","))
 }
 
@@ -241,17 +244,21 @@ fn binary(value: &Cell<'_>, kind: &Type, out: &mut Vec<u8>) {
 /// items' type, their number, the first index, the items.
 fn binary_list(items: &dyn Array, out: &mut Vec<u8>) {
     let kind = type_of(items.data_type());
+
     let dimensions = i32::from(!items.is_empty());
     for n in [dimensions, i32::from(items.null_count() > 0)] {
         out.extend_from_slice(&n.to_be_bytes());
     }
+
     out.extend_from_slice(&kind.oid().to_be_bytes());
     if dimensions == 0 {
         return;
     }
+
     for n in [i32::try_from(items.len()).unwrap_or(i32::MAX), 1] {
         out.extend_from_slice(&n.to_be_bytes());
     }
+
     for at in 0..items.len() {
         put(out, |out| match cell(items, at) {
             Cell::Null => false,
@@ -269,6 +276,7 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
         n.unsigned_abs().min(i128::MAX as u128) as i128,
         i8::try_from(places).unwrap_or(0),
     );
+
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
     let padded = format!(
         "{:0>whole_width$}{:0<part_width$}",
@@ -277,6 +285,7 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
         whole_width = whole.len().div_ceil(4) * 4,
         part_width = part.len().div_ceil(4) * 4
     );
+
     let groups: Vec<i16> = padded
         .as_bytes()
         .chunks(4)
@@ -286,6 +295,7 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
                 .fold(0, |n, digit| n * 10 + i16::from(digit - b'0'))
         })
         .collect();
+
     let leading = groups.iter().take_while(|&&group| group == 0).count();
     let used = groups.len() - groups.iter().rev().take_while(|&&group| group == 0).count();
     let digits = groups.get(leading..used).unwrap_or_default();
@@ -294,7 +304,9 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
     } else {
         whole.len().div_ceil(4) as i16 - 1 - leading as i16
     };
+
     let sign = if n < 0 { 0x4000_u16 as i16 } else { 0 };
+
     for n in [digits.len() as i16, weight, sign, places as i16]
         .iter()
         .chain(digits)

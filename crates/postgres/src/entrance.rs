@@ -37,12 +37,14 @@ impl Entrance {
         let pem = certificate
             .as_ref()
             .map(|certificate| certificate.pem.as_slice());
+
         let auth = Arc::new(ClientAuth::new(
             config.passwords()?,
             pem,
             Arc::clone(&manager),
         ));
         let tls = certificate.map(|certificate| TlsAcceptor::from(certificate.tls));
+
         Ok(Self {
             config: config.clone(),
             manager,

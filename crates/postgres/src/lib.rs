@@ -135,6 +135,7 @@ impl SqlServer {
                     continue;
                 }
             };
+
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -143,6 +144,7 @@ impl SqlServer {
                     continue;
                 }
             };
+
             let (auth, tls) = self.entrance.current();
             if let Some(open) = self.connections.open(peer.ip()) {
                 let served = self.client(socket, auth, tls, open);

@@ -196,12 +196,14 @@ impl IntoResponse for ApiError {
             }
             ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
+
         let body = serde_json::json!({
             "status": "error",
             "errorType": self.kind.as_str(),
             "error": self.error,
         });
         let response = (status, axum::Json(body)).into_response();
+
         if self.kind == ErrorKind::Unavailable {
             with_retry(response)
         } else {

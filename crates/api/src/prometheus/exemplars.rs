@@ -21,12 +21,14 @@ pub(super) async fn exemplars(
         let error = "end timestamp must not be before start timestamp";
         return Err(ApiError::bad_data(error));
     }
+
     let selectors = takt_promql::parse(params.text("query"))
         .map_err(|error| ApiError::bad_data(error.to_string()))?
         .selectors();
     if selectors.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
+
     let answer = api
         .blocking(&viewer, move |app| {
             let found = app.store.exemplars(&selectors, from, to);

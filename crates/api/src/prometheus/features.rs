@@ -16,6 +16,7 @@ pub(super) async fn features(State(api): State<Api>, By(viewer): By) -> Reply {
             .map(|one| (one.name.to_owned(), one.is_enabled(&options).into()))
             .collect::<Map<String, Value>>()
     };
+
     Answer::of(&json!({
         "api": {
             "admin": false,

@@ -30,9 +30,11 @@ pub(super) async fn federate(
     let lookback = Duration::from_secs(config.lookback_seconds);
     let now = Timestamp::from(SystemTime::now());
     let selection = Selection::new(&params, config.timeout())?;
+
     let account = account_of(&api.app.config().memory, &viewer);
     let held = Arc::new(Mutex::new(account.holder(MemoryUse::Query)));
     let holding = Arc::clone(&held);
+
     let found = selection
         .each(
             &api,
@@ -56,6 +58,7 @@ pub(super) async fn federate(
             },
         )
         .await??;
+
     // Waiting for memory blocks.
     let page = takt_store::spawn_blocking(move || {
         let _held = held;
@@ -63,6 +66,7 @@ pub(super) async fn federate(
     })
     .await
     .map_err(|error| ApiError::internal(&error))??;
+
     Ok(page.respond("text/plain; version=0.0.4; charset=utf-8"))
 }
 
@@ -78,6 +82,7 @@ fn page(
             .or_default()
             .push(one);
     }
+
     for (metric, series) in by_metric {
         let _ = writeln!(out.piece(), "# TYPE {metric} untyped");
         for one in &series {
@@ -104,15 +109,18 @@ fn labels(labels: &Labels) -> String {
         .iter()
         .filter(|(name, _)| *name != METRIC_NAME)
         .collect();
+
     if labels.get("instance").is_none() {
         pairs.push(("instance", ""));
     }
+
     let escaped = |value: &str| {
         value
             .replace('\\', "\\\\")
             .replace('\n', "\\n")
             .replace('"', "\\\"")
     };
+
     let pairs: Vec<String> = pairs
         .into_iter()
         .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))

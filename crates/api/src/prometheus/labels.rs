@@ -17,8 +17,10 @@ pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Param
     if selection.is_empty() {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
+
     let limit = params.limit()?;
     let (from, to) = params.times()?;
+
     let found = selection
         .each(
             &api,
@@ -32,6 +34,7 @@ pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Param
             },
         )
         .await?;
+
     let mut found: Vec<BTreeMap<&str, &str>> =
         found.iter().map(|labels| labels.iter().collect()).collect();
     let truncated = cut(&mut found, limit);
@@ -72,6 +75,7 @@ async fn listing(
     let limit = params.limit()?;
     let (from, to) = params.times()?;
     let selection = Selection::new(params, api.app.config().query.timeout())?.or_all();
+
     let mut found: Vec<_> = selection
         .each(
             api,
@@ -87,6 +91,7 @@ async fn listing(
         .await?
         .into_iter()
         .collect();
+
     let truncated = cut(&mut found, limit);
     Ok(Answer::of(&found)?.truncated(truncated))
 }
@@ -120,6 +125,7 @@ fn unescaped(mut rest: &str) -> Option<String> {
             }
         };
     }
+
     out.push_str(rest);
     Some(out)
 }

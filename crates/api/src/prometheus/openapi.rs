@@ -20,6 +20,7 @@ fn document() -> Value {
     let paths = paths
         .iter()
         .map(|route| (route.path.to_owned(), path_item(route)));
+
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -49,6 +50,7 @@ fn operation(route: &Route, parameters: Vec<Value>, body: Option<Value>) -> Valu
         let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
         json!({"application/json": {"schema": schema}})
     };
+
     let content = match route.path {
         "/federate" => json!({"text/plain": {"schema": {"type": "string"}}}),
         "/api/v1/openapi.yaml" => json!({
@@ -56,6 +58,7 @@ fn operation(route: &Route, parameters: Vec<Value>, body: Option<Value>) -> Valu
         }),
         _ => answer("Success"),
     };
+
     let mut operation = json!({
         "summary": route.summary,
         "parameters": parameters,
@@ -67,6 +70,7 @@ fn operation(route: &Route, parameters: Vec<Value>, body: Option<Value>) -> Valu
             },
         },
     });
+
     if let Some(body) = body {
         operation["requestBody"] = body;
     }
@@ -148,6 +152,7 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
         }
         out.push_str(&"  ".repeat(depth));
     };
+
     match value {
         Value::Object(entries) if !entries.is_empty() => {
             for (key, value) in entries {
@@ -165,6 +170,7 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
         }
         plain => out.push_str(&format!(" {plain}")),
     }
+
     if depth == 0 {
         out.push('\n');
     }

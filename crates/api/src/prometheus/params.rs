@@ -135,6 +135,7 @@ impl Params {
         let Some(text) = self.get("limit") else {
             return Ok(usize::MAX);
         };
+
         match text.parse::<i64>() {
             Ok(limit) if limit < 0 => {
                 Err(ApiError::parameter("limit", "limit must be non-negative"))
@@ -203,6 +204,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
             Err(error())
         };
     }
+
     match [MIN_TIME, MAX_TIME]
         .into_iter()
         .find(|(named, _)| *named == text)
@@ -227,6 +229,7 @@ fn duration(text: &str) -> Result<i64, String> {
             false => Err(format!("{}. It overflows int64", error())),
         };
     }
+
     const UNITS: [(&str, i64); 7] = [
         ("y", 365 * 86_400_000),
         ("w", 7 * 86_400_000),
@@ -236,6 +239,7 @@ fn duration(text: &str) -> Result<i64, String> {
         ("s", 1000),
         ("ms", 1),
     ];
+
     // Each unit at most once, in descending order.
     let mut rest = text;
     let mut units = UNITS.iter();
@@ -256,6 +260,7 @@ fn duration(text: &str) -> Result<i64, String> {
             .ok_or_else(error)?;
         rest = after;
     }
+
     // Invalid: an empty text, and a duration of more nanoseconds than fit into an i64.
     if text.is_empty() || total > i64::MAX / 1_000_000 {
         Err(error())

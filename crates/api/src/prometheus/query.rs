@@ -76,6 +76,7 @@ impl QueryQuestion {
             end,
             step,
         } = self;
+
         [
             ("time", time),
             ("start", start),
@@ -230,16 +231,19 @@ impl Evaluation {
                 "end timestamp must not be before start time",
             ));
         }
+
         let step_ms = params.needed_duration("step")?;
         if step_ms <= 0 {
             let error = "zero or negative query resolution step widths are not accepted. Try a positive integer";
             return Err(ApiError::parameter("step", error));
         }
+
         if (end - start) / step_ms > MAX_POINTS {
             let error = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query \
                          resolution (?step=XX)";
             return Err(ApiError::bad_data(error));
         }
+
         Self::new(
             params,
             config,
@@ -263,6 +267,7 @@ impl Evaluation {
         if let Some(lookback_ms) = params.lookback()?.filter(|&ms| ms > 0) {
             options.lookback_ms = lookback_ms;
         }
+
         let stats = params.get("stats").map(|asked| {
             if asked == "all" {
                 Stats::All
@@ -270,6 +275,7 @@ impl Evaluation {
                 Stats::Sums
             }
         });
+
         let query = params.text("query").to_owned();
         Ok(Self {
             query,
@@ -288,6 +294,7 @@ impl Evaluation {
         let began = Instant::now();
         let mut options = self.options.clone();
         options.limits.memory = Some(evaluation_memory(account));
+
         let mut answer = match self.when {
             When::Instant { at } => takt_promql::instant(store, &self.query, at, &options)?,
             When::Range {
@@ -296,16 +303,20 @@ impl Evaluation {
                 step_ms,
             } => takt_promql::range(store, &self.query, start, end, step_ms, &options)?,
         };
+
         let truncated = truncate(&mut answer.value, self.limit);
         let value = mem::replace(&mut answer.value, Value::Vector(Vec::new()));
+
         let mut writer = AnswerWriter::new(account);
         writer.piece().extend(BEGIN);
         writer.piece().push(b'{');
         write_value(&mut writer, value)?;
+
         if let Some(stats) = self.stats {
             self.write_stats(writer.piece(), &answer, stats, began);
         }
         writer.piece().push(b'}');
+
         Ok(Answer::held(writer)
             .annotated(answer.annotations)
             .truncated(truncated))
@@ -325,10 +336,12 @@ impl Evaluation {
         let queued = began.duration_since(self.since).as_secs_f64();
         let evaluated = began.elapsed().as_secs_f64();
         let read: u64 = answer.samples_per_step.iter().sum();
+
         let mut samples = json!({
             "totalQueryableSamples": read,
             "peakSamples": answer.peak_samples,
         });
+
         if stats == Stats::All {
             let (start, step_ms) = match self.when {
                 When::Instant { at } => (at, 1),
@@ -346,6 +359,7 @@ impl Evaluation {
                 .map(|(step, count)| json!([at(step), count]))
                 .collect();
         }
+
         let timings = json!({
             "evalTotalTime": evaluated,
             "resultSortTime": 0.0,
@@ -354,6 +368,7 @@ impl Evaluation {
             "execQueueTime": queued,
             "execTotalTime": total,
         });
+
         data.extend(
             format!(
                 r#","stats":{}"#,

@@ -76,6 +76,7 @@ impl Selection {
                 true => ApiError::parameter("match[]", error),
                 false => ApiError::bad_data(error),
             })?;
+
             selectors.push(
                 matchers
                     .into_iter()
@@ -84,6 +85,7 @@ impl Selection {
             );
             self.check_time()?;
         }
+
         if self.or_all && selectors.is_empty() {
             selectors.push(Vec::new());
         }

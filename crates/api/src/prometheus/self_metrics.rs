@@ -16,10 +16,12 @@ pub(super) async fn self_metrics(State(api): State<Api>, By(viewer): By, params:
         .map(whole)
         .transpose()
         .map_err(|error| ApiError::bad_data(format!("invalid metric_name_pattern: {error}")))?;
+
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &api.app.of(&viewer).registry)
         .map_err(|error| ApiError::internal(&error))?;
     let mut families = families(&page).map_err(|error| ApiError::internal(&error))?;
+
     families.retain(|family| {
         let name = family.name();
         pattern
@@ -27,6 +29,7 @@ pub(super) async fn self_metrics(State(api): State<Api>, By(viewer): By, params:
             .is_none_or(|pattern| pattern.is_match(&name))
     });
     families.sort_by_key(Family::name);
+
     let families: Vec<Value> = families.into_iter().map(Family::into_json).collect();
     Answer::of(&families)
 }
@@ -105,6 +108,7 @@ impl Family {
     fn add(&mut self, labels: &Labels, value: f64) {
         let is_other = |name: &str| !matches!(name, "__name__" | "le");
         let key = labels.only(is_other);
+
         let place = self
             .metrics
             .iter()
@@ -113,9 +117,11 @@ impl Family {
                 self.metrics.push((key, Map::new()));
                 self.metrics.len() - 1
             });
+
         let parts = &mut self.metrics[place].1;
         let suffix = labels.metric().strip_prefix(self.name.as_str());
         let count = || Value::from(format!("{value}"));
+
         match (self.kind, suffix) {
             (MetricType::Histogram, Some("_count")) => {
                 parts.insert("sampleCount".to_owned(), count());
@@ -139,12 +145,14 @@ impl Family {
 
     fn into_json(self) -> Value {
         let name = self.name();
+
         let (kind, key) = match self.kind {
             MetricType::Counter => ("COUNTER", "counter"),
             MetricType::Histogram => ("HISTOGRAM", "histogram"),
             MetricType::Unknown => ("UNTYPED", "untyped"),
             _ => ("GAUGE", "gauge"),
         };
+
         let metric = |(labels, parts): (Labels, Map<String, Value>)| {
             let pairs: Vec<Value> = labels
                 .iter()
@@ -156,6 +164,7 @@ impl Family {
             }
             metric
         };
+
         let metrics: Vec<Value> = self.metrics.into_iter().map(metric).collect();
         let mut family = json!({
             "name": name,
@@ -163,6 +172,7 @@ impl Family {
             "type": kind,
             "metric": metrics,
         });
+
         if !self.unit.is_empty() {
             family["unit"] = self.unit.into();
         }

@@ -40,6 +40,7 @@ pub(super) async fn runtime_info(State(api): State<Api>, By(viewer): By) -> Repl
     let app = api.app.of(&viewer);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let started = app.started.to_string();
+
     Answer::of(&json!({
         "startTime": started,
         "CWD": app.store.path(),
@@ -79,6 +80,7 @@ pub(super) async fn config(State(api): State<Api>, By(viewer): By) -> Reply {
                 "  scrape_interval: {interval}\n  scrape_timeout: {timeout}\n  static_configs:\n"
             ));
         }
+
         let instance = target.labels.get("instance").unwrap_or_default();
         yaml.push_str(&format!("  - targets: [{}]\n    labels:\n", text(instance)));
         for (name, value) in target
@@ -89,6 +91,7 @@ pub(super) async fn config(State(api): State<Api>, By(viewer): By) -> Reply {
             yaml.push_str(&format!("      {name}: {}\n", text(value)));
         }
     }
+
     Answer::of(&json!({ "yaml": yaml }))
 }
 
@@ -122,6 +125,7 @@ pub(super) async fn blocks(State(api): State<Api>, By(viewer): By) -> Reply {
             .database()
             .stat()
             .map_err(|error| ApiError::internal(&error))?;
+
         let blocks = stat.blocks.iter().map(|block| {
             let level = match block.resolution.as_str() {
                 "raw" => 1,
@@ -142,6 +146,7 @@ pub(super) async fn blocks(State(api): State<Api>, By(viewer): By) -> Reply {
                 "version": 1,
             })
         });
+
         Answer::of(&json!({ "blocks": blocks.collect::<Vec<_>>() }))
     })
     .await
@@ -161,11 +166,13 @@ pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params)
         Some(Ok(limit)) if limit > 0 => limit,
         Some(_) => return Err(ApiError::bad_data("limit must be a positive number")),
     };
+
     api.blocking(&viewer, move |app| {
         let series = app
             .store
             .own_series(Listed::ever(&[]))
             .map_err(|error| ApiError::internal(&error))?;
+
         let mut by_metric = BTreeMap::new();
         let mut by_pair = BTreeMap::new();
         let mut values = BTreeMap::<&str, BTreeSet<&str>>::new();
@@ -176,6 +183,7 @@ pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params)
                 values.entry(name).or_default().insert(value);
             }
         }
+
         let bytes = |values: &BTreeSet<&str>| values.iter().map(|value| value.len()).sum();
         Answer::of(&json!({
             "headStats": {

@@ -64,15 +64,18 @@ pub(super) async fn metadata(State(api): State<Api>, By(viewer): By, params: Par
     } else {
         1
     };
+
     let mut known = api.app.of(&viewer).scraping.metadata();
     if let Some(metric) = params.get("metric") {
         known.retain(|name, _| name == metric);
     }
+
     let described = known
         .into_iter()
         .take(limit.unwrap_or(usize::MAX))
         .map(|(name, about)| (name, vec![described(&about); per_metric]))
         .collect::<BTreeMap<_, _>>();
+
     Answer::of(&described)
 }
 
@@ -85,21 +88,25 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
         .transpose()
         .map_err(|error| ApiError::parameter("match_target", error))?
         .unwrap_or_default();
+
     let metric = params.get("metric").map(str::to_owned);
     api.blocking(&viewer, move |app| {
         let mut known = app.scraping.metadata();
         known.retain(|name, _| metric.as_ref().is_none_or(|metric| metric == name));
+
         let mut entries = Vec::new();
         let meant = |target: &TargetStatus| {
             matchers
                 .iter()
                 .all(|matcher| matcher.accepts_labels(&target.labels))
         };
+
         for target in app.scraping.targets().into_iter().filter(meant) {
             // As in Prometheus, all metrics of a target are listed.
             if entries.len() >= limit {
                 break;
             }
+
             let of_target: Vec<Matcher> = target
                 .labels
                 .iter()
@@ -111,11 +118,13 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
                 .map_err(|error| ApiError::internal(&error))?
                 .into_iter()
                 .collect();
+
             let has_series = |name: &str| {
                 PARTS
                     .iter()
                     .any(|part| names.contains(&format!("{name}{part}")))
             };
+
             for (name, about) in known.iter().filter(|(name, _)| has_series(name)) {
                 let mut entry = described(about);
                 entry["target"] = json!(map(&target.labels));
@@ -125,6 +134,7 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
                 entries.push(entry);
             }
         }
+
         Answer::of(&entries)
     })
     .await
@@ -166,12 +176,14 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
     } else {
         api.app.of(&viewer).scraping.dropped()
     };
+
     let counts = api.app.of(&viewer).scraping.dropped_counts();
     let pool = params.get("scrapePool");
     let active = active
         .iter()
         .filter(|target| pool.is_none_or(|pool| target.pool == pool))
         .map(shown);
+
     Answer::of(&json!({
         "activeTargets": active.collect::<Vec<_>>(),
         "droppedTargets": dropped
@@ -189,10 +201,12 @@ pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params
             .get(name)
             .ok_or_else(|| ApiError::bad_data(format!("no {name} parameter provided")))
     };
+
     let pool = given("scrapePool")?;
     let labels: BTreeMap<String, String> = serde_json::from_str(given("labels")?)
         .map_err(|error| ApiError::bad_data(format!("error parsing labels: {error}")))?;
     let labels: Labels = labels.iter().collect();
+
     let steps = api
         .app
         .of(&viewer)
@@ -202,6 +216,7 @@ pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params
             let error = format!("error retrieving scrape config: scrape pool {pool:?} not found");
             ApiError::bad_data(error)
         })?;
+
     let steps = steps.iter().map(|step| {
         json!({
             "rule": rule(&step.rule),
@@ -209,6 +224,7 @@ pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params
             "keep": step.keep,
         })
     });
+
     Answer::of(&json!({ "steps": steps.collect::<Vec<_>>() }))
 }
 
@@ -220,6 +236,7 @@ fn rule(rule: &RelabelConfig) -> Value {
         "replacement": rule.replacement,
         "action": rule.action,
     });
+
     if !rule.source_labels.is_empty() {
         shown["source_labels"] = json!(rule.source_labels);
     }
@@ -229,6 +246,7 @@ fn rule(rule: &RelabelConfig) -> Value {
     if rule.modulus > 0 {
         shown["modulus"] = json!(rule.modulus);
     }
+
     shown
 }
 
@@ -248,6 +266,7 @@ fn shown(target: &TargetStatus) -> Value {
     let never = || "0001-01-01T00:00:00Z".to_owned();
     let at =
         |at: takt_model::Timestamp| jiff::Timestamp::try_from(at).ok().map(|at| at.to_string());
+
     json!({
         "discoveredLabels": discovered(&target.discovered),
         "labels": map(&target.labels),

@@ -139,6 +139,7 @@ fn write_histogram_point(out: &mut Vec<u8>, at: Timestamp, histogram: &NativeHis
     write_number(out, histogram.count, short);
     out.extend(br#","sum":"#);
     write_number(out, histogram.sum, short);
+
     let buckets: Vec<_> = histogram.buckets().collect();
     if !buckets.is_empty() {
         out.extend(br#","buckets":"#);

@@ -19,18 +19,21 @@ impl Translator<'_, '_> {
         if operator.kind != Kind::Word || !(operator.is("like") || operator.is("ilike")) {
             return None;
         }
+
         let (pattern_at, pattern) = self.significant(at + 1)?;
         let may_escape = match pattern.kind {
             Kind::Text => pattern.text.contains('\\'),
             Kind::Parameter => true,
             _ => false,
         };
+
         // A pattern that goes on, such as `'a' || b`, or has its own escape character.
         let goes_on = |text: &str| ["|", "::", "escape", "collate"].contains(&text);
         let next = self.significant(pattern_at + 1);
         if !may_escape || next.is_some_and(|(_, next)| goes_on(&next.text.to_ascii_lowercase())) {
             return None;
         }
+
         let end = pattern_at + 1;
         self.out
             .extend(self.tokens[at..end].iter().map(|token| token.text));

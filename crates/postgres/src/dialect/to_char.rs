@@ -63,16 +63,19 @@ impl Translator<'_, '_> {
     pub(super) fn time_format(&mut self, at: usize) -> Option<usize> {
         let name = self.tokens[at];
         let (_, begin, end) = FUNCTIONS.iter().find(|(theirs, ..)| name.is(theirs))?;
+
         let open = self.phrase(at + 1, &["("])?;
         let close = self.closing(open)?;
         let format_at = (open..close)
             .rev()
             .find(|&at| self.tokens[at].kind == Kind::Text)?;
+
         let (comma, _) = self.significant_before(format_at)?;
         let is_last = self.significant(format_at + 1)?.0 == close;
         if !is_last || !self.tokens[comma].is(",") {
             return None;
         }
+
         let format = strftime(self.tokens[format_at].text)?;
         let argument = translate(&self.tokens[open..comma]);
         self.out
@@ -94,6 +97,7 @@ fn strftime(literal: &str) -> Option<String> {
             rest = &rest[pattern.len()..];
             continue;
         }
+
         rest = &rest[first.len_utf8()..];
         match first {
             '"' => {
@@ -106,6 +110,7 @@ fn strftime(literal: &str) -> Option<String> {
             c => out.push(c),
         }
     }
+
     out.push('\'');
     Some(out)
 }
