@@ -9,10 +9,10 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_accounting::fairshare::ShareRow;
+use takt_jobs::Shares;
 use takt_questions::listing::{Column, Listing};
 use takt_questions::{FairshareAnswer, FairshareQuestion};
 use takt_server::Failure;
-use takt_slurm::Shares;
 use takt_store::{Database, FairsharePoint};
 
 #[derive(Debug, Args)]

@@ -233,9 +233,9 @@ mod tests {
     use std::convert::Infallible;
     use std::time::SystemTime;
     use takt_access::Viewer;
+    use takt_jobs::{Entry, JobRun};
     use takt_model::{Labels, METRIC_NAME, UnixTime};
     use takt_questions::{AnswerConfig, Question};
-    use takt_slurm::{Entry, JobRun};
     use takt_store::{
         Corrections, DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig,
     };

@@ -11,10 +11,10 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use takt_jobs::bounded;
 use takt_questions::listing::{Column, Listing};
 use takt_questions::{ImportFormat, ImportQuestion};
 use takt_server::Failure;
-use takt_slurm::bounded;
 use takt_store::{ImportSummary, Shifted};
 
 /// Maximum length of a rejected row on the terminal, in bytes.

@@ -8,15 +8,14 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use takt_jobs::{JobRun, time_zone};
 use takt_model::UnixTime;
 use takt_model::words::{UNKNOWN, amount, duration, money, percent, whole};
 use takt_questions::listing::{Column, Listing, printable};
-use takt_questions::sparkline;
 use takt_questions::{
-    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
+    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport, sparkline,
 };
 use takt_server::Failure;
-use takt_slurm::{JobRun, time_zone};
 
 #[derive(Debug, Args)]
 pub struct Job {

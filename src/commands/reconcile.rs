@@ -11,11 +11,11 @@ use takt_accounting::UsageReport;
 use takt_accounting::capacity::CapacityReport;
 use takt_accounting::reconcile::{Circumstances, Line, reconcile};
 use takt_collector::schedulers;
+use takt_jobs::SreportKey;
 use takt_model::UnixTime;
 use takt_questions::listing::{Column, Listing};
 use takt_questions::{CapacityQuestion, SqlQuestion, UsageQuestion};
 use takt_server::Failure;
-use takt_slurm::sreport::SreportKey;
 use takt_store::Database;
 
 #[derive(Debug, Args)]

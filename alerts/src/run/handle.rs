@@ -7,7 +7,6 @@
 //! - answers of channels and of rules always enter: each channel has one message under way and each
 //!   group one rule, so they are few.
 
-use super::listen::Exporter;
 use super::metrics::StreamGauge;
 use super::{AlertMetrics, WatchConfig};
 use crate::engine::RuleOutcome;
@@ -113,10 +112,9 @@ impl Handle {
         (handle, waiting)
     }
 
-    /// The gauge of an exporter's event stream.
-    pub(super) fn event_stream(&self, exporter: &Exporter) -> StreamGauge {
-        let node = exporter.labels.get("node").unwrap_or_default();
-        self.metrics.event_stream(node, &exporter.url)
+    /// The gauge of the event stream of a node's exporter at `url`.
+    pub fn event_stream(&self, node: &str, url: &str) -> StreamGauge {
+        self.metrics.event_stream(node, url)
     }
 
     /// Counts posted alerts that were refused.

@@ -45,18 +45,20 @@ struct RuleLabels {
 
 /// Whether the events of one exporter are read. The series ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct StreamGauge {
+pub struct StreamGauge {
     family: Family<StreamLabels, Gauge>,
     labels: StreamLabels,
 }
 
 impl StreamGauge {
+    /// Sets whether the events are read.
     pub fn set(&self, is_up: bool) {
         self.family
             .get_or_create(&self.labels)
             .set(i64::from(is_up));
     }
 
+    /// Returns whether the events are read.
     pub fn is_up(&self) -> bool {
         let gauge = self.family.get(&self.labels);
         gauge.is_some_and(|gauge| gauge.get() == 1)

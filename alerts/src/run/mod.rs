@@ -14,7 +14,6 @@ mod clock;
 mod commit;
 mod deliver;
 mod handle;
-mod listen;
 mod metrics;
 mod pool;
 mod recorded;
@@ -24,8 +23,7 @@ mod watch;
 pub use clock::SteadyClock;
 pub use commit::{Commits, Committed};
 pub use handle::{ChangeError, EngineError, Handle};
-pub use listen::{Exporter, RequestFactory, listen};
-pub use metrics::AlertMetrics;
+pub use metrics::{AlertMetrics, StreamGauge};
 pub use watch::{Heartbeat, WatchConfig, store_failure};
 
 use crate::engine::Report;

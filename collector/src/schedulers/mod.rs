@@ -22,7 +22,7 @@ pub use sreport::sreport;
 pub use status::{Pending, PollError, PollState, PollStatus};
 
 use std::collections::BTreeMap;
-use takt_slurm::Node;
+use takt_jobs::Node;
 
 /// Returns the name of the cluster whose scheduler is configured or runs on this machine.
 ///

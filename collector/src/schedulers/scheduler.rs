@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::Cursor;
 use std::sync::Arc;
+use takt_jobs::{
+    Entry, MAX_TEXT_BYTES, Node, NodeEvent, Reject, Reservation, ShareSettings, bounded,
+};
 use takt_model::UnixTime;
 use takt_slurm::jobcomp;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::sacct::{Cluster, Options, Reader};
-use takt_slurm::{
-    Entry, MAX_TEXT_BYTES, Node, NodeEvent, Reject, Reservation, ShareSettings, bounded,
-};
 use takt_store::{Corrections, OpenRun};
 
 /// All schedulers. The first configured one in this order is polled.
@@ -203,7 +203,7 @@ pub(super) fn options(cluster: &str) -> Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_slurm::JobRun;
+    use takt_jobs::JobRun;
 
     /// A forged end of a run that goes on.
     #[test]

@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use takt_accounting::fairshare::AssociationTree;
-use takt_model::ConfigError;
-use takt_slurm::{
+use takt_jobs::{
     Association, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, TresError,
 };
+use takt_model::ConfigError;
 
 /// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of
 /// shares is not used.

@@ -17,10 +17,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, Read};
+use takt_jobs::{Node, NodeEvent, Reservation, ShareSettings};
 use takt_model::UnixTime;
 use takt_slurm::access_text::{self, constrains_devices};
 use takt_slurm::openapi::{self, LiveJob};
-use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
+use takt_slurm::{node, reservation, share_text};
 
 /// Columns to read from `sacct`. Users write only the name, which is not last.
 const COLUMNS: &str = "JobID,JobIDRaw,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\

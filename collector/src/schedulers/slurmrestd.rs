@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_jobs::{Node, Reservation, ShareSettings};
 use takt_model::shown::refuse_user;
 use takt_model::{ConfigError, UnixTime};
+use takt_slurm::node;
 use takt_slurm::openapi::LiveJob;
 use takt_slurm::openapi::{self, OpenApiError};
-use takt_slurm::{Node, Reservation, ShareSettings, node};
 
 /// A slurmrestd that is asked instead of Slurm's commands on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -4,8 +4,9 @@ use super::command::{ask, ask_in};
 use super::config::JobsConfig;
 use super::status::PollError;
 use std::collections::BTreeMap;
+use takt_jobs::SreportKey;
 use takt_slurm::access_text::rollups_are_disabled;
-use takt_slurm::sreport::{SreportKey, by_part, by_user};
+use takt_slurm::sreport::{by_part, by_user};
 
 /// Returns the seconds of each user and the cluster's utilization between two local midnights
 /// (`2026-10-01`), in the time zone in which slurmdbd splits days.

@@ -11,8 +11,8 @@
 use super::Period;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use takt_jobs::{Amounts, NodeCondition, NodeState, NodeWord, nodelist};
 use takt_model::UnixTime;
-use takt_slurm::{Amounts, NodeCondition, NodeState, NodeWord, nodelist};
 
 /// Resources that capacity counts, in the order of [`amount_of`].
 const RESOURCES: [&str; 2] = ["cpu", "gres/gpu"];

@@ -146,7 +146,7 @@ mod tests {
     use crate::efficiency::Efficiency;
     use crate::{RateCard, RatesConfig};
     use jiff::tz::TimeZone;
-    use takt_slurm::JobRun;
+    use takt_jobs::JobRun;
 
     #[test]
     fn days_add_up_to_the_total_and_money_is_of_the_energy_alone() {

@@ -3,8 +3,8 @@
 
 use crate::efficiency::NodeFigures;
 use serde::{Deserialize, Serialize};
+use takt_jobs::{JobRun, NodeCondition, NodeEvent, NodeState};
 use takt_model::{Timestamp, UnixTime};
-use takt_slurm::{JobRun, NodeCondition, NodeEvent, NodeState};
 
 /// Cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use jiff::{Timestamp, ToSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use takt_jobs::{JobRun, nodelist};
 use takt_model::{ConfigError, UnixTime};
-use takt_slurm::{JobRun, nodelist};
 
 /// Hours in which no job may run on some nodes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

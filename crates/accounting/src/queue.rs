@@ -3,7 +3,7 @@
 use crate::capacity::NodeCapacity;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use takt_slurm::{Amounts, JobRun, nodelist};
+use takt_jobs::{Amounts, JobRun, nodelist};
 
 /// Free resources of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use takt_slurm::sreport::SreportKey;
+use takt_jobs::SreportKey;
 
 /// Facts about a user's runs in the period that may explain a difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 
 use super::capacity::{CapacitySpan, Effect, NodeCapacity, effect_of_event};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use takt_jobs::{Amounts, NodeEvent, Owner, Reservation};
 use takt_model::UnixTime;
-use takt_slurm::{Amounts, NodeEvent, Owner, Reservation};
 
 /// A run in a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use takt_jobs::{HeldRun, nodelist};
 use takt_model::UnixTime;
-use takt_slurm::{HeldRun, nodelist};
 
 /// Attribute by which usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

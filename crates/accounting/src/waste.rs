@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::efficiency::Efficiency;
     use jiff::tz::TimeZone;
-    use takt_slurm::JobRun;
+    use takt_jobs::JobRun;
 
     fn assessed(user: &str, from_hour: i64, hours: i64, idle: bool) -> AssessedRun {
         let seconds = (hours * 3600) as f64;

@@ -475,7 +475,7 @@ fn zones(store: &Connection) -> Result<BTreeMap<String, TimeZone>, LakeError> {
 
     let known = zones
         .into_iter()
-        .filter_map(|(cluster, name)| Some((cluster, takt_slurm::time_zone(&name).ok()?)))
+        .filter_map(|(cluster, name)| Some((cluster, takt_jobs::time_zone(&name).ok()?)))
         .collect();
     Ok(known)
 }

@@ -5,8 +5,8 @@ use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Viewer};
+use takt_jobs::time_zone;
 use takt_model::UnixTime;
-use takt_slurm::time_zone;
 use takt_store::{Database, Records};
 
 /// Asks for the cluster's name and time zone, and the version of the program that answers.

@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime};
 use takt_accounting::efficiency::{
     self, AssessedRun, Axis, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
 };
+use takt_jobs::{JobRun, NodeEvent, nodelist};
 use takt_model::{METRIC_NAME, MatchOp, Matcher, MatcherError, Timestamp, UnixTime, error_chain};
-use takt_slurm::{JobRun, NodeEvent, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use tokio::time;
 use tokio_util::sync::CancellationToken;

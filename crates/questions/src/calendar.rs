@@ -145,8 +145,8 @@ mod tests {
     use crate::testing::{import, store_in};
     use serde_json::json;
     use takt_accounting::{BudgetConfig, RateCard, RatesConfig};
+    use takt_jobs::{JobRun, time_zone};
     use takt_model::UnixTime;
-    use takt_slurm::{JobRun, time_zone};
     use takt_store::sql::{Limits, run};
     use tempfile::tempdir;
 

@@ -13,10 +13,9 @@ use takt_accounting::capacity::{
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges, spans};
 use takt_accounting::{Period, Unit};
+use takt_jobs::{Amounts, Owner, Reservation};
 use takt_model::UnixTime;
-use takt_slurm::Amounts;
 use takt_slurm::tres::TresCounts;
-use takt_slurm::{Owner, Reservation};
 use takt_store::{Database, HoldingRun, Records};
 
 /// Asks for the use of the cluster's resources in a period.

@@ -279,8 +279,8 @@ impl CompareValue {
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
+    use takt_jobs::JobRun;
     use takt_model::UnixTime;
-    use takt_slurm::JobRun;
     use tempfile::tempdir;
 
     #[test]

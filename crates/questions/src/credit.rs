@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Role, Viewer};
 use takt_accounting::{Credit, in_force};
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
-use takt_slurm::JobRun;
 use takt_store::{Database, JobFilter, Records};
 
 /// Enters a credit for a run, or revokes a credit. Answers with the new entry of the ledger.

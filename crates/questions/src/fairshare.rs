@@ -15,9 +15,9 @@ use takt_accounting::fairshare::{
     ShareRow, Ticks, share_rows,
 };
 use takt_collector::schedulers::SharesConfig;
+use takt_jobs::billing::TresAmounts;
+use takt_jobs::{Association, ShareSettings, Shares};
 use takt_model::UnixTime;
-use takt_slurm::billing::TresAmounts;
-use takt_slurm::{Association, ShareSettings, Shares};
 use takt_store::{CONFIGURED, ChargedRun, Database, FairsharePoint, Records};
 
 /// Asks for the fair share of users and accounts.
@@ -174,7 +174,7 @@ fn fairshare(
 /// Decayed usage of a cluster, with the decay and the prices.
 struct DecayedUsage {
     table: DecayTable,
-    rates: takt_slurm::BillingRates,
+    rates: takt_jobs::BillingRates,
     usage: takt_accounting::fairshare::Usage,
 }
 

@@ -4,8 +4,8 @@ use super::near::did_you_mean;
 use super::{AnswerError, FairshareQuestion};
 use std::collections::BTreeSet;
 use takt_accounting::fairshare::PlannedJob;
-use takt_slurm::ShareSettings;
-use takt_slurm::billing::{TresAmounts, is_tres};
+use takt_jobs::ShareSettings;
+use takt_jobs::billing::{TresAmounts, is_tres};
 use takt_store::ChargedRun;
 
 /// Longest job that can be planned, in hours: ten years.
@@ -147,8 +147,8 @@ fn check(kind: &str, asked: &str, mut known: BTreeSet<&str>) -> Result<(), Answe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_jobs::BillingWeights;
     use takt_model::UnixTime;
-    use takt_slurm::BillingWeights;
 
     fn question(partition: Option<&str>) -> FairshareQuestion {
         FairshareQuestion {

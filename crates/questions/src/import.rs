@@ -13,8 +13,9 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::iter;
+use takt_jobs::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, time_zone};
+use takt_slurm::jobcomp;
 use takt_slurm::sacct::{self, Cluster};
-use takt_slurm::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, jobcomp, time_zone};
 use takt_store::{Corrections, Database, ImportError, ImportSummary, Origin, Records, Shifted};
 
 /// Path of the HTTP API. The body is the file; the [`ImportQuestion`] is the query string.

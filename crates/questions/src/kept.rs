@@ -154,7 +154,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
     use takt_access::{Privacy, Role, Way};
-    use takt_slurm::{Entry, JobRun};
+    use takt_jobs::{Entry, JobRun};
     use takt_store::{Corrections, DeleteRuns, Origin, Records, Shifted, Store};
     use tempfile::tempdir;
 

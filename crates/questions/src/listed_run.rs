@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use takt_access::{Owner, Viewer};
 use takt_accounting::efficiency::{Efficiency, EfficiencyConfig};
 use takt_accounting::waste::{WasteCause, main_cause};
+use takt_jobs::{JobRun, reasons};
 use takt_model::UnixTime;
 use takt_slurm::tres::TresCounts;
-use takt_slurm::{JobRun, reasons};
 use takt_store::{KnownReason, ListedJob};
 
 /// A run, its use of the GPUs, and the reason of a pending one.

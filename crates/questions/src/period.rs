@@ -4,8 +4,8 @@ use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use takt_accounting::{Period, period};
+use takt_jobs::time_zone;
 use takt_model::UnixTime;
-use takt_slurm::time_zone;
 use takt_store::{KnownCluster, Records};
 
 /// Name of a cluster without a configured name.
@@ -165,7 +165,7 @@ pub(super) fn names_of(clusters: &[KnownCluster]) -> String {
 mod tests {
     use super::*;
     use crate::testing::{database, import};
-    use takt_slurm::JobRun;
+    use takt_jobs::JobRun;
 
     /// Issue 28: an import stored into another cluster than the server's, and each page failed.
     #[test]

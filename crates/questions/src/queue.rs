@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
+use takt_jobs::{JobRun, NodeState, Reservation};
 use takt_model::UnixTime;
-use takt_slurm::{JobRun, NodeState, Reservation};
 use takt_store::{Database, JobFilter, JobOrder, JobSort, Records};
 
 /// Asks for the queue of a cluster.
@@ -291,7 +291,7 @@ fn ending(running: Vec<JobRun>) -> Vec<RunningRun> {
 mod tests {
     use super::*;
     use crate::testing::import;
-    use takt_slurm::{Amounts, Node};
+    use takt_jobs::{Amounts, Node};
     use takt_store::{DataDir, OpenRun, Settings, WaitingRun};
     use tempfile::tempdir;
 

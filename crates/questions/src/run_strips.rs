@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::testing::{import, store_in};
     use takt_access::{Privacy, Role, Way};
-    use takt_slurm::JobRun;
+    use takt_jobs::JobRun;
     use takt_store::RunCurves;
     use tempfile::tempdir;
 

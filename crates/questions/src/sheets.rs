@@ -15,8 +15,8 @@ use takt_access::{Need, Privacy, Viewer};
 use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
+use takt_jobs::time_zone;
 use takt_model::UnixTime;
-use takt_slurm::time_zone;
 use takt_store::{Database, JobFilter, Records};
 
 /// Asks for the reports of a user, an account, the cluster, or all of them.
@@ -332,7 +332,7 @@ fn breaches(
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
-    use takt_slurm::JobRun;
+    use takt_jobs::JobRun;
     use tempfile::tempdir;
 
     /// `takt report send` knew only the privacy of the configuration.

@@ -3,7 +3,7 @@
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
 use std::path::Path;
-use takt_slurm::{Entry, JobRun};
+use takt_jobs::{Entry, JobRun};
 use takt_store::{
     Corrections, DataDir, Database, Origin, Records, Settings, Shifted, Store, StoreConfig,
 };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Viewer};
 use takt_accounting::{Accounts, GroupBy, Usage, UsageReport};
-use takt_slurm::time_zone;
+use takt_jobs::time_zone;
 use takt_store::{Database, Records};
 
 /// Asks for the usage of a period, by user, account, node and so on.

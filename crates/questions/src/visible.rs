@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use takt_access::{OTHER_ACCOUNT, OTHER_USER, Owner, Privacy, Viewer};
 use takt_accounting::fairshare::{Explanation, ShareRow};
 use takt_accounting::sheet::{Sheet, Subject};
+use takt_jobs::{HeldRun, JobRun, Owner as ReservationOwner};
 use takt_model::UnixTime;
-use takt_slurm::{HeldRun, JobRun, Owner as ReservationOwner};
 use takt_store::{FairsharePoint, Records, StoreError, VisibleRuns};
 
 /// A sum over fewer users gives them away, so it is not shown by itself.

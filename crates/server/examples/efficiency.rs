@@ -14,9 +14,9 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 use takt_accounting::efficiency::EfficiencyConfig;
+use takt_jobs::{Entry, JobRun};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_questions::assess;
-use takt_slurm::{Entry, JobRun};
 use takt_store::{
     Column, Corrections, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig,
 };

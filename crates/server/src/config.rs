@@ -31,9 +31,7 @@ use takt_lake::LakeConfig;
 use takt_mail::EmailConfig;
 use takt_model::ConfigError;
 use takt_postgres::SqlConfig;
-use takt_questions::AccountingConfig;
-use takt_questions::QueryConfig;
-use takt_questions::ViewConfig;
+use takt_questions::{AccountingConfig, QueryConfig, ViewConfig};
 use takt_reports::ReportsConfig;
 use takt_store::StoreConfig;
 use toml::Spanned;
@@ -142,7 +140,7 @@ impl Default for ServerConfig {
 pub use readers::ServiceUser;
 use std::fs;
 use std::io;
-use takt_slurm::time_zone;
+use takt_jobs::time_zone;
 
 impl Config {
     /// URL of the server that people use: `alerts.external_url`, else `auth.external_url`.

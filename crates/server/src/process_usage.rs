@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use takt_collector::schedulers::{PollState, PollStatus};
+use takt_jobs::Entry;
+use takt_jobs::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_model::{Matcher, Timestamp};
-use takt_slurm::Entry;
-use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_store::{
     Corrections, GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError, spawn_blocking,
 };

@@ -24,9 +24,9 @@ use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use takt_accounting::{Figures, GroupBy, Period, Usage, UsageReport};
+use takt_jobs::time_zone;
 use takt_model::UnixTime;
 use takt_slurm::sacct::{Cluster, Options, Reader};
-use takt_slurm::time_zone;
 use takt_store::{
     Corrections, DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted,
 };

@@ -14,11 +14,11 @@ use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES, beginning};
 use crate::sacct::{Cluster, OVER, check_state};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::TresCounts;
-use crate::{Entry, JobRun, Reject, bounded};
 use jiff::tz::TimeZone;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
+use takt_jobs::{Entry, JobRun, Reject, bounded};
 use takt_model::UnixTime;
 
 /// Settings for facts that the file lacks.

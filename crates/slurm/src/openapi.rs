@@ -6,14 +6,12 @@
 //! INFINITE for numbers that are not set. Unknown fields are ignored. Jobs are converted to sacct's fields,
 //! so that both sources share the same rules.
 
-use crate::Reservation;
 use crate::reservation::owners;
 use crate::sacct::{Field, Fields, OVER, Options, entry_of};
 use crate::tres::TresCounts;
-use crate::{Association, BillingWeights, Qos, Shares};
-use crate::{Entry, Reject, nodelist};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use takt_jobs::{Association, BillingWeights, Entry, Qos, Reject, Reservation, Shares, nodelist};
 use takt_model::UnixTime;
 
 /// Error that Slurm reports in an answer, with any HTTP status.

@@ -24,9 +24,9 @@ use self::layout::{DEFAULT_DELIMITER, RowLayout, delimiter_of, is_secret};
 use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::{TresCounts, scaled};
-use crate::{Entry, JobRun, Reject, bounded, nodelist};
 use jiff::tz::TimeZone;
 use std::io::Read;
+use takt_jobs::{Entry, JobRun, Reject, bounded, nodelist};
 
 /// Maximum number of array tasks in one row: more than any site's `MaxArraySize`.
 pub const MAX_TASKS: usize = 1_000_000;
@@ -662,43 +662,6 @@ pub(super) const OVER: &[&str] = &[
     "REVOKED",
     "TIMEOUT",
 ];
-
-/// All states of Slurm 26.05, with the flags that it prints in place of a state.
-const STATES: &[&str] = &[
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "COMPLETING",
-    "CONFIGURING",
-    "DEADLINE",
-    "EXPEDITING",
-    "FAILED",
-    "LAUNCH_FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PENDING",
-    "POWER_UP_NODE",
-    "PREEMPTED",
-    "RECONFIG_FAIL",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "RESIZING",
-    "RESV_DEL_HOLD",
-    "REVOKED",
-    "RUNNING",
-    "SIGNALING",
-    "SPECIAL_EXIT",
-    "STAGE_OUT",
-    "STOPPED",
-    "SUSPENDED",
-    "TIMEOUT",
-];
-
-/// Returns whether Takt knows a state of a job.
-pub fn is_known_state(state: &str) -> bool {
-    STATES.contains(&state)
-}
 
 /// Maximum length of a state in bytes.
 const MAX_STATE_BYTES: usize = 32;

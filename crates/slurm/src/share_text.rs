@@ -4,13 +4,11 @@
 //! The output of sacctmgr, sacct and sshare has a header and `|` between the fields (`-P`). Columns
 //! may come in any order; unknown columns are ignored.
 
-use crate::UsageResetPeriod;
-use crate::billing::{BillingWeights, TresAmounts, TresError};
-use crate::share_settings::{PriorityFlags, PrioritySettings, Qos};
-use crate::{Association, Shares};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 use std::sync::Arc;
+use takt_jobs::billing::{BillingWeights, TresAmounts, TresError};
+use takt_jobs::{Association, PriorityFlags, PrioritySettings, Qos, Shares, UsageResetPeriod};
 use takt_model::UnixTime;
 
 /// Error in the output of a Slurm tool.

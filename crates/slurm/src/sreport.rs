@@ -1,18 +1,7 @@
 //! Parsers of `sreport`: seconds by user, and seconds by part of the cluster's capacity.
 
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// SreportKey of one number: `account` and `user` (both empty for the whole cluster), `resource` (`cpu` or
-/// `gres/gpu`), and `part` (`used`, `allocated`, `down`, …).
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "named above")]
-pub struct SreportKey {
-    pub account: String,
-    pub user: String,
-    pub resource: String,
-    pub part: String,
-}
+use takt_jobs::SreportKey;
 
 /// Columns of `sreport cluster Utilization` in its order, from the third on.
 const PARTS: [&str; 6] = [

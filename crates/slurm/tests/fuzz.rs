@@ -6,11 +6,9 @@
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use std::collections::HashMap;
-use takt_slurm::billing::TresAmounts;
-use takt_slurm::{
-    Amounts, BillingWeights, Owner, UsageResetPeriod, jobcomp, node, nodelist, reservation, sacct,
-    share_text, sreport, tres,
-};
+use takt_jobs::billing::TresAmounts;
+use takt_jobs::{Amounts, BillingWeights, Owner, UsageResetPeriod, nodelist};
+use takt_slurm::{jobcomp, node, reservation, sacct, share_text, sreport, tres};
 
 /// Texts as Slurm writes them, one for each kind of line.
 const SEEDS: [&str; 14] = [

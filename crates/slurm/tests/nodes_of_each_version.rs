@@ -1,8 +1,9 @@
 //! Nodes in slurmrestd's answers of each API version, made after the `data_parser` plugins of the
 //! releases: each version gives the same nodes, and words that it does not know yet change nothing.
 
+use takt_jobs::{NodeCondition, NodeState};
 use takt_model::UnixTime;
-use takt_slurm::{NodeCondition, NodeState, node, openapi};
+use takt_slurm::{node, openapi};
 
 /// API version, the Slurm that answered, and the answer.
 macro_rules! answers {

@@ -45,8 +45,8 @@ use duckdb::{Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 use std::array;
 use std::iter;
+use takt_jobs::{HeldRun, JobRun, nodelist};
 use takt_model::UnixTime;
-use takt_slurm::{HeldRun, JobRun, nodelist};
 
 /// The job records of a database.
 #[derive(Debug, Clone, Copy)]

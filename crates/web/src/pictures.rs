@@ -1,8 +1,8 @@
 //! Pictures of GPUs that several pages show.
 
 use takt_draw::{Cell, Picture, heat};
+use takt_jobs::NodeState;
 use takt_questions::{GpuState, NodeNow, StripRow};
-use takt_slurm::NodeState;
 
 /// Share of a step from which the step counts as held and idle.
 const MOSTLY: f32 = 0.5;

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
+use takt_jobs::Entry;
 use takt_model::UnixTime;
+use takt_slurm::jobcomp;
 use takt_slurm::openapi::LiveJob;
 use takt_slurm::sacct::Cluster;
-use takt_slurm::{Entry, jobcomp};
 use takt_store::{ImportSummary, LIVE_QUEUE, OpenRun};
 
 impl Poller {
@@ -37,7 +38,7 @@ impl Poller {
             })
             .await?;
         let remember = timezone.is_none().then(|| self.timezone.clone());
-        let zone = takt_slurm::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
+        let zone = takt_jobs::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
             .unwrap_or(TimeZone::UTC);
         let mut total = ImportSummary::default();
         let mut listed = HashSet::new();

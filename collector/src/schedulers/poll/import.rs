@@ -5,8 +5,8 @@ use crate::schedulers::scheduler::SchedulerAnswer;
 use crate::schedulers::status::PollError;
 use std::io;
 use std::slice;
+use takt_jobs::{Entry, Reject};
 use takt_model::UnixTime;
-use takt_slurm::{Entry, Reject};
 use takt_store::{ImportError, ImportSummary, LIVE_QUEUE, OpenRun, Origin, Records, Shifted};
 
 impl Poller {

@@ -28,9 +28,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
+use takt_jobs::Node;
 use takt_model::{UnixTime, error_chain};
+use takt_slurm::jobcomp;
 use takt_slurm::releases::Release;
-use takt_slurm::{Node, jobcomp, node};
 use takt_store::{Database, ImportSummary, OpenRun};
 use tokio::sync::watch;
 use tokio::time;
@@ -283,7 +284,7 @@ impl Poller {
         let of_cluster = cluster.to_owned();
         match scheduler.nodes().await {
             Ok(nodes) => {
-                self.gpus_are_counted = node::gpus_are_counted(&nodes);
+                self.gpus_are_counted = takt_jobs::gpus_are_counted(&nodes);
                 self.nodes = Some(nodes.clone());
                 self.blocking(move |records| {
                     Ok(records.note_nodes(&of_cluster, &nodes, now, !has_history)?)

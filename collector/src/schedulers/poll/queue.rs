@@ -5,8 +5,8 @@ use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::{Pending, PollError};
 use std::collections::{BTreeMap, HashSet};
 use std::slice;
+use takt_jobs::Entry;
 use takt_model::{UnixTime, error_chain};
-use takt_slurm::Entry;
 use takt_slurm::openapi::LiveJob;
 use takt_store::{HeldGpu, LIVE_QUEUE, OpenRun, WaitingRun};
 

@@ -6,9 +6,10 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
+use takt_slurm::openapi;
 use takt_slurm::sacct::Cluster;
-use takt_slurm::{JobRun, openapi};
 use takt_store::{DataDir, JobFilter, Records, Settings};
 use tempfile::{TempDir, tempdir};
 

@@ -2,7 +2,7 @@
 
 use super::{Efficiency, EfficiencyConfig};
 use serde::{Deserialize, Serialize};
-use takt_slurm::JobRun;
+use takt_jobs::JobRun;
 
 /// Kind of a change. Two runs of one script may need the same kind with different values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -23,9 +23,9 @@ use super::gpu_meter::{
 use super::signal::{Growth, Window};
 use super::{EfficiencyConfig, NodeCurves, NodeFigures};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use takt_jobs::JobRun;
+use takt_jobs::process_usage::sighting_of;
 use takt_model::{Labels, Timestamp};
-use takt_slurm::JobRun;
-use takt_slurm::process_usage::sighting_of;
 
 /// The metrics that a meter reads. It ignores all others.
 pub const METRICS: &[&str] = &[

@@ -22,8 +22,8 @@ pub use verdict::{Grade, Verdict, verdict};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use takt_jobs::JobRun;
 use takt_model::{ConfigError, UnixTime};
-use takt_slurm::JobRun;
 
 /// Thresholds of idle, wasteful and measured time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use super::hints::{count, percent};
 use super::{Efficiency, EfficiencyConfig};
 use serde::{Deserialize, Serialize};
-use takt_slurm::JobRun;
+use takt_jobs::JobRun;
 
 /// Verdict on the use of an allocation, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

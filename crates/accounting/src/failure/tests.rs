@@ -1,6 +1,6 @@
 use super::*;
 use crate::efficiency::{GpuFigures, XidCount};
-use takt_slurm::Amounts;
+use takt_jobs::Amounts;
 
 fn run(state: &str, exit_code: &str) -> JobRun {
     JobRun {

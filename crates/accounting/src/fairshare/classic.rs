@@ -10,8 +10,7 @@
 
 use super::factor::{Standing, norm_usage, share_of_level};
 use super::tree::{AssociationId, AssociationTree};
-use takt_slurm::PrioritySettings;
-use takt_slurm::Shares;
+use takt_jobs::{PrioritySettings, Shares};
 
 /// Computes the standing of each association. `raw_usage` is by association and includes the usage
 /// below it.

@@ -10,10 +10,9 @@ use super::usage::Usage;
 use serde::Serialize;
 use std::fmt;
 use std::iter;
+use takt_jobs::billing::TresAmounts;
+use takt_jobs::{BillingRates, PrioritySettings, Shares};
 use takt_model::UnixTime;
-use takt_slurm::Shares;
-use takt_slurm::billing::TresAmounts;
-use takt_slurm::{BillingRates, PrioritySettings};
 
 /// Input of an explanation of one cluster's fair share.
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,7 @@
 
 use super::tree::{AssociationId, AssociationTree};
 use super::{classic, fair_tree};
-use takt_slurm::PrioritySettings;
-use takt_slurm::Shares;
+use takt_jobs::{PrioritySettings, Shares};
 
 /// Fair-share values of one association.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -13,7 +13,7 @@
 use super::factor::{Standing, norm_usage, share_of_level};
 use super::tree::{AssociationId, AssociationTree};
 use std::cmp::Ordering;
-use takt_slurm::Shares;
+use takt_jobs::Shares;
 
 /// Computes the standing of each association. `raw_usage` is by association and includes the usage
 /// below it.

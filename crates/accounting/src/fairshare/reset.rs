@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::iter;
+use takt_jobs::UsageResetPeriod;
 use takt_model::UnixTime;
-use takt_slurm::UsageResetPeriod;
 
 /// Computes the resets of a `PriorityUsageResetPeriod`.
 pub trait ResetSchedule: Sized {

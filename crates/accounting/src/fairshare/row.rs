@@ -5,8 +5,7 @@ use super::tree::AssociationTree;
 use super::usage::Usage;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use takt_slurm::PrioritySettings;
-use takt_slurm::Shares;
+use takt_jobs::{PrioritySettings, Shares};
 
 /// One row of `sshare -l -a`, unrounded. Normalized usage and factors are from the last tick, as in
 /// Slurm; raw usage includes the runs that ended since.

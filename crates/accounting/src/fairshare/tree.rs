@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::iter;
-use takt_slurm::{Association, Shares};
+use takt_jobs::{Association, Shares};
 
 /// Index of an association in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,9 +7,9 @@ use super::decay::DecayTable;
 use super::tree::{AssociationId, AssociationTree};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use takt_jobs::BillingRates;
+use takt_jobs::billing::TresAmounts;
 use takt_model::UnixTime;
-use takt_slurm::BillingRates;
-use takt_slurm::billing::TresAmounts;
 
 /// The fields of a job run that fair share reads, borrowed. The runs before and after a requeue or
 /// a resize are separate runs.

@@ -7,8 +7,8 @@ use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Period};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use takt_jobs::HeldRun;
 use takt_model::UnixTime;
-use takt_slurm::HeldRun;
 
 /// Usage of one subject (user, account or cluster) in one period.
 #[derive(Debug, Clone, Default, PartialEq)]

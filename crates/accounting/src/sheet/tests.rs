@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::collection;
 use proptest::prelude::*;
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
-use takt_slurm::JobRun;
 
 /// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one day with 25 hours.
 const OCTOBER: UnixTime = UnixTime(1_790_805_600);

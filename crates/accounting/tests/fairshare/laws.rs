@@ -6,11 +6,11 @@ use takt_accounting::fairshare::{
     Accumulator, AssociationId, AssociationTree, Decay, DecayTable, Run, Ticks, Usage, share_rows,
     standings,
 };
-use takt_model::UnixTime;
-use takt_slurm::billing::TresAmounts;
-use takt_slurm::{
+use takt_jobs::billing::TresAmounts;
+use takt_jobs::{
     Association, BillingRates, BillingWeights, PriorityFlags, PrioritySettings, Qos, Shares,
 };
+use takt_model::UnixTime;
 
 const AS_OF: UnixTime = UnixTime(400_000);
 const USERS: [&str; 5] = ["alice", "bob", "carol", "dave", "erin"];

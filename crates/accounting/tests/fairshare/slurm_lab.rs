@@ -12,10 +12,10 @@ use takt_accounting::fairshare::{
     PriorityFactors, PriorityWeights, Prospect, Run, ShareRow, Ticks, Usage, job_size_factor,
     share_rows, standings, usage,
 };
+use takt_jobs::billing::TresAmounts;
+use takt_jobs::{BillingRates, PriorityFlags, PrioritySettings};
 use takt_model::UnixTime;
-use takt_slurm::billing::TresAmounts;
 use takt_slurm::share_text::{self, AssocMgrUsage, SacctRun, SshareRow};
-use takt_slurm::{BillingRates, PriorityFlags, PrioritySettings};
 
 struct Lab {
     tree: AssociationTree,

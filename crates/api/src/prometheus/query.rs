@@ -16,9 +16,8 @@ use takt_access::{Need, Viewer};
 use takt_identity::By;
 use takt_model::Timestamp;
 use takt_promql::{Error, Options, Value};
-use takt_questions::QueryConfig;
 use takt_questions::query_memory::{account_of, evaluation_memory};
-use takt_questions::{AnswerConfig, AnswerError, Question, RequestForm};
+use takt_questions::{AnswerConfig, AnswerError, QueryConfig, Question, RequestForm};
 use takt_store::{MemoryAccount, Store};
 use tokio::time;
 

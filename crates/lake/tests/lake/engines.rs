@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use takt_accounting::{GroupBy, Period, usage};
-use takt_slurm::time_zone;
+use takt_jobs::time_zone;
 use takt_store::Records;
 use takt_store::sql::{Limits, run};
 
@@ -61,7 +61,7 @@ fn reported(lab: &Lab) -> Value {
     let records = Records::of(lab.store().database());
     let mut runs = records.jobs(&takt_store::JobFilter::default()).unwrap();
     runs.sort_by(|a, b| a.job_id.cmp(&b.job_id));
-    let held = runs.iter().map(takt_slurm::JobRun::held);
+    let held = runs.iter().map(takt_jobs::JobRun::held);
     let report = usage(held, "lab", &month, &[GroupBy::User], now.into());
     let mut rows: Vec<Value> = report
         .rows

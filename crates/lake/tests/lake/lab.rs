@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
+use takt_jobs::{Entry, JobRun};
 use takt_lake::{Lake, LakeConfig, LakeError, LakeStatus, RoundSummary};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
-use takt_slurm::{Entry, JobRun};
 use takt_store::{
     Clock, Corrections, DataDir, Origin, Records, STALE, Sample, Shifted, Store, StoreConfig,
     TimeOffset,

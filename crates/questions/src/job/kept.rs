@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::mem;
 use takt_accounting::Failure;
 use takt_accounting::efficiency::{Axis, Curve, EfficiencyConfig, NodeFigures};
+use takt_jobs::{JobRun, NodeEvent};
 use takt_model::{Timestamp, UnixTime};
-use takt_slurm::{JobRun, NodeEvent};
 use takt_store::{Records, RunCurves};
 
 /// Maximum number of steps of a kept curve.

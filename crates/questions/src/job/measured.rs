@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use takt_accounting::efficiency::{
     Axis, Curve, EfficiencyConfig, GpuCurves, GpuFigures, NodeFigures,
 };
-use takt_slurm::{JobRun, nodelist};
+use takt_jobs::{JobRun, nodelist};
 use takt_store::GpuInterval;
 
 /// Use of one node of a run.

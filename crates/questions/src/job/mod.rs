@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use takt_access::{Need, Owner, Viewer};
+use takt_jobs::{JobRun, nodelist};
 use takt_model::UnixTime;
-use takt_slurm::{JobRun, nodelist};
 use takt_store::{JobFilter, JobOrder, JobSort, Records, Store};
 
 /// Asks for one job in full.

@@ -13,8 +13,8 @@ use takt_accounting::efficiency::{
 };
 use takt_accounting::{Cost, Failure, HeldAmounts, Rates, Traces, XidMeaning, failure, has_failed};
 use takt_alerts::events::xid::XidTable;
+use takt_jobs::{JobRun, NodeEvent, nodelist};
 use takt_model::UnixTime;
-use takt_slurm::{JobRun, NodeEvent, nodelist};
 use takt_store::{Records, Store};
 
 /// One run in full.

@@ -4,7 +4,7 @@ use super::{ViewAnswer, ViewQuestion};
 use crate::FairshareQuestion;
 use crate::view_servers::{ViewServer, ViewServers};
 use serde_json::{Value, json};
-use takt_slurm::Shares;
+use takt_jobs::Shares;
 
 pub(super) fn rows(
     asked: &ViewQuestion,

@@ -3,10 +3,10 @@
 
 use super::outside::at_once;
 use std::time::{Duration, Instant};
+use takt_jobs::JobRun;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Limits, Options, Value, quoted};
 use takt_questions::sparkline;
-use takt_slurm::JobRun;
 
 /// Maximum time for gathering the annotations: the message waits for them.
 const TIMEOUT: Duration = Duration::from_millis(300);

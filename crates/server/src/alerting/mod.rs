@@ -3,6 +3,7 @@
 
 mod absence;
 mod context;
+mod events;
 mod outside;
 mod pack;
 mod rows;
@@ -19,6 +20,7 @@ use anyhow::{Context, anyhow};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use events::EngineSink;
 use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
@@ -40,10 +42,8 @@ use takt_alerts::ports::StoreError;
 use takt_alerts::routing::Settings;
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
-use takt_alerts::run::{
-    AlertMetrics, Alerting, Exporter, Handle, Heartbeat, RequestFactory, WatchConfig, listen,
-    store_failure,
-};
+use takt_alerts::run::{AlertMetrics, Alerting, Handle, Heartbeat, WatchConfig, store_failure};
+use takt_collector::events::{Exporter, RequestFactory, listen};
 use takt_collector::scrape::{ScrapeManager, StreamFile, TargetAccess, TargetFiles};
 use takt_identity::{By, GuardedRouter};
 use takt_model::{Labels, error_chain};
@@ -433,7 +433,7 @@ impl EventSubscription {
                 access.get(&url).await.map_err(|error| error_chain(&error))
             })
         });
-        let task = tokio::spawn(listen(requests, exporter, handle)).abort_handle();
+        let task = tokio::spawn(listen(requests, exporter, EngineSink(handle))).abort_handle();
         Self {
             labels,
             access,

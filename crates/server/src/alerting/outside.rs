@@ -11,10 +11,9 @@ use takt_alerts::ports::{
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{Doubt, JobsAt, Outside};
 use takt_alerts::{Batch, Snapshot};
+use takt_jobs::{JobRun, Reservation};
 use takt_model::{Event, EventKind, Labels, Timestamp, error_chain};
 use takt_promql::{Expression, Limits, Options, Value, quoted};
-use takt_slurm::JobRun;
-use takt_slurm::Reservation;
 use takt_store::JobFilter;
 use takt_store::{AlertRecords, ClockState, Group, Health, Records, Store};
 

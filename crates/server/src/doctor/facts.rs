@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use takt_identity::{SignInDefect, sign_in_defects};
+use takt_jobs::{JobRun, nodelist};
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_questions::AnswerError;
-use takt_slurm::{JobRun, nodelist};
 use takt_store::{FailingChannel, Health, JobFilter, Records, Snapshot, Store, StoreError};
 
 /// How far back the last sample of a series may be.

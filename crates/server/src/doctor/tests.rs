@@ -7,8 +7,7 @@ use super::facts::{Facts, Reading, RunningJob};
 use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
 use std::collections::BTreeSet;
 use std::fs;
-use takt_identity::AuthConfig;
-use takt_identity::{SignInDefect, SignInService};
+use takt_identity::{AuthConfig, SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, Snapshot};
 

@@ -3,8 +3,8 @@
 use super::{Row, named};
 use std::collections::BTreeMap;
 use takt_collector::schedulers::{Pending, PollState, PollStatus};
+use takt_jobs::{Node, NodeCondition, NodeState, nodelist};
 use takt_model::{Labels, Timestamp};
-use takt_slurm::{Node, NodeCondition, NodeState, nodelist};
 use takt_store::{RunningJob, SchedulerNow};
 
 /// Seconds for which a job that a node failure ended has a series.
@@ -214,8 +214,8 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_jobs::Reservation;
     use takt_model::UnixTime;
-    use takt_slurm::Reservation;
     use takt_store::LostJob;
 
     fn shown(state: PollState, pending: Option<Vec<Pending>>) -> Vec<String> {

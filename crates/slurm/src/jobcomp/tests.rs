@@ -1,6 +1,6 @@
 use super::*;
-use crate::time_zone;
 use proptest::prelude::*;
+use takt_jobs::time_zone;
 
 fn options() -> Options {
     Options {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::JobRun;
 use crate::sacct::Cluster;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use serde_json::json;
+use takt_jobs::JobRun;
 
 fn options() -> Options {
     Options {

@@ -1,12 +1,12 @@
 use super::*;
 use crate::lines::MAX_LINE_BYTES;
-use crate::time_zone;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use std::error::Error;
 use std::io::{Cursor, Write};
+use takt_jobs::time_zone;
 use takt_model::UnixTime;
 
 const HEADER: &str = "JobID|User|Submit|Start|End|State|AllocTRES|NCPUS|NNodes|NodeList|ElapsedRaw";

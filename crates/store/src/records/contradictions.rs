@@ -6,8 +6,8 @@ use crate::StoreError;
 use crate::database::microseconds_now;
 use duckdb::types::Value;
 use duckdb::{Connection, params_from_iter};
+use takt_jobs::Reject;
 use takt_model::UnixTime;
-use takt_slurm::Reject;
 
 /// Times and amounts of an ended run, which decide what is charged.
 const CHARGED: [&str; 7] = [

@@ -7,8 +7,8 @@ use crate::StoreError;
 use duckdb::params;
 use duckdb::types::Value;
 use std::iter;
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
-use takt_slurm::JobRun;
 
 /// The curves of an ended run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::{Corrections, DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
-    use takt_slurm::Entry;
+    use takt_jobs::Entry;
     use tempfile::tempdir;
 
     #[test]

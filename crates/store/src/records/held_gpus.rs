@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use crate::{Corrections, DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
-    use takt_slurm::{Entry, JobRun};
+    use takt_jobs::{Entry, JobRun};
     use tempfile::tempdir;
 
     #[test]

@@ -28,9 +28,8 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
+use takt_jobs::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, is_known_state, nodelist};
 use takt_model::UnixTime;
-use takt_slurm::sacct::is_known_state;
-use takt_slurm::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, nodelist};
 
 /// Source of runs that slurmctld's live queue reported. Its values of an ended run can be those of
 /// a moment, so they never replace those of a record: they fill its gaps.

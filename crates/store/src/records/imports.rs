@@ -6,8 +6,8 @@ use duckdb::params;
 use duckdb::params_from_iter;
 use duckdb::types::Value;
 use serde::{Deserialize, Serialize};
+use takt_jobs::Entry;
 use takt_model::UnixTime;
-use takt_slurm::Entry;
 
 /// An import of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

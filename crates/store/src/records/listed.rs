@@ -9,8 +9,8 @@ use duckdb::Row;
 use duckdb::types::Value;
 use std::collections::HashMap;
 use takt_accounting::efficiency::Efficiency;
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
-use takt_slurm::JobRun;
 
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq)]
@@ -325,7 +325,7 @@ mod tests {
     use crate::{Corrections, DataDir, Database, OpenRun, Origin, Settings, Shifted, WaitingRun};
     use std::convert::Infallible;
     use takt_accounting::efficiency::AssessedRun;
-    use takt_slurm::Entry;
+    use takt_jobs::Entry;
     use tempfile::tempdir;
 
     fn run(job_id: &str, submit: i64, gpus: u64, name: &str) -> JobRun {

@@ -5,9 +5,8 @@ use crate::StoreError;
 use duckdb::params;
 use std::collections::{HashMap, HashSet};
 use takt_accounting::capacity::{NodeCapacity, effect_of_event, effect_of_state};
+use takt_jobs::{Amounts, Node, NodeEvent};
 use takt_model::UnixTime;
-use takt_slurm::Amounts;
-use takt_slurm::{Node, NodeEvent};
 
 impl Records<'_> {
     /// Records the nodes that slurmctld reports at `now`. With `as_history`, for clusters without

@@ -4,8 +4,8 @@ use super::{OpenRun, Records, TimeColumns, micros};
 use crate::StoreError;
 use crate::database::Writing;
 use duckdb::{Connection, params};
+use takt_jobs::{Owner, Reservation};
 use takt_model::UnixTime;
-use takt_slurm::{Owner, Reservation};
 
 /// A waiting run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::{Records, RunningJob, TimeColumns, micros};
 use crate::StoreError;
+use takt_jobs::Reservation;
 use takt_model::UnixTime;
-use takt_slurm::Reservation;
 
 /// State of the scheduler at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use crate::{Corrections, DataDir, Database, GivenGpu, Origin, Settings, Shifted};
     use std::convert::Infallible;
+    use takt_jobs::{Entry, JobRun};
     use takt_model::UnixTime;
-    use takt_slurm::{Entry, JobRun};
     use tempfile::tempdir;
 
     #[test]

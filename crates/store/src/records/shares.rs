@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use takt_accounting::Accounts;
 use takt_accounting::fairshare::{ShareRow, finite_or_infinite, infinite};
+use takt_jobs::{ShareSettings, Shares};
 use takt_model::UnixTime;
-use takt_slurm::{ShareSettings, Shares};
 
 /// Source name under which the share settings of takt.toml are recorded.
 pub const CONFIGURED: &str = "takt.toml";

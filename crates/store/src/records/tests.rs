@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::{collection, option};
 use std::convert::Infallible;
 use std::slice;
+use takt_jobs::{Entry, MAX_TEXT_BYTES, Node, Reject};
 use takt_model::UnixTime;
-use takt_slurm::{Entry, MAX_TEXT_BYTES, Node, Reject};
 use tempfile::{TempDir, tempdir};
 
 /// A database in a temporary directory.

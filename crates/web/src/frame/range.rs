@@ -206,7 +206,7 @@ fn instant(text: &str, zone: &TimeZone, now: UnixTime) -> Option<UnixTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_slurm::time_zone;
+    use takt_jobs::time_zone;
 
     #[test]
     fn times_are_in_the_clusters_zone() {

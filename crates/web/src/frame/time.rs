@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use takt_jobs::time_zone;
 use takt_model::UnixTime;
-use takt_slurm::time_zone;
 
 /// Formats an instant as an element: `2026-10-01 08:30`, and the exact time as an attribute.
 pub(super) fn element(at: UnixTime, zone: &TimeZone, format: &str) -> String {

@@ -4,8 +4,7 @@ use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, h
 use crate::{history, pictures};
 use minijinja::{Value, context};
 use takt_model::words;
-use takt_questions::sparkline;
-use takt_questions::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion};
+use takt_questions::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion, sparkline};
 
 pub const PAGE: Page = Page::new("/gpus/{uuid}", include_str!("gpu.html"), show)
     .rows()

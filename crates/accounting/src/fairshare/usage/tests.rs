@@ -1,7 +1,7 @@
 use super::super::decay::{Decay, Ticks};
 use super::super::tree::tests::tree;
 use super::*;
-use takt_slurm::Qos;
+use takt_jobs::Qos;
 
 const HOUR: i64 = 3600;
 

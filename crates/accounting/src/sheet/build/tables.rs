@@ -6,7 +6,7 @@ use super::figures::{figures, last, wait_mean};
 use super::{FIRST_PLACES, Facts, HOUR, SeenRun};
 use crate::Period;
 use std::collections::HashMap;
-use takt_slurm::JobRun;
+use takt_jobs::JobRun;
 
 /// Returns the members with usage in the last period, largest usage first.
 pub(super) fn table<'e>(

@@ -6,9 +6,9 @@ use minijinja::context;
 use std::iter;
 use takt_accounting::fairshare::ShareRow;
 use takt_draw::{Picture, area};
+use takt_jobs::Shares;
 use takt_model::words;
 use takt_questions::{FairshareAnswer, FairshareQuestion};
-use takt_slurm::Shares;
 
 pub const PAGE: Page = Page::new("/fairshare", include_str!("fairshare.html"), show)
     .menu(Group::Use, "Fair share")

@@ -4,9 +4,9 @@
 use crate::frame::{Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
 use takt_accounting::{Credit, in_force};
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
 use takt_questions::{CreditOrder, CreditsQuestion};
-use takt_slurm::JobRun;
 
 /// Returns the credits of a run that were not revoked.
 pub fn credits_of(visit: &Visit, run: &JobRun) -> Result<Vec<Credit>, PageError> {

@@ -2,9 +2,9 @@
 
 use super::{account, hours, job, length, share, state, user};
 use crate::frame::{Cell, Column, href};
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
 use takt_questions::ListedRun;
-use takt_slurm::JobRun;
 
 /// The columns of a list of runs. Their keys are those by which the server sorts.
 pub fn columns() -> Vec<Column> {

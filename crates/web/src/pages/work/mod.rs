@@ -14,8 +14,8 @@ pub use strips::{Strips, strip_of};
 
 use crate::frame::{Cell, href};
 use takt_draw::escaped;
+use takt_jobs::JobRun;
 use takt_model::words::{amount, duration, percent};
-use takt_slurm::JobRun;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 

@@ -47,7 +47,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
 
 /// Returns the numbers of `1-3,07` with their leading zeros, or `None` if the text is invalid or
 /// has more than `most` numbers. Array tasks use the same notation, also with steps (`0-8:4`).
-pub(crate) fn ranges(text: &str, most: usize) -> Option<Vec<String>> {
+pub fn ranges(text: &str, most: usize) -> Option<Vec<String>> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));

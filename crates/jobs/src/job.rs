@@ -157,7 +157,7 @@ const MAX_REJECT_BYTES: usize = 4096;
 
 impl Reject {
     /// Returns a rejected record; a long text is cut.
-    pub(super) fn new(line: Option<u64>, reason: String, text: &str) -> Self {
+    pub fn new(line: Option<u64>, reason: String, text: &str) -> Self {
         Self {
             line,
             reason,

@@ -1,8 +1,7 @@
 //! Reads an exporter's events (server-sent events, docs/events.md), starting after the last
 //! committed one.
 
-use super::metrics::StreamGauge;
-use super::{ChangeError, EngineError, Handle};
+use super::{EventSink, SinkStopped, StreamState};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -50,22 +49,21 @@ pub struct Exporter {
 pub type RequestFactory =
     Box<dyn Fn() -> BoxFuture<'static, Result<RequestBuilder, String>> + Send + Sync>;
 
-/// Reads events until the engine stops.
-pub async fn listen(requests: RequestFactory, exporter: Exporter, handle: Handle) {
+/// Reads events until the sink stops.
+pub async fn listen(requests: RequestFactory, exporter: Exporter, sink: impl EventSink) {
     let mut pause = RETRY_FIRST;
     let mut failures = 0;
-    let stream = handle.event_stream(&exporter);
+    let stream = sink.stream(&exporter);
     let since = Timestamp::from(SystemTime::now()).minus(FIRST_CONTACT_MARGIN);
     loop {
-        let name = exporter.url.clone();
-        let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else {
+        let Ok(after) = sink.read_until(&exporter.url).await else {
             return;
         };
         // Requests all events since the first attempt, even if connecting takes long.
         let start = after.map_or(Start::Since(since), Start::AfterId);
-        match connection(&requests, &exporter, start, &handle, &stream).await {
+        match connection(&requests, &exporter, start, &sink, &stream).await {
             Ok(()) => (pause, failures) = (RETRY_FIRST, 0),
-            Err(ListenError::Engine(_)) => return,
+            Err(ListenError::Sink(_)) => return,
             Err(ListenError::Without(_)) => {
                 stream.forget();
                 pause = RETRY_WITHOUT;
@@ -107,7 +105,7 @@ enum ListenError {
     #[error("a line of more than {LINE_MAX} bytes")]
     TooLong,
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Sink(#[from] SinkStopped),
 }
 
 impl ListenError {
@@ -149,13 +147,16 @@ enum Start {
     Since(Timestamp),
 }
 
-async fn connection(
+async fn connection<S>(
     requests: &RequestFactory,
     exporter: &Exporter,
     start: Start,
-    handle: &Handle,
-    stream_gauge: &StreamGauge,
-) -> Result<(), ListenError> {
+    sink: &S,
+    state: &S::Stream,
+) -> Result<(), ListenError>
+where
+    S: EventSink,
+{
     let request = requests()
         .await
         .map_err(ListenError::Request)?
@@ -171,7 +172,7 @@ async fn connection(
     if status != StatusCode::OK || !is_event_stream(response.headers()) {
         return Err(ListenError::of_answer(status, response.headers()));
     }
-    stream_gauge.set(true);
+    state.set(true);
     let mut stream = response.bytes_stream();
     let mut parser = EventParser::default();
     loop {
@@ -180,7 +181,7 @@ async fn connection(
             .map_err(|_| ListenError::Silent)?;
         let Some(chunk) = chunk else { return Ok(()) };
         for message in parser.push(&chunk?)? {
-            take(&message, exporter, handle).await?;
+            take(&message, exporter, sink).await?;
         }
     }
 }
@@ -193,12 +194,12 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// Hands one server-sent event to the engine.
+/// Hands one server-sent event to the sink.
 async fn take(
     message: &ServerEvent,
     exporter: &Exporter,
-    handle: &Handle,
-) -> Result<(), EngineError> {
+    sink: &impl EventSink,
+) -> Result<(), SinkStopped> {
     if message.kind == "gap" {
         tracing::error!(
             url = exporter.url,
@@ -210,15 +211,7 @@ async fn take(
     if message.kind == "begin"
         && let Ok(StreamStart { after }) = serde_json::from_str(&message.data)
     {
-        let name = exporter.url.clone();
-        return match handle
-            .change(move |engine, _| ((), engine.begin_reading(&name, after)))
-            .await
-        {
-            Err(ChangeError::Engine(error)) => Err(error),
-            // The next successful commit stores the position.
-            Ok(()) | Err(ChangeError::Store(_)) => Ok(()),
-        };
+        return sink.begin_reading(&exporter.url, after).await;
     }
     match serde_json::from_str::<Event>(&message.data) {
         Ok(mut event) => {
@@ -227,7 +220,7 @@ async fn take(
                 .labels
                 .iter()
                 .for_each(|(name, value)| event.labels.set(name, value));
-            handle.event(&exporter.url, event).await
+            sink.event(&exporter.url, event).await
         }
         Err(error) => {
             tracing::warn!(url = exporter.url, %error, data = message.data, "invalid event");
