@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_mail::{EmailConfig, TlsMode};
 use takt_model::{Labels, Timestamp};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time;
@@ -114,6 +115,7 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
             "{name}: {}",
             request.body
         );
+
         let many = notifier.request(&row(3_000, "it is hot"));
         assert!(
             name == "webhook" || many.body.len() < 40_000,
@@ -126,6 +128,7 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
             "{name}: {} bytes",
             long.body.len()
         );
+
         let ok = if name == "slack bot" {
             "{\"ok\":true,\"ts\":\"1.2\",\"channel\":\"C1\"}"
         } else {
@@ -146,19 +149,21 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
                 retry_after: retry_after.map(Duration::from_secs),
                 body: body.to_owned(),
             };
-            let said = match notifier.outcome(&reply) {
-                Outcome::Sent(_) => "sent".to_owned(),
-                Outcome::TryAgain {
-                    after: Some(after), ..
-                } => format!("again in {}", after.as_secs()),
-                Outcome::TryAgain { after: None, .. } | Outcome::NoAnswer { .. } => {
-                    "again".to_owned()
-                }
-                Outcome::GiveUp { .. } | Outcome::NoRecipient { .. } | Outcome::NoChannel => {
-                    "never".to_owned()
-                }
-            };
+            let said = words(&notifier.outcome(&reply));
             assert_eq!(said, expected, "{name}: {status} {body}");
+        }
+    }
+}
+
+fn words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Sent(_) => "sent".to_owned(),
+        Outcome::TryAgain {
+            after: Some(after), ..
+        } => format!("again in {}", after.as_secs()),
+        Outcome::TryAgain { after: None, .. } | Outcome::NoAnswer { .. } => "again".to_owned(),
+        Outcome::GiveUp { .. } | Outcome::NoRecipient { .. } | Outcome::NoChannel => {
+            "never".to_owned()
         }
     }
 }
@@ -190,66 +195,74 @@ pub(crate) async fn service(verdict: Verdict) -> (String, UnboundedReceiver<Stri
     (address, received)
 }
 
-async fn answer(mut stream: TcpStream, verdict: Verdict, seen: UnboundedSender<String>) {
-    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+async fn answer(stream: TcpStream, verdict: Verdict, seen: UnboundedSender<String>) {
     let mut first = [0; 1];
     let speaks = time::timeout(Duration::from_millis(300), stream.peek(&mut first)).await;
     if speaks.is_ok() {
-        let mut text = Vec::new();
-        let mut buffer = [0; 4096];
-        let is_whole = |text: &[u8]| {
-            let text = String::from_utf8_lossy(text).into_owned();
-            let Some((head, body)) = text.split_once("\r\n\r\n") else {
-                return false;
-            };
-            let length = head
-                .to_ascii_lowercase()
-                .split("content-length: ")
-                .nth(1)
-                .unwrap_or("0")
-                .to_owned();
-            body.len() >= length.lines().next().unwrap().parse().unwrap()
-        };
-        while !is_whole(&text) {
-            let count = stream.read(&mut buffer).await.unwrap();
-            // Closed, or a TLS handshake.
-            if count == 0 || !buffer[0].is_ascii() || buffer[0] == 0x16 {
-                return;
-            }
-            text.extend_from_slice(&buffer[..count]);
-        }
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let is_there = text.lines().next().unwrap_or_default().contains("/there");
-        let _ = seen.send(text);
-        if verdict == Verdict::Slow {
-            time::sleep(Duration::from_secs(1)).await;
-        }
-        if let Verdict::Redirects(status) = verdict
-            && !is_there
-        {
-            let reply =
-                format!("HTTP/1.1 {status} Moved\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n");
-            stream.write_all(reply.as_bytes()).await.unwrap();
+        answer_http(stream, verdict, &seen).await;
+    } else {
+        answer_smtp(stream, verdict, &seen).await;
+    }
+}
+
+async fn answer_http(mut stream: TcpStream, verdict: Verdict, seen: &UnboundedSender<String>) {
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    while !is_whole_request(&text) {
+        let count = stream.read(&mut buffer).await.unwrap();
+        // Closed, or a TLS handshake.
+        if count == 0 || !buffer[0].is_ascii() || buffer[0] == 0x16 {
             return;
         }
-        let (status, body) = match verdict {
-            Verdict::Takes | Verdict::Slow | Verdict::Redirects(_) => ("200 OK", "{\"ok\":true}"),
-            Verdict::NotNow => ("503 Busy", ""),
-            Verdict::Never => ("404 Gone", ""),
-            Verdict::HangsUp => return,
-        };
-        let reply = format!(
-            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        text.extend_from_slice(&buffer[..count]);
+    }
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let is_there = text.lines().next().unwrap_or_default().contains("/there");
+    let _ = seen.send(text);
+
+    if verdict == Verdict::Slow {
+        time::sleep(Duration::from_secs(1)).await;
+    }
+    if let Verdict::Redirects(status) = verdict
+        && !is_there
+    {
+        let reply =
+            format!("HTTP/1.1 {status} Moved\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n");
         stream.write_all(reply.as_bytes()).await.unwrap();
         return;
     }
+
+    let (status, body) = match verdict {
+        Verdict::Takes | Verdict::Slow | Verdict::Redirects(_) => ("200 OK", "{\"ok\":true}"),
+        Verdict::NotNow => ("503 Busy", ""),
+        Verdict::Never => ("404 Gone", ""),
+        Verdict::HangsUp => return,
+    };
+    let reply = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(reply.as_bytes()).await.unwrap();
+}
+
+/// Whether the bytes are a request with its whole body.
+fn is_whole_request(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let head = head.to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).unwrap_or("0");
+    body.len() >= length.lines().next().unwrap().parse().unwrap()
+}
+
+async fn answer_smtp(mut stream: TcpStream, verdict: Verdict, seen: &UnboundedSender<String>) {
     let (reader, mut writer) = stream.split();
     let mut lines = BufReader::new(reader).lines();
     writer.write_all(b"220 test\r\n").await.unwrap();
     let mut mail = String::new();
     let mut is_data = false;
+
     while let Ok(Some(line)) = lines.next_line().await {
         let reply = match line.as_str() {
             "." if is_data => {
@@ -282,6 +295,7 @@ async fn answer(mut stream: TcpStream, verdict: Verdict, seen: UnboundedSender<S
                 }
             }
         };
+
         writer
             .write_all(format!("{reply}\r\n").as_bytes())
             .await

@@ -111,128 +111,141 @@ impl AlertMetrics {
     /// Creates the metrics and adds them to the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let all = Self::default();
-        let alerts = registry.sub_registry_with_prefix("takt_alerts");
-        alerts.register("events", "Events read from exporters", all.events.clone());
+        all.register_engine(registry.sub_registry_with_prefix("takt_alerts"));
+        all.register_groups(registry.sub_registry_with_prefix("prometheus_rule_group"));
+        all.register_notifications(registry.sub_registry_with_prefix("takt_notifications"));
+        all
+    }
+
+    fn register_engine(&self, alerts: &mut Registry) {
+        alerts.register("events", "Events read from exporters", self.events.clone());
         alerts.register(
             "event_lag_seconds",
             "Delay between the last event and reading it",
-            all.event_lag.clone(),
+            self.event_lag.clone(),
         );
         alerts.register(
             "event_stream_up",
             "Whether the events of an exporter are read",
-            all.event_streams.clone(),
+            self.event_streams.clone(),
         );
+
         alerts.register(
             "commit_failures",
             "Failed commits of alert state",
-            all.commit_failures.clone(),
+            self.commit_failures.clone(),
         );
         alerts.register(
             "heartbeat_failures",
             "Failed heartbeats",
-            all.heartbeat_failures.clone(),
+            self.heartbeat_failures.clone(),
         );
         alerts.register(
             "heartbeats_withheld",
             "Heartbeats not sent because messages could not be delivered",
-            all.heartbeats_withheld.clone(),
+            self.heartbeats_withheld.clone(),
         );
         alerts.register(
             "requests_refused",
             "Requests refused because the engine's queue was full",
-            all.requests_refused.clone(),
+            self.requests_refused.clone(),
         );
+
         alerts.register(
             "posted",
             "Alerts that programs have posted and that are not over",
-            all.posted.clone(),
+            self.posted.clone(),
         );
         alerts.register(
             "posted_max",
             "Alerts that programs may have posted at once",
-            all.posted_max.clone(),
+            self.posted_max.clone(),
         );
         alerts.register(
             "posted_refused",
             "Posted alerts that were refused, because they were invalid or too many",
-            all.posted_refused.clone(),
+            self.posted_refused.clone(),
         );
+
         alerts.register(
             "transitions_dropped",
             "Transitions dropped while the store failed",
-            all.transitions_dropped.clone(),
+            self.transitions_dropped.clone(),
         );
+
         alerts.register(
             "group_evaluations",
             "Evaluations of rule groups",
-            all.evaluations.clone(),
+            self.evaluations.clone(),
         );
         alerts.register(
             "rule_failures",
             "Failed evaluations of rules",
-            all.failures.clone(),
+            self.failures.clone(),
         );
         alerts.register(
             "evaluations_missed",
             "Evaluations that were due and skipped",
-            all.missed.clone(),
+            self.missed.clone(),
         );
         alerts.register(
             "samples_unwritten",
             "Samples of rules that were not stored",
-            all.unwritten.clone(),
+            self.unwritten.clone(),
         );
         alerts.register(
             "evaluation_seconds",
             "Duration of the longest of the last evaluations of a group",
-            all.duration.clone(),
+            self.duration.clone(),
         );
         alerts.register(
             "slowest_rule_seconds",
             "Duration of the slowest rule of a group that takes longer than its interval",
-            all.slowest_rule.clone(),
+            self.slowest_rule.clone(),
         );
-        alerts.register("active", "Alerts known to routing", all.firing.clone());
-        let groups = registry.sub_registry_with_prefix("prometheus_rule_group");
+        alerts.register("active", "Alerts known to routing", self.firing.clone());
+    }
+
+    fn register_groups(&self, groups: &mut Registry) {
         groups.register(
             "last_duration_seconds",
             "Duration of the group's last evaluation, or of the one under way if it is longer",
-            all.group_seconds.clone(),
+            self.group_seconds.clone(),
         );
         groups.register(
             "interval_seconds",
             "Interval of the group",
-            all.group_interval.clone(),
+            self.group_interval.clone(),
         );
         groups.register(
             "iterations",
             "Evaluations of the group that began",
-            all.group_evaluations.clone(),
+            self.group_evaluations.clone(),
         );
         groups.register(
             "iterations_missed",
             "Evaluations of the group that were skipped: the one before was not finished",
-            all.group_missed.clone(),
+            self.group_missed.clone(),
         );
-        let notifications = registry.sub_registry_with_prefix("takt_notifications");
+    }
+
+    fn register_notifications(&self, notifications: &mut Registry) {
         notifications.register(
             "attempts",
             "Attempts to deliver a message, by channel and outcome",
-            all.notifications.clone(),
+            self.notifications.clone(),
         );
-        notifications.register("queued", "Waiting messages", all.queued.clone());
+        notifications.register("queued", "Waiting messages", self.queued.clone());
         notifications.register(
             "uncommitted",
             "Messages sent although their state could not be stored",
-            all.uncommitted.clone(),
+            self.uncommitted.clone(),
         );
         notifications.register(
             "oldest_seconds",
             "Age of the oldest waiting message",
-            all.oldest.clone(),
+            self.oldest.clone(),
         );
-        all
     }
 
     pub(super) fn event_stream(&self, node: &str, url: &str) -> StreamGauge {
@@ -277,6 +290,7 @@ impl AlertMetrics {
         self.group_evaluations.clear();
         self.group_missed.clear();
         self.slowest_rule.clear();
+
         for group in engine.groups() {
             let label = GroupLabel {
                 rule_group: group.title(),
@@ -285,10 +299,12 @@ impl AlertMetrics {
             let interval = group.interval().as_secs_f64();
             self.group_seconds.get_or_create(&label).set(seconds);
             self.group_interval.get_or_create(&label).set(interval);
+
             let begun = group.counts.begun;
             let missed = group.counts.missed;
             self.group_evaluations.get_or_create(&label).inc_by(begun);
             self.group_missed.get_or_create(&label).inc_by(missed);
+
             if let Some((rule, took)) = group.slowest().filter(|_| group.overruns()) {
                 let labels = RuleLabels {
                     rule_group: label.rule_group,
@@ -311,6 +327,7 @@ impl AlertMetrics {
         self.firing.set(firing as i64);
         self.posted.set(engine.posted_count() as i64);
         self.posted_max.set(engine.posted_max() as i64);
+
         self.queued.clear();
         self.oldest.clear();
         for row in engine.outbox().iter() {
