@@ -3,7 +3,8 @@
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use takt_slurm::sacct::{Cluster, Options};
-use takt_slurm::{Entry, JobRun, openapi};
+use takt_jobs::{Entry, JobRun};
+use takt_slurm::openapi;
 
 /// File name, and the answer.
 macro_rules! answers {
