@@ -16,7 +16,7 @@
 //! Rows of other files [may be forged](Reader::may_be_forged): they may add records, and may not
 //! change those of finished runs. In these, surplus delimiters and the lines between two rows belong to
 //! texts of users. Slurm's own columns have neither, so mostly one reading is left; a row with several is
-//! set aside.
+//! set aside, with the rows that may be its end: [`DoubtedRun`].
 
 mod layout;
 
@@ -25,6 +25,7 @@ use crate::lines::{self, Lines, LinesError, MAX_LINE_BYTES};
 use crate::times::{RunTimes, WrittenTimes};
 use crate::tres::{TresCounts, scaled};
 use jiff::tz::TimeZone;
+use std::collections::VecDeque;
 use std::io::Read;
 use takt_jobs::{Entry, JobRun, Reject, bounded, nodelist};
 
@@ -151,6 +152,13 @@ const FIELDS: usize = Field::Reservation as usize + 1;
 /// Maximum number of lines of one row: job names have at most 1024 bytes.
 const MAX_ROW_LINES: u32 = 2048;
 
+/// Maximum length of a row and of those behind it that are tried as one row, in bytes. Longer texts of users
+/// than the name of a job, such as `SubmitLine`, are rare in exports.
+const MAX_DOUBTED_BYTES: usize = 16 << 10;
+
+/// Seconds for which a step may outlast its run, while its processes are killed.
+const STEP_GRACE_SECONDS: i64 = 600;
+
 /// Iterator over the rows of one text, in order. An `Err` is the last item.
 pub struct Reader<'i> {
     lines: Lines<'i>,
@@ -159,8 +167,33 @@ pub struct Reader<'i> {
     layout: RowLayout,
     /// Line on which the last entry began.
     line: u64,
-    /// An entry that follows the last one.
-    next: Option<(u64, Entry)>,
+    /// Rows that have been read.
+    read: VecDeque<ReadRow>,
+    /// A run that waits for the rows behind it.
+    doubted: Option<DoubtedRun>,
+    /// Entries to return, with their lines.
+    ready: VecDeque<(u64, Entry)>,
+    error: Option<SacctError>,
+}
+
+/// An entry and what it was read from.
+struct ReadRow {
+    line: u64,
+    entry: Entry,
+    /// Empty where no reading of several rows is tried.
+    text: String,
+}
+
+/// A run in a file whose delimiter is known, with columns of Slurm behind a text of its user. That text may
+/// have written these columns and a line feed; then the true ones are at the end of a row behind it, which
+/// looks like a step, another row of the run, or a malformed row. Any other row counts by itself.
+struct DoubtedRun {
+    line: u64,
+    run: JobRun,
+    /// The row and those behind it.
+    text: String,
+    /// Entries of the rows behind it, with their lines.
+    behind: Vec<(u64, Entry)>,
 }
 
 impl<'i> Reader<'i> {
@@ -226,7 +259,10 @@ impl<'i> Reader<'i> {
             header,
             layout,
             line: 0,
-            next: None,
+            read: VecDeque::new(),
+            doubted: None,
+            ready: VecDeque::new(),
+            error: None,
         })
     }
 
@@ -303,14 +339,15 @@ impl<'i> Reader<'i> {
     }
 
     /// Returns the entry of a row, and an entry for the lines behind it that do not belong to it.
-    fn entries(&self, line: u64, row: &WrittenRow) -> (Entry, Option<(u64, Entry)>) {
-        if let Some(reason) = &row.unusable {
-            return (self.rejected(line, reason.clone(), &row.text), None);
+    fn entries(&self, line: u64, row: WrittenRow) -> Vec<ReadRow> {
+        let one = |entry, text| vec![ReadRow { line, entry, text }];
+        if let Some(reason) = row.unusable {
+            return one(self.rejected(line, reason, &row.text), row.text);
         }
         let whole = self.parse(&row.text);
         let complete = row.complete.filter(|end| *end < row.text.len());
         let Some((first, rest)) = complete.map(|end| row.text.split_at(end)) else {
-            return (self.or_rejected(line, whole, &row.text), None);
+            return one(self.or_rejected(line, whole, &row.text), row.text);
         };
 
         match (self.parse(first), whole) {
@@ -318,16 +355,126 @@ impl<'i> Reader<'i> {
             (Ok(entry), Err(_)) => {
                 let after = line + first.matches('\n').count() as u64 + 1;
                 let reason = "the rest of a row, or no row".to_owned();
-                let rest = self.rejected(after, reason, rest.trim_start_matches('\n'));
-                (entry, Some((after, rest)))
+                let rest = rest.trim_start_matches('\n').to_owned();
+                let rejected = self.rejected(after, reason, &rest);
+                let mut rows = one(entry, first.to_owned());
+                rows.push(ReadRow {
+                    line: after,
+                    entry: rejected,
+                    text: rest,
+                });
+                rows
             }
-            (Ok(without), Ok(with)) if is_same_but_name(&without, &with) => (with, None),
-            (Ok(_), Ok(_)) => (
-                self.rejected(line, self.ambiguous(&row.text), &row.text),
-                None,
-            ),
-            (Err(_), whole) => (self.or_rejected(line, whole, &row.text), None),
+            (Ok(without), Ok(with)) if is_same_but_name(&without, &with) => one(with, row.text),
+            (Ok(_), Ok(_)) => {
+                let reason = self.ambiguous(&row.text);
+                one(self.rejected(line, reason, &row.text), row.text)
+            }
+            (Err(_), whole) => one(self.or_rejected(line, whole, &row.text), row.text),
         }
+    }
+
+    /// Reads the next row, or a row and the lines behind it. `None` at the end.
+    fn read_rows(&mut self) -> Option<Result<Vec<ReadRow>, LinesError>> {
+        loop {
+            let row = match self.lines.next()? {
+                Ok(row) => row,
+                Err(error) => return Some(Err(error)),
+            };
+            // `cat` of several files repeats the header. Skip it.
+            if row.is_empty() || row.eq_ignore_ascii_case(self.header.as_bytes()) {
+                continue;
+            }
+
+            let line = self.lines.line();
+            let spans_lines = self.layout.spans_lines || self.may_be_forged();
+            if !spans_lines && !self.lines.is_cut() {
+                let row = self.lines.text();
+                let entry = self.or_rejected(line, self.parse(&row), &row);
+                let text = String::new();
+                return Some(Ok(vec![ReadRow { line, entry, text }]));
+            }
+
+            let row = self.lines.text().into_owned();
+            return Some(self.finish(row).map(|row| self.entries(line, row)));
+        }
+    }
+
+    /// Makes the entries of a row ready. A run whose columns its user may have written waits for the rows
+    /// behind it.
+    fn add(&mut self, row: ReadRow) {
+        let Some(mut doubted) = self.doubted.take() else {
+            return self.begin(row);
+        };
+        let together = format!("{}\n{}", doubted.text, row.text);
+        if together.len() > MAX_DOUBTED_BYTES {
+            self.ready.extend(doubted.into_entries());
+            return self.begin(row);
+        }
+
+        if self.may_be_end(&doubted.run, &row, &together) {
+            let entry = self.rejected(doubted.line, self.ambiguous(&together), &together);
+            self.ready.push_back((doubted.line, entry));
+            return;
+        }
+        if matches!(row.entry, Entry::Run(_) | Entry::Tasks { .. }) {
+            self.ready.extend(doubted.into_entries());
+            return self.begin(row);
+        }
+        doubted.text = together;
+        doubted.behind.push((row.line, row.entry));
+        self.doubted = Some(doubted);
+    }
+
+    fn begin(&mut self, row: ReadRow) {
+        match row.entry {
+            Entry::Run(run) if self.layout.can_users_complete() => {
+                self.doubted = Some(DoubtedRun {
+                    line: row.line,
+                    run,
+                    text: row.text,
+                    behind: Vec::new(),
+                });
+            }
+            entry => self.ready.push_back((row.line, entry)),
+        }
+    }
+
+    /// Returns whether a row may be the end of the run's row: both together can be read as another run, and
+    /// the row would not be counted by itself.
+    fn may_be_end(&self, run: &JobRun, row: &ReadRow, together: &str) -> bool {
+        let is_other: &dyn Fn(&JobRun) -> bool = match &row.entry {
+            Entry::Rejected(_) => &|other| !is_same_run_but_name(run, other),
+            // Steps have no user, and hold no more than their run.
+            Entry::Step if self.layout.shows_user_last() => &|other| !other.user.is_empty(),
+            Entry::Step => &|other| holds_more(other, run),
+            Entry::Run(again) if again.job_id == run.job_id && again.submit == run.submit => {
+                &|other| holds_more(other, run)
+            }
+            Entry::Run(_) | Entry::Tasks { .. } => return false,
+        };
+        // Trying all readings takes long, and most steps hold less in any.
+        if matches!(row.entry, Entry::Step) && !self.is_suspect_step(run, &row.text) {
+            return false;
+        }
+        let readings = self.layout.readings(together).unwrap_or_default();
+        let mut entries = readings
+            .iter()
+            .filter_map(|fields| entry_of(fields, &self.options).ok());
+        entries.any(|entry| matches!(&entry, Entry::Run(other) if is_other(other)))
+    }
+
+    /// Returns whether a step says itself what its run would say of it: a user, or that it holds more.
+    fn is_suspect_step(&self, run: &JobRun, step: &str) -> bool {
+        let readings = self.layout.readings(step).unwrap_or_default();
+        let is_suspect = |fields: &Fields<'_>| {
+            if self.layout.shows_user_last() {
+                !fields.get(Field::User).is_empty()
+            } else {
+                run_of(fields, &self.options).is_ok_and(|step| holds_more(&step, run))
+            }
+        };
+        readings.iter().any(is_suspect)
     }
 
     /// Parses a row. In a file whose delimiter is known, surplus delimiters belong to texts of users.
@@ -387,16 +534,52 @@ struct WrittenRow {
 /// Maximum length of a job and its user in a reason, in bytes.
 const MAX_OWNER_BYTES: usize = 128;
 
+impl DoubtedRun {
+    /// Returns the entries of the run and of the rows behind it, each a row by itself.
+    fn into_entries(self) -> impl Iterator<Item = (u64, Entry)> {
+        [(self.line, Entry::Run(self.run))]
+            .into_iter()
+            .chain(self.behind)
+    }
+}
+
 /// Returns whether two entries say the same, except the name of the job.
 fn is_same_but_name(one: &Entry, other: &Entry) -> bool {
-    let without_name = |entry: &Entry| {
-        let mut entry = entry.clone();
-        if let Entry::Run(run) | Entry::Tasks { run, .. } = &mut entry {
-            run.name = None;
-        }
-        entry
+    match (one, other) {
+        (Entry::Run(one), Entry::Run(other)) => is_same_run_but_name(one, other),
+        (
+            Entry::Tasks { run, job_ids },
+            Entry::Tasks {
+                run: other,
+                job_ids: others,
+            },
+        ) => job_ids == others && is_same_run_but_name(run, other),
+        _ => one == other,
+    }
+}
+
+fn is_same_run_but_name(one: &JobRun, other: &JobRun) -> bool {
+    let without_name = |run: &JobRun| JobRun {
+        name: None,
+        ..run.clone()
     };
     without_name(one) == without_name(other)
+}
+
+/// Returns whether a reading holds more than the run, or holds it longer.
+fn holds_more(other: &JobRun, run: &JobRun) -> bool {
+    let amounts = |run: &JobRun| {
+        [run.gpus, run.cpus, run.nodes, run.billing].map(|amount| amount.unwrap_or(0))
+    };
+    let seconds = |run: &JobRun| match (run.start, run.end) {
+        (Some(start), Some(end)) => end.since(start).cast_signed(),
+        _ => 0,
+    };
+    let holds = amounts(other)
+        .into_iter()
+        .zip(amounts(run))
+        .any(|(other, own)| other > own);
+    holds || seconds(other) > seconds(run) + STEP_GRACE_SECONDS
 }
 
 fn read_header(lines: &mut Lines<'_>) -> Result<String, LinesError> {
@@ -410,35 +593,28 @@ impl Iterator for Reader<'_> {
     type Item = Result<Entry, SacctError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some((line, entry)) = self.next.take() {
-            self.line = line;
-            return Some(Ok(entry));
-        }
         loop {
-            let row = match self.lines.next()? {
-                Ok(row) => row,
-                Err(error) => return Some(Err(error.into())),
-            };
-            // `cat` of several files repeats the header. Skip it.
-            if row.is_empty() || row.eq_ignore_ascii_case(self.header.as_bytes()) {
+            if let Some((line, entry)) = self.ready.pop_front() {
+                self.line = line;
+                return Some(Ok(entry));
+            }
+            if let Some(row) = self.read.pop_front() {
+                self.add(row);
                 continue;
             }
-            self.line = self.lines.line();
-            let spans_lines = self.layout.spans_lines || self.may_be_forged();
-            if !spans_lines && !self.lines.is_cut() {
-                let row = self.lines.text();
-                return Some(Ok(self.or_rejected(self.line, self.parse(&row), &row)));
-            }
-
-            let row = self.lines.text().into_owned();
-            return Some(match self.finish(row) {
-                Ok(row) => {
-                    let (entry, next) = self.entries(self.line, &row);
-                    self.next = next;
-                    Ok(entry)
+            match self.read_rows() {
+                Some(Ok(rows)) => self.read.extend(rows),
+                end => {
+                    self.error = self
+                        .error
+                        .take()
+                        .or(end.and_then(Result::err).map(SacctError::from));
+                    match self.doubted.take() {
+                        Some(doubted) => self.ready.extend(doubted.into_entries()),
+                        None => return self.error.take().map(Err),
+                    }
                 }
-                Err(error) => Err(error.into()),
-            });
+            }
         }
     }
 }
@@ -467,7 +643,7 @@ pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, 
     {
         return Err(format!("JobID '{}' is not a number", bounded(job_id, 64)));
     }
-    let run = run(fields, options)?;
+    let run = run_of(fields, options)?;
     let Some((array, tasks)) = array else {
         let raw_job_id = fields.text(Field::JobIdRaw).filter(|raw| raw != job_id);
         return Ok(Entry::Run(JobRun {
@@ -547,7 +723,7 @@ impl<'r> Fields<'r> {
 }
 
 /// Parses the run of a row, without its id.
-fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
+fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
     let state = fields
         .get(Field::State)
         .split_ascii_whitespace()

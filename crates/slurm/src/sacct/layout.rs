@@ -160,6 +160,21 @@ impl RowLayout {
         !self.user_texts.is_empty() && !self.is_secret
     }
 
+    /// Returns whether a user's text can complete a row with columns of its choice: a known column of Slurm
+    /// is behind it.
+    pub fn can_users_complete(&self) -> bool {
+        let Some(first) = self.user_texts.first() else {
+            return false;
+        };
+        let is_own = |at: &usize| self.columns[*at].is_some() && !self.user_texts.contains(at);
+        self.may_be_forged() && (*first..self.columns.len()).any(|at| is_own(&at))
+    }
+
+    /// Returns whether the user is a column behind the first text of a user.
+    pub fn shows_user_last(&self) -> bool {
+        self.own(Field::User).is_none()
+    }
+
     /// Returns the number of delimiters in a row.
     pub fn delimiters(&self) -> usize {
         self.columns.len() - usize::from(!self.ends)

@@ -646,6 +646,114 @@ fn surplus_delimiters_belong_to_the_only_text_that_they_fit() {
     );
 }
 
+/// Job ids of runs, and whose rows are set aside.
+fn counted(text: &str) -> (Vec<String>, Vec<String>) {
+    let mut runs = Vec::new();
+    let mut set_aside = Vec::new();
+    for entry in entries(text) {
+        match entry {
+            Entry::Run(run) => runs.push(format!("{} {}", run.job_id, run.gpus.unwrap_or(0))),
+            Entry::Rejected(reject) => set_aside.push(reject.reason),
+            Entry::Tasks { .. } | Entry::Step => {}
+        }
+    }
+    (runs, set_aside)
+}
+
+/// A name that ends its own row with smaller numbers hid the true ones in a row that does not count.
+#[test]
+fn a_name_does_not_make_its_own_run_smaller() {
+    let big = "1788249000|1788249600|1788270000|COMPLETED|billing=8,cpu=8,gres/gpu=8,node=1";
+    let small = "1788249000|1788249600|1788249601|COMPLETED|billing=1,cpu=1,node=1";
+    let other = format!("8|bob|n|phys|{big}");
+    let header = "JobID|User|JobName|Account|Submit|Start|End|State|AllocTRES";
+    for last in [
+        "8a|bob|x",
+        "9",
+        "7.batch|ann|x",
+        "7.batch||x",
+        "7.0|ann|a|b",
+        "7|ann|x",
+        "4.0|x|y\nz",
+        "|||\n8a|bob|x",
+        "7.batch||x|phys|1788249000|1788249600|1788249601|COMPLETED|cpu=1,node=1\n7.0||y",
+        "8|x|\n|\n7.extern||x",
+    ] {
+        let name = format!("x|phys|{small}\n{last}");
+        let text = format!("{header}\n7|ann|{name}|phys|{big}\n{other}\n");
+        let (runs, set_aside) = counted(&text);
+        assert!(!runs.contains(&"7 0".to_owned()), "{last:?}: {runs:?}");
+        assert!(runs.contains(&"8 8".to_owned()), "{last:?}: {runs:?}");
+        assert!(!set_aside.is_empty(), "{last:?}");
+    }
+
+    // The user behind the name: a step has none.
+    let header = "JobID|JobName|User|Account|Submit|Start|End|State|AllocTRES";
+    let other = format!("8|n|bob|phys|{big}");
+    for last in ["8a|x", "9", "7.batch|x", "7|x", "4.extern|"] {
+        let name = format!("x|ann|phys|{small}\n{last}");
+        let text = format!("{header}\n7|{name}|ann|phys|{big}\n{other}\n");
+        let (runs, set_aside) = counted(&text);
+        assert_eq!(
+            (runs, set_aside.len()),
+            (vec!["8 8".to_owned()], 1),
+            "{last:?}"
+        );
+        assert!(
+            set_aside[0].contains("can be read in several ways"),
+            "{set_aside:?}"
+        );
+    }
+    // Another run in the same place counts by itself, whoever's it is.
+    let name = format!("x|ann|phys|{small}\n9|y");
+    let (runs, _) = counted(&format!("{header}\n7|{name}|ann|phys|{big}\n{other}\n"));
+    assert_eq!(runs, ["7 0", "9 8", "8 8"]);
+}
+
+#[test]
+fn steps_and_second_rows_of_slurm_take_no_run_with_them() {
+    let tres = "billing=8,cpu=8,gres/gpu=8,mem=64G,node=1";
+    for header in [
+        "JobID|User|JobName|Account|Submit|Start|End|State|AllocTRES",
+        "JobID|JobName|User|Account|Submit|Start|End|State|AllocTRES",
+        "JobID|User|Account|Submit|Start|End|State|AllocTRES|JobName",
+    ] {
+        let row = |id: &str, user: &str, name: &str, tres: &str, end: &str| {
+            let value = |column: &str| match column {
+                "JobID" => id.to_owned(),
+                "User" => user.to_owned(),
+                "JobName" => name.to_owned(),
+                "Account" => "phys".to_owned(),
+                "Submit" => "1788249000".to_owned(),
+                "Start" => "1788249600".to_owned(),
+                "End" => end.to_owned(),
+                "State" => "COMPLETED".to_owned(),
+                _ => tres.to_owned(),
+            };
+            let fields: Vec<String> = header.split('|').map(value).collect();
+            fields.join("|")
+        };
+        let end = "1788270000";
+        let rows = [
+            row("7", "ann", "train", tres, end),
+            row(
+                "7.batch",
+                "",
+                "batch",
+                "cpu=8,gres/gpu=8,mem=64G,node=1",
+                "1788270002",
+            ),
+            row("7.extern", "", "extern", tres, end),
+            row("7.0", "", "python", "cpu=4,gres/gpu=4,mem=64G,node=1", end),
+            row("8", "bob", "n", tres, end),
+            row("8", "bob", "n", tres, end),
+        ];
+        let (runs, set_aside) = counted(&format!("{header}\n{}\n", rows.join("\n")));
+        assert_eq!(runs, ["7 8", "8 8", "8 8"], "{header}: {set_aside:?}");
+        assert_eq!(set_aside, [""; 0], "{header}");
+    }
+}
+
 #[test]
 fn a_delimiter_is_secret_if_it_is_long_and_varied() {
     for (delimiter, secret) in [
