@@ -21,7 +21,7 @@ export default board({
   about: `One GPU after the other: activity, memory, power, heat, clocks, links and the jobs that
     held
       it.`,
-  variables: ['cluster', 'nodePartition', ['node', { single: true }], 'gpu'],
+  variables: ['cluster', 'nodePartition', 'oneGpuNode', 'gpu'],
   panels: [
     gpuTable,
     row('$gpu', { repeat: 'gpu' }),

@@ -38,8 +38,7 @@ export default board({
   title: 'job',
   about: 'One job: did it use its GPUs, CPUs and memory, why not, and what happened to it.',
   variables: ['cluster', 'user', 'job'],
-  jobs: true,
-  job: 'jobid=~"$job"',
+  job: series('takt_job_info', JOB),
   panels: [
     row('Record'),
     table({

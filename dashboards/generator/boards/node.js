@@ -188,8 +188,7 @@ export default board({
   uid: 'node',
   title: 'node',
   about: 'One node, or a few: its GPUs, jobs, CPUs, memory, disks and links.',
-  variables: ['cluster', 'nodePartition', ['node', { single: true }]],
-  jobs: true,
+  variables: ['cluster', 'nodePartition', 'oneNode'],
   panels: [
     row('Now'),
     stat({

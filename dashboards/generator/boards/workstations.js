@@ -27,7 +27,6 @@ export default board({
   title: 'a few workstations',
   about: 'Everything of a handful of machines on one page. Needs no scheduler and no SQL.',
   variables: ['cluster', 'node', 'user'],
-  jobs: true,
   panels: [
     row('Now'),
     stat({
