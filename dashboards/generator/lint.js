@@ -6,7 +6,39 @@ export function lint(board) {
   const marks = board.annotations.list.flatMap((mark) =>
     annotation(mark, board).map((what) => `${board.uid}: annotation ${mark.name}: ${what}`),
   );
-  return marks;
+  const panels = board.panels
+    .filter(({ type }) => type !== 'row')
+    .flatMap((panel) => RULES.flatMap((rule) => rule(panel).map((what) => [panel, what])))
+    .map(([{ title }, what]) => `${board.uid}: ${title}: ${what}`);
+  return [...marks, ...panels];
+}
+
+const RULES = [emptyCells, units];
+
+/** "No alert fires." between the rows of alerts that fire. */
+function emptyCells({ type, fieldConfig }) {
+  const [first] = fieldConfig.overrides;
+  const empties =
+    first?.matcher.options === '.*' &&
+    first.properties.some(({ id, value }) => id === 'noValue' && value === '');
+  const later = settings(fieldConfig.overrides.slice(1), 'noValue');
+  return those([[type === 'table' && (!empties || later.length), 'fills empty cells with a text']]);
+}
+
+/** Grafana writes 3,175 of its hours as "18.9 weeks". A duration has the unit `s`. */
+function units({ fieldConfig: { defaults, overrides } }) {
+  const units = [defaults.unit, ...settings(overrides, 'unit')];
+  return units
+    .filter((unit) => ['m', 'h', 'd'].includes(unit))
+    .map((unit) => `has the unit ${unit}, which Grafana turns into weeks; see look.js: GPU_HOURS`);
+}
+
+/** What overrides set the property `wanted` to. */
+function settings(overrides, wanted) {
+  return overrides
+    .flatMap(({ properties }) => properties)
+    .filter(({ id }) => id === wanted)
+    .map(({ value }) => value);
 }
 
 /** Spans of alerts and jobs cover the curves, and those of all jobs are the dearest query of a board. */

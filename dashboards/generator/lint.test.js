@@ -19,6 +19,8 @@ function refuses(name, message, spoil) {
   );
 }
 
+const panel = ({ panels }, wanted) => panels.find(({ title }) => title === wanted);
+
 test('annotations mark beginnings', () => {
   refuses('cluster', 'annotation Alerts: marks everything between', ({ annotations }) => {
     annotations.list[0].expr = 'ALERTS{cluster=~"$cluster", alertstate="firing"}';
@@ -28,5 +30,21 @@ test('annotations mark beginnings', () => {
 test('only the board of a job marks jobs', () => {
   refuses('node', 'marks jobs', ({ annotations }) => {
     annotations.list.push(board('job').annotations.list.find(({ name }) => name === 'Jobs'));
+  });
+});
+
+test('a text for no value stays out of the cells of a table', () => {
+  refuses('alerts', 'Firing now: fills empty cells', (spoiled) => {
+    panel(spoiled, 'Firing now').fieldConfig.overrides.shift();
+  });
+});
+
+test('hours of GPUs are no duration', () => {
+  refuses('waste', 'Held: has the unit h', (spoiled) => {
+    panel(spoiled, 'Held').fieldConfig.defaults.unit = 'h';
+  });
+  refuses('waste', 'Jobs that wasted most: has the unit h', (spoiled) => {
+    const { overrides } = panel(spoiled, 'Jobs that wasted most').fieldConfig;
+    overrides.at(-1).properties.push({ id: 'unit', value: 'h' });
   });
 });

@@ -6,6 +6,10 @@ export const RED = 'red';
 export const BLUE = 'blue';
 export const GREY = 'text';
 
+/** Units of amounts. Grafana would write its unit `h` of 3,175 GPU-hours as "18.9 weeks". */
+export const GPU_HOURS = 'suffix:GPU-h';
+export const CPU_HOURS = 'suffix:CPU-h';
+
 /** Value mappings: `{0: ['yes', 'green']}`. */
 export function words(table) {
   const options = {};

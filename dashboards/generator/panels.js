@@ -273,6 +273,12 @@ export function pie(spec) {
   });
 }
 
+/** The text for no value is that of a table without rows. In a cell it would be a lie. */
+const EMPTY_CELLS = {
+  matcher: { id: 'byRegexp', options: '.*' },
+  properties: [{ id: 'noValue', value: '' }],
+};
+
 /**
  * A table. `columns` maps a column to how it differs from the panel: `unit`, `thresholds`,
  * `mappings`, `link`, `bar`, `name` (its heading), `hidden`. Columns such as `node`, `user` and
@@ -290,7 +296,7 @@ export function table(spec) {
     index: 'gpu',
     partition: 'partition',
   };
-  const overrides = [];
+  const overrides = [EMPTY_CELLS];
   for (const [name, target] of Object.entries(known)) {
     const own = (spec.columns ?? {})[name] ?? {};
     if (own.link === false) continue;

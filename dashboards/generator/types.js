@@ -54,7 +54,7 @@ interface Mapping {
   options: Record<string, { text: string; color: string; index: number }>;
 }
 interface Override {
-  matcher: { id: 'byName'; options: string };
+  matcher: { id: 'byName' | 'byRegexp'; options: string };
   properties: { id: string; value: unknown }[];
 }
 type Defaults = Omit<Plain<schema.FieldConfig>, 'thresholds' | 'mappings' | 'custom'> & {

@@ -13,7 +13,7 @@ import {
   hours,
   sql,
 } from './query.js';
-import { JOB_STATE } from './look.js';
+import { CPU_HOURS, GPU_HOURS, JOB_STATE } from './look.js';
 import { columns, lines, pie, stat, steps, table, worseFrom } from './panels.js';
 
 export const NO_JOBS =
@@ -28,7 +28,7 @@ export const SHARE_USED =
 export const totals = [
   stat({
     title: 'GPU-hours',
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     width: 4,
     decimals: 1,
@@ -40,7 +40,7 @@ export const totals = [
   }),
   stat({
     title: 'CPU-hours',
-    unit: 'h',
+    unit: CPU_HOURS,
     none: NO_JOBS,
     width: 4,
     decimals: 1,
@@ -83,7 +83,7 @@ export const totals = [
   }),
   stat({
     title: 'Lost to failed jobs',
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     width: 4,
     decimals: 1,
@@ -102,7 +102,7 @@ export const totals = [
 export const overTime = (by, what) => [
   lines({
     title: `GPU-hours a day by ${what}`,
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     bars: true,
     stack: true,
@@ -113,7 +113,7 @@ export const overTime = (by, what) => [
   }),
   lines({
     title: `CPU-hours a day by ${what}`,
-    unit: 'h',
+    unit: CPU_HOURS,
     none: NO_JOBS,
     bars: true,
     stack: true,
@@ -127,7 +127,7 @@ export const overTime = (by, what) => [
 export const largest = (by, what) =>
   columns({
     title: `GPU-hours by ${what}`,
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     decimals: 1,
     about: `The twenty largest by GPU-hours held in the time range.`,
@@ -179,8 +179,8 @@ export const summary = (by, title) =>
     ORDER BY gpu_hours DESC NULLS LAST, cpu_hours DESC`),
     ],
     columns: {
-      gpu_hours: { unit: 'h', decimals: 1 },
-      cpu_hours: { unit: 'h', decimals: 1 },
+      gpu_hours: { unit: GPU_HOURS, decimals: 1 },
+      cpu_hours: { unit: CPU_HOURS, decimals: 1 },
       mean_wait_seconds: { unit: 's', name: 'mean wait' },
       in_use: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0, name: 'in use' },
       kwh: { unit: 'kwatth', decimals: 1 },

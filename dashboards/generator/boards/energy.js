@@ -1,7 +1,7 @@
 import { board, row } from '../board.js';
 import { ASSESSED, ENDED, NODE, dated, instant, limitDefault, range, series, sql } from '../query.js';
 import { NO_ASSESSMENT } from '../usage.js';
-import { fromLabels } from '../look.js';
+import { GPU_HOURS, fromLabels } from '../look.js';
 import { bars, columns, lines, stat, steps, table } from '../panels.js';
 
 const links = fromLabels();
@@ -199,7 +199,7 @@ export default board({
         FROM ${ASSESSED} WHERE ${ENDED} GROUP BY ALL ORDER BY energy DESC NULLS LAST`),
       ],
       columns: {
-        gpu_hours: { unit: 'h', decimals: 1 },
+        gpu_hours: { unit: GPU_HOURS, decimals: 1 },
         energy: { unit: 'kwatth', decimals: 1 },
         cost: { decimals: 2 },
         mean_power: { unit: 'watt', decimals: 0, name: 'mean power of a GPU' },

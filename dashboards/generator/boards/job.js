@@ -13,7 +13,7 @@ import {
   series,
   sql,
 } from '../query.js';
-import { JOB_STATE, fromLabels } from '../look.js';
+import { GPU_HOURS, JOB_STATE, fromLabels } from '../look.js';
 import { badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
@@ -164,7 +164,7 @@ export default board({
     }),
     table({
       title: 'Where its GPU hours went',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_VERDICT,
       height: 4,
       about: `GPU hours that the job used, and those lost by cause. A fault is the cluster's: ask

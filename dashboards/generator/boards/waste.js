@@ -15,7 +15,7 @@ import {
   sql,
 } from '../query.js';
 import { NO_ASSESSMENT } from '../usage.js';
-import { JOB_STATE } from '../look.js';
+import { CPU_HOURS, GPU_HOURS, JOB_STATE } from '../look.js';
 import { badFrom, columns, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const NO_GPU = 'No GPU is held by a job now, or no exporter sees jobs (docs/jobs-on-a-node.md).';
@@ -37,7 +37,7 @@ const total = (title, expression, about, more = {}) =>
   stat({
     title,
     about,
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_ASSESSMENT,
     width: 4,
     decimals: 1,
@@ -86,7 +86,7 @@ export default board({
     ),
     lines({
       title: 'Wasted GPU hours a day, by cause',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       bars: true,
       stack: true,
@@ -103,7 +103,7 @@ export default board({
     }),
     columns({
       title: 'Wasted by user',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       stack: true,
       decimals: 1,
@@ -119,7 +119,7 @@ export default board({
     }),
     columns({
       title: 'Wasted by account',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       stack: true,
       decimals: 1,
@@ -134,7 +134,7 @@ export default board({
     }),
     columns({
       title: 'GPU hours by mean utilization of the job',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       orientation: 'vertical',
       width: 24,
@@ -165,7 +165,7 @@ export default board({
         gpu_utilization_mean: { unit: 'percentunit', bar: true, min: 0, max: 1, name: 'GPU use' },
         gpus_idle: { name: 'GPUs never used', thresholds: badFrom(1) },
         gpu_idle_longest_seconds: { unit: 's', name: 'longest idle' },
-        wasted: { unit: 'h', decimals: 1 },
+        wasted: { unit: GPU_HOURS, decimals: 1 },
         coverage_ratio: { unit: 'percentunit', decimals: 0, name: 'measured' },
         is_network_bound: { name: 'network-bound' },
       },
@@ -184,8 +184,8 @@ export default board({
       ],
       columns: {
         state: { mappings: JOB_STATE },
-        gpu_hours: { unit: 'h', decimals: 1 },
-        cpu_hours: { unit: 'h', decimals: 1 },
+        gpu_hours: { unit: GPU_HOURS, decimals: 1 },
+        cpu_hours: { unit: CPU_HOURS, decimals: 1 },
       },
     }),
     row('Now'),
