@@ -19,7 +19,10 @@ skip() {
 
 command -v node >/dev/null || skip "node is not installed"
 node dashboards/generator/main.js --check
-node --test dashboards/generator/lint.test.js >&2
+tried=$(node --test dashboards/generator/lint.test.js 2>&1) || {
+	echo "$tried" >&2
+	exit 1
+}
 
 command -v npm >/dev/null || skip "npm is not installed; the schema was not checked"
 cache=${TAKT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/takt}

@@ -13,7 +13,7 @@ export function lint(board) {
   return [...marks, ...panels];
 }
 
-const RULES = [emptyCells, units];
+const RULES = [emptyCells, units, absence];
 
 /** "No alert fires." between the rows of alerts that fire. */
 function emptyCells({ type, fieldConfig }) {
@@ -31,6 +31,29 @@ function units({ fieldConfig: { defaults, overrides } }) {
   return units
     .filter((unit) => ['m', 'h', 'd'].includes(unit))
     .map((unit) => `has the unit ${unit}, which Grafana turns into weeks; see look.js: GPU_HOURS`);
+}
+
+/** What a text claims of machines: true only if a series without a condition is absent. */
+const OF_HARDWARE = /\b(reports?|is reported|is scraped|ha(s|ve) no|mounts? no|has NVLink|is divided)\b/;
+/** A comparison that leaves out series. */
+const CONDITION = /(==|!=|[<>]=?)\s*(?!bool\b)/;
+
+/**
+ * `count(x == 0)` has no value where all is well. There a text such as "No GPU here has NVLink" would
+ * be wrong.
+ */
+function absence({ targets, fieldConfig: { defaults } }) {
+  const asked = targets.filter(({ expr, refId }) => expr && refId !== 'limit');
+  const mayBeWell = ({ expr }) => {
+    const outside = expr.replace(/\{[^}]*\}/g, '');
+    return CONDITION.test(outside) && !/ or (vector\(0\)|0 \*)/.test(outside);
+  };
+  return those([
+    [
+      asked.length && asked.every(mayBeWell) && OF_HARDWARE.test(defaults.noValue),
+      `says "${defaults.noValue}" where all is well; see query.js: counted`,
+    ],
+  ]);
 }
 
 /** What overrides set the property `wanted` to. */

@@ -48,3 +48,13 @@ test('hours of GPUs are no duration', () => {
     overrides.at(-1).properties.push({ id: 'unit', value: 'h' });
   });
 });
+
+test('where all is well, no text says that hardware is absent', () => {
+  refuses('gpu-faults', 'NVLinks down: says "No GPU here reports NVLinks."', (spoiled) => {
+    const [target] = panel(spoiled, 'NVLinks down').targets;
+    target.expr = 'count(takt_gpu_nvlink_up{cluster=~"$cluster", node=~"$node"} == 0)';
+  });
+  refuses('network', 'Dropped packets: says "These nodes have no InfiniBand."', (spoiled) => {
+    panel(spoiled, 'Dropped packets').fieldConfig.defaults.noValue = 'These nodes have no InfiniBand.';
+  });
+});

@@ -2,7 +2,7 @@
 // no data) and its queries; a panel without one of them is refused.
 
 import { folded, instant, limitDefault } from './query.js';
-import { GREEN, ORANGE, RED, fromColumns } from './look.js';
+import { GREEN, GREY, ORANGE, RED, fromColumns } from './look.js';
 
 const WIDTHS = {
   stat: 3,
@@ -16,6 +16,11 @@ const WIDTHS = {
   'state-timeline': 24,
   piechart: 6,
 };
+/** Panels that write the text for no value in the colour of a value, such as green. */
+const FIGURES = new Set(['stat', 'bargauge']);
+const NO_VALUE = [
+  { type: 'special', options: { match: 'null+nan', result: { color: GREY, index: 99 } } },
+];
 const HEIGHTS = { stat: 4, gauge: 4 };
 
 /** Colours by value: pairs of a lower bound and a colour, above a first colour without bound. */
@@ -65,7 +70,7 @@ function panel(type, spec, { options, custom = {}, overrides = [], transformatio
     unit: spec.unit,
     noValue: folded(spec.none),
     color: spec.color ?? { mode: 'palette-classic' },
-    mappings: spec.mappings ?? [],
+    mappings: [...(spec.mappings ?? []), ...(FIGURES.has(type) ? NO_VALUE : [])],
     thresholds: spec.thresholds ?? limit.thresholds ?? steps(GREEN),
     links: spec.links ?? [],
     custom,
@@ -99,7 +104,7 @@ export function stat(spec) {
     { color: { mode: 'thresholds' }, ...spec },
     {
       options: {
-        colorMode: spec.targets.length > 1 ? 'value' : (spec.colorMode ?? 'value'),
+        colorMode: spec.colorMode ?? 'value',
         graphMode: spec.spark ? 'area' : 'none',
         justifyMode: 'auto',
         orientation: 'auto',
@@ -151,6 +156,8 @@ export function bars(spec) {
         showUnfilled: true,
         minVizHeight: 10,
         minVizWidth: 0,
+        // Without a size, the text for no value fills the panel.
+        text: { titleSize: 13, valueSize: 13 },
         valueMode: 'color',
         reduceOptions: {
           calcs: ['lastNotNull'],

@@ -152,7 +152,7 @@ export default board({
     lines({
       title: 'Reasons for lower clocks',
       unit: 'percentunit',
-      none: NO_GPU,
+      none: 'Nothing held the clocks down in this time.',
       stack: true,
       min: 0,
       about: `Share of time for which each reason held the clocks down. sw_power_cap is normal under
@@ -186,7 +186,7 @@ export default board({
     lines({
       title: 'Fans',
       unit: 'percentunit',
-      none: 'This GPU has no fan of its own: the server cools it.',
+      none: 'This GPU reports no fan: most often the server cools it.',
       min: 0,
       max: 1,
       about: 'Speed that each fan is set to. A hot card with a fan at 0 has a broken fan.',

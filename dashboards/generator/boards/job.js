@@ -264,7 +264,7 @@ export default board({
     lines({
       title: 'NFS traffic of its nodes',
       unit: 'Bps',
-      none: 'Its nodes mount no NFS.',
+      none: 'No node of this job reported NFS traffic in this time.',
       min: 0,
       about: `Bytes from and to NFS servers on the nodes of the job, other jobs included. A steady
         read

@@ -10,6 +10,7 @@ const NO_NODE =
   'No exporter of this node reports it. Check that takt-exporter runs there and is scraped.';
 const NO_GPU = 'This node has no NVIDIA GPU that answers.';
 const rate = (metric, more) => `rate(${series(metric, NODE, more)}[$__rate_interval])`;
+const UNAVAILABLE = series('takt_slurm_node_unavailable', NODE);
 const LINK = 'device!~"lo|veth.*|docker.*|virbr.*|cni.*|cali.*"';
 
 /** The panels of a node, without its GPUs. */
@@ -103,7 +104,7 @@ export const machine = [
   lines({
     title: 'Events of the kernel log',
     unit: 'none',
-    none: 'Nothing was reported: no fault, or the kernel log is not readable.',
+    none: 'Nothing happened, or the kernel log is not readable.',
     bars: true,
     min: 0,
     about: `Events that the exporter read from the kernel log and from the GPU driver, by kind:
@@ -219,7 +220,7 @@ export default board({
     stat({
       title: 'Slurm state',
       unit: 'none',
-      none: 'available',
+      none: 'Slurm knows no such node, or is not asked.',
       width: 4,
       textMode: 'name',
       colorMode: 'background',
@@ -227,7 +228,14 @@ export default board({
       about: `Why Slurm cannot use the node, if it cannot, with the reason. "available" if nothing
         is
           wrong.`,
-      targets: [instant(series('takt_slurm_node_unavailable', NODE), '{{state}}: {{reason}}')],
+      targets: [
+        instant(
+          `max by (cluster, node, state, reason) (${UNAVAILABLE}) or on (cluster, node)
+            label_replace(0 * group by (cluster, node)
+            (${series('takt_slurm_node_partition', NODE)}), "state", "available", "", "")`,
+          '{{state}} {{reason}}',
+        ),
+      ],
     }),
     stat({
       title: 'GPUs',
@@ -308,7 +316,7 @@ export default board({
     lines({
       title: 'Sensors',
       unit: 'celsius',
-      none: 'The board has no temperature sensor that Linux reads.',
+      none: 'No temperature sensor of this board is reported.',
       about: `Temperatures of CPUs, board and disks, by sensor. Compare with the neighbours; the
         alert
           NodeHwSensor uses the board's own limits.`,

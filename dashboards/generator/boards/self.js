@@ -166,7 +166,7 @@ export default board({
     table({
       title: 'Failing collectors',
       unit: 'none',
-      none: 'Every collector works, or reports missing hardware.',
+      none: 'Every collector works, or finds no hardware.',
       width: 12,
       about: `Collectors that could not read what they should. The exporter's log names the file or
         call;

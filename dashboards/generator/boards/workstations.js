@@ -134,7 +134,7 @@ export default board({
     lines({
       title: 'XIDs',
       unit: 'none',
-      none: 'No XID was reported in this time.',
+      none: 'No XID happened in this time.',
       bars: true,
       min: 0,
       about: `Errors of the GPU driver by number, when they happened. 13, 31 and 43 are mostly the
@@ -169,7 +169,7 @@ export default board({
     lines({
       title: 'Sensors',
       unit: 'celsius',
-      none: 'These boards have no temperature sensor that Linux reads.',
+      none: 'No temperature sensor of these boards is reported.',
       about: 'The ten hottest sensors of CPUs, boards and disks.',
       targets: [
         range(
