@@ -1,6 +1,8 @@
 // Rules for the finished boards. Each names a mistake that people saw in Grafana and no schema finds.
 // `lint.test.js` breaks a board for each of them.
 
+import { columnsOf, room, roomOf } from './columns.js';
+
 /** Messages about a board; none if it keeps the rules. */
 export function lint(board) {
   const marks = board.annotations.list.flatMap((mark) =>
@@ -13,7 +15,7 @@ export function lint(board) {
   return [...marks, ...panels];
 }
 
-const RULES = [emptyCells, units, absence];
+const RULES = [emptyCells, units, absence, headings, widths, severities, colours, spans];
 
 /** "No alert fires." between the rows of alerts that fire. */
 function emptyCells({ type, fieldConfig }) {
@@ -34,7 +36,8 @@ function units({ fieldConfig: { defaults, overrides } }) {
 }
 
 /** What a text claims of machines: true only if a series without a condition is absent. */
-const OF_HARDWARE = /\b(reports?|is reported|is scraped|ha(s|ve) no|mounts? no|has NVLink|is divided)\b/;
+const OF_HARDWARE =
+  /\b(reports?|is reported|is scraped|ha(s|ve) no|mounts? no|has NVLink|is divided)\b/;
 /** A comparison that leaves out series. */
 const CONDITION = /(==|!=|[<>]=?)\s*(?!bool\b)/;
 
@@ -52,6 +55,92 @@ function absence({ targets, fieldConfig: { defaults } }) {
     [
       asked.length && asked.every(mayBeWell) && OF_HARDWARE.test(defaults.noValue),
       `says "${defaults.noValue}" where all is well; see query.js: counted`,
+    ],
+  ]);
+}
+
+/** Columns that a table shows, with heading and width. */
+function shown({ targets, transformations, fieldConfig: { overrides } }) {
+  const organize = transformations.find(({ id }) => id === 'organize')?.options ?? {};
+  const { indexByName = {}, renameByName = {}, excludeByName = {} } = organize;
+  const names = targets[0].rawSql ? columnsOf(targets[0].rawSql) : Object.keys(indexByName);
+  const renamed = names
+    .filter((name) => !excludeByName[name])
+    .map((name) => renameByName[name] ?? name);
+  return [...new Set(renamed)].flatMap((name) => {
+    const own = overrides.filter(({ matcher }) => matcher.options === name);
+    const [hidden] = settings(own, 'custom.hidden');
+    const title = settings(own, 'displayName').at(-1) ?? name;
+    return hidden ? [] : [{ name, title, width: settings(own, 'custom.width').at(-1) }];
+  });
+}
+
+/** Names of columns and labels that are no words. */
+const NO_WORDS = /_|^(alertname|alertstate|cpus|gpus|jobid|mountpoint|qos|uuid|xid)$/;
+
+function headings(panel) {
+  return tableOnly(panel)
+    .filter(({ title }) => NO_WORDS.test(title))
+    .map(({ title }) => `has the heading ${title}; give it words in columns.js`);
+}
+
+/** A column beyond the right edge is not seen. */
+function widths(panel) {
+  const needed = tableOnly(panel).reduce((sum, { title, width }) => sum + room(title, width), 0);
+  const has = roomOf(panel.gridPos.w);
+  return those([
+    [
+      needed > has,
+      `needs ${needed} of ${has} pixels; leave out columns, or set widths in columns.js`,
+    ],
+  ]);
+}
+
+const tableOnly = (panel) => (panel.type === 'table' ? shown(panel) : []);
+
+/** As a text, critical sorts after all others; `ranked` and RANK are numbers. */
+function severities(panel) {
+  const isText = ({ expr = '', rawSql = '' }) =>
+    /\bby \([^)]*\bseverity\b/.test(expr) || columnsNamed(rawSql, 'severity');
+  return those([
+    [
+      panel.type === 'table' && panel.targets.some(isText),
+      'sorts severities by their names; see query.js: ranked, RANK',
+    ],
+  ]);
+}
+
+/** Whether the last SELECT has a column as it is, not computed. */
+const columnsNamed = (statement, name) =>
+  new RegExp(`(?<!AS )\\b${name}\\b(?=,| FROM)`).test(
+    statement.slice(statement.lastIndexOf('SELECT ')),
+  );
+
+/** Grafana's palette begins with green, whatever the first series is. */
+function colours({ type, targets, fieldConfig: { overrides } }) {
+  const OF_STATES = /^\{\{(severity|state)\}\}$/;
+  const isOfStates = ({ legendFormat = '', rawSql = '' }) =>
+    OF_STATES.test(legendFormat) ||
+    /\b(severity|state)\b[^,]* AS metric|SELECT state\b/.test(rawSql);
+  return those([
+    [
+      type !== 'table' &&
+        type !== 'stat' &&
+        targets.some(isOfStates) &&
+        !settings(overrides, 'color').length,
+      'draws states in colours without meaning; set colors',
+    ],
+  ]);
+}
+
+/** All rows green, and "-∞+" below them. */
+function spans({ type, options, fieldConfig: { defaults } }) {
+  if (type !== 'state-timeline') return [];
+  return those([
+    [options.legend.showLegend, 'has a legend, which shows limits'],
+    [
+      defaults.color.mode === 'thresholds' && !defaults.mappings.length,
+      'draws every value in one colour',
     ],
   ]);
 }

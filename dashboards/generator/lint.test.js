@@ -19,7 +19,8 @@ function refuses(name, message, spoil) {
   );
 }
 
-const panel = ({ panels }, wanted) => panels.find(({ title }) => title === wanted);
+const panel = ({ panels }, wanted) =>
+  panels.find(({ type, title }) => type !== 'row' && title === wanted);
 
 test('annotations mark beginnings', () => {
   refuses('cluster', 'annotation Alerts: marks everything between', ({ annotations }) => {
@@ -55,6 +56,62 @@ test('where all is well, no text says that hardware is absent', () => {
     target.expr = 'count(takt_gpu_nvlink_up{cluster=~"$cluster", node=~"$node"} == 0)';
   });
   refuses('network', 'Dropped packets: says "These nodes have no InfiniBand."', (spoiled) => {
-    panel(spoiled, 'Dropped packets').fieldConfig.defaults.noValue = 'These nodes have no InfiniBand.';
+    panel(spoiled, 'Dropped packets').fieldConfig.defaults.noValue =
+      'These nodes have no InfiniBand.';
+  });
+});
+
+test('columns of tables have words as headings', () => {
+  refuses('alerts', 'has the heading happened_at', (spoiled) => {
+    const { fieldConfig } = panel(spoiled, 'What happened');
+    fieldConfig.overrides = fieldConfig.overrides.filter(
+      ({ matcher }) => matcher.options !== 'happened_at',
+    );
+  });
+  refuses('gpu-faults', 'has the heading xid', (spoiled) => {
+    const { fieldConfig } = panel(spoiled, 'Last XIDs');
+    fieldConfig.overrides = fieldConfig.overrides.filter(
+      ({ matcher }) => matcher.options !== 'xid',
+    );
+  });
+});
+
+test('a table fits on a screen', () => {
+  refuses('user', 'Jobs: needs', (spoiled) => {
+    const [target] = panel(spoiled, 'Jobs').targets;
+    target.rawSql = target.rawSql.replace(
+      'job_name,',
+      'job_name, a AS "one more", b AS "and another",',
+    );
+  });
+});
+
+test('severities sort by rank', () => {
+  refuses('alerts', 'Firing now: sorts severities', (spoiled) => {
+    panel(spoiled, 'Firing now').targets[0].expr = 'max by (cluster, node, severity) (ALERTS)';
+  });
+  refuses('alerts', 'What happened: sorts severities', (spoiled) => {
+    const [target] = panel(spoiled, 'What happened').targets;
+    target.rawSql = target.rawSql.replace(/CASE severity .* END AS severity/, 'severity');
+  });
+});
+
+test('states have colours with a meaning', () => {
+  refuses('alerts', 'Firing alerts: draws states', (spoiled) => {
+    panel(spoiled, 'Firing alerts').fieldConfig.overrides = [];
+  });
+  refuses('user', 'How jobs ended: draws states', (spoiled) => {
+    const ends = panel(spoiled, 'How jobs ended');
+    ends.fieldConfig.overrides = [];
+    ends.targets[0].rawSql = 'SELECT state, count(*) AS jobs FROM jobs GROUP BY state';
+  });
+});
+
+test('spans of time are told apart', () => {
+  refuses('node', 'Jobs on GPUs: has a legend', (spoiled) => {
+    panel(spoiled, 'Jobs on GPUs').options.legend.showLegend = true;
+  });
+  refuses('node', 'Jobs on GPUs: draws every value', (spoiled) => {
+    panel(spoiled, 'Jobs on GPUs').fieldConfig.defaults.color.mode = 'thresholds';
   });
 });

@@ -2,7 +2,7 @@ import { board, row } from '../board.js';
 import { gpuLines } from '../gpus.js';
 import { NODE, counted, indexed, instant, limitDefault, range, rows, series } from '../query.js';
 import { ANSWERS, FAULT, RECOVERY, WAITING, fromLabels } from '../look.js';
-import { badFrom, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_ECC = 'No GPU here corrects memory errors (GeForce cards do not).';
@@ -132,7 +132,7 @@ export default board({
       ],
       transformations: joined(
         ['XIDs', 'answers', 'action', 'remap failed', 'remap pending', 'SRAM errors', 'slow PCIe'],
-        ['cluster', 'node', 'index'],
+        ['node', 'index'],
       ),
       columns: {
         XIDs: { decimals: 0, thresholds: badFrom(1) },
@@ -177,7 +177,7 @@ export default board({
             (${series('takt_gpu_xid_last_seen_timestamp_seconds', NODE)})`,
         ),
       ],
-      transformations: joined(['last seen'], ['last seen', 'node', 'xid', 'uuid']),
+      transformations: joined(['last seen'], ['node', 'xid', 'last seen', 'uuid']),
       columns: { 'last seen': { unit: 'dateTimeFromNow' } },
     }),
     row('Memory errors'),
@@ -224,10 +224,7 @@ export default board({
         ),
         rows(indexed(`sum by (cluster, node, uuid) (${series('takt_gpu_retired_pages', NODE)})`)),
       ],
-      transformations: joined(
-        ['rows', 'banks without spare', 'retired pages'],
-        ['cluster', 'node', 'index'],
-      ),
+      transformations: joined(['rows', 'banks without spare', 'retired pages'], ['node', 'index']),
       columns: {
         rows: { thresholds: steps('green', [1, 'orange']) },
         'banks without spare': { thresholds: badFrom(1) },
@@ -296,7 +293,7 @@ export default board({
       title: 'Parts',
       unit: 'none',
       none: NO_MIG,
-      width: 12,
+      width: 16,
       about: 'Parts that GPUs are divided into, with memory in use.',
       targets: [
         rows(
@@ -310,7 +307,7 @@ export default board({
       ],
       transformations: joined(
         ['', 'memory'],
-        ['cluster', 'node', 'gpu_instance', 'profile', 'uuid', 'mig_uuid'],
+        ['node', 'gpu_instance', 'profile', VALUES, 'uuid', 'mig_uuid'],
       ),
       columns: { memory: { unit: 'percentunit', bar: true, min: 0, max: 1 } },
     }),
@@ -318,6 +315,7 @@ export default board({
       title: 'Activity of parts',
       unit: 'percentunit',
       none: NO_MIG,
+      width: 8,
       min: 0,
       max: 1,
       about: `Share of time in which the compute engine of each part worked. A part near 0 is held
@@ -344,7 +342,7 @@ export default board({
             by (cluster, node, uuid, version) (${series('takt_gpu_vbios_info', NODE)}))`,
         ),
       ],
-      transformations: joined(['GPUs'], ['cluster', 'model', 'driver', 'version', 'GPUs']),
+      transformations: joined(['GPUs'], ['model', 'driver', 'version']),
       columns: { version: { name: 'firmware' } },
     }),
   ],

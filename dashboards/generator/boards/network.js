@@ -2,7 +2,7 @@ import { board, row } from '../board.js';
 import { spread } from '../nodes.js';
 import { NODE, counted, instant, limitDefault, range, rows, series } from '../query.js';
 import { FAULT, fromLabels } from '../look.js';
-import { badFrom, bars, joined, lines, stat, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, bars, joined, lines, stat, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_LINK = 'No link of these nodes reports its speed.';
@@ -34,7 +34,7 @@ export const linkTable = table({
   ],
   transformations: joined(
     ['speed', 'adapter', 'switch', 'slower than it could', 'radio', 'full duplex'],
-    ['cluster', 'node', 'device', 'cause'],
+    ['node', 'device', VALUES, 'cause'],
   ),
   columns: {
     speed: { unit: 'bps' },

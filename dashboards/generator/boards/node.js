@@ -1,9 +1,9 @@
 import { board, row } from '../board.js';
-import { gpuLines } from '../gpus.js';
+import { count, gpuLines } from '../gpus.js';
 import { NODES, ON_DISK, nodeLines } from '../nodes.js';
-import { NODE, indexed, instant, limitDefault, range, rows, series } from '../query.js';
+import { NODE, indexed, instant, limitDefault, range, ranked, rows, series } from '../query.js';
 import { FAULT, SEVERITY, fromLabels } from '../look.js';
-import { badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_NODE =
@@ -22,18 +22,16 @@ export const machine = [
     stack: true,
     min: 0,
     max: 1,
-    about: `Share of the CPU time by what CPUs did. Much "iowait" means waiting for disks or NFS,
+    about: `Share of the CPU time by what CPUs did, all chosen nodes together. Much "iowait" means waiting for disks or NFS,
       much
         "system" many small requests to the kernel.`,
     targets: [
       range(
-        `sum by (cluster, node, mode) (${rate('node_cpu_seconds_total', 'mode!="idle"')}) / on
-          (cluster, node) group_left () count by (cluster, node)
-          (${series('node_cpu_seconds_total', NODE, 'mode="idle"')})`,
-        '{{node}} {{mode}}',
+        `sum by (mode) (${rate('node_cpu_seconds_total', 'mode!="idle"')}) / scalar(count(
+          ${series('node_cpu_seconds_total', NODE, 'mode="idle"')}))`,
+        '{{mode}}',
       ),
     ],
-    links: [links.node],
   }),
   nodeLines('load'),
   nodeLines('memory'),
@@ -145,7 +143,7 @@ export const gpuTable = table({
   ],
   transformations: joined(
     ['', 'use', 'memory', 'power', 'temperature', 'XIDs in a day', 'slow PCIe'],
-    ['cluster', 'node', 'index', 'model', 'driver', 'uuid'],
+    ['node', 'index', VALUES, 'model', 'driver', 'uuid'],
   ),
   columns: {
     use: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0 },
@@ -176,7 +174,7 @@ export const jobsHere = table({
   ],
   transformations: joined(
     ['', 'CPUs used', 'CPUs held', 'memory', 'memory limit', 'GPUs'],
-    ['cluster', 'node', 'jobid', 'user'],
+    ['jobid', 'user', 'node'],
   ),
   columns: {
     'CPUs used': { decimals: 1 },
@@ -244,10 +242,7 @@ export default board({
       width: 4,
       thresholds: steps('text'),
       about: 'GPUs that answer, and GPUs that the node should have. Worry when they differ.',
-      targets: [
-        instant(`sum(${series('takt_gpu_up', NODE)})`, 'answer'),
-        instant(`count(${series('takt_gpu_up', NODE)})`, 'all'),
-      ],
+      targets: [instant(count.answering(NODE), 'answer'), instant(count.all(NODE), 'all')],
     }),
     stat({
       title: 'Collectors failing',
@@ -282,9 +277,10 @@ export default board({
       about:
         'Alerts of this node that fire or are about to. docs/rules.md says what to do about each.',
       targets: [
-        rows(`max by (cluster, node, alertname, severity, alertstate) (${series('ALERTS', NODE)})`),
+        rows(ranked('cluster, node, alertname, alertstate', NODE, 'alertname!="Watchdog"')),
       ],
-      transformations: joined([''], ['severity', 'alertname', 'alertstate']),
+      sort: 'severity',
+      transformations: joined(['severity'], ['severity', 'alertname', 'alertstate', 'node']),
       columns: { severity: { mappings: SEVERITY } },
     }),
     row('GPUs'),

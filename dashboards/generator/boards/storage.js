@@ -61,7 +61,7 @@ export const diskTable = table({
       'temperature',
       'in use for',
     ],
-    ['cluster', 'node', 'device'],
+    ['node', 'device'],
   ),
   columns: {
     health: { mappings: HEALTHY },
@@ -93,7 +93,7 @@ export const nvmeTable = table({
   ],
   transformations: joined(
     ['health', 'worn', 'spare', 'data errors', 'temperature', 'written in its life', 'power cuts'],
-    ['cluster', 'node', 'device'],
+    ['node', 'device'],
   ),
   columns: {
     health: { mappings: NVME },
@@ -192,10 +192,7 @@ export default board({
       about: 'Disks that say themselves that they are failing.',
       targets: [
         instant(
-          counted(
-            `(${HEALTH} == 0) or (${WARNING} > 0)`,
-            `${HEALTH} or ${WARNING}`,
-          ),
+          counted(`(${HEALTH} == 0) or (${WARNING} > 0)`, `${HEALTH} or ${WARNING}`),
           'disks',
         ),
       ],
@@ -230,12 +227,7 @@ export default board({
       about: `For how long a server has answered nothing on a mount. One node: its network. All
         nodes:
           the server.`,
-      targets: [
-        range(
-          `topk(20, ${HUNG} > 0)`,
-          '{{node}} {{mountpoint}} ({{server}})',
-        ),
-      ],
+      targets: [range(`topk(20, ${HUNG} > 0)`, '{{node}} {{mountpoint}} ({{server}})')],
       links: [links.node, links.network],
     }),
     nfsTime,

@@ -1,18 +1,17 @@
 import { board, row } from '../board.js';
-import { gpuLines } from '../gpus.js';
+import { FREE, count, gpuLines } from '../gpus.js';
 import { nodeLines } from '../nodes.js';
 import { firingTable } from './alerts.js';
 import { linkTable, linkUse } from './network.js';
 import { gpuTable, jobsHere, machine } from './node.js';
 import { diskTable, hung, nfsTime, nvmeTable } from './storage.js';
-import { CLUSTER, NODE, instant, limitDefault, range, rows, series } from '../query.js';
+import { CLUSTER, NODE, instant, range, rows, series } from '../query.js';
 import { fromLabels } from '../look.js';
-import { badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_GPU = 'No node with an NVIDIA GPU is scraped.';
 const UP = `max by (cluster, node) (${series('up', NODE, 'node!=""')})`;
-const USED = series('takt_gpu_utilization_ratio', NODE);
 const named = new Set([
   'CPU by mode',
   'Load for each CPU',
@@ -56,24 +55,15 @@ export default board({
       width: 4,
       thresholds: steps('text'),
       about: 'GPUs that answer, and all that are known. Worry when they differ.',
-      targets: [
-        instant(`sum(${series('takt_gpu_up', NODE)})`, 'answer'),
-        instant(`count(${series('takt_gpu_up', NODE)})`, 'all'),
-      ],
+      targets: [instant(count.answering(NODE), 'answer'), instant(count.all(NODE), 'all')],
     }),
     stat({
       title: 'GPUs free',
       unit: 'none',
       none: NO_GPU,
       thresholds: steps('text'),
-      about: 'GPUs that answer and that no process used in the last five minutes.',
-      targets: [
-        instant(
-          `count((${series('takt_gpu_up', NODE)} == 1) and on (cluster, node, uuid)
-            (max_over_time(${USED}[5m]) <= ${limitDefault('job_gpu_idle_ratio')})) or vector(0)`,
-          'free',
-        ),
-      ],
+      about: FREE,
+      targets: [instant(count.free(NODE), 'free')],
     }),
     stat({
       title: 'Alerts',
@@ -123,7 +113,7 @@ export default board({
             (${series('takt_gpu_process_memory_used_bytes', NODE, 'user=~"$user"')})`,
         ),
       ],
-      transformations: joined(['memory'], ['cluster', 'node', 'user', 'command', 'memory', 'uuid']),
+      transformations: joined(['memory'], ['user', 'command', 'node', VALUES, 'uuid']),
       columns: { memory: { unit: 'bytes' } },
     }),
     gpuLines('utilization'),
