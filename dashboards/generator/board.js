@@ -188,8 +188,9 @@ function annotations(scope, job) {
   const firing = series('ALERTS', CLUSTER, 'alertstate="firing", alertname!="Watchdog"');
   const here = scope === NODE ? firing.replace('}', ', node=~"$node|"}') : firing;
   const of = (selector, by) => begins((offset) => `max by (${by}) (${selector}${offset})`, by);
+  // Grafana drops values of 0.
   const down = (offset) =>
-    `(max by (cluster, node) (${series('up', scope, 'node!=""')}${offset}) == 0)`;
+    `(1 - max by (cluster, node) (${series('up', scope, 'node!=""')}${offset}) == 1)`;
   const expressions = {
     alerts: of(here, 'cluster, node, alertname, uuid, severity'),
     states: of(series('takt_slurm_node_unavailable', scope), 'cluster, node, state, reason'),

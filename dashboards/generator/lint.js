@@ -160,6 +160,7 @@ function annotation({ expr }, board) {
       !/ offset \$__interval\b|\bchanges\(/.test(expr),
       'marks everything between beginning and end; ask for beginnings (query.js: begins)',
     ],
+    [/==\s*0\b/.test(expr), 'has the value 0, which Grafana does not mark'],
     [
       /\btakt_job_info\b/.test(expr) && board.uid !== 'takt-job',
       'marks jobs, which only the board of a job may',

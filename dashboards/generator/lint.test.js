@@ -28,6 +28,13 @@ test('annotations mark beginnings', () => {
   });
 });
 
+test('annotations have values above zero', () => {
+  refuses('cluster', 'Nodes without exporter: has the value 0', ({ annotations }) => {
+    const down = annotations.list.find(({ name }) => name === 'Nodes without exporter');
+    down.expr = 'up{cluster=~"$cluster"} == 0 unless up{cluster=~"$cluster"} offset $__interval == 0';
+  });
+});
+
 test('only the board of a job marks jobs', () => {
   refuses('node', 'marks jobs', ({ annotations }) => {
     annotations.list.push(board('job').annotations.list.find(({ name }) => name === 'Jobs'));
