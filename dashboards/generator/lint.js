@@ -134,10 +134,14 @@ function colours({ type, targets, fieldConfig: { overrides } }) {
 }
 
 /** All rows green, and "-∞+" below them. */
-function spans({ type, options, fieldConfig: { defaults } }) {
+function spans({ type, options, targets, fieldConfig: { defaults } }) {
   if (type !== 'state-timeline') return [];
   return those([
     [options.legend.showLegend, 'has a legend, which shows limits'],
+    [
+      targets.some(({ expr }) => !/\btopk\(|jobid=~"\$job"/.test(expr)),
+      'has a row for every job; see query.js: jobsOnGpus',
+    ],
     [
       defaults.color.mode === 'thresholds' && !defaults.mappings.length,
       'draws every value in one colour',

@@ -31,7 +31,8 @@ test('annotations mark beginnings', () => {
 test('annotations have values above zero', () => {
   refuses('cluster', 'Nodes without exporter: has the value 0', ({ annotations }) => {
     const down = annotations.list.find(({ name }) => name === 'Nodes without exporter');
-    down.expr = 'up{cluster=~"$cluster"} == 0 unless up{cluster=~"$cluster"} offset $__interval == 0';
+    down.expr =
+      'up{cluster=~"$cluster"} == 0 unless up{cluster=~"$cluster"} offset $__interval == 0';
   });
 });
 
@@ -117,6 +118,9 @@ test('states have colours with a meaning', () => {
 test('spans of time are told apart', () => {
   refuses('node', 'Jobs on GPUs: has a legend', (spoiled) => {
     panel(spoiled, 'Jobs on GPUs').options.legend.showLegend = true;
+  });
+  refuses('node', 'Jobs on GPUs: has a row for every job', (spoiled) => {
+    panel(spoiled, 'Jobs on GPUs').targets[0].expr = 'takt_gpu_job_info{cluster=~"$cluster"}';
   });
   refuses('node', 'Jobs on GPUs: draws every value', (spoiled) => {
     panel(spoiled, 'Jobs on GPUs').fieldConfig.defaults.color.mode = 'thresholds';

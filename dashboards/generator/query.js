@@ -99,6 +99,14 @@ export const RANK = `CASE severity ${Object.entries(RANKS)
   .map(([name, rank]) => `WHEN '${name}' THEN ${rank}`)
   .join(' ')} ELSE 0 END`;
 
+/** Jobs on GPUs over time, a series for each of the forty longest; a week has thousands. */
+export function jobsOnGpus(scope, more = '') {
+  const by = 'cluster, node, uuid, jobid';
+  const held = series('takt_gpu_job_info', scope, more);
+  const rank = `max by (${by}) (count_over_time(${held}[$__range] @ end()))`;
+  return highest(40, held, by, rank);
+}
+
 const PROMETHEUS = { type: 'prometheus', uid: '${datasource}' };
 // Grafana from 10.2.3 calls the plugin grafana-postgresql-datasource; this name is its alias.
 const POSTGRESQL = { type: 'postgres', uid: '${sql}' };

@@ -1,7 +1,7 @@
 import { board, row } from '../board.js';
 import { GPUS, gpuLines } from '../gpus.js';
 import { gpuTable } from './node.js';
-import { GPU, indexed, instant, range, series } from '../query.js';
+import { GPU, indexed, instant, jobsOnGpus, range, series } from '../query.js';
 import { ANSWERS, RECOVERY, fromLabels } from '../look.js';
 import { lines, spans, stat, steps } from '../panels.js';
 
@@ -197,10 +197,10 @@ export default board({
       unit: 'none',
       none: 'No job held this GPU in the time range.',
       height: 6,
-      about: 'When which job held the GPU. Click a span for the job.',
+      about: 'When which job held the GPU, the forty longest. Click a span for the job.',
       targets: [
         range(
-          `max by (cluster, node, uuid, jobid, user) (${series('takt_gpu_job_info', GPU)})`,
+          `max by (cluster, node, uuid, jobid, user) (${jobsOnGpus(GPU)})`,
           '{{jobid}} {{user}}',
         ),
       ],

@@ -1,7 +1,17 @@
 import { board, row } from '../board.js';
 import { count, gpuLines } from '../gpus.js';
 import { NODES, ON_DISK, nodeLines } from '../nodes.js';
-import { NODE, indexed, instant, limitDefault, range, ranked, rows, series } from '../query.js';
+import {
+  NODE,
+  indexed,
+  instant,
+  jobsOnGpus,
+  limitDefault,
+  range,
+  ranked,
+  rows,
+  series,
+} from '../query.js';
 import { FAULT, SEVERITY, fromLabels } from '../look.js';
 import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
@@ -295,11 +305,12 @@ export default board({
       none: 'No job held a GPU of this node.',
       showValue: 'never',
       height: 7,
-      about: 'When which job held which GPU. Gaps are time in which the GPU was free.',
+      about:
+        'When which job held which GPU, the forty longest. Gaps are time in which the GPU was free.',
       targets: [
         range(
           `max by (cluster, node, uuid, index, jobid, user)
-            (${indexed(series('takt_gpu_job_info', NODE))})`,
+            (${indexed(jobsOnGpus(NODE))})`,
           'GPU {{index}}: {{jobid}} {{user}}',
         ),
       ],

@@ -5,7 +5,7 @@ import { firingTable } from './alerts.js';
 import { linkTable, linkUse } from './network.js';
 import { gpuTable, jobsHere, machine } from './node.js';
 import { diskTable, hung, nfsTime, nvmeTable } from './storage.js';
-import { CLUSTER, NODE, instant, range, rows, series } from '../query.js';
+import { CLUSTER, NODE, instant, jobsOnGpus, range, rows, series } from '../query.js';
 import { fromLabels } from '../look.js';
 import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
@@ -142,11 +142,11 @@ export default board({
       unit: 'none',
       none: 'No job held a GPU: without a scheduler there are none.',
       height: 6,
-      about: 'When which job held which GPU.',
+      about: 'When which job held which GPU, the forty longest.',
       targets: [
         range(
           `max by (cluster, node, uuid, jobid, user)
-            (${series('takt_gpu_job_info', NODE, 'user=~"$user"')})`,
+            (${jobsOnGpus(NODE, 'user=~"$user"')})`,
           '{{node}}: {{jobid}} {{user}}',
         ),
       ],
