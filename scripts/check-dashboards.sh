@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the committed Grafana boards are what their generator writes, and that they fit the schema of the oldest
-# and of the newest Grafana they are for.
+# Checks that the committed Grafana boards are what their generator writes, that they keep the rules of its lint.js, that
+# each of these rules refuses a board, and that the boards fit the schema of the oldest and of the newest Grafana they are
+# for.
 #
 # Without node, and without npm or its registry, the part that needs it is skipped with a line that says so.
 # TAKT_TEST_NO_SKIP=1 makes a skip a failure.
@@ -18,6 +19,10 @@ skip() {
 
 command -v node >/dev/null || skip "node is not installed"
 node dashboards/generator/main.js --check
+tried=$(node --test dashboards/generator/lint.test.js 2>&1) || {
+	echo "$tried" >&2
+	exit 1
+}
 
 command -v npm >/dev/null || skip "npm is not installed; the schema was not checked"
 cache=${TAKT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/takt}

@@ -1,6 +1,6 @@
 // A board: variables, annotations, links to the others, and panels set out in lines of 24 columns.
 
-import { CLUSTER, NODE, folded, series } from './query.js';
+import { CLUSTER, NODE, begins, folded, series } from './query.js';
 
 const PROMETHEUS = { type: 'prometheus', uid: '${datasource}' };
 const POSTGRESQL = { type: 'postgres', uid: '${sql}' };
@@ -8,8 +8,11 @@ const POSTGRESQL = { type: 'postgres', uid: '${sql}' };
 /** Grafana 10.2 reads this version; newer ones migrate it when they load it. */
 const SCHEMA_VERSION = 38;
 
+/** Grafana's orders of the values of a variable. */
+const SORT = { none: 0, highestNumber: 4, names: 7 };
+
 function list(name, label, datasource, query, how = {}) {
-  const { single = false, regex = '', allValue = '.*' } = how;
+  const { single = false, regex = '', allValue = '.*', sort = SORT.names } = how;
   const all = { selected: true, text: ['All'], value: ['$__all'] };
   return {
     name,
@@ -24,7 +27,7 @@ function list(name, label, datasource, query, how = {}) {
     skipUrlSync: false,
     regex,
     refresh: 2,
-    sort: 7,
+    sort,
     multi: !single,
     includeAll: !single,
     ...(single || !allValue ? {} : { allValue }),
@@ -40,6 +43,11 @@ const distinct = (column) =>
 
 const IN_PARTITION = 'takt_slurm_node_partition';
 
+/** Every node, by its cluster and name. */
+const NODES = `group by (cluster, node)
+  ({__name__=~"up|node_uname_info|${IN_PARTITION}", ${CLUSTER}, node!=""})`;
+const WITH_GPUS = `group by (cluster, node) (${series('takt_gpu_info', CLUSTER)})`;
+
 /**
  * Nodes in the chosen partitions. With all partitions, and in a cluster whose partitions are not
  * known, every node.
@@ -47,11 +55,27 @@ const IN_PARTITION = 'takt_slurm_node_partition';
 function inPartition() {
   const known = series(IN_PARTITION, CLUSTER);
   const chosen = series(IN_PARTITION, CLUSTER, 'partition=~"$partition"');
-  const nodes = `group by (cluster, node)
-    (${series('up', CLUSTER, 'node!=""')} or ${series('node_uname_info', CLUSTER)} or ${known})`;
-  return folded(
-    `${nodes} and on (cluster, node) ${chosen} or
-      ${nodes} unless on (cluster) (${known} unless ${chosen})`,
+  return `(${NODES} and on (cluster, node) ${chosen} or
+    ${NODES} unless on (cluster) (${known} unless ${chosen}))`;
+}
+
+/**
+ * One of `nodes`, for boards that show one. They are in this order, and the first is opened: critical
+ * alerts, warnings, GPUs.
+ */
+function oneNode(nodes) {
+  const alerts = (severity) =>
+    `group by (cluster, node)
+      (${series('ALERTS', CLUSTER, `alertstate="firing", severity="${severity}", node!=""`)})`;
+  const trouble = `(4 * ${alerts('critical')} or 2 * ${alerts('warning')} or 0 * ${NODES})`;
+  const gpus = `(${WITH_GPUS} or 0 * ${NODES})`;
+  const ranked = `${nodes} + on (cluster, node) ${trouble} + on (cluster, node) ${gpus}`;
+  return list(
+    'node',
+    'Node',
+    PROMETHEUS,
+    folded(`query_result(sort_desc(max by (node) (${ranked})))`),
+    { single: true, regex: '/node="([^"]+)"/', sort: SORT.none },
   );
 }
 
@@ -64,13 +88,16 @@ const VARIABLES = {
   cluster: () => list('cluster', 'Cluster', PROMETHEUS, 'label_values(node_uname_info, cluster)'),
   node: ({ within, ...how }) =>
     within
-      ? list('node', 'Node', PROMETHEUS, `query_result(group by (node) (${inPartition()}))`, {
+      ? list('node', 'Node', PROMETHEUS, folded(`query_result(group by (node) ${inPartition()})`), {
           regex: '/node="([^"]+)"/',
           // Without it, All is the list of the nodes in the chosen partitions.
           allValue: '',
           ...how,
         })
       : list('node', 'Node', PROMETHEUS, labels('node_uname_info', CLUSTER, 'node'), how),
+  oneNode: () => oneNode(inPartition()),
+  // Without the nodes that the board could show nothing of.
+  oneGpuNode: () => oneNode(`(${inPartition()} and on (cluster, node) ${WITH_GPUS})`),
   gpu: (how) =>
     list(
       'gpu',
@@ -80,10 +107,15 @@ const VARIABLES = {
       { regex: '/gpu="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/', ...how },
     ),
   job: (how) =>
-    list('job', 'Job', PROMETHEUS, labels('takt_job_info', `${CLUSTER}, user=~"$user"`, 'jobid'), {
-      single: true,
-      ...how,
-    }),
+    list(
+      'job',
+      'Job',
+      PROMETHEUS,
+      // label_values lists jobs of whole blocks, which may be older than the time range.
+      folded(`query_result(group by (jobid)
+        (last_over_time(${series('takt_job_info', `${CLUSTER}, user=~"$user"`)}[$__range])))`),
+      { single: true, regex: '/jobid="([^"]+)"/', sort: SORT.highestNumber, ...how },
+    ),
   user: () => list('user', 'User', PROMETHEUS, labels('takt_job_info', CLUSTER, 'user')),
   partition: () => list('partition', 'Partition', POSTGRESQL, distinct('"partition"')),
   // For boards without records.
@@ -135,14 +167,14 @@ function source(name, label, type, used) {
   };
 }
 
-function annotation(name, color, expr, titles, enable) {
+function annotation(name, color, expr, titles) {
   return {
     name,
-    enable,
+    enable: true,
     hide: false,
     iconColor: color,
     datasource: PROMETHEUS,
-    expr,
+    expr: folded(expr),
     step: '60s',
     titleFormat: titles[0],
     textFormat: titles[1],
@@ -151,43 +183,53 @@ function annotation(name, color, expr, titles, enable) {
   };
 }
 
-/** Alerts, jobs and node states; each stands as a span from its first sample to its last. */
-function annotations(scope, { jobs = true, job = '' } = {}) {
-  const firing = series('ALERTS', CLUSTER, 'alertstate="firing"');
+/** Marks where alerts, node states and the like begin. The board of a job marks the job as well. */
+function annotations(scope, job) {
+  const firing = series('ALERTS', CLUSTER, 'alertstate="firing", alertname!="Watchdog"');
   const here = scope === NODE ? firing.replace('}', ', node=~"$node|"}') : firing;
+  const of = (selector, by) => begins((offset) => `max by (${by}) (${selector}${offset})`, by);
+  // Grafana drops values of 0.
+  const down = (offset) =>
+    `(1 - max by (cluster, node) (${series('up', scope, 'node!=""')}${offset}) == 1)`;
+  const expressions = {
+    alerts: of(here, 'cluster, node, alertname, uuid, severity'),
+    states: of(series('takt_slurm_node_unavailable', scope), 'cluster, node, state, reason'),
+    down: begins(down, 'cluster, node'),
+    reboots: `changes(${series('node_boot_time_seconds', scope)}[$__interval]) > 0`,
+  };
+  const jobs = job
+    ? [annotation('Jobs', 'blue', changes(job), ['Job {{jobid}} {{change}}', '{{user}}'])]
+    : [];
   return {
     list: [
-      annotation('Alerts', 'red', here, ['{{alertname}}', '{{node}} {{uuid}}', 'severity'], true),
-      annotation(
-        'Jobs',
-        'blue',
-        series('takt_job_info', scope, job),
-        ['Job {{jobid}}', '{{user}} on {{node}}', 'user'],
-        jobs,
-      ),
-      annotation(
-        'Node states',
-        'orange',
-        series('takt_slurm_node_unavailable', scope),
-        ['{{node}}: {{state}}', '{{reason}}', 'node'],
-        true,
-      ),
-      annotation(
-        'Nodes without exporter',
-        'purple',
-        `max by (cluster, node) (${series('up', scope, 'node!=""')}) == 0`,
-        ['{{node}} does not answer', '', 'node'],
-        true,
-      ),
-      annotation(
-        'Reboots',
-        'yellow',
-        `changes(${series('node_boot_time_seconds', scope)}[2m]) > 0`,
-        ['{{node}} rebooted', '', 'node'],
-        true,
-      ),
+      annotation('Alerts', 'red', expressions.alerts, [
+        '{{alertname}}',
+        '{{node}} {{uuid}}',
+        'severity',
+      ]),
+      ...jobs,
+      annotation('Node states', 'orange', expressions.states, [
+        '{{node}}: {{state}}',
+        '{{reason}}',
+        'node',
+      ]),
+      annotation('Nodes without exporter', 'purple', expressions.down, [
+        '{{node}} does not answer',
+        '',
+        'node',
+      ]),
+      annotation('Reboots', 'yellow', expressions.reboots, ['{{node}} rebooted', '', 'node']),
     ],
   };
+}
+
+/** Where the jobs of a selector start and end, on whichever node. */
+function changes(jobs) {
+  const held = (offset) => `group by (cluster, jobid, user) (${jobs}${offset})`;
+  const [now, before] = [held(''), held(' offset $__interval')];
+  const named = (change, expr) => `label_replace(${expr}, "change", "${change}", "", "")`;
+  const starts = named('starts', `${now} unless ${before}`);
+  return `${starts} or ${named('ends', `${before} unless ${now}`)}`;
 }
 
 /** A heading; panels after it belong to it. With `repeat`, once for each value of that variable. */
@@ -216,7 +258,8 @@ function setOut(panels) {
 
 /**
  * A whole board. `variables` names those of VARIABLES that it asks about, as `'user'` or as
- * `['user', {single: true}]`; `fields` are text fields; `jobs` shows job spans from the start.
+ * `['user', {single: true}]`; `fields` are text fields; `job` is the selector of the jobs that the
+ * board marks.
  */
 export function board({
   uid,
@@ -226,7 +269,6 @@ export function board({
   fields = [],
   from = 'now-6h',
   refresh = '1m',
-  jobs = false,
   job,
   panels,
 }) {
@@ -255,7 +297,7 @@ export function board({
     liveNow: false,
     refresh,
     time: { from, to: 'now' },
-    annotations: annotations(scope, { jobs, job }),
+    annotations: annotations(scope, job),
     links: [
       {
         type: 'dashboards',

@@ -1,6 +1,6 @@
 // What is shown of a GPU: one entry a quantity, used by every board that shows it.
 
-import { NODE, indexed, range, series } from './query.js';
+import { NODE, indexed, limitDefault, range, series } from './query.js';
 import { fromLabels } from './look.js';
 import { lines } from './panels.js';
 
@@ -144,6 +144,32 @@ export const GPUS = {
         readings of ` + 'the power. Energy reports are computed from this counter.',
   },
 };
+
+/** The labels of a GPU. A series of it may have more, so that counts go by these. */
+export const GPU_KEY = 'cluster, node, uuid';
+const each = (metric, scope) => `max by (${GPU_KEY}) (${series(metric, scope)})`;
+
+/** GPUs that did nothing in the last `window`. */
+export const idle = (scope, window = '30m') =>
+  `(max_over_time(${series('takt_gpu_utilization_ratio', scope)}[${window}]) <=
+    ${limitDefault('job_gpu_idle_ratio')})`;
+
+/** Numbers of GPUs, the same on every board. */
+export const count = {
+  all: (scope) => `count(${each('takt_gpu_up', scope)})`,
+  answering: (scope) => `sum(${each('takt_gpu_up', scope)})`,
+  held: (scope) => `count(${each('takt_gpu_job_info', scope)}) or 0 * ${count.all(scope)}`,
+  heldIdle: (scope) =>
+    `count(${each('takt_gpu_job_info', scope)} and on (${GPU_KEY}) ${idle(scope)}) or
+      0 * ${count.all(scope)}`,
+  free: (scope) =>
+    `count((${each('takt_gpu_up', scope)} == 1) and on (${GPU_KEY}) ${idle(scope, '5m')}
+      unless on (${GPU_KEY}) ${series('takt_gpu_job_info', scope)}
+      unless on (cluster, node) ${series('takt_slurm_node_unavailable', scope)}) or
+      0 * ${count.all(scope)}`,
+};
+export const FREE =
+  'GPUs that answer, that no job holds, that did nothing for five minutes, and whose node Slurm can use.';
 
 /** Lines over time, one a GPU. `only` narrows the expression, for example to a job's GPUs. */
 export function gpuLines(

@@ -6,6 +6,10 @@ export const RED = 'red';
 export const BLUE = 'blue';
 export const GREY = 'text';
 
+/** Units of amounts. Grafana would write its unit `h` of 3,175 GPU-hours as "18.9 weeks". */
+export const GPU_HOURS = 'suffix:GPU-h';
+export const CPU_HOURS = 'suffix:CPU-h';
+
 /** Value mappings: `{0: ['yes', 'green']}`. */
 export function words(table) {
   const options = {};
@@ -36,11 +40,35 @@ export const RECOVERY = words({
   3: ['drain, restart peers', RED],
   4: ['drain and reset', RED],
 });
+/** By rank: see `ranked` in query.js. */
 export const SEVERITY = words({
-  critical: ['critical', RED],
-  warning: ['warning', ORANGE],
-  info: ['info', BLUE],
+  3: ['critical', RED],
+  2: ['warning', ORANGE],
+  1: ['info', BLUE],
+  0: ['none', GREY],
 });
+/** Colours of series by the name that they have in the legend. */
+export const SEVERITIES = { critical: RED, warning: ORANGE, info: BLUE, none: GREY };
+export const NODE_STATES = {
+  idle: GREEN,
+  allocated: BLUE,
+  mixed: 'light-blue',
+  planned: 'purple',
+  maintenance: ORANGE,
+  unavailable: RED,
+  powered_down: GREY,
+  future: GREY,
+};
+export const ENDINGS = {
+  completed: GREEN,
+  failed: RED,
+  'out of memory': 'dark-red',
+  'node failed': 'purple',
+  timeout: ORANGE,
+  preempted: 'yellow',
+  cancelled: GREY,
+  other: 'blue',
+};
 export const JOB_STATE = words({
   RUNNING: ['running', BLUE],
   PENDING: ['pending', GREY],

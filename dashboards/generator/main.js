@@ -1,6 +1,8 @@
-// Writes the boards into ../grafana; with --check, fails if one there differs.
+// Writes the boards into ../grafana; with --check, fails if one there differs. Fails, too, if a board
+// breaks a rule of lint.js.
 
 import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { lint } from './lint.js';
 
 const BOARDS = [
   'account',
@@ -23,10 +25,17 @@ const BOARDS = [
 const FOLDER = new URL('../grafana/', import.meta.url);
 
 const wanted = new Map();
+const wrong = [];
 for (const name of BOARDS) {
   const { default: made } = await import(`./boards/${name}.js`);
+  wrong.push(...lint(made));
   wanted.set(`${name}.json`, `${JSON.stringify(made, null, 2)}\n`);
 }
+if (wrong.length) {
+  for (const what of wrong) console.error(what);
+  process.exit(1);
+}
+
 const present = new Map(
   readdirSync(FOLDER)
     .filter((name) => name.endsWith('.json'))

@@ -2,7 +2,8 @@
 // no data) and its queries; a panel without one of them is refused.
 
 import { folded, instant, limitDefault } from './query.js';
-import { GREEN, ORANGE, RED, fromColumns } from './look.js';
+import { NARROWEST, columnsOf, heading, known, width } from './columns.js';
+import { GREEN, GREY, ORANGE, RED, fromColumns } from './look.js';
 
 const WIDTHS = {
   stat: 3,
@@ -16,6 +17,11 @@ const WIDTHS = {
   'state-timeline': 24,
   piechart: 6,
 };
+/** Panels that write the text for no value in the colour of a value, such as green. */
+const FIGURES = new Set(['stat', 'bargauge']);
+const NO_VALUE = [
+  { type: 'special', options: { match: 'null+nan', result: { color: GREY, index: 99 } } },
+];
 const HEIGHTS = { stat: 4, gauge: 4 };
 
 /** Colours by value: pairs of a lower bound and a colour, above a first colour without bound. */
@@ -65,7 +71,7 @@ function panel(type, spec, { options, custom = {}, overrides = [], transformatio
     unit: spec.unit,
     noValue: folded(spec.none),
     color: spec.color ?? { mode: 'palette-classic' },
-    mappings: spec.mappings ?? [],
+    mappings: [...(spec.mappings ?? []), ...(FIGURES.has(type) ? NO_VALUE : [])],
     thresholds: spec.thresholds ?? limit.thresholds ?? steps(GREEN),
     links: spec.links ?? [],
     custom,
@@ -78,7 +84,7 @@ function panel(type, spec, { options, custom = {}, overrides = [], transformatio
     description: folded(spec.about),
     datasource: { type: 'mixed', uid: '-- Mixed --' },
     gridPos: { w: spec.width ?? WIDTHS[type], h: spec.height ?? HEIGHTS[type] ?? 8 },
-    fieldConfig: { defaults, overrides: [...overrides, ...(spec.overrides ?? [])] },
+    fieldConfig: { defaults, overrides: [...overrides, ...coloured(spec.colors)] },
     options,
     targets: [
       ...spec.targets.map((target, index) => ({ ...target, refId: letters(index) })),
@@ -92,6 +98,14 @@ function panel(type, spec, { options, custom = {}, overrides = [], transformatio
   return made;
 }
 
+/** Fixed colours of series by name: `{critical: RED}`. Without them Grafana draws `critical` green. */
+function coloured(colors = {}) {
+  return Object.entries(colors).map(([name, fixedColor]) => ({
+    matcher: { id: 'byName', options: name },
+    properties: [{ id: 'color', value: { mode: 'fixed', fixedColor } }],
+  }));
+}
+
 /** One or a few figures. */
 export function stat(spec) {
   return panel(
@@ -99,7 +113,7 @@ export function stat(spec) {
     { color: { mode: 'thresholds' }, ...spec },
     {
       options: {
-        colorMode: spec.targets.length > 1 ? 'value' : (spec.colorMode ?? 'value'),
+        colorMode: spec.colorMode ?? 'value',
         graphMode: spec.spark ? 'area' : 'none',
         justifyMode: 'auto',
         orientation: 'auto',
@@ -151,6 +165,8 @@ export function bars(spec) {
         showUnfilled: true,
         minVizHeight: 10,
         minVizWidth: 0,
+        // Without a size, the text for no value fills the panel.
+        text: { titleSize: 13, valueSize: 13 },
         valueMode: 'color',
         reduceOptions: {
           calcs: ['lastNotNull'],
@@ -235,18 +251,22 @@ export function cells(spec) {
   );
 }
 
-/** A row of coloured spans for each series. */
+/**
+ * A row of coloured spans for each series, in the colours of its `mappings`, or a colour for each row.
+ * A legend of limits would say "-∞+".
+ */
 export function spans(spec) {
+  const color = { mode: spec.mappings ? 'thresholds' : 'palette-classic' };
   return panel(
     'state-timeline',
-    { color: { mode: 'thresholds' }, ...spec },
+    { color, maxDataPoints: 300, ...spec },
     {
       options: {
         mergeValues: true,
         rowHeight: 0.8,
         alignValue: 'left',
         showValue: spec.showValue ?? 'never',
-        legend: { displayMode: 'list', placement: 'bottom', showLegend: true, calcs: [] },
+        legend: { displayMode: 'list', placement: 'bottom', showLegend: false, calcs: [] },
         tooltip: { mode: 'single', sort: 'none' },
       },
       custom: { fillOpacity: 80, lineWidth: 0 },
@@ -273,14 +293,21 @@ export function pie(spec) {
   });
 }
 
+/** The text for no value is that of a table without rows. In a cell it would be a lie. */
+const EMPTY_CELLS = {
+  matcher: { id: 'byRegexp', options: '.*' },
+  properties: [{ id: 'noValue', value: '' }],
+};
+
 /**
  * A table. `columns` maps a column to how it differs from the panel: `unit`, `thresholds`,
- * `mappings`, `link`, `bar`, `name` (its heading), `hidden`. Columns such as `node`, `user` and
- * `job_id` link by themselves.
+ * `mappings`, `link`, `bar`, `name` (its heading, if columns.js has another), `width`, `hidden`.
+ * Columns such as `node`, `user` and `job_id` link by themselves. The cluster is the last column: most
+ * sites have one.
  */
 export function table(spec) {
   const links = fromColumns();
-  const known = {
+  const linked = {
     node: 'node',
     user: 'user',
     account: 'account',
@@ -290,17 +317,28 @@ export function table(spec) {
     index: 'gpu',
     partition: 'partition',
   };
-  const overrides = [];
-  for (const [name, target] of Object.entries(known)) {
+  const [{ rawSql }] = spec.targets;
+  const selected = rawSql ? columnsOf(rawSql) : [];
+  const hidden = selected.includes('from_ms') ? ['jobid', 'from_ms', 'to_ms'] : [];
+
+  const overrides = [EMPTY_CELLS];
+  for (const name of known) {
     const own = (spec.columns ?? {})[name] ?? {};
-    if (own.link === false) continue;
-    overrides.push(override(name, { link: links[own.link ?? target] }));
+    const title = heading(name);
+    overrides.push(
+      override(name, {
+        name: own.name || title === name ? undefined : title,
+        width: own.width ?? width(name),
+        link: own.link === false ? undefined : links[own.link ?? linked[name]],
+      }),
+    );
   }
-  const hidden = spec.targets.some((target) => target.rawSql?.includes(' AS from_ms'))
-    ? { jobid: { hidden: true }, from_ms: { hidden: true }, to_ms: { hidden: true } }
-    : {};
-  for (const [name, column] of Object.entries({ ...hidden, ...spec.columns }))
-    overrides.push(override(name, column));
+  for (const name of hidden) overrides.push(override(name, { hidden: true }));
+  for (const [name, column] of Object.entries(spec.columns ?? {}))
+    overrides.push(override(name, known.includes(name) ? { ...column, width: undefined } : column));
+
+  const present = rawSql ? new Set(selected) : shownOf(spec.transformations);
+  const isPresent = ({ matcher: { id, options } }) => id !== 'byName' || present.has(options);
   return panel(
     'table',
     { color: { mode: 'thresholds' }, ...spec, columns: undefined },
@@ -310,11 +348,31 @@ export function table(spec) {
         cellHeight: 'sm',
         sortBy: spec.sort ? [{ displayName: spec.sort, desc: true }] : [],
       },
-      custom: { align: 'auto', cellOptions: { type: 'auto' }, inspect: false, filterable: true },
-      overrides: overrides.filter((made) => made.properties.length),
-      transformations: spec.transformations ?? [],
+      custom: {
+        align: 'auto',
+        cellOptions: { type: 'auto' },
+        inspect: false,
+        filterable: true,
+        minWidth: NARROWEST,
+      },
+      overrides: overrides.filter((made) => made.properties.length && isPresent(made)),
+      transformations: spec.transformations ?? clusterLast(selected),
     },
   );
+}
+
+/** Columns that a joined table shows. */
+function shownOf(transformations) {
+  const { indexByName, renameByName } = transformations.find(({ id }) => id === 'organize').options;
+  return new Set(Object.keys(indexByName).map((name) => renameByName[name] ?? name));
+}
+
+/** The columns of a statement in their order, the cluster last. */
+function clusterLast(selected) {
+  if (!selected.includes('cluster')) return [];
+  const order = [...selected.filter((name) => name !== 'cluster'), 'cluster'];
+  const indexByName = Object.fromEntries(order.map((name, index) => [name, index]));
+  return [{ id: 'organize', options: { excludeByName: {}, indexByName, renameByName: {} } }];
 }
 
 function override(name, column) {
@@ -330,15 +388,20 @@ function override(name, column) {
   set('max', column.max);
   set('displayName', column.name);
   set('custom.hidden', column.hidden);
+  set('custom.width', column.width);
   if (typeof column.link === 'object') set('links', [column.link]);
   if (column.bar) set('custom.cellOptions', { type: 'gauge', mode: 'basic' });
   else if (column.thresholds || column.mappings) set('custom.cellOptions', { type: 'color-text' });
   return { matcher: { id: 'byName', options: name }, properties };
 }
 
+/** Where the values stand in the `order` of a joined table; at its end without this mark. */
+export const VALUES = '…';
+
 /**
  * The transformations that make one table of several instant PromQL queries. `headings` name their
- * values; an empty one hides a value whose labels alone count.
+ * values; an empty one hides a value whose labels alone count. `order` has the labels, and headings
+ * that stand elsewhere than at VALUES.
  */
 export function joined(headings, order = []) {
   const renameByName = {};
@@ -348,17 +411,23 @@ export function joined(headings, order = []) {
     job: true,
     instance: !order.includes('instance'),
   };
-  headings.forEach((heading, index) => {
-    const values = headings.length === 1 ? ['Value', 'Value #A'] : [`Value #${letters(index)}`];
-    for (const value of values) {
-      if (heading) renameByName[value] = heading;
+  const valuesOf = (index) =>
+    headings.length === 1 ? ['Value', 'Value #A'] : [`Value #${letters(index)}`];
+  headings.forEach((title, index) => {
+    for (const value of valuesOf(index)) {
+      if (title) renameByName[value] = title;
       else excludeByName[value] = true;
     }
   });
-  const indexByName = {};
-  order.forEach((name, index) => {
-    indexByName[name] = index;
-  });
+
+  const [before, after = []] = order.includes(VALUES)
+    ? [order.slice(0, order.indexOf(VALUES)), order.slice(order.indexOf(VALUES) + 1)]
+    : [order];
+  const elsewhere = headings.filter((title) => title && !order.includes(title));
+  const sequence = [...before, ...elsewhere, ...after]
+    .flatMap((name) => (headings.includes(name) ? valuesOf(headings.indexOf(name)) : [name]))
+    .filter((name) => name !== 'cluster');
+  const indexByName = Object.fromEntries([...sequence, 'cluster'].map((name, i) => [name, i]));
   return [
     { id: 'merge', options: {} },
     { id: 'organize', options: { excludeByName, indexByName, renameByName } },

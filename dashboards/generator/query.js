@@ -67,6 +67,46 @@ export function highest(count, expr, by, rank) {
   return `(${expr}) and on (${by}) topk(${count}, ${rank})`;
 }
 
+/**
+ * How many series `found` has; 0 where `all` has some, and no value without any. So the text for no
+ * value is shown only where nothing is reported.
+ */
+export function counted(found, all) {
+  return `count(${found}) or 0 * count(${all})`;
+}
+
+/**
+ * The first steps at which `expr` has a value. It gets what stands after its selector, and answers
+ * with the labels `by`.
+ */
+export function begins(expr, by) {
+  return `${expr('')} unless on (${by}) ${expr(' offset $__interval')}`;
+}
+
+/** Severities of alerts, with their rank: tables sort by it. */
+const RANKS = { critical: 3, warning: 2, info: 1 };
+
+/** The rank of the alerts that `matchers` choose, by `labels`; 0 for other severities. */
+export function ranked(labels, scope, matchers) {
+  const of = (severity) => series('ALERTS', scope, `${matchers}, severity${severity}`);
+  const ranks = Object.entries(RANKS).map(([name, rank]) => `${rank} * ${of(`="${name}"`)}`);
+  const others = `0 * ${of(`!~"${Object.keys(RANKS).join('|')}"`)}`;
+  return `max by (${labels}) (${[...ranks, others].join(' or ')})`;
+}
+
+/** The same rank in SQL. */
+export const RANK = `CASE severity ${Object.entries(RANKS)
+  .map(([name, rank]) => `WHEN '${name}' THEN ${rank}`)
+  .join(' ')} ELSE 0 END`;
+
+/** Jobs on GPUs over time, a series for each of the forty longest; a week has thousands. */
+export function jobsOnGpus(scope, more = '') {
+  const by = 'cluster, node, uuid, jobid';
+  const held = series('takt_gpu_job_info', scope, more);
+  const rank = `max by (${by}) (count_over_time(${held}[$__range] @ end()))`;
+  return highest(40, held, by, rank);
+}
+
 const PROMETHEUS = { type: 'prometheus', uid: '${datasource}' };
 // Grafana from 10.2.3 calls the plugin grafana-postgresql-datasource; this name is its alias.
 const POSTGRESQL = { type: 'postgres', uid: '${sql}' };

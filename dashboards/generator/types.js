@@ -49,12 +49,14 @@ ${options}
 interface Custom {
 ${custom}
 }
-interface Mapping {
-  type: 'value';
-  options: Record<string, { text: string; color: string; index: number }>;
-}
+type Mapping =
+  | { type: 'value'; options: Record<string, { text: string; color: string; index: number }> }
+  | {
+      type: 'special';
+      options: { match: 'null+nan'; result: { color: string; index: number } };
+    };
 interface Override {
-  matcher: { id: 'byName'; options: string };
+  matcher: { id: 'byName' | 'byRegexp'; options: string };
   properties: { id: string; value: unknown }[];
 }
 type Defaults = Omit<Plain<schema.FieldConfig>, 'thresholds' | 'mappings' | 'custom'> & {

@@ -13,7 +13,7 @@ import {
   hours,
   sql,
 } from './query.js';
-import { JOB_STATE } from './look.js';
+import { CPU_HOURS, ENDINGS, GPU_HOURS } from './look.js';
 import { columns, lines, pie, stat, steps, table, worseFrom } from './panels.js';
 
 export const NO_JOBS =
@@ -28,7 +28,7 @@ export const SHARE_USED =
 export const totals = [
   stat({
     title: 'GPU-hours',
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     width: 4,
     decimals: 1,
@@ -40,7 +40,7 @@ export const totals = [
   }),
   stat({
     title: 'CPU-hours',
-    unit: 'h',
+    unit: CPU_HOURS,
     none: NO_JOBS,
     width: 4,
     decimals: 1,
@@ -83,7 +83,7 @@ export const totals = [
   }),
   stat({
     title: 'Lost to failed jobs',
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     width: 4,
     decimals: 1,
@@ -102,7 +102,7 @@ export const totals = [
 export const overTime = (by, what) => [
   lines({
     title: `GPU-hours a day by ${what}`,
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     bars: true,
     stack: true,
@@ -113,7 +113,7 @@ export const overTime = (by, what) => [
   }),
   lines({
     title: `CPU-hours a day by ${what}`,
-    unit: 'h',
+    unit: CPU_HOURS,
     none: NO_JOBS,
     bars: true,
     stack: true,
@@ -127,7 +127,7 @@ export const overTime = (by, what) => [
 export const largest = (by, what) =>
   columns({
     title: `GPU-hours by ${what}`,
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_JOBS,
     decimals: 1,
     about: `The twenty largest by GPU-hours held in the time range.`,
@@ -137,19 +137,34 @@ export const largest = (by, what) =>
     ],
   });
 
-/** How jobs ended. */
+const ENDED_AS = {
+  completed: ['COMPLETED'],
+  failed: ['FAILED', 'BOOT_FAIL', 'LAUNCH_FAILED'],
+  'out of memory': ['OUT_OF_MEMORY'],
+  'node failed': ['NODE_FAIL'],
+  timeout: ['TIMEOUT', 'DEADLINE'],
+  preempted: ['PREEMPTED'],
+  cancelled: ['CANCELLED'],
+};
+const quoted = (states) => states.map((state) => `'${state}'`).join(', ');
+const ended = (name, condition) => `nullif(count(*) FILTER (state ${condition}), 0) AS "${name}"`;
+
+/** How jobs ended. A column for each ending, so that each has its colour. */
 export const endings = pie({
   title: 'How jobs ended',
   unit: 'none',
   none: 'No job of this choice ended in the time range.',
-  values: true,
   width: 12,
-  mappings: JOB_STATE,
+  colors: ENDINGS,
   about: `Jobs that ended in the time range, by state. Many timeouts mean limits that are too short,
     or
       programs without checkpoints.`,
   targets: [
-    sql(`SELECT state, count(*) AS jobs FROM jobs WHERE ${ENDED} GROUP BY state ORDER BY 2 DESC`),
+    sql(`SELECT ${Object.entries(ENDED_AS)
+      .map(([name, states]) => ended(name, `IN (${quoted(states)})`))
+      .join(', ')},
+      ${ended('other', `NOT IN (${quoted(Object.values(ENDED_AS).flat())})`)}
+      FROM jobs WHERE ${ENDED}`),
   ],
 });
 
@@ -179,8 +194,8 @@ export const summary = (by, title) =>
     ORDER BY gpu_hours DESC NULLS LAST, cpu_hours DESC`),
     ],
     columns: {
-      gpu_hours: { unit: 'h', decimals: 1 },
-      cpu_hours: { unit: 'h', decimals: 1 },
+      gpu_hours: { unit: GPU_HOURS, decimals: 1 },
+      cpu_hours: { unit: CPU_HOURS, decimals: 1 },
       mean_wait_seconds: { unit: 's', name: 'mean wait' },
       in_use: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0, name: 'in use' },
       kwh: { unit: 'kwatth', decimals: 1 },
@@ -210,7 +225,7 @@ export const cost = (by, what) => [
     title: `Cost by ${what}`,
     unit: 'none',
     none: NO_PRICES,
-    width: 12,
+    width: 20,
     height: 8,
     about: `Money for GPUs, CPUs and memory held, and for the measured energy of finished jobs, most
       expensive first.`,
@@ -228,8 +243,7 @@ export const prices = table({
   title: 'Prices',
   unit: 'none',
   none: NO_PRICES,
-  width: 8,
-  height: 8,
+  height: 5,
   about: `Rate cards of takt.toml that were valid in the time range. A model in "by model" has its own
     price of a GPU-hour.`,
   targets: [

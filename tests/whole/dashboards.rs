@@ -134,8 +134,16 @@ pub fn statements() -> Vec<Query> {
         .collect()
 }
 
+/// Whether a query finds what begins: it has data for one step only.
+pub fn is_of_beginnings(query: &str) -> bool {
+    query.contains(" offset ")
+}
+
 /// Why a query may be without data here.
 fn reason(query: &str) -> Option<&'static str> {
+    if is_of_beginnings(query) {
+        return Some("nothing begins in the last minute");
+    }
     let named = metrics(query);
     QUIET
         .iter()
@@ -149,7 +157,8 @@ fn reason(query: &str) -> Option<&'static str> {
 fn is_comparable(query: &str) -> bool {
     let changes = ["topk(", "bottomk(", "count_values(", "ALERTS"];
     let has_moved = query.contains(" > 0") && query.contains('[');
-    let changes = has_moved || changes.iter().any(|word| query.contains(word));
+    let changes =
+        has_moved || is_of_beginnings(query) || changes.iter().any(|word| query.contains(word));
     !changes && query.contains("cluster=~")
 }
 

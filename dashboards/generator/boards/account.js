@@ -11,6 +11,7 @@ import {
   summary,
   totals,
 } from '../usage.js';
+import { CPU_HOURS, GPU_HOURS } from '../look.js';
 import { lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const NO_BUDGET = 'Enter a budget in GPU-hours above, for example to try one out.';
@@ -65,7 +66,7 @@ export default board({
     }),
     stat({
       title: 'Tried budget left',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_BUDGET,
       width: 4,
       decimals: 0,
@@ -75,7 +76,7 @@ export default board({
     }),
     lines({
       title: 'GPU-hours so far',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_JOBS,
       min: 0,
       width: 16,
@@ -112,8 +113,8 @@ export default board({
         WHERE limit_hours IS NOT NULL AND ${chosen('limits.account')} ORDER BY share DESC`),
       ],
       columns: {
-        limit_hours: { unit: 'h', name: 'limit' },
-        gpu_hours: { unit: 'h', name: 'held' },
+        limit_hours: { unit: GPU_HOURS, name: 'limit' },
+        gpu_hours: { unit: GPU_HOURS, name: 'held' },
         share: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0 },
       },
     }),
@@ -135,7 +136,11 @@ export default board({
         FROM credits WHERE credited_to >= ${FROM} AND credited_to < ${TO} AND
           ${chosen('cluster', 'account', 'user')} ORDER BY credited_to DESC`),
       ],
-      columns: { job_id: { link: false }, gpu_hours: { unit: 'h' }, cpu_hours: { unit: 'h' } },
+      columns: {
+        job_id: { link: false },
+        gpu_hours: { unit: GPU_HOURS },
+        cpu_hours: { unit: CPU_HOURS },
+      },
     }),
   ],
 });

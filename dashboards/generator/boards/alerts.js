@@ -1,6 +1,18 @@
 import { board, row } from '../board.js';
-import { CLUSTER, FROM, TO, dated, instant, range, rows, series, sql } from '../query.js';
-import { ALERT_STATE, SENT, SEVERITY, fromLabels } from '../look.js';
+import {
+  CLUSTER,
+  FROM,
+  RANK,
+  TO,
+  dated,
+  instant,
+  range,
+  ranked,
+  rows,
+  series,
+  sql,
+} from '../query.js';
+import { ALERT_STATE, SENT, SEVERITIES, SEVERITY, fromLabels } from '../look.js';
 import { badFrom, bars, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
@@ -8,8 +20,10 @@ const NO_ALERT = 'No alert fires.';
 const NO_RECORD =
   'Nothing happened in this time, or alerts are evaluated elsewhere (see the alert series above).';
 const NO_TAKT = 'No Takt server writes its own series here.';
-const firing = (more) =>
-  series('ALERTS', `${CLUSTER}, node=~"$node|"`, `alertstate="firing"${more ? `, ${more}` : ''}`);
+const HERE = `${CLUSTER}, node=~"$node|"`;
+// Watchdog fires all the time: it shows that messages arrive.
+const FIRES = 'alertstate="firing", alertname!="Watchdog"';
+const firing = (more) => series('ALERTS', HERE, `${FIRES}${more ? `, ${more}` : ''}`);
 const RANGE = `happened_at >= ${FROM} AND happened_at < ${TO} AND coalesce(labels ->> '$.cluster',
   '') ~ '\${cluster:regex}|' AND coalesce(node, '') ~ '\${node:regex}|'`;
 /** Alerts with the midnight before each. An alert of no cluster has the day of the first one. */
@@ -41,24 +55,12 @@ export const firingTable = table({
     'Alerts that fire. docs/rules.md says for each why it exists and what to do. Click a node.',
   targets: [
     rows(
-      `max by (cluster, node, alertname, severity, scope, uuid, device, mountpoint, user, jobid)
-        (${firing()})`,
+      ranked('cluster, node, alertname, scope, uuid, device, mountpoint, user, jobid', HERE, FIRES),
     ),
   ],
   transformations: joined(
-    [''],
-    [
-      'severity',
-      'alertname',
-      'cluster',
-      'node',
-      'uuid',
-      'device',
-      'mountpoint',
-      'user',
-      'jobid',
-      'scope',
-    ],
+    ['severity'],
+    ['severity', 'alertname', 'node', 'user', 'jobid', 'device', 'mountpoint', 'uuid', 'scope'],
   ),
   columns: { severity: { mappings: SEVERITY } },
 });
@@ -121,6 +123,7 @@ export default board({
       min: 0,
       about: `Number of alerts that fire, by severity. A sudden tower is one cause that hits many
           nodes.`,
+      colors: SEVERITIES,
       targets: [range(`count by (severity) (${firing()})`, '{{severity}}')],
     }),
     bars({
@@ -144,12 +147,12 @@ export default board({
       unit: 'none',
       none: NO_ALERT,
       height: 12,
-      mappings: ALERT_STATE,
+      mappings: SEVERITY,
       about:
         'The forty alerts and nodes that fired longest. Spans that begin together share a cause.',
       targets: [
         range(
-          `max by (cluster, node, alertname) (${firing()}) and on (cluster, node, alertname)
+          `${ranked('cluster, node, alertname', HERE, FIRES)} and on (cluster, node, alertname)
             topk(40, count_over_time(max by (cluster, node, alertname)
             (${firing()})[$__range:$__interval] @ end()))`,
           '{{alertname}} {{node}}',
@@ -167,7 +170,7 @@ export default board({
         the
           exporter behind it is down.`,
       targets: [
-        sql(`SELECT happened_at, severity, alertname, labels ->> '$.cluster' AS cluster, node,
+        sql(`SELECT happened_at, ${RANK} AS severity, alertname, labels ->> '$.cluster' AS cluster, node,
           state_before, state_after, value, reason, labels
         FROM alert_transitions WHERE ${RANGE} ORDER BY happened_at DESC LIMIT 500`),
       ],
@@ -184,6 +187,7 @@ export default board({
       bars: true,
       stack: true,
       min: 0,
+      colors: SEVERITIES,
       about: 'Alerts that began to fire, by day and severity.',
       targets: [
         sql(
@@ -204,7 +208,7 @@ export default board({
         times on
           one node is flapping.`,
       targets: [
-        sql(`SELECT alertname, severity, count(*) AS times, count(DISTINCT node) AS nodes,
+        sql(`SELECT alertname, ${RANK} AS severity, count(*) AS times, count(DISTINCT node) AS nodes,
           max(happened_at) AS last FROM alert_transitions
         WHERE ${RANGE} AND state_after = 'firing' AND state_before <> 'firing' GROUP BY ALL ORDER BY
           times DESC LIMIT 50`),

@@ -1,4 +1,5 @@
 import { board, row } from '../board.js';
+import { FREE, count } from '../gpus.js';
 import { NODES, ON_DISK, spread } from '../nodes.js';
 import {
   JOB_COLUMNS,
@@ -14,7 +15,7 @@ import {
   series,
   sql,
 } from '../query.js';
-import { GREEN, JOB_STATE, RED, fromLabels } from '../look.js';
+import { BLUE, GREEN, GREY, NODE_STATES, ORANGE, RED, fromLabels } from '../look.js';
 import {
   badFrom,
   bars,
@@ -29,10 +30,7 @@ import {
 } from '../panels.js';
 
 const links = fromLabels();
-const GPU_KEY = 'cluster, node, uuid';
 const USED = series('takt_gpu_utilization_ratio', NODE);
-const HELD = series('takt_gpu_job_info', NODE);
-const IDLE = limitDefault('job_gpu_idle_ratio');
 const UP = `max by (cluster, node) (${series('up', NODE, 'node!=""')})`;
 const CRITICAL = series(
   'ALERTS',
@@ -87,10 +85,7 @@ export default board({
       about: `GPUs that answer, and all that are known. A GPU that is missing has fallen off the bus
         or
           lost its driver.`,
-      targets: [
-        instant(`sum(${series('takt_gpu_up', NODE)})`, 'answer'),
-        instant(`count(${series('takt_gpu_up', NODE)})`, 'all'),
-      ],
+      targets: [instant(count.answering(NODE), 'answer'), instant(count.all(NODE), 'all')],
     }),
     stat({
       title: 'GPUs held',
@@ -98,7 +93,7 @@ export default board({
       none: NO_GPUS,
       thresholds: steps('text'),
       about: 'GPUs that jobs hold, used or not.',
-      targets: [instant(`count(count by (${GPU_KEY}) (${HELD})) or vector(0)`, 'held')],
+      targets: [instant(count.held(NODE), 'held')],
     }),
     stat({
       title: 'Held but idle',
@@ -108,29 +103,16 @@ export default board({
       about: `GPUs that a job holds and that did nothing for half an hour. Others wait for them: see
         the
           waste board.`,
-      targets: [
-        instant(
-          `count((max_over_time(${USED}[30m]) <= ${IDLE}) and on (${GPU_KEY}) ${HELD}) or
-            vector(0)`,
-          'idle',
-        ),
-      ],
+      targets: [instant(count.heldIdle(NODE), 'idle')],
     }),
     stat({
       title: 'GPUs free',
       unit: 'none',
       none: NO_GPUS,
       thresholds: steps('text'),
-      about: `GPUs that answer and that no job holds. Free GPUs and a long queue together are worth
-        a
-          look: CPUs or memory of their nodes may be taken.`,
-      targets: [
-        instant(
-          `count((${series('takt_gpu_up', NODE)} == 1) unless on (${GPU_KEY}) ${HELD}) or
-            vector(0)`,
-          'free',
-        ),
-      ],
+      about: `${FREE} Free GPUs and a long queue together are worth a look: CPUs or memory of their
+        nodes may be taken.`,
+      targets: [instant(count.free(NODE), 'free')],
     }),
     stat({
       title: 'Critical alerts',
@@ -154,6 +136,13 @@ export default board({
       none: NO_GPUS,
       stack: true,
       min: 0,
+      colors: {
+        'idle (up to 5 %)': GREY,
+        '5 to 30 %': ORANGE,
+        '30 to 70 %': 'light-blue',
+        'above 70 %': BLUE,
+        'do not answer': RED,
+      },
       about: `Number of GPUs by mean utilization of five minutes. A thick "idle" band with a full
         queue
           is waste.`,
@@ -241,7 +230,9 @@ export default board({
       targets: [
         rows(UP),
         rows(`count by (cluster, node) (${series('ALERTS', NODE, 'alertstate="firing"')})`),
-        rows(`sum by (cluster, node) (${series('takt_gpu_up', NODE)})`),
+        rows(
+          `sum by (cluster, node) (max by (cluster, node, uuid) (${series('takt_gpu_up', NODE)}))`,
+        ),
         rows(`avg by (cluster, node) (${USED})`),
         rows(NODES.cpu.expr(NODE)),
         rows(`max by (cluster, node) (${NODES.memory.expr(NODE)})`),
@@ -261,7 +252,7 @@ export default board({
           'NFS hung',
           'jobs',
         ],
-        ['cluster', 'node'],
+        ['node'],
       ),
       columns: {
         exporter: {
@@ -301,6 +292,7 @@ export default board({
       none: NO_SLURM,
       stack: true,
       min: 0,
+      colors: NODE_STATES,
       about: `Nodes by what Slurm can do with them. "unavailable" is down, drained, failing or
         registered with too little; "planned" is idle and kept for a waiting job.`,
       targets: [
@@ -353,14 +345,13 @@ export default board({
       about: `Running jobs of the choice above, largest first. Click a job, its user, account or
           partition.`,
       targets: [
-        sql(`SELECT ${JOB_COLUMNS}, state, gpus, cpus, run_seconds, wait_seconds
+        sql(`SELECT ${JOB_COLUMNS}, gpus, cpus, run_seconds, wait_seconds
         FROM jobs WHERE state = 'RUNNING' AND start_time < ${TO} AND coalesce(end_time,
           now()::TIMESTAMP) > ${FROM}
         AND ${chosen('cluster', 'partition', 'account', 'user')}
         ORDER BY gpus DESC NULLS LAST, cpus DESC NULLS LAST LIMIT 200`),
       ],
       columns: {
-        state: { mappings: JOB_STATE },
         run_seconds: { unit: 's', name: 'runs for' },
         wait_seconds: { unit: 's', name: 'waited' },
       },

@@ -1,7 +1,8 @@
 import { board, row } from '../board.js';
-import { ASSESSED, ENDED, NODE, dated, instant, limitDefault, range, series, sql } from '../query.js';
+import { ASSESSED, ENDED, NODE, dated, instant, range, series, sql } from '../query.js';
+import { GPU_KEY, idle } from '../gpus.js';
 import { NO_ASSESSMENT } from '../usage.js';
-import { fromLabels } from '../look.js';
+import { GPU_HOURS, fromLabels } from '../look.js';
 import { bars, columns, lines, stat, steps, table } from '../panels.js';
 
 const links = fromLabels();
@@ -54,7 +55,8 @@ export default board({
       width: 5,
       decimals: 1,
       thresholds: steps('text'),
-      about: 'Energy of the GPUs times the grams of CO2 in a kWh of the rate card that is in force.',
+      about:
+        'Energy of the GPUs times the grams of CO2 in a kWh of the rate card that is in force.',
       targets: [instant(`${KWH} * $co2`, 'CO2')],
     }),
     stat({
@@ -67,14 +69,7 @@ export default board({
       about: `Power that GPUs draw now though no kernel ran for half an hour. A card that never
         sleeps
           may lack persistence mode.`,
-      targets: [
-        instant(
-          `sum((${POWER}) and on (cluster, node, uuid)
-            (max_over_time(${series('takt_gpu_utilization_ratio', NODE)}[30m]) <=
-            ${limitDefault('job_gpu_idle_ratio')})) or vector(0)`,
-          'idle',
-        ),
-      ],
+      targets: [instant(`sum((${POWER}) and on (${GPU_KEY}) ${idle(NODE)}) or vector(0)`, 'idle')],
     }),
     stat({
       title: 'CPUs now',
@@ -199,7 +194,7 @@ export default board({
         FROM ${ASSESSED} WHERE ${ENDED} GROUP BY ALL ORDER BY energy DESC NULLS LAST`),
       ],
       columns: {
-        gpu_hours: { unit: 'h', decimals: 1 },
+        gpu_hours: { unit: GPU_HOURS, decimals: 1 },
         energy: { unit: 'kwatth', decimals: 1 },
         cost: { decimals: 2 },
         mean_power: { unit: 'watt', decimals: 0, name: 'mean power of a GPU' },

@@ -61,7 +61,7 @@ export default board({
         },
         norm_shares: { unit: 'percentunit', decimals: 1, name: 'share' },
         effective_usage: { unit: 'percentunit', decimals: 1, name: 'used' },
-        raw_hours: { unit: 'h', decimals: 0, name: 'faded usage' },
+        raw_hours: { unit: 'suffix:h', decimals: 0, name: 'faded usage' },
       },
     }),
     table({

@@ -1,14 +1,14 @@
 import { board, row } from '../board.js';
 import { gpuLines } from '../gpus.js';
-import { NODE, indexed, instant, limitDefault, range, rows, series } from '../query.js';
+import { NODE, counted, indexed, instant, limitDefault, range, rows, series } from '../query.js';
 import { ANSWERS, FAULT, RECOVERY, WAITING, fromLabels } from '../look.js';
-import { badFrom, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_ECC = 'No GPU here corrects memory errors (GeForce cards do not).';
 const NO_GPU = 'No NVIDIA GPU of these nodes reports it.';
-const NO_NVLINK = 'No GPU here has NVLink.';
-const NO_MIG = 'No GPU here is divided into parts (MIG).';
+const NO_NVLINK = 'No GPU here reports NVLinks.';
+const NO_MIG = 'No GPU here reports parts (MIG).';
 const grown = (metric, more, window = '1h') => `increase(${series(metric, NODE, more)}[${window}])`;
 /** Of many GPUs the twenty highest. */
 const worst = { only: (expr) => `topk(20, ${expr})` };
@@ -18,6 +18,9 @@ const ecc = (type) => {
 };
 const NVLINK_ERRORS = `sum by (cluster, node, uuid, type)
   (rate(${series('takt_gpu_nvlink_errors_total', NODE)}[$__rate_interval])) > 0`;
+const NVLINK_UP = series('takt_gpu_nvlink_up', NODE);
+const READY = series('takt_gpu_fabric_ready', NODE);
+const DEGRADED = series('takt_gpu_fabric_degraded', NODE);
 const faulty = (metric) => `sum(${series(metric, NODE)} > 0) or vector(0)`;
 
 export default board({
@@ -105,7 +108,7 @@ export default board({
       about: `NVLinks that are not active. Some boards do not wire all of them: compare with the
         other
           nodes.`,
-      targets: [instant(`count(${series('takt_gpu_nvlink_up', NODE)} == 0)`, 'links')],
+      targets: [instant(counted(`${NVLINK_UP} == 0`, NVLINK_UP), 'links')],
     }),
     table({
       title: 'GPUs that need a look',
@@ -129,7 +132,7 @@ export default board({
       ],
       transformations: joined(
         ['XIDs', 'answers', 'action', 'remap failed', 'remap pending', 'SRAM errors', 'slow PCIe'],
-        ['cluster', 'node', 'index'],
+        ['node', 'index'],
       ),
       columns: {
         XIDs: { decimals: 0, thresholds: badFrom(1) },
@@ -145,7 +148,7 @@ export default board({
     lines({
       title: 'XIDs over time',
       unit: 'none',
-      none: 'No XID was reported in this time.',
+      none: 'No XID happened in this time.',
       bars: true,
       min: 0,
       about: `Errors of the GPU driver by number, when they happened. Several numbers on one GPU
@@ -174,7 +177,7 @@ export default board({
             (${series('takt_gpu_xid_last_seen_timestamp_seconds', NODE)})`,
         ),
       ],
-      transformations: joined(['last seen'], ['last seen', 'node', 'xid', 'uuid']),
+      transformations: joined(['last seen'], ['node', 'xid', 'last seen', 'uuid']),
       columns: { 'last seen': { unit: 'dateTimeFromNow' } },
     }),
     row('Memory errors'),
@@ -221,10 +224,7 @@ export default board({
         ),
         rows(indexed(`sum by (cluster, node, uuid) (${series('takt_gpu_retired_pages', NODE)})`)),
       ],
-      transformations: joined(
-        ['rows', 'banks without spare', 'retired pages'],
-        ['cluster', 'node', 'index'],
-      ),
+      transformations: joined(['rows', 'banks without spare', 'retired pages'], ['node', 'index']),
       columns: {
         rows: { thresholds: steps('green', [1, 'orange']) },
         'banks without spare': { thresholds: badFrom(1) },
@@ -257,7 +257,7 @@ export default board({
     lines({
       title: 'NVLink errors a second',
       unit: 'none',
-      none: NO_NVLINK,
+      none: 'No NVLink reported an error in this time.',
       min: 0,
       limit: 'gpu_nvlink_crc_per_second',
       about: `Errors of NVLinks by type. Damaged data (crc) is sent again and costs speed;
@@ -275,14 +275,14 @@ export default board({
     lines({
       title: 'Fabric of NVSwitches',
       unit: 'none',
-      none: 'No GPU here is part of a fabric of NVSwitches.',
+      none: 'No GPU here reports a fabric of NVSwitches.',
       min: 0,
       about: `GPUs that wait for their fabric, or get less bandwidth than they could. CUDA does not
         start
           while a GPU waits.`,
       targets: [
-        range(`count(${series('takt_gpu_fabric_ready', NODE)} == 0) or vector(0)`, 'not ready'),
-        range(`count(${series('takt_gpu_fabric_degraded', NODE)} == 1) or vector(0)`, 'degraded'),
+        range(counted(`${READY} == 0`, READY), 'not ready'),
+        range(counted(`${DEGRADED} == 1`, DEGRADED), 'degraded'),
       ],
     }),
     row('Heat and clocks'),
@@ -293,7 +293,7 @@ export default board({
       title: 'Parts',
       unit: 'none',
       none: NO_MIG,
-      width: 12,
+      width: 16,
       about: 'Parts that GPUs are divided into, with memory in use.',
       targets: [
         rows(
@@ -307,7 +307,7 @@ export default board({
       ],
       transformations: joined(
         ['', 'memory'],
-        ['cluster', 'node', 'gpu_instance', 'profile', 'uuid', 'mig_uuid'],
+        ['node', 'gpu_instance', 'profile', VALUES, 'uuid', 'mig_uuid'],
       ),
       columns: { memory: { unit: 'percentunit', bar: true, min: 0, max: 1 } },
     }),
@@ -315,6 +315,7 @@ export default board({
       title: 'Activity of parts',
       unit: 'percentunit',
       none: NO_MIG,
+      width: 8,
       min: 0,
       max: 1,
       about: `Share of time in which the compute engine of each part worked. A part near 0 is held
@@ -341,7 +342,7 @@ export default board({
             by (cluster, node, uuid, version) (${series('takt_gpu_vbios_info', NODE)}))`,
         ),
       ],
-      transformations: joined(['GPUs'], ['cluster', 'model', 'driver', 'version', 'GPUs']),
+      transformations: joined(['GPUs'], ['model', 'driver', 'version']),
       columns: { version: { name: 'firmware' } },
     }),
   ],

@@ -1,7 +1,7 @@
 import { board, row } from '../board.js';
 import { GPUS, gpuLines } from '../gpus.js';
 import { gpuTable } from './node.js';
-import { GPU, indexed, instant, range, series } from '../query.js';
+import { GPU, indexed, instant, jobsOnGpus, range, series } from '../query.js';
 import { ANSWERS, RECOVERY, fromLabels } from '../look.js';
 import { lines, spans, stat, steps } from '../panels.js';
 
@@ -21,7 +21,7 @@ export default board({
   about: `One GPU after the other: activity, memory, power, heat, clocks, links and the jobs that
     held
       it.`,
-  variables: ['cluster', 'nodePartition', ['node', { single: true }], 'gpu'],
+  variables: ['cluster', 'nodePartition', 'oneGpuNode', 'gpu'],
   panels: [
     gpuTable,
     row('$gpu', { repeat: 'gpu' }),
@@ -152,7 +152,7 @@ export default board({
     lines({
       title: 'Reasons for lower clocks',
       unit: 'percentunit',
-      none: NO_GPU,
+      none: 'Nothing held the clocks down in this time.',
       stack: true,
       min: 0,
       about: `Share of time for which each reason held the clocks down. sw_power_cap is normal under
@@ -186,7 +186,7 @@ export default board({
     lines({
       title: 'Fans',
       unit: 'percentunit',
-      none: 'This GPU has no fan of its own: the server cools it.',
+      none: 'This GPU reports no fan: most often the server cools it.',
       min: 0,
       max: 1,
       about: 'Speed that each fan is set to. A hot card with a fan at 0 has a broken fan.',
@@ -197,10 +197,10 @@ export default board({
       unit: 'none',
       none: 'No job held this GPU in the time range.',
       height: 6,
-      about: 'When which job held the GPU. Click a span for the job.',
+      about: 'When which job held the GPU, the forty longest. Click a span for the job.',
       targets: [
         range(
-          `max by (cluster, node, uuid, jobid, user) (${series('takt_gpu_job_info', GPU)})`,
+          `max by (cluster, node, uuid, jobid, user) (${jobsOnGpus(GPU)})`,
           '{{jobid}} {{user}}',
         ),
       ],

@@ -13,8 +13,8 @@ import {
   series,
   sql,
 } from '../query.js';
-import { JOB_STATE, fromLabels } from '../look.js';
-import { badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
+import { GPU_HOURS, JOB_STATE, fromLabels } from '../look.js';
+import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_JOB = 'Choose a job that ran in this time range. Its nodes must run takt-exporter.';
@@ -38,8 +38,7 @@ export default board({
   title: 'job',
   about: 'One job: did it use its GPUs, CPUs and memory, why not, and what happened to it.',
   variables: ['cluster', 'user', 'job'],
-  jobs: true,
-  job: 'jobid=~"$job"',
+  job: series('takt_job_info', JOB),
   panels: [
     row('Record'),
     table({
@@ -47,27 +46,38 @@ export default board({
       unit: 'none',
       none: NO_RECORD,
       height: 4,
-      about: `The job as its scheduler recorded it. A run time close to the limit may have been cut
-          off.`,
+      about: 'The job as its scheduler recorded it, and what it was given.',
       targets: [
-        sql(`SELECT ${JOB_COLUMNS}, job_name, state, exit_code, submit_time, start_time, end_time,
-          wait_seconds, run_seconds,
-        timelimit_seconds, nodes, gpus, gpu_model, cpus, mem_bytes, node_list, reservation
-          ${RECORD}`),
+        sql(`SELECT ${JOB_COLUMNS}, job_name, state, exit_code, nodes, gpus, gpu_model, cpus,
+          mem_bytes, node_list, reservation ${RECORD}`),
       ],
       columns: {
         state: { mappings: JOB_STATE },
-        wait_seconds: { unit: 's', name: 'waited' },
-        run_seconds: { unit: 's', name: 'ran' },
-        timelimit_seconds: { unit: 's', name: 'limit' },
         mem_bytes: { unit: 'bytes', name: 'memory' },
+      },
+    }),
+    table({
+      title: 'Its times',
+      unit: 'none',
+      none: NO_RECORD,
+      height: 4,
+      about: `When the job was submitted, started and ended. A run time close to the limit may have
+        been cut off.`,
+      targets: [
+        sql(`SELECT submit_time, wait_seconds, start_time, run_seconds, timelimit_seconds, end_time
+          ${RECORD}`),
+      ],
+      columns: {
+        wait_seconds: { unit: 's' },
+        run_seconds: { unit: 's' },
+        timelimit_seconds: { unit: 's' },
       },
     }),
     table({
       title: 'Why it waited',
       unit: 'none',
       none: 'No reason was recorded: the job started at once, or slurmctld was not asked.',
-      width: 12,
+      width: 11,
       height: 5,
       about: "Slurm's reason for each stretch of waiting, and when Slurm meant to start the job.",
       targets: [
@@ -79,7 +89,7 @@ export default board({
       title: 'GPUs it held',
       unit: 'none',
       none: NO_GPU,
-      width: 12,
+      width: 13,
       height: 5,
       about: "Each GPU that the job held, as slurmctld or the node's exporter said.",
       targets: [
@@ -88,6 +98,7 @@ export default board({
         FROM job_gpus WHERE cluster ~ '\${cluster:regex}' AND job_id ~ '\${job:regex}' GROUP BY ALL
           ORDER BY node, gpu_index`),
       ],
+      columns: { cluster: { hidden: true } },
     }),
     row('Verdict'),
     stat({
@@ -165,7 +176,7 @@ export default board({
     }),
     table({
       title: 'Where its GPU hours went',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_VERDICT,
       height: 4,
       about: `GPU hours that the job used, and those lost by cause. A fault is the cluster's: ask
@@ -265,7 +276,7 @@ export default board({
     lines({
       title: 'NFS traffic of its nodes',
       unit: 'Bps',
-      none: 'Its nodes mount no NFS.',
+      none: 'No node of this job reported NFS traffic in this time.',
       min: 0,
       about: `Bytes from and to NFS servers on the nodes of the job, other jobs included. A steady
         read
@@ -334,7 +345,7 @@ export default board({
         rows(ofJob(indexed(series('takt_gpu_memory_used_bytes', CLUSTER), CLUSTER))),
         rows(ofJob(indexed(series('takt_gpu_power_watts', CLUSTER), CLUSTER))),
       ],
-      transformations: joined(['use', 'memory', 'power'], ['cluster', 'node', 'index', 'uuid']),
+      transformations: joined(['use', 'memory', 'power'], ['node', 'index', VALUES, 'uuid']),
       columns: {
         use: { unit: 'percentunit', bar: true, min: 0, max: 1 },
         memory: { unit: 'bytes' },

@@ -1,13 +1,14 @@
 import { board, row } from '../board.js';
 import { spread } from '../nodes.js';
-import { NODE, instant, limitDefault, range, rows, series } from '../query.js';
+import { NODE, counted, instant, limitDefault, range, rows, series } from '../query.js';
 import { FAULT, fromLabels } from '../look.js';
-import { badFrom, bars, joined, lines, stat, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, bars, joined, lines, stat, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_LINK = 'No link of these nodes reports its speed.';
-const NO_IB = 'These nodes have no InfiniBand.';
+const NO_IB = 'No exporter of these nodes reports InfiniBand.';
 const LINK = 'cluster, node, device';
+const IB_STATE = series('node_infiniband_state_id', NODE);
 const REAL = 'device!~"lo|veth.*|docker.*|virbr.*"';
 const rate = (metric, window = '$__rate_interval') => `rate(${series(metric, NODE)}[${window}])`;
 const SPEED = series('takt_link_negotiated_bits_per_second', NODE);
@@ -33,7 +34,7 @@ export const linkTable = table({
   ],
   transformations: joined(
     ['speed', 'adapter', 'switch', 'slower than it could', 'radio', 'full duplex'],
-    ['cluster', 'node', 'device', 'cause'],
+    ['node', 'device', VALUES, 'cause'],
   ),
   columns: {
     speed: { unit: 'bps' },
@@ -165,7 +166,7 @@ export default board({
       width: 4,
       thresholds: badFrom(1),
       about: 'InfiniBand ports that are not active. A port without a cable counts too.',
-      targets: [instant(`count(${series('node_infiniband_state_id', NODE)} != 4)`, 'ports')],
+      targets: [instant(counted(`${IB_STATE} != 4`, IB_STATE), 'ports')],
     }),
     linkTable,
     row('Traffic'),
@@ -194,7 +195,7 @@ export default board({
     lines({
       title: 'Damaged packets',
       unit: 'percentunit',
-      none: 'No link is reported.',
+      none: 'No link reported ten packets a second in this time.',
       min: 0,
       limit: 'net_errors_ratio',
       about: `Share of received packets that were damaged, the ten worst links with at least ten
@@ -212,7 +213,7 @@ export default board({
     lines({
       title: 'Dropped packets',
       unit: 'pps',
-      none: 'No link is reported.',
+      none: 'No link reported a dropped packet in this time.',
       min: 0,
       about: `Packets that were received and thrown away, or could not be sent, the ten worst links.
         A
@@ -247,7 +248,7 @@ export default board({
     lines({
       title: 'TCP segments sent again',
       unit: 'percentunit',
-      none: 'No exporter reports TCP.',
+      none: 'No node reported ten TCP segments a second in this time.',
       min: 0,
       thresholds: worseFrom(0.01, 0.05),
       about: `Share of TCP segments that had to be sent again, the ten worst nodes. Above 1 % the

@@ -1,15 +1,26 @@
 import { board, row } from '../board.js';
-import { gpuLines } from '../gpus.js';
+import { count, gpuLines } from '../gpus.js';
 import { NODES, ON_DISK, nodeLines } from '../nodes.js';
-import { NODE, indexed, instant, limitDefault, range, rows, series } from '../query.js';
+import {
+  NODE,
+  indexed,
+  instant,
+  jobsOnGpus,
+  limitDefault,
+  range,
+  ranked,
+  rows,
+  series,
+} from '../query.js';
 import { FAULT, SEVERITY, fromLabels } from '../look.js';
-import { badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_NODE =
   'No exporter of this node reports it. Check that takt-exporter runs there and is scraped.';
 const NO_GPU = 'This node has no NVIDIA GPU that answers.';
 const rate = (metric, more) => `rate(${series(metric, NODE, more)}[$__rate_interval])`;
+const UNAVAILABLE = series('takt_slurm_node_unavailable', NODE);
 const LINK = 'device!~"lo|veth.*|docker.*|virbr.*|cni.*|cali.*"';
 
 /** The panels of a node, without its GPUs. */
@@ -21,18 +32,16 @@ export const machine = [
     stack: true,
     min: 0,
     max: 1,
-    about: `Share of the CPU time by what CPUs did. Much "iowait" means waiting for disks or NFS,
+    about: `Share of the CPU time by what CPUs did, all chosen nodes together. Much "iowait" means waiting for disks or NFS,
       much
         "system" many small requests to the kernel.`,
     targets: [
       range(
-        `sum by (cluster, node, mode) (${rate('node_cpu_seconds_total', 'mode!="idle"')}) / on
-          (cluster, node) group_left () count by (cluster, node)
-          (${series('node_cpu_seconds_total', NODE, 'mode="idle"')})`,
-        '{{node}} {{mode}}',
+        `sum by (mode) (${rate('node_cpu_seconds_total', 'mode!="idle"')}) / scalar(count(
+          ${series('node_cpu_seconds_total', NODE, 'mode="idle"')}))`,
+        '{{mode}}',
       ),
     ],
-    links: [links.node],
   }),
   nodeLines('load'),
   nodeLines('memory'),
@@ -103,7 +112,7 @@ export const machine = [
   lines({
     title: 'Events of the kernel log',
     unit: 'none',
-    none: 'Nothing was reported: no fault, or the kernel log is not readable.',
+    none: 'Nothing happened, or the kernel log is not readable.',
     bars: true,
     min: 0,
     about: `Events that the exporter read from the kernel log and from the GPU driver, by kind:
@@ -144,7 +153,7 @@ export const gpuTable = table({
   ],
   transformations: joined(
     ['', 'use', 'memory', 'power', 'temperature', 'XIDs in a day', 'slow PCIe'],
-    ['cluster', 'node', 'index', 'model', 'driver', 'uuid'],
+    ['node', 'index', VALUES, 'model', 'driver', 'uuid'],
   ),
   columns: {
     use: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0 },
@@ -175,7 +184,7 @@ export const jobsHere = table({
   ],
   transformations: joined(
     ['', 'CPUs used', 'CPUs held', 'memory', 'memory limit', 'GPUs'],
-    ['cluster', 'node', 'jobid', 'user'],
+    ['jobid', 'user', 'node'],
   ),
   columns: {
     'CPUs used': { decimals: 1 },
@@ -188,8 +197,7 @@ export default board({
   uid: 'node',
   title: 'node',
   about: 'One node, or a few: its GPUs, jobs, CPUs, memory, disks and links.',
-  variables: ['cluster', 'nodePartition', ['node', { single: true }]],
-  jobs: true,
+  variables: ['cluster', 'nodePartition', 'oneNode'],
   panels: [
     row('Now'),
     stat({
@@ -220,7 +228,7 @@ export default board({
     stat({
       title: 'Slurm state',
       unit: 'none',
-      none: 'available',
+      none: 'Slurm knows no such node, or is not asked.',
       width: 4,
       textMode: 'name',
       colorMode: 'background',
@@ -228,7 +236,14 @@ export default board({
       about: `Why Slurm cannot use the node, if it cannot, with the reason. "available" if nothing
         is
           wrong.`,
-      targets: [instant(series('takt_slurm_node_unavailable', NODE), '{{state}}: {{reason}}')],
+      targets: [
+        instant(
+          `max by (cluster, node, state, reason) (${UNAVAILABLE}) or on (cluster, node)
+            label_replace(0 * group by (cluster, node)
+            (${series('takt_slurm_node_partition', NODE)}), "state", "available", "", "")`,
+          '{{state}} {{reason}}',
+        ),
+      ],
     }),
     stat({
       title: 'GPUs',
@@ -237,10 +252,7 @@ export default board({
       width: 4,
       thresholds: steps('text'),
       about: 'GPUs that answer, and GPUs that the node should have. Worry when they differ.',
-      targets: [
-        instant(`sum(${series('takt_gpu_up', NODE)})`, 'answer'),
-        instant(`count(${series('takt_gpu_up', NODE)})`, 'all'),
-      ],
+      targets: [instant(count.answering(NODE), 'answer'), instant(count.all(NODE), 'all')],
     }),
     stat({
       title: 'Collectors failing',
@@ -275,9 +287,10 @@ export default board({
       about:
         'Alerts of this node that fire or are about to. docs/rules.md says what to do about each.',
       targets: [
-        rows(`max by (cluster, node, alertname, severity, alertstate) (${series('ALERTS', NODE)})`),
+        rows(ranked('cluster, node, alertname, alertstate', NODE, 'alertname!="Watchdog"')),
       ],
-      transformations: joined([''], ['severity', 'alertname', 'alertstate']),
+      sort: 'severity',
+      transformations: joined(['severity'], ['severity', 'alertname', 'alertstate', 'node']),
       columns: { severity: { mappings: SEVERITY } },
     }),
     row('GPUs'),
@@ -292,11 +305,12 @@ export default board({
       none: 'No job held a GPU of this node.',
       showValue: 'never',
       height: 7,
-      about: 'When which job held which GPU. Gaps are time in which the GPU was free.',
+      about:
+        'When which job held which GPU, the forty longest. Gaps are time in which the GPU was free.',
       targets: [
         range(
           `max by (cluster, node, uuid, index, jobid, user)
-            (${indexed(series('takt_gpu_job_info', NODE))})`,
+            (${indexed(jobsOnGpus(NODE))})`,
           'GPU {{index}}: {{jobid}} {{user}}',
         ),
       ],
@@ -309,7 +323,7 @@ export default board({
     lines({
       title: 'Sensors',
       unit: 'celsius',
-      none: 'The board has no temperature sensor that Linux reads.',
+      none: 'No temperature sensor of this board is reported.',
       about: `Temperatures of CPUs, board and disks, by sensor. Compare with the neighbours; the
         alert
           NodeHwSensor uses the board's own limits.`,

@@ -25,6 +25,8 @@ const STARTED = `start_time >= ${FROM} AND start_time < ${TO} AND
 const OPEN = `from_time < ${TO} AND coalesce(to_time, now()::TIMESTAMP) > ${FROM} AND cluster ~
   '\${cluster:regex}'`;
 
+const HOURS = instants('hour', `date_trunc('hour', ${FROM})`, 'INTERVAL 1 HOUR');
+
 export default board({
   uid: 'queue',
   title: 'queue',
@@ -249,16 +251,20 @@ export default board({
           free, down or reserved.`,
       targets: [
         sql(
-          `WITH hours AS (${instants('hour', `date_trunc('hour', ${FROM})`, 'INTERVAL 1 HOUR')})
+          `WITH hours AS (${HOURS})
           SELECT hour AS time, coalesce(sum(gpus), 0) AS "held" FROM hours LEFT JOIN jobs ON
             start_time <= hour AND coalesce(end_time, now()::TIMESTAMP) > hour AND
             ${chosen('cluster', 'partition', 'account', 'user')}
           GROUP BY hour ORDER BY hour`,
           'time_series',
         ),
+        // The newest row of each cluster that held in the hour.
         sql(
-          `SELECT greatest(from_time, ${FROM}) AS time, sum(gpus) AS "cluster has" FROM node_events
-            WHERE node = '' AND ${OPEN} GROUP BY 1 ORDER BY 1`,
+          `WITH hours AS (${HOURS}),
+          had AS (SELECT hour, cluster, arg_max(gpus, from_time) AS gpus FROM hours JOIN node_events
+            ON from_time < hour + INTERVAL 1 HOUR AND coalesce(to_time, now()::TIMESTAMP) > hour
+            WHERE node = '' AND ${chosen('cluster')} GROUP BY ALL)
+          SELECT hour AS time, sum(gpus) AS "cluster has" FROM had GROUP BY hour ORDER BY hour`,
           'time_series',
         ),
       ],
@@ -267,7 +273,7 @@ export default board({
       title: 'Nodes that take no job',
       unit: 'none',
       none: 'Every node takes jobs, or no scheduler is read.',
-      width: 12,
+      height: 6,
       about: 'Nodes that Slurm does not use now, with the reason that was given.',
       targets: [
         sql(
@@ -281,7 +287,7 @@ export default board({
       title: 'Outages in this time',
       unit: 'none',
       none: 'No node was out of service in this time, or no scheduler is read.',
-      width: 12,
+      height: 6,
       about: `When which node could not be used, with Slurm's state and reason. Many short ones of a
           node: look at its hardware.`,
       targets: [

@@ -120,10 +120,7 @@ export default board({
         rows(`max by (cluster, node, instance) (${series('scrape_samples_scraped', NODE)})`),
         rows(`max by (cluster, node, instance) (${series('takt_scrape_refused', NODE)})`),
       ],
-      transformations: joined(
-        ['answers', 'took', 'samples', 'port closed'],
-        ['cluster', 'node', 'instance'],
-      ),
+      transformations: joined(['answers', 'took', 'samples', 'port closed'], ['node', 'instance']),
       columns: {
         answers: { mappings: UP },
         took: { unit: 's', thresholds: worseFrom(1, 5) },
@@ -166,7 +163,7 @@ export default board({
     table({
       title: 'Failing collectors',
       unit: 'none',
-      none: 'Every collector works, or reports missing hardware.',
+      none: 'Every collector works, or finds no hardware.',
       width: 12,
       about: `Collectors that could not read what they should. The exporter's log names the file or
         call;
@@ -178,7 +175,7 @@ export default board({
             == 1)`,
         ),
       ],
-      transformations: joined([''], ['cluster', 'node', 'collector']),
+      transformations: joined([''], ['node', 'collector']),
     }),
     table({
       title: 'Versions of the exporter',
@@ -187,7 +184,7 @@ export default board({
       width: 12,
       about: 'How many nodes run which takt-exporter.',
       targets: [rows(`count by (cluster, version) (${series('takt_exporter_build_info', NODE)})`)],
-      transformations: joined(['nodes'], ['cluster', 'version', 'nodes']),
+      transformations: joined(['nodes'], ['version']),
       columns: { nodes: { link: false } },
     }),
     lines({

@@ -1,15 +1,18 @@
 import { board, row } from '../board.js';
 import { ON_DISK, nodeLines } from '../nodes.js';
-import { NODE, instant, limitDefault, range, rows, series } from '../query.js';
+import { NODE, counted, instant, limitDefault, range, rows, series } from '../query.js';
 import { HEALTHY, NVME, fromLabels } from '../look.js';
 import { badFrom, bars, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
-const NO_NFS = 'These nodes mount no NFS.';
+const NO_NFS = 'No exporter of these nodes reports an NFS mount.';
+const HUNG = series('takt_nfs_mount_hung_seconds', NODE);
 const NO_SMART =
   'No disk here reports its health, or the exporter may not ask it (docs/privileges.md).';
 const NO_NVME =
   'No NVMe disk here reports its health, or the exporter may not ask it (docs/privileges.md).';
+const HEALTH = series('takt_disk_healthy', NODE);
+const WARNING = series('takt_nvme_critical_warning', NODE);
 const rate = (metric, more) => `rate(${series(metric, NODE, more)}[$__rate_interval])`;
 const OPERATION = 'cluster, node, export, operation';
 const requests = `sum by (${OPERATION}) (${rate('node_mountstats_nfs_operations_requests_total')})`;
@@ -24,9 +27,7 @@ export const hung = stat({
   about: `Mounts whose server answers nothing though requests wait. Jobs on them stand still: look
     at the
       server first, then at the network.`,
-  targets: [
-    instant(`count(${series('takt_nfs_mount_hung_seconds', NODE)} > 0) or vector(0)`, 'mounts'),
-  ],
+  targets: [instant(counted(`${HUNG} > 0`, HUNG), 'mounts')],
 });
 export const diskTable = table({
   title: 'Disks',
@@ -60,7 +61,7 @@ export const diskTable = table({
       'temperature',
       'in use for',
     ],
-    ['cluster', 'node', 'device'],
+    ['node', 'device'],
   ),
   columns: {
     health: { mappings: HEALTHY },
@@ -92,7 +93,7 @@ export const nvmeTable = table({
   ],
   transformations: joined(
     ['health', 'worn', 'spare', 'data errors', 'temperature', 'written in its life', 'power cuts'],
-    ['cluster', 'node', 'device'],
+    ['node', 'device'],
   ),
   columns: {
     health: { mappings: NVME },
@@ -106,7 +107,7 @@ export const nvmeTable = table({
 export const nfsTime = lines({
   title: 'NFS response time',
   unit: 's',
-  none: NO_NFS,
+  none: 'No exporter reported an NFS request in this time.',
   min: 0,
   limit: 'nfs_slow_seconds',
   about: `Mean time from request to reply, the ten slowest of operation and export. Above the limit
@@ -191,8 +192,7 @@ export default board({
       about: 'Disks that say themselves that they are failing.',
       targets: [
         instant(
-          `count((${series('takt_disk_healthy', NODE)} == 0) or
-            (${series('takt_nvme_critical_warning', NODE)} > 0)) or vector(0)`,
+          counted(`(${HEALTH} == 0) or (${WARNING} > 0)`, `${HEALTH} or ${WARNING}`),
           'disks',
         ),
       ],
@@ -200,7 +200,7 @@ export default board({
     stat({
       title: 'Damaged arrays',
       unit: 'none',
-      none: 'No node here has a software RAID (md).',
+      none: 'No exporter of these nodes reports a software RAID (md).',
       width: 4,
       thresholds: badFrom(1),
       about: `Software RAIDs with fewer working disks than they need. Replace the disk before a
@@ -208,8 +208,11 @@ export default board({
           one fails.`,
       targets: [
         instant(
-          `count(${series('node_md_disks', NODE, 'state="active"')} < on (cluster, node, device)
-            ${series('node_md_disks_required', NODE)}) or vector(0)`,
+          counted(
+            `${series('node_md_disks', NODE, 'state="active"')} < on (cluster, node, device)
+              ${series('node_md_disks_required', NODE)}`,
+            series('node_md_disks_required', NODE),
+          ),
           'arrays',
         ),
       ],
@@ -218,18 +221,13 @@ export default board({
     lines({
       title: 'Hung mounts',
       unit: 's',
-      none: NO_NFS,
+      none: 'No exporter reported a hung mount in this time.',
       min: 0,
       limit: 'nfs_hung_seconds',
       about: `For how long a server has answered nothing on a mount. One node: its network. All
         nodes:
           the server.`,
-      targets: [
-        range(
-          `topk(20, ${series('takt_nfs_mount_hung_seconds', NODE)} > 0)`,
-          '{{node}} {{mountpoint}} ({{server}})',
-        ),
-      ],
+      targets: [range(`topk(20, ${HUNG} > 0)`, '{{node}} {{mountpoint}} ({{server}})')],
       links: [links.node, links.network],
     }),
     nfsTime,
@@ -279,8 +277,7 @@ export default board({
           files: pack them.`,
       targets: [
         range(
-          `topk(10, sum by (operation) (${rate('node_mountstats_nfs_operations_requests_total')}) >
-            0)`,
+          `topk(10, sum by (operation) (${rate('node_mountstats_nfs_operations_requests_total')}))`,
           '{{operation}}',
         ),
       ],
@@ -288,7 +285,7 @@ export default board({
     lines({
       title: 'NFS requests sent again',
       unit: 'percentunit',
-      none: NO_NFS,
+      none: 'No exporter reported an NFS request in this time.',
       min: 0,
       limit: 'nfs_retransmissions_ratio',
       about: `Share of requests that had to be sent again. Above the limit look at the errors of the
@@ -307,7 +304,7 @@ export default board({
     lines({
       title: 'NFS errors',
       unit: 'reqps',
-      none: NO_NFS,
+      none: 'No exporter reported a failed NFS request in this time.',
       min: 0,
       about: `Requests a second that failed, by operation. LOOKUP errors are files that do not
         exist:
@@ -323,7 +320,7 @@ export default board({
     lines({
       title: 'Reads by where they came from',
       unit: 'ops',
-      none: 'These nodes do not cache NFS on local disks (FS-Cache).',
+      none: 'No exporter of these nodes reports a cache of NFS on disks (FS-Cache).',
       stack: true,
       min: 0,
       about: 'Parts of reads that the local cache answered, and those that went to the server.',
@@ -393,7 +390,7 @@ export default board({
     lines({
       title: 'Time of a request',
       unit: 's',
-      none: 'No disk is reported.',
+      none: 'No disk reported a request a second in this time.',
       min: 0,
       thresholds: worseFrom(0.05, 0.2),
       about: `Mean time of reads and writes, the ten slowest disks. Hard disks take about 10 ms,
@@ -413,7 +410,7 @@ export default board({
     lines({
       title: 'Software RAID being rebuilt',
       unit: 'percentunit',
-      none: 'Every software RAID (md) here is in sync.',
+      none: 'No exporter reported a software RAID (md) that is rebuilt.',
       min: 0,
       max: 1,
       about: 'How far each array is in sync. Below 100 % it is rebuilt, and slower.',

@@ -1,6 +1,7 @@
 import { board, row } from '../board.js';
 import {
   ASSESSED,
+  CLUSTER,
   ENDED,
   FROM,
   JOB_COLUMNS,
@@ -15,6 +16,7 @@ import {
   series,
   sql,
 } from '../query.js';
+import { GPU_KEY, idle } from '../gpus.js';
 import {
   NO_ASSESSMENT,
   NO_JOBS,
@@ -31,7 +33,7 @@ import { JOB_STATE } from '../look.js';
 import { joined, lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const NO_GPU = 'No chosen user holds a GPU now.';
-const HELD = `max by (cluster, node, uuid, jobid, user)
+const HELD = `max by (cluster, node, uuid, user)
   (${ofAccount(series('takt_gpu_job_info', USER))})`;
 
 export default board({
@@ -60,7 +62,7 @@ export default board({
       width: 4,
       thresholds: steps('text'),
       about: 'GPUs that the chosen users hold at the end of the time range.',
-      targets: [instant(`count(${HELD}) or vector(0)`, 'GPUs')],
+      targets: [instant(`count(count by (${GPU_KEY}) (${HELD})) or vector(0)`, 'GPUs')],
     }),
     stat({
       title: 'of them idle',
@@ -71,9 +73,7 @@ export default board({
       about: 'GPUs held by the chosen users that did nothing for half an hour.',
       targets: [
         instant(
-          `count((${HELD}) and on (cluster, node, uuid)
-            (max_over_time(${series('takt_gpu_utilization_ratio', 'cluster=~"$cluster"')}[30m]) <
-            0.05)) or vector(0)`,
+          `count(count by (${GPU_KEY}) (${HELD}) and on (${GPU_KEY}) ${idle(CLUSTER)}) or vector(0)`,
           'GPUs',
         ),
       ],
@@ -94,7 +94,7 @@ export default board({
         ),
         rows(`sum by (cluster, user) (${series('takt_gpu_process_without_job', USER)})`),
       ],
-      transformations: joined(['GPUs', 'use', 'processes without a job'], ['cluster', 'user']),
+      transformations: joined(['GPUs', 'use', 'processes without a job'], ['user']),
       columns: {
         use: { unit: 'percentunit', bar: true, min: 0, max: 1 },
         'processes without a job': { thresholds: worseFrom(1, 5) },

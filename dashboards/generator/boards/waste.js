@@ -14,15 +14,24 @@ import {
   series,
   sql,
 } from '../query.js';
+import { GPU_KEY, idle } from '../gpus.js';
 import { NO_ASSESSMENT } from '../usage.js';
-import { JOB_STATE } from '../look.js';
-import { badFrom, columns, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
+import { CPU_HOURS, GPU_HOURS, JOB_STATE } from '../look.js';
+import {
+  VALUES,
+  badFrom,
+  columns,
+  joined,
+  lines,
+  stat,
+  steps,
+  table,
+  worseFrom,
+} from '../panels.js';
 
 const NO_GPU = 'No GPU is held by a job now, or no exporter sees jobs (docs/jobs-on-a-node.md).';
-const GPU = 'cluster, node, uuid';
 const HELD = ofAccount(series('takt_gpu_job_info', NODE, 'user=~"$user"'));
-const USED = series('takt_gpu_utilization_ratio', NODE);
-const IDLE = limitDefault('job_gpu_idle_ratio');
+const IDLE = idle(NODE);
 const CAUSES = [
   ['waste_idle_gpu_seconds', 'never used'],
   ['waste_streak_gpu_seconds', 'idle stretches'],
@@ -37,7 +46,7 @@ const total = (title, expression, about, more = {}) =>
   stat({
     title,
     about,
-    unit: 'h',
+    unit: GPU_HOURS,
     none: NO_ASSESSMENT,
     width: 4,
     decimals: 1,
@@ -86,7 +95,7 @@ export default board({
     ),
     lines({
       title: 'Wasted GPU hours a day, by cause',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       bars: true,
       stack: true,
@@ -103,7 +112,7 @@ export default board({
     }),
     columns({
       title: 'Wasted by user',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       stack: true,
       decimals: 1,
@@ -119,7 +128,7 @@ export default board({
     }),
     columns({
       title: 'Wasted by account',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       stack: true,
       decimals: 1,
@@ -134,7 +143,7 @@ export default board({
     }),
     columns({
       title: 'GPU hours by mean utilization of the job',
-      unit: 'h',
+      unit: GPU_HOURS,
       none: NO_ASSESSMENT,
       orientation: 'vertical',
       width: 24,
@@ -163,11 +172,11 @@ export default board({
         state: { mappings: JOB_STATE },
         run_seconds: { unit: 's', name: 'ran' },
         gpu_utilization_mean: { unit: 'percentunit', bar: true, min: 0, max: 1, name: 'GPU use' },
-        gpus_idle: { name: 'GPUs never used', thresholds: badFrom(1) },
+        gpus_idle: { name: 'unused GPUs', thresholds: badFrom(1) },
         gpu_idle_longest_seconds: { unit: 's', name: 'longest idle' },
-        wasted: { unit: 'h', decimals: 1 },
+        wasted: { unit: GPU_HOURS, decimals: 1 },
         coverage_ratio: { unit: 'percentunit', decimals: 0, name: 'measured' },
-        is_network_bound: { name: 'network-bound' },
+        is_network_bound: { name: 'network' },
       },
     }),
     table({
@@ -184,8 +193,8 @@ export default board({
       ],
       columns: {
         state: { mappings: JOB_STATE },
-        gpu_hours: { unit: 'h', decimals: 1 },
-        cpu_hours: { unit: 'h', decimals: 1 },
+        gpu_hours: { unit: GPU_HOURS, decimals: 1 },
+        cpu_hours: { unit: CPU_HOURS, decimals: 1 },
       },
     }),
     row('Now'),
@@ -198,9 +207,9 @@ export default board({
         between
           the lines is use.`,
       targets: [
-        range(`count(count by (${GPU}) (${HELD}))`, 'held'),
+        range(`count(count by (${GPU_KEY}) (${HELD}))`, 'held'),
         range(
-          `count((max_over_time(${USED}[30m]) <= ${IDLE}) and on (${GPU}) ${HELD}) or vector(0)`,
+          `count(count by (${GPU_KEY}) (${HELD}) and on (${GPU_KEY}) ${IDLE}) or vector(0)`,
           'idle for half an hour',
         ),
       ],
@@ -215,16 +224,13 @@ export default board({
         is
           often a forgotten notebook.`,
       targets: [
-        rows(`(${HELD}) and on (${GPU}) (max_over_time(${USED}[30m]) <= ${IDLE})`),
+        rows(`(${HELD}) and on (${GPU_KEY}) ${IDLE}`),
         rows(
-          `(${HELD}) * on (${GPU}) group_left () ${series('takt_gpu_memory_used_bytes', NODE)} and
-            on (${GPU}) (max_over_time(${USED}[30m]) <= ${IDLE})`,
+          `(${HELD}) * on (${GPU_KEY}) group_left () ${series('takt_gpu_memory_used_bytes', NODE)} and
+            on (${GPU_KEY}) ${IDLE}`,
         ),
       ],
-      transformations: joined(
-        ['', 'memory'],
-        ['cluster', 'node', 'user', 'jobid', 'uuid', 'memory'],
-      ),
+      transformations: joined(['', 'memory'], ['user', 'jobid', 'node', VALUES, 'uuid']),
       columns: { memory: { unit: 'bytes' } },
     }),
     table({
@@ -245,7 +251,7 @@ export default board({
             (${series('takt_gpu_process_memory_used_bytes', NODE, 'user=~"$user"')})`,
         ),
       ],
-      transformations: joined(['processes', 'memory'], ['cluster', 'node', 'user', 'uuid']),
+      transformations: joined(['processes', 'memory'], ['user', 'node', VALUES, 'uuid']),
       columns: { memory: { unit: 'bytes' } },
     }),
     table({
@@ -260,13 +266,13 @@ export default board({
         rows(
           indexed(
             `(${series('takt_gpu_memory_used_bytes', NODE)} >
-              ${limitDefault('gpu_memory_held_bytes')}) and on (${GPU})
-              (${series('takt_gpu_processes', NODE)} == 0) unless on (${GPU})
+              ${limitDefault('gpu_memory_held_bytes')}) and on (${GPU_KEY})
+              (${series('takt_gpu_processes', NODE)} == 0) unless on (${GPU_KEY})
               ${series('takt_gpu_job_info', NODE)}`,
           ),
         ),
       ],
-      transformations: joined(['memory'], ['cluster', 'node', 'index', 'uuid']),
+      transformations: joined(['memory'], ['node', 'index', VALUES, 'uuid']),
       columns: { memory: { unit: 'bytes' } },
     }),
   ],

@@ -1,18 +1,17 @@
 import { board, row } from '../board.js';
-import { gpuLines } from '../gpus.js';
+import { FREE, count, gpuLines } from '../gpus.js';
 import { nodeLines } from '../nodes.js';
 import { firingTable } from './alerts.js';
 import { linkTable, linkUse } from './network.js';
 import { gpuTable, jobsHere, machine } from './node.js';
 import { diskTable, hung, nfsTime, nvmeTable } from './storage.js';
-import { CLUSTER, NODE, instant, limitDefault, range, rows, series } from '../query.js';
+import { CLUSTER, NODE, instant, jobsOnGpus, range, rows, series } from '../query.js';
 import { fromLabels } from '../look.js';
-import { badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
+import { VALUES, badFrom, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
 const links = fromLabels();
 const NO_GPU = 'No node with an NVIDIA GPU is scraped.';
 const UP = `max by (cluster, node) (${series('up', NODE, 'node!=""')})`;
-const USED = series('takt_gpu_utilization_ratio', NODE);
 const named = new Set([
   'CPU by mode',
   'Load for each CPU',
@@ -27,7 +26,6 @@ export default board({
   title: 'a few workstations',
   about: 'Everything of a handful of machines on one page. Needs no scheduler and no SQL.',
   variables: ['cluster', 'node', 'user'],
-  jobs: true,
   panels: [
     row('Now'),
     stat({
@@ -57,24 +55,15 @@ export default board({
       width: 4,
       thresholds: steps('text'),
       about: 'GPUs that answer, and all that are known. Worry when they differ.',
-      targets: [
-        instant(`sum(${series('takt_gpu_up', NODE)})`, 'answer'),
-        instant(`count(${series('takt_gpu_up', NODE)})`, 'all'),
-      ],
+      targets: [instant(count.answering(NODE), 'answer'), instant(count.all(NODE), 'all')],
     }),
     stat({
       title: 'GPUs free',
       unit: 'none',
       none: NO_GPU,
       thresholds: steps('text'),
-      about: 'GPUs that answer and that no process used in the last five minutes.',
-      targets: [
-        instant(
-          `count((${series('takt_gpu_up', NODE)} == 1) and on (cluster, node, uuid)
-            (max_over_time(${USED}[5m]) <= ${limitDefault('job_gpu_idle_ratio')})) or vector(0)`,
-          'free',
-        ),
-      ],
+      about: FREE,
+      targets: [instant(count.free(NODE), 'free')],
     }),
     stat({
       title: 'Alerts',
@@ -124,7 +113,7 @@ export default board({
             (${series('takt_gpu_process_memory_used_bytes', NODE, 'user=~"$user"')})`,
         ),
       ],
-      transformations: joined(['memory'], ['cluster', 'node', 'user', 'command', 'memory', 'uuid']),
+      transformations: joined(['memory'], ['user', 'command', 'node', VALUES, 'uuid']),
       columns: { memory: { unit: 'bytes' } },
     }),
     gpuLines('utilization'),
@@ -135,7 +124,7 @@ export default board({
     lines({
       title: 'XIDs',
       unit: 'none',
-      none: 'No XID was reported in this time.',
+      none: 'No XID happened in this time.',
       bars: true,
       min: 0,
       about: `Errors of the GPU driver by number, when they happened. 13, 31 and 43 are mostly the
@@ -153,11 +142,11 @@ export default board({
       unit: 'none',
       none: 'No job held a GPU: without a scheduler there are none.',
       height: 6,
-      about: 'When which job held which GPU.',
+      about: 'When which job held which GPU, the forty longest.',
       targets: [
         range(
           `max by (cluster, node, uuid, jobid, user)
-            (${series('takt_gpu_job_info', NODE, 'user=~"$user"')})`,
+            (${jobsOnGpus(NODE, 'user=~"$user"')})`,
           '{{node}}: {{jobid}} {{user}}',
         ),
       ],
@@ -170,7 +159,7 @@ export default board({
     lines({
       title: 'Sensors',
       unit: 'celsius',
-      none: 'These boards have no temperature sensor that Linux reads.',
+      none: 'No temperature sensor of these boards is reported.',
       about: 'The ten hottest sensors of CPUs, boards and disks.',
       targets: [
         range(
