@@ -20,11 +20,18 @@ use std::io::{self, Read};
 use takt_model::UnixTime;
 use takt_slurm::access_text::{self, constrains_devices};
 use takt_slurm::openapi::{self, LiveJob};
+use takt_slurm::releases::Release;
 use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
 
 /// Columns to read from `sacct`. Users write only the name, which is not last.
 const COLUMNS: &str = "JobID,JobIDRaw,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
                        NodeList,ElapsedRaw,Suspended,TimelimitRaw,Reservation,JobName,ExitCode";
+
+/// Further columns of sacct since 26.05. An earlier sacct refuses a request for them.
+const SLUID_COLUMNS: &str = ",SLUID,OriginalSLUID";
+
+/// The first release whose sacct has [`SLUID_COLUMNS`].
+const SLUIDS_SINCE: Release = Release { year: 26, month: 5 };
 
 /// Slurm's commands, from `jobs.slurm_bin` or PATH.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ struct SlurmCommands {
     constrains_devices: Option<bool>,
     /// Version of slurmctld, when it last answered.
     version: Option<String>,
+    /// Whether sacct has [`SLUID_COLUMNS`].
+    has_sluids: bool,
 }
 
 /// Returns Slurm's commands, which need no configuration.
@@ -43,6 +52,7 @@ pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Schedule
         config,
         constrains_devices: None,
         version: None,
+        has_sluids: false,
     })))
 }
 
@@ -58,6 +68,8 @@ impl SlurmCommands {
             source,
         })?;
         let delimited = format!("--delimiter={delimiter}");
+        let sluids = if self.has_sluids { SLUID_COLUMNS } else { "" };
+        let columns = format!("{COLUMNS}{sluids}");
         let args = [
             "--allusers",
             "--parsable",
@@ -65,10 +77,20 @@ impl SlurmCommands {
             "--duplicates",
             "--allocations",
             "--format",
-            COLUMNS,
+            &columns,
         ];
         let text = ask(&self.config, "sacct", args.iter().chain(which)).await?;
         Ok(SchedulerAnswer::Sacct { text, delimiter })
+    }
+
+    /// Returns whether sacct has [`SLUID_COLUMNS`]. It may be older than slurmctld.
+    async fn sacct_has_sluids(&self) -> bool {
+        let printed = self.text("sacct", &["--version"]).await;
+        let release = printed.ok().and_then(|text| {
+            let version = text.trim().strip_prefix("slurm ")?;
+            version.parse::<Release>().ok()
+        });
+        release.is_some_and(|release| release >= SLUIDS_SINCE)
     }
 }
 
@@ -102,7 +124,11 @@ impl Scheduler for SlurmCommands {
     async fn time(&mut self) -> Option<UnixTime> {
         let settings = settings(&self.config).await?;
         self.constrains_devices = constrains_devices(&settings);
-        self.version = access_text::version(&settings).map(str::to_owned);
+        let version = access_text::version(&settings).map(str::to_owned);
+        if version != self.version {
+            self.has_sluids = self.sacct_has_sluids().await;
+            self.version = version;
+        }
         time(&settings)
     }
 

@@ -72,9 +72,30 @@ pub struct JobRun {
     /// may be 130 there. `None` if it equals the id or the source lacks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_job_id: Option<String>,
+    /// Slurm's unique id of the run, since 26.05 (`s88DKSW5HH2P00`). Slurm draws a new one at each requeue and
+    /// resize, thus one for each `submit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sluid: Option<String>,
+    /// SLUID of the run before its resizes; `sluid` of a run that was not resized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_sluid: Option<String>,
+    /// Largest allocated memory, in bytes, of a run whose memory was seen to shrink while it ran (since Slurm
+    /// 26.05); `mem_bytes` is the last size, which Slurm records. `None` for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_bytes_most: Option<u64>,
 }
 
 impl JobRun {
+    /// Returns the largest memory that the run held, in bytes.
+    pub fn largest_mem_bytes(&self) -> Option<u64> {
+        self.mem_bytes_most.or(self.mem_bytes)
+    }
+
+    /// Returns the SLUID that the parts of a resized run share. `None` if Slurm does not record it.
+    pub fn lineage(&self) -> Option<&str> {
+        self.original_sluid.as_deref().or(self.sluid.as_deref())
+    }
+
     /// Returns the fields that accounting reads.
     pub fn held(&self) -> HeldRun<'_> {
         HeldRun {

@@ -1,7 +1,7 @@
 //! Slurm's OpenAPI in JSON: answers of slurmrestd and output of `squeue --json` and `sinfo --json`.
 //!
-//! The tests run version 0.0.38 (Slurm 22.05) against a live Slurm. Versions 0.0.39 to 0.0.46
-//! follow their published schemas: a number may be `{"set": true, "infinite": false, "number": 5}`
+//! The tests run version 0.0.38 (Slurm 22.05) against a live Slurm. Versions 0.0.39 to 0.0.45 are tested
+//! with recorded jobs, 0.0.46 follows its published schema: a number may be `{"set": true, "infinite": false, "number": 5}`
 //! and a state a list. Versions without these marks, and some fields of later ones, write NO_VAL and
 //! INFINITE for numbers that are not set. Unknown fields are ignored. Jobs are converted to sacct's fields,
 //! so that both sources share the same rules.
@@ -119,6 +119,11 @@ fn database_job(job: &Value, options: &Options) -> Entry {
             Field::Reservation,
             text(&job["reservation"]["name"]).unwrap_or_default(),
         ),
+        (Field::Sluid, text(&job["sluid"]).unwrap_or_default()),
+        (
+            Field::OriginalSluid,
+            text(&job["original_sluid"]).unwrap_or_default(),
+        ),
     ];
     entry(&words, job, options)
 }
@@ -223,6 +228,17 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         (
             Field::Reservation,
             text(&job["resv_name"]).unwrap_or_default(),
+        ),
+        // Slurm 25.11 has the SLUID in the id of the job's steps only.
+        (
+            Field::Sluid,
+            text(&job["sluid"])
+                .or_else(|| text(&job["step_id"]["sluid"]))
+                .unwrap_or_default(),
+        ),
+        (
+            Field::OriginalSluid,
+            text(&job["original_sluid"]).unwrap_or_default(),
         ),
     ];
     let mut entry = entry(&words, job, options);

@@ -193,16 +193,36 @@ const LIMITED: &[(&str, &str)] = &[
     ("BB", "burst buffers"),
 ];
 
-/// Parts of reasons that name the network's topology. Since 26.05 Slurm gives them instead of
-/// `Resources`.
-const TOPOLOGY: &[&str] = &["topo", "segment", "torus"];
+/// Descriptions of jobs that wait for a place in the network, the longest first. Slurm gives them instead of
+/// `Resources` since 26.05 (`ESLURM_TOPO_SEGMENT_NO_FIT`, `ESLURM_TOPO_NO_FIT`).
+const TOPOLOGY: &[(&str, &str)] = &[
+    (
+        "No suitable topology unit found for segment",
+        "too few nodes that are close to each other in the network are free in {partition} for one of its segments (--segment)",
+    ),
+    (
+        "No suitable topology unit found",
+        "too few nodes that are close to each other in the network are free in {partition}",
+    ),
+];
+
+/// Parts of other descriptions that name the network's topology.
+const TOPOLOGY_WORDS: &[&str] = &["topo", "segment", "torus"];
 
 /// Returns the reason why a run waits, as a sentence without its full stop.
 pub fn in_words(reason: &str, run: &JobRun) -> String {
     // slurmctld writes underscores for blanks in some answers.
-    if reason.replace('_', " ").starts_with(NODES_ARE_DOWN) {
+    let sentence = reason.replace('_', " ");
+    if sentence.starts_with(NODES_ARE_DOWN) {
         return "too few of its nodes are up; sinfo -R says why".to_owned();
     }
+    let place = TOPOLOGY
+        .iter()
+        .find(|(known, _)| sentence.starts_with(known));
+    if let Some((_, words)) = place {
+        return words.replace("{partition}", &partitions(run));
+    }
+
     // Some reasons have details: `ReqNodeNotAvail, UnavailableNodes:node1`.
     let (word, detail) = reason.split_once([',', ' ', '(']).unwrap_or((reason, ""));
     let Some(words) = WORDS
@@ -210,18 +230,13 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
         .find(|(known, _)| *known == word)
         .map(|(_, words)| (*words).to_owned())
         .or_else(|| limit(word))
-        .or_else(|| topology(word))
+        .or_else(|| other_topology(word))
     else {
         return format!("Slurm says {reason}");
     };
     let want = match run.req_tres.as_deref().unwrap_or_default() {
         "" => "what it asks for".to_owned(),
         tres => wanted(tres),
-    };
-    let partition = if run.partition.contains(',') {
-        format!("the partitions {}", run.partition)
-    } else {
-        format!("partition {}", run.partition)
     };
     let detail = detail.trim_matches([' ', '(', ')']);
     let detail = if detail.is_empty() {
@@ -231,8 +246,16 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
     };
     words
         .replace("{want}", &want)
-        .replace("{partition}", &partition)
+        .replace("{partition}", &partitions(run))
         + &detail
+}
+
+fn partitions(run: &JobRun) -> String {
+    if run.partition.contains(',') {
+        format!("the partitions {}", run.partition)
+    } else {
+        format!("partition {}", run.partition)
+    }
 }
 
 /// Builds the sentence for a limit from the parts of its name.
@@ -266,10 +289,10 @@ fn limit(word: &str) -> Option<String> {
     ))
 }
 
-/// Builds the sentence for a place in the network that is not free.
-fn topology(word: &str) -> Option<String> {
+/// Returns the sentence for a place in the network that is not free, by a part of Slurm's word for it.
+fn other_topology(word: &str) -> Option<String> {
     let lower = word.to_lowercase();
-    TOPOLOGY
+    TOPOLOGY_WORDS
         .iter()
         .any(|part| lower.contains(part))
         .then(|| format!("its nodes have to be close to each other in the network, and too few of such are free in {{partition}} ({word})"))
@@ -375,6 +398,20 @@ mod tests {
             (
                 "QOSMinGRES",
                 "it asks for less than its QOS requires of GPUs (QOSMinGRES)",
+            ),
+            // As squeue and as slurmrestd write them.
+            (
+                "No_suitable_topology_unit_found",
+                "too few nodes that are close to each other in the network are free in partition gpu",
+            ),
+            (
+                "No suitable topology unit found for segment",
+                "too few nodes that are close to each other in the network are free in partition gpu for one of its segments \
+                 (--segment)",
+            ),
+            (
+                "ReqNodeNotAvail, UnavailableNodes:segment[1-3]",
+                "nodes that it asks for are down, drained or reserved (UnavailableNodes:segment[1-3])",
             ),
             ("SomethingNew", "Slurm says SomethingNew"),
             ("", "Slurm says "),

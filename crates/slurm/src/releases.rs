@@ -125,7 +125,7 @@ const CHANGES: &[ReleaseChange] = &[
         since: release(26, 5),
         part: SlurmUse::Accounting,
         change: "the memory of a running job can shrink since 26.05 (--mem-update)",
-        cost: "Slurm records the last size only, so memory-hours of such a job are less than it held.",
+        cost: "Slurm records the last size only, so memory-hours of such a job are less than it held; jobs.mem_bytes_most in SQL has the largest.",
         fix: &[],
     },
     ReleaseChange {

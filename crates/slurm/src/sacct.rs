@@ -99,6 +99,8 @@ const COLUMNS: &[(&str, Field)] = &[
     ("timelimitraw", Field::TimelimitRaw),
     ("timelimit", Field::Timelimit),
     ("exitcode", Field::ExitCode),
+    ("sluid", Field::Sluid),
+    ("originalsluid", Field::OriginalSluid),
     ("reservation", Field::Reservation),
 ];
 
@@ -139,6 +141,8 @@ pub(super) enum Field {
     TimelimitRaw,
     Timelimit,
     ExitCode,
+    Sluid,
+    OriginalSluid,
     Reservation,
 }
 
@@ -617,6 +621,8 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         timelimit: timelimit(fields)?,
         exit_code: fields.text(Field::ExitCode),
         reservation: fields.text(Field::Reservation),
+        sluid: sluid(fields.get(Field::Sluid)),
+        original_sluid: sluid(fields.get(Field::OriginalSluid)),
         ..JobRun::default()
     };
     if start.is_none() {
@@ -637,6 +643,20 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         billing: tres.billing,
         ..run
     })
+}
+
+/// Length of an SLUID: `s` and 13 digits in base 32.
+const SLUID_BYTES: usize = 14;
+
+/// Returns an SLUID. `None` for other texts, and for the zero of records of earlier releases.
+fn sluid(text: &str) -> Option<String> {
+    let digits = text.strip_prefix('s')?;
+    let is_sluid = text.len() == SLUID_BYTES
+        && digits
+            .bytes()
+            .all(|digit| digit.is_ascii_uppercase() || digit.is_ascii_digit())
+        && digits.bytes().any(|digit| digit != b'0');
+    is_sluid.then(|| text.to_owned())
 }
 
 /// Final states of a job that may have ended in the queue.

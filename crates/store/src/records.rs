@@ -469,7 +469,7 @@ impl JobFilter {
         let instant = |at: Option<UnixTime>| at.map(|at| micros(at).into());
         restrict("cluster = ?", text(&self.cluster));
         restrict(
-            "list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)",
+            "list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id, sluid, original_sluid], ?)",
             text(&self.job_id),
         );
         restrict("coalesce(raw_job_id, job_id) = ?", text(&self.job_number));
@@ -577,10 +577,10 @@ fn names(list: &str, node: &str) -> bool {
 const RUN_COLUMNS: &str = "cluster, job_id, epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000, \
      epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000, state, \"user\", account, \"partition\", qos, job_name, \
      nodes, cpus, gpus, gpu_model, mem_bytes, billing, alloc_tres, req_tres, node_list, elapsed_seconds, \
-     suspended_seconds, timelimit_seconds, exit_code, reservation, raw_job_id";
+     suspended_seconds, timelimit_seconds, exit_code, reservation, raw_job_id, sluid, original_sluid, mem_bytes_most";
 
 /// Number of [`RUN_COLUMNS`].
-const RUN_COLUMN_COUNT: usize = 27;
+const RUN_COLUMN_COUNT: usize = 30;
 
 fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     Ok(JobRun {
@@ -611,6 +611,9 @@ fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
         exit_code: row.get(24)?,
         reservation: row.get(25)?,
         raw_job_id: row.get(26)?,
+        sluid: row.get(27)?,
+        original_sluid: row.get(28)?,
+        mem_bytes_most: row.get(29)?,
     })
 }
 

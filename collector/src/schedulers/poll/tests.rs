@@ -185,6 +185,37 @@ async fn a_wrong_clock_loses_no_records_and_is_reported() {
 }
 
 #[tokio::test]
+async fn sluids_are_requested_from_an_sacct_that_has_them() {
+    let sluid = "s88DKSW5HH2P00";
+    for (version, if_requested, expected) in [
+        ("25.11.7", "exit 1", None),
+        ("26.05.3", "file=with", Some(sluid)),
+    ] {
+        let mut stage = TestSlurm::new();
+        // slurmctld is upgraded before the commands.
+        stage.script(
+            "scontrol",
+            "echo 'ClusterName = lab'; echo 'SLURM_VERSION = 26.05.3'",
+        );
+        let run = row("7", NOW - 900, Some(NOW - 600), "COMPLETED");
+        let folder = stage.folder.path();
+        fs::write(folder.join("without"), format!("{HEADER}\n{run}\n")).unwrap();
+        let with = format!("{HEADER}|SLUID|OriginalSLUID\n{run}|{sluid}|{sluid}\n");
+        fs::write(folder.join("with"), with).unwrap();
+        let columns = format!(
+            "case \"$*\" in --version) echo slurm {version}; exit;; *SLUID*) {if_requested};; *) file=without;; esac"
+        );
+        stage.script(
+            "sacct",
+            &format!("{columns}\n{}", stage.sacct("print < $folder/$file")),
+        );
+
+        stage.poller.poll(NOW).await.unwrap();
+        assert_eq!(stage.jobs()[0].sluid.as_deref(), expected, "{version}");
+    }
+}
+
+#[tokio::test]
 async fn resources_that_were_changed_after_the_end_are_read_again_since_25_11() {
     for (version, expected) in [("25.05.8", 1), ("26.05.3", 4)] {
         let mut stage = TestSlurm::new();

@@ -786,3 +786,37 @@ fn durations_and_limits() {
     assert_eq!(limit("Partition_Limit", ""), None);
     assert_eq!(limit("", ""), None);
 }
+
+#[test]
+fn sluids_are_read_and_join_the_parts_of_a_resized_run() {
+    let header = "JobID|User|Submit|Start|End|State|NCPUS|SLUID|OriginalSLUID";
+    let rows = [
+        "14|bob|1795280453|1795280454|1795280457|RESIZING|2|s88DKSW5HH2P00|s88DKSW5HH2P00",
+        "14|bob|1795280457|1795280454|1795280474|COMPLETED|1|s88DKSW5HH2P01|s88DKSW5HH2P00",
+        // Records of earlier releases, and what cannot be an SLUID.
+        "15|bob|1795280457|1795280454|1795280474|COMPLETED|1||",
+        "16|bob|1795280457|1795280454|1795280474|COMPLETED|1|s00000000000000|S88DKSW5HH2P00",
+    ];
+    let text = format!("{header}\n{}\n", rows.join("\n"));
+    let runs: Vec<JobRun> = entries(text)
+        .into_iter()
+        .map(|entry| match entry {
+            Entry::Run(run) => run,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let sluids: Vec<_> = runs
+        .iter()
+        .map(|run| (run.sluid.as_deref(), run.lineage()))
+        .collect();
+    let first = Some("s88DKSW5HH2P00");
+    assert_eq!(
+        sluids,
+        [
+            (first, first),
+            (Some("s88DKSW5HH2P01"), first),
+            (None, None),
+            (None, None),
+        ]
+    );
+}

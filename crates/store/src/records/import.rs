@@ -654,6 +654,13 @@ impl MergedColumn {
                 ),
                 value('j'),
             ),
+            // Slurm records the last size of a run's memory only. A correction after the end is no shrinking.
+            "mem_bytes_most" => (
+                "CASE WHEN j.end_time IS NULL AND i.mem_bytes < j.mem_bytes
+                      THEN greatest(j.mem_bytes, coalesce(j.mem_bytes_most, 0)) ELSE i.mem_bytes_most END"
+                    .to_owned(),
+                value('j'),
+            ),
             // The state of a run ends with the run.
             "state" => (
                 value('i'),
@@ -764,6 +771,15 @@ const COLUMNS: &[(&str, ColumnKind)] = &[
     (
         "raw_job_id",
         ColumnKind::Text(|run| run.raw_job_id.as_deref()),
+    ),
+    ("sluid", ColumnKind::Text(|run| run.sluid.as_deref())),
+    (
+        "original_sluid",
+        ColumnKind::Text(|run| run.original_sluid.as_deref()),
+    ),
+    (
+        "mem_bytes_most",
+        ColumnKind::Amount(|run| run.mem_bytes_most),
     ),
 ];
 

@@ -14,7 +14,7 @@ pub struct SchedulerNow {
     pub last_start: Option<UnixTime>,
     /// Jobs that ended within the last day because a node failed or did not boot.
     pub lost_jobs: Vec<LostJob>,
-    /// Running interactive jobs, judged by their names. Idle times of such jobs are normal.
+    /// Running interactive jobs, by the number that their nodes know, judged by their names. Idle times of such jobs are normal.
     pub interactive: Vec<String>,
     /// Running jobs.
     pub running: Vec<RunningJob>,
@@ -81,7 +81,7 @@ impl Records<'_> {
         )?;
         let interactive = self.list(
             "list the interactive jobs",
-            "SELECT job_id FROM records.jobs
+            "SELECT coalesce(raw_job_id, job_id) FROM records.jobs
              WHERE cluster = ? AND end_time IS NULL AND state = 'RUNNING' AND regexp_matches(lower(job_name), ?)
              ORDER BY job_id LIMIT 10000",
             vec![cluster.to_owned().into(), INTERACTIVE.to_owned().into()],

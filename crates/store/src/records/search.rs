@@ -54,7 +54,7 @@ impl Records<'_> {
                  runs AS (SELECT *, regexp_extract(job_id, '^[^_+]*') AS array_id FROM records.jobs)
                  SELECT DISTINCT CASE WHEN array_id = asked.id THEN asked.id ELSE job_id END
                  FROM runs, asked
-                 WHERE list_contains([job_id, array_id, raw_job_id], asked.id) AND {is_visible}
+                 WHERE list_contains([job_id, array_id, raw_job_id, sluid, original_sluid], asked.id) AND {is_visible}
                  LIMIT 5"
             ),
             parameter().into_iter().chain(of_visible).collect(),

@@ -93,6 +93,9 @@ fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
         exit_code: Some("0:0".into()),
         reservation: Some("class".into()),
         raw_job_id: Some(format!("9{job_id}")),
+        sluid: Some("s88DKSW5HH2P01".into()),
+        original_sluid: Some("s88DKSW5HH2P00".into()),
+        mem_bytes_most: None,
     }
 }
 
@@ -104,6 +107,55 @@ fn counts(summary: &ImportSummary) -> [u64; 4] {
         summary.unchanged,
         summary.duplicates,
     ]
+}
+
+#[test]
+fn memory_that_shrinks_while_a_run_goes_on_is_kept_beside_the_last_size() {
+    let store = Store::new();
+    let size = |end: Option<i64>, gib: u64| JobRun {
+        mem_bytes: Some(gib << 30),
+        ..run("7", 1000, end)
+    };
+    let seen = |store: &Store| {
+        let run = store.jobs().remove(0);
+        (
+            run.mem_bytes.map(|bytes| bytes >> 30),
+            run.mem_bytes_most.map(|bytes| bytes >> 30),
+        )
+    };
+    store.import(&[size(None, 128)]);
+    assert_eq!(seen(&store), (Some(128), None));
+    store.import(&[size(None, 64)]);
+    assert_eq!(seen(&store), (Some(64), Some(128)));
+    store.import(&[size(Some(2000), 32)]);
+    assert_eq!(seen(&store), (Some(32), Some(128)));
+
+    // An administrator corrects the record of the finished run.
+    store.import(&[size(Some(2000), 16)]);
+    assert_eq!(seen(&store), (Some(16), Some(128)));
+    let other = JobRun {
+        job_id: "8".into(),
+        ..size(Some(2000), 64)
+    };
+    store.import(&[other.clone()]);
+    store.import(&[JobRun {
+        mem_bytes: Some(1 << 30),
+        ..other
+    }]);
+    let corrected = store.jobs().into_iter().find(|run| run.job_id == "8");
+    assert_eq!(corrected.unwrap().mem_bytes_most, None);
+}
+
+#[test]
+fn an_interactive_array_task_has_the_number_of_its_nodes() {
+    let store = Store::new();
+    let shell = |job_id: &str, name: &str| JobRun {
+        name: Some(name.into()),
+        ..run(job_id, 1000, None)
+    };
+    store.import(&[shell("7_4", "bash"), shell("8", "train")]);
+    let now = store.records().scheduler_now("lab", UnixTime(2000)).unwrap();
+    assert_eq!(now.interactive, ["97_4"]);
 }
 
 #[test]

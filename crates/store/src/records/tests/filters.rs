@@ -17,6 +17,7 @@ fn filters() {
         named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
         JobRun {
             raw_job_id: Some("130".into()),
+            sluid: Some("s88DKSW5HH2P09".into()),
             ..named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]"))
         },
         named("123+1", 400, None, "ann", "PENDING", None),
@@ -48,13 +49,15 @@ fn filters() {
         }),
         "123+1 123_4 123"
     );
-    assert_eq!(
-        ids(JobFilter {
-            job_id: text("123_4"),
-            ..any()
-        }),
-        "123_4"
-    );
+    for name in ["123_4", "s88DKSW5HH2P09"] {
+        assert_eq!(
+            ids(JobFilter {
+                job_id: text(name),
+                ..any()
+            }),
+            "123_4"
+        );
+    }
     assert_eq!(
         ids(JobFilter {
             job_id: text("1"),
