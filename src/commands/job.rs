@@ -20,7 +20,7 @@ use takt_slurm::{JobRun, time_zone};
 
 #[derive(Debug, Args)]
 pub struct Job {
-    /// Job id: 123, 123_4, 123+0
+    /// Job id: 123, 123_4, 123+0, or the SLUID
     pub id: String,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
@@ -157,6 +157,12 @@ impl Page {
         if let Some(number) = &run.raw_job_id {
             let _ = write!(who, ", number {} on its nodes", printable(number));
         }
+        if let Some(sluid) = &run.sluid {
+            let _ = write!(who, ", SLUID {}", printable(sluid));
+        }
+        if let Some(original) = run.lineage().filter(|of| Some(*of) != run.sluid.as_deref()) {
+            let _ = write!(who, ", resized from {}", printable(original));
+        }
         self.paragraph("", &who);
         self.text.push('\n');
     }
@@ -250,7 +256,12 @@ impl Page {
             let model = model.map_or_else(String::new, |model| format!(" ({model})"));
             parts.push(count(gpus, "GPU") + &model);
         }
-        let memory = run.mem_bytes.map(|bytes| gib(bytes as f64) + " memory");
+        let at_most = run.mem_bytes_most.map_or_else(String::new, |most| {
+            format!(" (before it shrank: {})", gib(most as f64))
+        });
+        let memory = run
+            .mem_bytes
+            .map(|bytes| gib(bytes as f64) + " memory" + &at_most);
         parts.extend(memory);
         if parts.is_empty() {
             if let Some(tres) = run.req_tres.as_ref().filter(|tres| !tres.is_empty()) {
@@ -288,6 +299,10 @@ impl Page {
         let cpus = seen.cpu_seconds.zip(run.cpus).map(|(used, cpus)| {
             format!("{} of CPU time on {}", duration(used), count(cpus, "CPU"))
         });
+        let reasons = [
+            ("CPUs", &report.cpu_unmeasured),
+            ("Memory", &report.memory_unmeasured),
+        ];
         let memory_ratio = seen
             .gpu_memory_peak_bytes
             .zip(seen.gpu_memory_total_bytes)
@@ -311,13 +326,16 @@ impl Page {
                 seen.memory_ratio,
                 of(
                     seen.memory_peak_bytes,
-                    run.mem_bytes.map(|bytes| bytes as f64),
+                    run.largest_mem_bytes().map(|bytes| bytes as f64),
                 ),
                 true,
             ),
         ];
         for (name, ratio, detail, is_shown) in rows {
-            if is_shown {
+            let why = reasons.iter().find(|(of, _)| *of == name);
+            if let Some((_, Some(why))) = why {
+                self.paragraph(name, &format!("not measured: {why}"));
+            } else if is_shown {
                 let bar = ratio.map_or_else(|| " ".repeat(BARS), bar);
                 let detail = detail.unwrap_or_else(|| match ratio {
                     Some(_) => String::new(),
@@ -412,16 +430,22 @@ impl Page {
 
     /// Earlier runs of the job, and other jobs of the same name.
     fn others(&mut self, answer: &JobAnswer, report: &JobReport) {
-        let earlier: Vec<&ListedRun> = answer
-            .runs
-            .iter()
-            .filter(|one| {
-                one.run.job_id == report.run.job_id && one.run.submit != report.run.submit
-            })
-            .collect();
-        if !earlier.is_empty() {
+        let others = answer.runs.iter().filter(|one| {
+            one.run.job_id == report.run.job_id && one.run.submit != report.run.submit
+        });
+        // A resize begins a new record of the same run, a requeue a new run.
+        let lineage = report.run.lineage();
+        let is_part = |one: &&ListedRun| lineage.is_some() && one.run.lineage() == lineage;
+        let (parts, runs): (Vec<&ListedRun>, Vec<&ListedRun>) = others.partition(is_part);
+
+        if !parts.is_empty() {
+            self.text
+                .push_str("\nOther parts of this run, with other resources\n");
+            parts.into_iter().for_each(|one| self.other(one));
+        }
+        if !runs.is_empty() {
             self.text.push_str("\nOther runs of this job\n");
-            earlier.into_iter().for_each(|one| self.other(one));
+            runs.into_iter().for_each(|one| self.other(one));
         }
         if !answer.same_name.is_empty() {
             self.text.push_str("\nOther jobs of this name\n");

@@ -30,6 +30,8 @@ fn pending() -> JobReport {
         waiting: None,
         verdict: None,
         efficiency: None,
+        cpu_unmeasured: None,
+        memory_unmeasured: None,
         split_gpu_hours: None,
         wasted_gpu_hours: None,
         cost: None,
@@ -205,5 +207,30 @@ What to change in the script
   #SBATCH --gpus=1
       1 of its 2 GPUs did nothing; saves 2.00 GPU-hours
 "
+    );
+}
+
+#[test]
+fn what_was_not_measured_has_its_reason() {
+    let report = JobReport {
+        phase: JobPhase::Finished,
+        efficiency: Some(Efficiency {
+            memory_ratio: Some(0.5),
+            memory_peak_bytes: Some(32.0 * GIB),
+            ..Efficiency::default()
+        }),
+        cpu_unmeasured: Some(
+            "no cpuacct cgroup on gpu-node-with-a-long-name-0001.example.org".into(),
+        ),
+        run: JobRun {
+            mem_bytes: Some(64 << 30),
+            ..pending().run
+        },
+        ..pending()
+    };
+    let text = shown(report);
+    assert!(
+        text.contains("\nCPUs        not measured: no cpuacct cgroup on\n            gpu-node-with-a-long-name-0001.example.org\n"),
+        "{text}"
     );
 }

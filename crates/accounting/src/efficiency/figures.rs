@@ -74,6 +74,10 @@ pub struct NodeCurves {
 pub struct NodeFigures {
     /// Node name.
     pub node: String,
+    /// Whether any sample of the node was read.
+    pub was_heard: bool,
+    /// Whether the node's exporter showed the run.
+    pub showed_run: bool,
     /// The run's known GPUs.
     pub gpus: Vec<GpuFigures>,
     /// CPU time of the run's cgroup, in seconds.

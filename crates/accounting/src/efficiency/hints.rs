@@ -175,7 +175,7 @@ fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
 }
 
 fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let held = run.mem_bytes? as f64;
+    let held = run.largest_mem_bytes()? as f64;
     let peak = seen.memory_peak_bytes?;
     let nodes = run.nodes.filter(|nodes| *nodes > 0)?;
     let wanted = (peak * MARGIN / nodes as f64 / GIB).ceil().max(1.0);

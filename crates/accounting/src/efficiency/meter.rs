@@ -89,6 +89,8 @@ pub struct NodeMeter {
     rules: EfficiencyConfig,
     /// Axis of the curves; `None` without curves.
     axis: Option<Axis>,
+    /// Whether any sample was read.
+    was_heard: bool,
     gpus: BTreeMap<String, GpuMeter>,
     jobs: BTreeMap<String, JobTrace>,
     links: BTreeMap<String, Link>,
@@ -133,6 +135,7 @@ impl NodeMeter {
             window,
             rules: rules.clone(),
             axis: None,
+            was_heard: false,
             gpus: BTreeMap::new(),
             jobs: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -163,6 +166,8 @@ impl NodeMeter {
                 .filter(|&(at, _)| within(at))
                 .map(|(_, value)| value)
         };
+        self.was_heard |= inside().next().is_some();
+
         let uuid = labels.get("uuid").unwrap_or_default();
         match metric {
             GPU_INFO if inside().next().is_some() => {
@@ -371,7 +376,13 @@ impl NodeMeter {
                     Some(sum.unwrap_or(0.0) + total)
                 })
         });
-        let Self { node, gpus, .. } = self;
+        let Self {
+            node,
+            gpus,
+            was_heard,
+            ..
+        } = self;
+        let showed_run = own_trace.is_some();
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
         let oom_kills = own_trace.as_ref().and_then(|trace| trace.oom_kills.total());
         let oom_at = own_trace.as_ref().and_then(|trace| trace.oom_at);
@@ -383,6 +394,8 @@ impl NodeMeter {
             .map(|(uuid, gpu)| gpu.finish(&node, uuid))
             .collect();
         NodeFigures {
+            was_heard,
+            showed_run,
             gpus,
             cpu_seconds: cpu.and_then(|cpu| cpu.total()),
             cpu_covered_seconds: cpu.map_or(0.0, |cpu| cpu.covered_seconds()),

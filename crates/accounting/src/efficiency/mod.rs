@@ -11,6 +11,7 @@ mod gpu_meter;
 mod hints;
 mod meter;
 mod signal;
+mod unmeasured;
 mod verdict;
 
 pub use curve::{Axis, Curve, CurveMeter};
@@ -18,6 +19,7 @@ pub use figures::{GpuCurves, GpuFigures, NodeCurves, NodeFigures, XidCount};
 pub use hints::{Advice, FixKind, hints};
 pub use meter::{METRICS, MeterSample, NodeMeter};
 pub use signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
+pub use unmeasured::{CgroupResource, why_unmeasured};
 pub use verdict::{Grade, Verdict, verdict};
 
 use schemars::JsonSchema;
@@ -344,7 +346,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         cpu_ratio: cpu_seconds.zip(cpu_held).map(|(used, held)| used / held),
         memory_peak_bytes,
         memory_ratio: memory_peak_bytes
-            .zip(run.mem_bytes.filter(|bytes| *bytes > 0))
+            .zip(run.largest_mem_bytes().filter(|bytes| *bytes > 0))
             .map(|(peak, held)| peak / held as f64),
         network_bytes: sum_of_all(nodes, |node| node.network_bytes),
         nfs_bytes: sum_of_all(nodes, |node| node.nfs_bytes),

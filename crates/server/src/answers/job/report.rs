@@ -8,8 +8,8 @@ use crate::assess;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use takt_accounting::efficiency::{
-    Advice, Axis, Efficiency, Grade, NodeFigures, Split, Verdict, assess as efficiency_of, hints,
-    verdict,
+    Advice, Axis, CgroupResource, Efficiency, Grade, NodeFigures, Split, Verdict,
+    assess as efficiency_of, hints, verdict, why_unmeasured,
 };
 use takt_accounting::{Cost, Failure, HeldAmounts, Rates, Traces, XidMeaning, failure, has_failed};
 use takt_alerts::events::xid::XidTable;
@@ -39,6 +39,12 @@ pub struct JobReport {
     pub verdict: Option<Verdict>,
     /// Use of the allocation; of a running run, until now.
     pub efficiency: Option<Efficiency>,
+    /// Why the use of CPUs was not measured, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_unmeasured: Option<String>,
+    /// Why the use of memory was not measured, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_unmeasured: Option<String>,
     /// GPU-hours by category.
     pub split_gpu_hours: Option<Split>,
     /// Wasted GPU-hours. `None` if too little was measured.
@@ -141,6 +147,8 @@ pub(super) fn report(
         waiting,
         verdict: None,
         efficiency: None,
+        cpu_unmeasured: None,
+        memory_unmeasured: None,
         split_gpu_hours: None,
         wasted_gpu_hours: None,
         cost: None,
@@ -225,6 +233,8 @@ fn measure(
         report.verdict = Some(found);
         report.efficiency = Some(seen);
     }
+    report.cpu_unmeasured = why_unmeasured(CgroupResource::Cpu, &figures);
+    report.memory_unmeasured = why_unmeasured(CgroupResource::Memory, &figures);
     report.failure = cause(store, &report.run, &figures)?;
     let held = records.gpus_of(&report.run.cluster, &report.run.job_id, report.run.submit)?;
     report.by_node = node_reports(&report.run, figures, &held, axis, rules);
