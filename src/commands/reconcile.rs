@@ -162,13 +162,23 @@ fn circumstances(
     let to = instant(&usage.to)?;
     let cluster = usage.cluster.replace('\'', "''");
     let now = UnixTime::from(jiff::Timestamp::now());
+    let hour = last_full_hour(now, &usage.timezone)?;
+    let uncounted = |amount: &str| {
+        format!(
+            "coalesce(sum({amount} * greatest(0, least(coalesce(epoch(end_time), {now}), {now}, {to})
+                 - greatest(epoch(start_time), {hour}, {from})))
+                 FILTER (start_time IS NOT NULL), 0)::BIGINT"
+        )
+    };
+    let [uncounted_cpus, uncounted_gpus] = ["cpus", "gpus"].map(uncounted);
     let statement = format!(
         "SELECT account, \"user\",
                 coalesce(sum(suspended_seconds * cpus), 0)::BIGINT,
                 count(*) FILTER (end_time IS NULL AND epoch(start_time) + timelimit_seconds + {DAY} < {now}),
                 count(*) FILTER (end_time IS NULL AND start_time IS NOT NULL),
                 count(*) FILTER (gpus IS NULL AND start_time IS NOT NULL),
-                count(*) FILTER (state = 'RESIZING')
+                count(*) FILTER (state = 'RESIZING'),
+                {uncounted_cpus}, {uncounted_gpus}
          FROM jobs
          WHERE cluster = '{cluster}' AND epoch(submit_time) < {to} AND coalesce(epoch(end_time) > {from}, true)
          GROUP BY ALL"
@@ -191,11 +201,21 @@ fn circumstances(
                 open_runs: count(&row[4]),
                 gpu_unknown_runs: count(&row[5]),
                 resized_jobs: count(&row[6]),
+                uncounted_cpu_seconds: count(&row[7]),
+                uncounted_gpu_seconds: count(&row[8]),
                 ..Circumstances::default()
             };
             ((text(&row[0]), text(&row[1])), of)
         })
         .collect())
+}
+
+/// Returns the last full hour on the cluster's clocks, up to which Slurm has counted.
+fn last_full_hour(now: UnixTime, timezone: &str) -> Result<UnixTime, Failure> {
+    let zone = jiff::tz::TimeZone::get(timezone)?;
+    let seconds = jiff::Timestamp::from_second(now.0)?.to_zoned(zone);
+    let into_hour = i64::from(seconds.minute()) * 60 + i64::from(seconds.second());
+    Ok(now - into_hour)
 }
 
 fn listing(lines: &[Line]) -> Listing {

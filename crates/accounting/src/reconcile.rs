@@ -20,6 +20,10 @@ pub struct Circumstances {
     pub resized_jobs: u64,
     /// CPUs × seconds of unused reservations that the user owned.
     pub reserved_idle_cpu_seconds: u64,
+    /// CPUs × seconds since the last full hour, which Slurm has not counted yet.
+    pub uncounted_cpu_seconds: u64,
+    /// GPUs × seconds since the last full hour.
+    pub uncounted_gpu_seconds: u64,
 }
 
 /// One row of the comparison.
@@ -57,6 +61,8 @@ pub fn reconcile(
             resized_jobs: all.resized_jobs + one.resized_jobs,
             // Both sides count charges to owners as part of the cluster's allocated time.
             reserved_idle_cpu_seconds: 0,
+            uncounted_cpu_seconds: all.uncounted_cpu_seconds + one.uncounted_cpu_seconds,
+            uncounted_gpu_seconds: all.uncounted_gpu_seconds + one.uncounted_gpu_seconds,
         });
     let line = |key: &SreportKey| {
         let ours = ours.get(key).copied();
@@ -88,6 +94,11 @@ pub fn reconcile(
     keys.into_iter().map(line).collect()
 }
 
+/// Returns whether two amounts of seconds are the same but for the moments at which they were read.
+fn is_about(one: u64, other: u64) -> bool {
+    other > 0 && one.abs_diff(other) <= other / 20
+}
+
 fn reason(
     key: &SreportKey,
     ours: Option<u64>,
@@ -100,15 +111,35 @@ fn reason(
     if key.part == "planned" && is_gpu {
         return "Slurm counts waiting for CPUs only".to_owned();
     }
+
+    // An amount that equals the difference explains it; what could also be a cause comes later.
+    let uncounted = if is_gpu {
+        known.uncounted_gpu_seconds
+    } else {
+        known.uncounted_cpu_seconds
+    };
+    let counts_runs = matches!(key.part.as_str(), "used" | "allocated");
+    if counts_runs && difference > 0 && is_about(difference.unsigned_abs(), uncounted) {
+        return format!(
+            "the last hour: Slurm has not counted its {uncounted} {} yet",
+            if is_gpu { "GPU-seconds" } else { "CPU-seconds" }
+        );
+    }
+
     if is_gpu && key.user.is_empty() && with_reservations && key.part != "reported" {
         return "Slurm counts the CPUs of reservations only, and no GPU of the jobs in them"
             .to_owned();
     }
-    if !is_gpu && known.reserved_idle_cpu_seconds > 0 && difference < 0 {
-        return format!(
-            "reservations: Slurm charges {} CPU-seconds of their idle time to those who might have used it",
-            known.reserved_idle_cpu_seconds
+    let reserved = known.reserved_idle_cpu_seconds;
+    if !is_gpu && reserved > 0 && difference < 0 {
+        let charged = format!(
+            "reservations: Slurm charges {reserved} CPU-seconds of their idle time to those who might have used it"
         );
+        let rest = difference.unsigned_abs().saturating_sub(reserved);
+        return match is_about(difference.unsigned_abs(), reserved) || rest == 0 {
+            true => charged,
+            false => format!("{charged}; {rest} more have another reason"),
+        };
     }
     if key.part == "idle" && is_gpu {
         return "what waits for GPUs is planned here and idle there".to_owned();
@@ -170,6 +201,47 @@ mod tests {
             resource: resource.into(),
             part: part.into(),
         }
+    }
+
+    #[test]
+    fn an_amount_that_equals_the_difference_explains_it() {
+        let known = Circumstances {
+            open_runs: 2,
+            uncounted_gpu_seconds: 19_776,
+            uncounted_cpu_seconds: 79_104,
+            reserved_idle_cpu_seconds: 500,
+            ..Circumstances::default()
+        };
+        let known = [(("lab".to_owned(), "ann".to_owned()), known)].into();
+        let words = |of: SreportKey, ours: u64, theirs: u64| {
+            let lines = reconcile(
+                &[(of.clone(), ours)].into(),
+                &[(of, theirs)].into(),
+                &known,
+                true,
+            );
+            lines[0].reason.clone()
+        };
+        let last_hour = "the last hour: Slurm has not counted its 19776 GPU-seconds yet";
+        assert_eq!(
+            words(key("", "gres/gpu", "allocated"), 119_776, 100_000),
+            last_hour
+        );
+        assert_eq!(
+            words(key("ann", "gres/gpu", "used"), 119_800, 100_000),
+            last_hour
+        );
+        assert_eq!(
+            words(key("ann", "cpu", "used"), 179_104, 100_000),
+            "the last hour: Slurm has not counted its 79104 CPU-seconds yet"
+        );
+        // Reservations explain what they amount to.
+        let charged = "reservations: Slurm charges 500 CPU-seconds of their idle time to those who might have used it";
+        assert_eq!(words(key("ann", "cpu", "used"), 1000, 1500), charged);
+        assert_eq!(
+            words(key("ann", "cpu", "used"), 1000, 3000),
+            format!("{charged}; 1500 more have another reason")
+        );
     }
 
     #[test]
