@@ -319,6 +319,28 @@ fn waste_of_unmeasured_runs_is_unknown() {
 }
 
 #[test]
+fn runs_that_were_not_measured_are_not_among_the_most_wasted() {
+    let mut world = World::of(vec![
+        run("1", "ann", "physics", OCTOBER, OCTOBER + 10 * HOUR),
+        run("2", "ann", "physics", OCTOBER, OCTOBER + 20 * HOUR),
+    ]);
+    let unmeasured = &mut world.assessed[0];
+    unmeasured.efficiency =
+        efficiency::assess(&unmeasured.run, &[], &EfficiencyConfig::default()).unwrap();
+    let measured = &mut world.assessed[1].efficiency;
+    measured.used_gpu_seconds = 3600.0;
+    let listed = |world: &World| -> Vec<String> {
+        let runs = world.sheet(user("ann")).unwrap().runs;
+        runs.into_iter().map(|run| run.job_id).collect()
+    };
+    assert_eq!(listed(&world), ["2"]);
+
+    // Without any measurement the runs are listed all the same.
+    world.assessed.truncate(1);
+    assert_eq!(listed(&world), ["1"]);
+}
+
+#[test]
 fn credits_count_for_the_month_of_the_loss_until_they_are_revoked() {
     let mut world = World::of(vec![run(
         "1",

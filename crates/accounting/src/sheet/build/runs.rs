@@ -95,6 +95,11 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
 
 pub(super) fn runs(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<RunRow> {
     let mut found: Vec<&SeenRun<'_>> = seen.iter().filter(|seen| seen.is_in_last()).collect();
+    // The waste of a run that was not measured is unknown, so it has no place among the most wasted.
+    if found.iter().any(|seen| is_measured(seen)) {
+        found.retain(|seen| is_measured(seen));
+    }
+
     let wasted = |seen: &SeenRun<'_>| seen.assessed.efficiency.split().wasted();
     found.sort_by(|a, b| {
         wasted(b)
@@ -106,6 +111,15 @@ pub(super) fn runs(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<RunRow> {
         .into_iter()
         .map(|seen| run_row(facts, seen.assessed))
         .collect()
+}
+
+/// Returns whether the waste of a run is known; of a run without GPUs, whether it was measured.
+fn is_measured(seen: &SeenRun<'_>) -> bool {
+    let efficiency = &seen.assessed.efficiency;
+    match seen.assessed.run.gpus {
+        Some(0) => efficiency.coverage_ratio > 0.0,
+        _ => efficiency.split().known_waste().is_some(),
+    }
 }
 
 fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> RunRow {
