@@ -10,6 +10,15 @@ use takt_model::{Labels, Timestamp};
 #[error("{0}")]
 pub struct QueryError(pub String);
 
+/// The values that a rule compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ComparedValues<'r> {
+    /// The rule's expression, in PromQL.
+    pub expr: &'r str,
+    /// Whether the rule's texts show the value as a percentage.
+    pub are_percentages: bool,
+}
+
 /// Evaluates PromQL at an instant.
 pub trait Query {
     /// The value of `expr` at `at`: one element for each series; a scalar is one element without
@@ -39,10 +48,10 @@ pub trait Query {
     fn check(&self, expr: &str) -> Result<(), QueryError>;
 
     /// Further annotations for a message about an alert: the GPU, the jobs there when it began, and
-    /// the values of `expr`, the rule's expression if there is one, within the last hour.
+    /// the values that its rule compared, if there is one, within the last hour.
     fn context(
         &self,
-        _expr: Option<&str>,
+        _compared: Option<ComparedValues<'_>>,
         _labels: &Labels,
         _since: Timestamp,
         _at: Timestamp,

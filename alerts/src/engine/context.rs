@@ -4,7 +4,7 @@ use super::Engine;
 use crate::fingerprint::Fingerprint;
 use crate::group::GroupRun;
 use crate::message::{Message, Status};
-use crate::ports::Query;
+use crate::ports::{ComparedValues, Query};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use takt_model::Timestamp;
@@ -60,7 +60,7 @@ impl Engine {
                 }
                 let words = known.entry(alert.fingerprint).or_insert_with(|| {
                     query.context(
-                        self.expr_of(alert.fingerprint),
+                        self.compared_by(alert.fingerprint),
                         &alert.labels,
                         alert.starts_at,
                         now,
@@ -76,12 +76,17 @@ impl Engine {
         }
     }
 
-    /// The expression of the rule that raised an alert.
-    fn expr_of(&self, fingerprint: Fingerprint) -> Option<&str> {
-        self.groups
+    /// The values that the rule which raised an alert compares.
+    fn compared_by(&self, fingerprint: Fingerprint) -> Option<ComparedValues<'_>> {
+        let rule = self
+            .groups
             .iter()
             .flat_map(GroupRun::views)
-            .find(|view| view.instances.get(fingerprint).is_some())
-            .map(|view| view.rule.expr())
+            .find(|view| view.instances.get(fingerprint).is_some())?
+            .rule;
+        Some(ComparedValues {
+            expr: rule.expr(),
+            are_percentages: rule.shows_percentages(),
+        })
     }
 }

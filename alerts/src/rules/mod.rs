@@ -119,6 +119,17 @@ impl Rule {
         }
     }
 
+    /// Returns whether an annotation shows the value as a percentage.
+    pub fn shows_percentages(&self) -> bool {
+        match self {
+            Self::Alerting(rule) => rule
+                .annotations
+                .iter()
+                .any(|(_, text)| text.shows_percentage()),
+            Self::Recording(_) => false,
+        }
+    }
+
     /// The line of the file it begins on.
     pub fn line(&self) -> usize {
         match self {

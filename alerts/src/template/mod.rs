@@ -107,6 +107,17 @@ pub fn templates_hash(templates: &[(String, Template)]) -> Fingerprint {
 }
 
 impl Template {
+    /// Returns whether it writes the value as a percentage.
+    pub fn shows_percentage(&self) -> bool {
+        const FORMS: [&str; 4] = [
+            "humanizePercentage $value",
+            "humanizePercentage .Value",
+            "$value | humanizePercentage",
+            ".Value | humanizePercentage",
+        ];
+        FORMS.iter().any(|form| self.source.contains(form))
+    }
+
     /// Reads a template of a rule. As in Prometheus, wrong types are found when it runs.
     ///
     /// # Errors

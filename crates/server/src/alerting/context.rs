@@ -4,6 +4,7 @@
 use super::outside::at_once;
 use crate::sparkline;
 use std::time::{Duration, Instant};
+use takt_alerts::ports::ComparedValues;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
@@ -25,15 +26,15 @@ const JOBS_MAX: usize = 5;
 pub fn context(
     source: &dyn takt_promql::Source,
     run_of: &dyn Fn(&str) -> Option<JobRun>,
-    expr: Option<&str>,
+    compared: Option<ComparedValues<'_>>,
     labels: &Labels,
     since: Timestamp,
     at: Timestamp,
 ) -> Vec<(String, String)> {
     let gpu = gpu(source, labels, at).map(|text| ("gpu".to_owned(), text));
     let jobs = jobs(source, run_of, labels, since).map(|text| ("jobs".to_owned(), text));
-    let picture = expr
-        .and_then(|expr| last_hour(source, expr, labels, at))
+    let picture = compared
+        .and_then(|compared| last_hour(source, compared, labels, at))
         .map(|text| ("last_hour".to_owned(), text));
     gpu.into_iter().chain(jobs).chain(picture).collect()
 }
@@ -137,15 +138,15 @@ fn jobs(
     (!named.is_empty()).then(|| named.join(", ") + &more)
 }
 
-/// Returns bars with the minimum and maximum. `None` unless the alert is about exactly one series,
+/// Returns bars with the minimum and maximum, in the unit of the rule's texts. `None` unless the alert is about exactly one series,
 /// or if the series is a flag of 0 and 1.
 fn last_hour(
     source: &dyn takt_promql::Source,
-    expr: &str,
+    compared: ComparedValues<'_>,
     labels: &Labels,
     at: Timestamp,
 ) -> Option<String> {
-    let measured = takt_promql::measured(expr, labels.get("node"))?;
+    let measured = takt_promql::measured(compared.expr, labels.get("node"))?;
     let limits = Limits {
         deadline: Some(Instant::now() + TIMEOUT),
         ..Limits::default()
@@ -197,7 +198,11 @@ fn last_hour(
             .map(|point| point.value)
     });
     let bars = sparkline::bars(values, least, most);
-    let [least, most, last] = [least, most, points.last()?.value].map(sparkline::number);
+    let shown = |value: f64| match compared.are_percentages {
+        true => sparkline::number(value * 100.0) + "%",
+        false => sparkline::number(value),
+    };
+    let [least, most, last] = [least, most, points.last()?.value].map(shown);
     Some(format!("{bars} {least} to {most}, now {last}"))
 }
 
@@ -243,7 +248,11 @@ mod tests {
             ),
         ]);
         let of = |expr: &str, labels: &[(&str, &str)]| {
-            last_hour(&source, expr, &labels.iter().copied().collect(), AT)
+            let compared = ComparedValues {
+                expr,
+                are_percentages: false,
+            };
+            last_hour(&source, compared, &labels.iter().copied().collect(), AT)
         };
         let hot = [
             ("alertname", "Hot"),
@@ -265,6 +274,20 @@ mod tests {
         assert_eq!(of("heat > 90", &[("node", "g01")]), None, "which of two?");
         assert_eq!(of("vector(1)", &hot), None);
         assert_eq!(of("nothing > 1", &hot), None);
+    }
+
+    #[test]
+    fn the_last_hour_has_the_unit_of_the_rule_s_text() {
+        let source = source(&[(&[("__name__", "free"), ("node", "g01")], &|n| {
+            Some(if n < 200 { 0.0413 } else { 0.02582 })
+        })]);
+        let compared = ComparedValues {
+            expr: "free < 0.05",
+            are_percentages: true,
+        };
+        let labels = [("node", "g01")].into_iter().collect();
+        let said = last_hour(&source, compared, &labels, AT).unwrap();
+        assert!(said.ends_with(" 2.582% to 4.13%, now 2.582%"), "{said}");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::ports::{
-    AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
+    AlertStore, ComparedValues, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink,
+    StoreError,
 };
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{JobsAt, Outside};
@@ -308,13 +309,20 @@ impl Query for StoreQueries {
 
     fn context(
         &self,
-        expr: Option<&str>,
+        compared: Option<ComparedValues<'_>>,
         labels: &Labels,
         since: Timestamp,
         at: Timestamp,
     ) -> Vec<(String, String)> {
         let [since, at] = [since, at].map(|at| self.of_samples(at));
-        let mut words = context::context(&*self.store, &|id| self.job(id), expr, labels, since, at);
+        let mut words = context::context(
+            &*self.store,
+            &|id| self.job(id),
+            compared,
+            labels,
+            since,
+            at,
+        );
         let job = labels
             .get("jobid")
             .and_then(|id| self.job(id))
