@@ -552,6 +552,7 @@ fn now() -> Timestamp {
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
+    use takt_alerts::rules::{Rule, RuleFile};
     use takt_model::Labels;
     use takt_store::{Column, STALE};
     use tempfile::tempdir;
@@ -623,6 +624,158 @@ mod tests {
                 .unwrap();
         }
         store.flush();
+    }
+
+    /// A series of dcgm-exporter: its name, and for each of two GPUs the value at first and its growth each second.
+    type DcgmSeries = (&'static str, [(f64, f64); 2]);
+
+    const GIB: f64 = (1_u64 << 30) as f64;
+
+    /// Writes rows of samples every 30 s for an hour. `value` returns the value of a series at a second.
+    fn write_rows(
+        store: &Store,
+        from: UnixTime,
+        series: &[Labels],
+        value: &dyn Fn(usize, i64) -> Option<f64>,
+    ) {
+        let group = store.group();
+        let columns: Vec<Column> = series
+            .iter()
+            .map(|labels| group.column(labels).unwrap())
+            .collect();
+        for seconds in (0..3600).step_by(30) {
+            let mut row = vec![STALE; group.width()];
+            for (number, column) in columns.iter().enumerate() {
+                row[column.index()] = value(number, seconds).unwrap_or(STALE);
+            }
+            group
+                .commit(group.ticket((from + seconds).into()).unwrap(), &row, &[])
+                .unwrap();
+        }
+        store.flush();
+    }
+
+    /// Writes an hour of a node with two GPUs, as it is scraped from dcgm-exporter, and what the shipped rules
+    /// make of it.
+    fn write_hour_of_dcgm(
+        store: &Store,
+        from: UnixTime,
+        more: &[(&str, &str)],
+        metrics: &[DcgmSeries],
+    ) {
+        let gpus = [("0", "GPU-a"), ("1", "GPU-b")];
+        let scraped: Vec<(Labels, (f64, f64))> = metrics
+            .iter()
+            .flat_map(|(name, values)| {
+                gpus.iter().zip(values).map(move |((gpu, uuid), value)| {
+                    let own = [(METRIC_NAME, *name), ("gpu", gpu), ("UUID", uuid)];
+                    (labels(&[&own, more].concat()), *value)
+                })
+            })
+            .collect();
+        let names: Vec<Labels> = scraped.iter().map(|(labels, _)| labels.clone()).collect();
+        write_rows(store, from, &names, &|number, seconds| {
+            let (first, growth) = scraped[number].1;
+            Some(first + growth * seconds as f64)
+        });
+
+        let text = include_str!("../../../dashboards/rules/dcgm.rules.yml");
+        let file = RuleFile::read("dcgm.rules.yml", text).unwrap();
+        let rules = file.groups.iter().flat_map(|group| &group.rules);
+        let mut recorded: Vec<(Labels, BTreeMap<Timestamp, f64>)> = Vec::new();
+        for rule in rules {
+            let Rule::Recording(rule) = rule else {
+                panic!("{}", rule.name());
+            };
+            let (start, end) = (from.into(), (from + 3600).into());
+            let options = takt_promql::Options::default();
+            let answer = takt_promql::range(store, &rule.expr, start, end, 30_000, &options);
+            let takt_promql::Value::Matrix(found) = answer.unwrap().value else {
+                panic!("{}", rule.expr);
+            };
+            for series in found {
+                let named = [(METRIC_NAME, rule.name.as_str())];
+                let labels = series.labels.iter().chain(rule.labels.iter()).chain(named);
+                let points = series.points.iter().map(|point| (point.at, point.value));
+                recorded.push((labels.collect(), points.collect()));
+            }
+        }
+        let names: Vec<Labels> = recorded.iter().map(|(labels, _)| labels.clone()).collect();
+        write_rows(store, from, &names, &|number, seconds| {
+            recorded[number].1.get(&(from + seconds).into()).copied()
+        });
+    }
+
+    #[test]
+    fn runs_are_judged_by_what_dcgm_exporter_measures() {
+        let mib = 1024.0;
+        let old: &[DcgmSeries] = &[
+            ("DCGM_FI_DEV_GPU_TEMP", [(60.0, 0.0), (40.0, 0.0)]),
+            ("DCGM_FI_DEV_GPU_UTIL", [(90.0, 0.0), (0.0, 0.0)]),
+            ("DCGM_FI_DEV_FB_USED", [(20.0 * mib, 0.0), (0.0, 0.0)]),
+            (
+                "DCGM_FI_DEV_FB_FREE",
+                [(60.0 * mib, 0.0), (80.0 * mib, 0.0)],
+            ),
+            ("DCGM_FI_DEV_POWER_USAGE", [(400.0, 0.0), (100.0, 0.0)]),
+            // Millijoules.
+            (
+                "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+                [(5e9, 400e3), (7e9, 100e3)],
+            ),
+        ];
+        let new: &[DcgmSeries] = &[
+            ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", [(60.0, 0.0), (40.0, 0.0)]),
+            ("DCGM_FI_DEV_GPU_UTIL_RATIO", [(0.9, 0.0), (0.0, 0.0)]),
+            ("DCGM_FI_DEV_FB_USED_BYTES", [(20.0 * GIB, 0.0), (0.0, 0.0)]),
+            (
+                "DCGM_FI_DEV_FB_FREE_BYTES",
+                [(60.0 * GIB, 0.0), (80.0 * GIB, 0.0)],
+            ),
+            (
+                "DCGM_FI_DEV_BOARD_POWER_WATTS",
+                [(400.0, 0.0), (100.0, 0.0)],
+            ),
+            (
+                "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL",
+                [(5e6, 400.0), (7e6, 100.0)],
+            ),
+        ];
+        let generations = [
+            ([("Hostname", "x"), ("modelName", "NVIDIA H100")], old),
+            ([("hostname", "x"), ("modelName", "NVIDIA H100")], new),
+        ];
+        for (more, metrics) in generations {
+            let root = tempdir().unwrap();
+            let store = store_in(root.path());
+            let from = now().whole_seconds() - 7200;
+            let both = JobRun {
+                gpus: Some(2),
+                ..run("7", from, from + 3600)
+            };
+            import(store.database(), None, [both]);
+            write_hour_of_dcgm(&store, from, &more, metrics);
+
+            let rules = EfficiencyConfig::default();
+            let span = (from, from + 7200);
+            pass(&store, "lab", span, Due::New, &rules, |_| true).unwrap();
+            let records = Records::of(store.database());
+            let found = records.assessed("lab", from, from + 7200).unwrap();
+            let seen = &found[0].efficiency;
+            let is_about = |found: Option<f64>, expected: f64| {
+                found.is_some_and(|found| (found / expected - 1.0).abs() < 0.02)
+            };
+            assert!(seen.coverage_ratio > 0.98, "{more:?} {seen:?}");
+            assert!(is_about(seen.gpu_utilization_mean, 0.45), "{seen:?}");
+            assert!(
+                is_about(Some(seen.waste_idle_gpu_seconds), 3600.0),
+                "{seen:?}"
+            );
+            assert_eq!(seen.gpu_memory_peak_bytes, Some(20.0 * GIB), "{more:?}");
+            assert_eq!(seen.gpu_memory_total_bytes, Some(80.0 * GIB), "{more:?}");
+            assert!(is_about(seen.gpu_power_mean_watts, 500.0), "{seen:?}");
+            assert!(is_about(seen.gpu_energy_joules, 1.8e6), "{seen:?}");
+        }
     }
 
     #[test]

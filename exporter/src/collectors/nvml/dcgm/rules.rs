@@ -68,12 +68,15 @@ fn file() -> String {
         }
     }
 
-    // The default list until 4.8 has the parts only, and the reserved one not always.
-    let [free, used, reserved] =
-        ["FREE", "USED", "RESERVED"].map(|part| format!("DCGM_FI_DEV_FB_{part}{{GPU_I_ID=\"\"}}"));
-    let parts = format!("({free} + {used} + ({reserved} or {free} * 0)) * 1048576");
+    // The default lists have the parts only, and the reserved one not always.
+    let sum_of_parts = |unit: &str| {
+        let part = |part: &str| format!("DCGM_FI_DEV_FB_{part}{unit}{{GPU_I_ID=\"\"}}");
+        let [free, used, reserved] = ["FREE", "USED", "RESERVED"].map(part);
+        format!("({free} + {used} + ({reserved} or {free} * 0))")
+    };
     let total = operands.entry((MEMORY_TOTAL.name, Vec::new())).or_default();
-    total.push(parts);
+    total.push(sum_of_parts("_BYTES"));
+    total.push(sum_of_parts("") + " * 1048576");
 
     let mut text = HEAD.to_owned();
     // Every dcgm-exporter reports the temperature.
