@@ -450,6 +450,9 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
         negative: buckets(&point.negative)?,
         ..NativeHistogram::default()
     };
+    if histogram.is_custom() {
+        return Err(HistogramError::Schema(histogram.schema));
+    }
     histogram.reduce_to(SCHEMA_MAX);
     if histogram.sum.is_nan() {
         histogram.sum = f64::NAN;
