@@ -206,7 +206,7 @@ fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
                     histograms.push((at, histogram));
                     None
                 }
-                NotedValue::Missing | NotedValue::CustomBuckets => None,
+                NotedValue::Missing => None,
             };
             samples.extend(float.map(|value| Sample {
                 labels: labels.clone(),
@@ -469,10 +469,6 @@ mod tests {
             (
                 "tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: 1}]}]}]",
                 "expected one native histogram",
-            ),
-            (
-                "tests: [{input_series: [{series: up, values: '{{schema:-53}}'}]}]",
-                "custom buckets are not covered",
             ),
             (
                 "tests: [{name: a, start_timestamp: noon}]",

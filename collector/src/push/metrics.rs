@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 pub enum RejectReason {
     /// The labels of the series break a rule, or a limit.
     Labels,
-    /// The native histogram breaks a rule, or has custom buckets.
+    /// The native histogram breaks a rule.
     NativeHistogram,
     /// The timestamp is more than ten minutes ahead.
     Future,

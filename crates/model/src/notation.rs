@@ -1,6 +1,6 @@
 //! Values of a series as Prometheus' test scripts and promtool's tests of rules write them: `1+2x3 _ stale {{sum:3 count:2}}`.
 
-use crate::native::{HistogramError, NativeHistogram, ResetHint, SCHEMA_CUSTOM};
+use crate::native::{HistogramError, NativeHistogram, ResetHint};
 use std::iter;
 use std::sync::Arc;
 
@@ -18,8 +18,6 @@ pub enum NotedValue {
     Float(f64),
     /// A native histogram.
     Histogram(NotedHistogram),
-    /// A native histogram with custom buckets, whose content is not read.
-    CustomBuckets,
 }
 
 /// A native histogram as it is written.
@@ -61,8 +59,10 @@ pub enum NotationError {
     /// A part of a histogram comes twice.
     #[error("a native histogram has `{0}` twice")]
     Twice(String),
-    /// A histogram is added to one of a finer schema.
-    #[error("a native histogram cannot be added to one with a finer schema")]
+    /// A histogram is added to one of a finer schema, or one with custom buckets to another one.
+    #[error(
+        "a native histogram cannot be added to one with a finer schema or without its custom buckets"
+    )]
     Finer,
     /// There are too many values.
     #[error("more than {VALUES_MAX} values")]
@@ -175,14 +175,11 @@ fn expand_histograms(word: &str, push: &mut Push<'_>) -> Result<(), NotationErro
     };
     let count = usize::saturating_add(times, 1);
 
-    let custom = |one: &NotedHistogram| one.histogram.schema == SCHEMA_CUSTOM;
-    if custom(&first) || step.as_ref().is_some_and(|(step, _)| custom(step)) {
-        return push(count, &mut iter::repeat(NotedValue::CustomBuckets));
-    }
     let Some((step, sign)) = step else {
         return push(count, &mut iter::repeat(NotedValue::Histogram(first)));
     };
-    if step.histogram.schema < first.histogram.schema {
+    let is_finer = step.histogram.schema < first.histogram.schema;
+    if is_finer || !step.histogram.has_kind_of(&first.histogram) {
         return Err(NotationError::Finer);
     }
     let has_hint = first.has_hint || step.has_hint;
@@ -248,7 +245,9 @@ fn histogram(inner: &str) -> Result<NotedHistogram, NotationError> {
             "n_offset" => offsets[1] = integer().ok_or_else(malformed)?,
             "buckets" => buckets[0] = numbers(value).ok_or_else(malformed)?,
             "n_buckets" => buckets[1] = numbers(value).ok_or_else(malformed)?,
-            "custom_values" => drop(numbers(value).ok_or_else(malformed)?),
+            "custom_values" => {
+                histogram.custom_values = numbers(value).ok_or_else(malformed)?.into();
+            }
             "counter_reset_hint" => {
                 hint = Some(match value {
                     "gauge" => ResetHint::Gauge,
@@ -363,7 +362,6 @@ mod tests {
                 };
                 format!("{}/{}{hint}", one.histogram.schema, one.histogram)
             }
-            NotedValue::CustomBuckets => "custom".to_owned(),
         };
         Ok(Vec::from_iter(values(text)?.iter().map(show)).join(" "))
     }
@@ -411,7 +409,8 @@ mod tests {
             ),
             (
                 "{{schema:-53 custom_values:[1 2] buckets:[1 2 3]}}x1 1",
-                "custom custom 1",
+                "-53/{count:0, sum:0, [-Inf,1]:1, (1,2]:2, (2,+Inf]:3} \
+                 -53/{count:0, sum:0, [-Inf,1]:1, (1,2]:2, (2,+Inf]:3} 1",
             ),
         ] {
             assert_eq!(shown(text).as_deref(), Ok(expected), "{text:?}");

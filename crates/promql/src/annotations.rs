@@ -164,6 +164,28 @@ pub(crate) enum NativeRemark {
     QuantileIsSkewed,
     /// NaN observations are in no fraction.
     FractionWithoutNaN,
+    /// Exponential and custom buckets have no sum and no difference.
+    MixedBuckets,
+    /// Custom buckets with different bounds were added up.
+    BoundsReconciled(HistogramOperation),
+}
+
+/// What brings custom buckets to common bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HistogramOperation {
+    Aggregation,
+    Addition,
+    Subtraction,
+}
+
+impl HistogramOperation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Aggregation => "aggregation",
+            Self::Addition => "addition",
+            Self::Subtraction => "subtraction",
+        }
+    }
 }
 
 /// Remarks about one call.
@@ -267,6 +289,8 @@ impl About<'_> {
                     "input to histogram_quantile has NaN observations, result is skewed higher";
                 self.info(at, with_metric(text.to_owned(), metric));
             }
+            NativeRemark::MixedBuckets => self.mixed_buckets(at, metric),
+            NativeRemark::BoundsReconciled(operation) => self.bounds_reconciled(at, operation),
             NativeRemark::FractionWithoutNaN => {
                 let text = "input to histogram_fraction has NaN observations, which are excluded \
                             from all fractions";
@@ -294,6 +318,37 @@ impl About<'_> {
             at,
             format!("ignored histogram in {aggregation} aggregation"),
         );
+    }
+
+    fn mixed_buckets(&mut self, at: usize, metric: &str) {
+        let text = "vector contains a mix of histograms with exponential and custom buckets \
+                    schemas for metric name";
+        self.warn(at, format!("{text} {}", quoted(metric)));
+    }
+
+    fn bounds_reconciled(&mut self, at: usize, operation: HistogramOperation) {
+        let text = "mismatched custom buckets were reconciled during";
+        self.info(at, format!("{text} {}", operation.name()));
+    }
+
+    /// Exponential and custom buckets on both sides of an operator.
+    pub fn mixed_buckets_of_operator(&mut self) {
+        self.mixed_buckets(self.places.whole, "");
+    }
+
+    /// Custom buckets with different bounds on both sides of an operator.
+    pub fn bounds_reconciled_by_operator(&mut self, operation: HistogramOperation) {
+        self.bounds_reconciled(self.places.whole, operation);
+    }
+
+    /// Exponential and custom buckets in a group.
+    pub fn mixed_buckets_in_group(&mut self, metric: &str) {
+        self.mixed_buckets(self.last_argument(), metric);
+    }
+
+    /// Custom buckets with different bounds in a group.
+    pub fn bounds_reconciled_in_group(&mut self) {
+        self.bounds_reconciled(self.last_argument(), HistogramOperation::Aggregation);
     }
 
     /// Floats and histograms in a group.

@@ -1,7 +1,7 @@
 //! Native histograms in operators and aggregations (`vectorElemBinop`, `aggregation` in `promql/engine.go`).
 
 use crate::aggregate::Group;
-use crate::annotations::{About, AggregationPart};
+use crate::annotations::{About, AggregationPart, HistogramOperation};
 use crate::binary::elements;
 use crate::column::{Column, Element, Histograms};
 use crate::plan::{Aggregation, Operator};
@@ -60,12 +60,16 @@ pub(crate) fn combined(
             changed(histogram, |histogram| histogram.divide(*by))
         }
         (Operator::Add, Element::Histogram(lhs), Element::Histogram(rhs)) => {
+            join(lhs, rhs, HistogramOperation::Addition, about)?;
             changed(lhs, |lhs| lhs.add(rhs))
         }
-        (Operator::Sub, Element::Histogram(lhs), Element::Histogram(rhs)) => changed(lhs, |lhs| {
-            lhs.subtract(rhs);
-            lhs.hint = ResetHint::Gauge;
-        }),
+        (Operator::Sub, Element::Histogram(lhs), Element::Histogram(rhs)) => {
+            join(lhs, rhs, HistogramOperation::Subtraction, about)?;
+            changed(lhs, |lhs| {
+                lhs.subtract(rhs);
+                lhs.hint = ResetHint::Gauge;
+            })
+        }
         (Operator::Equal, Element::Histogram(lhs), Element::Histogram(rhs)) => {
             compared(lhs.is_same(rhs), lhs)
         }
@@ -74,6 +78,23 @@ pub(crate) fn combined(
         }
         _ => None,
     }
+}
+
+/// Remarks what two operands of an operator lose. `None` if they have no result.
+fn join(
+    lhs: &NativeHistogram,
+    rhs: &NativeHistogram,
+    operation: HistogramOperation,
+    about: &mut About<'_>,
+) -> Option<()> {
+    if !lhs.has_kind_of(rhs) {
+        about.mixed_buckets_of_operator();
+        return None;
+    }
+    if lhs.differs_in_bounds(rhs) {
+        about.bounds_reconciled_by_operator(operation);
+    }
+    Some(())
 }
 
 fn changed(
@@ -95,20 +116,38 @@ pub(crate) fn totals(
 ) -> Histograms {
     let mut totals: Histograms = vec![None; values.len()];
     for (step, (total, value)) in totals.iter_mut().zip(values).enumerate() {
-        let mut present = group.members.iter().filter_map(|one| one.histogram(step));
-        let Some(first) = present.next() else {
+        let mut present = group
+            .members
+            .iter()
+            .filter_map(|one| Some((one, one.histogram(step)?)));
+        let Some((_, first)) = present.next() else {
             continue;
         };
         if value.take().is_some() {
             about.mixed_group();
             continue;
         }
+
         let mut count = 1.0;
         let mut sum = NativeHistogram::clone(first);
-        for histogram in present {
+        let mut is_reconciled = false;
+        let other_kind = present.find(|(_, histogram)| {
+            if !histogram.has_kind_of(first) {
+                return true;
+            }
+            is_reconciled |= sum.differs_in_bounds(histogram);
             sum.add(histogram);
             count += 1.0;
+            false
+        });
+        if let Some((column, _)) = other_kind {
+            about.mixed_buckets_in_group(column.labels.metric());
+            continue;
         }
+        if is_reconciled {
+            about.bounds_reconciled_in_group();
+        }
+
         if op == Aggregation::Avg {
             sum.divide(count);
         }

@@ -4,9 +4,7 @@ use crate::pushed::PushedHistogram;
 use crate::wire::{Field, Fields, WireError};
 use std::mem;
 use takt_model::Timestamp;
-use takt_model::native::{
-    HistogramError, NativeHistogram, ResetHint, SCHEMA_CUSTOM, SCHEMA_MAX, SCHEMA_RESERVED,
-};
+use takt_model::native::{HistogramError, NativeHistogram, ResetHint, SCHEMA_MAX, SCHEMA_RESERVED};
 
 /// Sum of a staleness marker.
 const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
@@ -63,6 +61,7 @@ pub(crate) fn read_histogram(
     let mut positive = SentBuckets::default();
     let mut negative = SentBuckets::default();
 
+    let mut bounds = Vec::new();
     for field in Fields(message) {
         let (number, value) = field?;
         match (fields.number(number), value) {
@@ -91,6 +90,7 @@ pub(crate) fn read_histogram(
                 }
             }
             (15, time) => at = time.varint()?.cast_signed(),
+            (16, values) => doubles(values, &mut bounds)?,
             _ => {}
         }
     }
@@ -103,6 +103,7 @@ pub(crate) fn read_histogram(
 
     let mut checked = || {
         histogram.schema = known_schema(schema)?;
+        histogram.custom_values = mem::take(&mut bounds).into();
         histogram.positive = positive.buckets(is_float)?;
         histogram.negative = negative.buckets(is_float)?;
         histogram.reduce_to(SCHEMA_MAX);
@@ -120,9 +121,6 @@ pub(crate) fn read_histogram(
 /// The schema, unless no histogram can have it.
 pub(crate) fn known_schema(schema: i64) -> Result<i32, HistogramError> {
     let number = i32::try_from(schema).unwrap_or(i32::MAX);
-    if number == SCHEMA_CUSTOM {
-        return Err(HistogramError::CustomBuckets);
-    }
     if number > SCHEMA_RESERVED {
         return Err(HistogramError::Schema(number));
     }
@@ -248,6 +246,21 @@ mod tests {
     }
 
     #[test]
+    fn custom_buckets_have_their_bounds() {
+        let bounds = [0.5, 1.0, 2.0, 5.0, 10.0_f64]
+            .map(f64::to_le_bytes)
+            .concat();
+        let more = [&[0x20, 105, 0x82, 0x01, 40][..], &bounds].concat();
+        let read = read_histogram(&[&message()[..], &more].concat()).unwrap();
+        let histogram = read.value.unwrap().unwrap();
+        assert_eq!(&*histogram.custom_values, [0.5, 1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(
+            histogram.to_string(),
+            "{count:6, sum:7.5, (0.5,1]:1, (1,2]:3, (10,+Inf]:2}"
+        );
+    }
+
+    #[test]
     fn each_rule_is_checked() {
         let with = |more: &[u8]| {
             let message = [&message()[..], more].concat();
@@ -267,6 +280,7 @@ mod tests {
         assert_eq!(with(&fell), is(HistogramError::Count));
         assert_eq!(with(&[0x08, 5]), is(HistogramError::Total));
         assert_eq!(with(&[0x08, 7]), is(HistogramError::Total));
+        // Custom buckets without bounds for them.
         assert_eq!(with(&[0x20, 105]), is(HistogramError::CustomBuckets));
         assert_eq!(with(&[0x20, 9]), is(HistogramError::Schema(-5)));
         assert_eq!(with(&[0x20, 106]), is(HistogramError::Schema(53)));

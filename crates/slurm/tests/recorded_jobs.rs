@@ -2,9 +2,9 @@
 
 use jiff::tz::TimeZone;
 use serde_json::Value;
-use takt_slurm::sacct::{Cluster, Options};
 use takt_jobs::{Entry, JobRun};
 use takt_slurm::openapi;
+use takt_slurm::sacct::{Cluster, Options};
 
 /// File name, and the answer.
 macro_rules! answers {

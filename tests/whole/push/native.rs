@@ -31,6 +31,8 @@ struct Sent {
     outside: f64,
     hint: u64,
     is_float: bool,
+    /// Bounds of custom buckets.
+    custom_values: Vec<f64>,
 }
 
 fn varint(mut number: u64) -> Vec<u8> {
@@ -98,6 +100,11 @@ impl Sent {
         }
         out.extend(field(14, 0, &varint(self.hint)));
         out.extend(field(15, 0, &varint(self.at.cast_unsigned())));
+        if !self.custom_values.is_empty() {
+            let bounds = self.custom_values.iter();
+            let packed: Vec<u8> = bounds.flat_map(|one| one.to_le_bytes()).collect();
+            out.extend(bytes(16, &packed));
+        }
         out
     }
 }
@@ -156,6 +163,19 @@ fn counter(began: i64, seed: i64, schema: i64, reset: i64) -> Vec<Sent> {
     (0..SAMPLES).map(one).collect()
 }
 
+/// The same counts in custom buckets.
+fn with_bounds(mut sent: Vec<Sent>, bounds: &[f64]) -> Vec<Sent> {
+    for one in &mut sent {
+        one.schema = -53;
+        one.zero_threshold = 0.0;
+        one.zero_count = 0.0;
+        one.positive.0 = 0;
+        one.positive.1.truncate(bounds.len() + 1);
+        one.custom_values = bounds.to_vec();
+    }
+    sent
+}
+
 /// All series of the comparison. The samples begin at `began`.
 fn request(began: i64) -> Vec<Vec<u8>> {
     let mut coarser = counter(began, 5, 3, 99);
@@ -211,6 +231,19 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         .map(|step| (began + step * STEP_MS + 3, step as f64))
         .collect();
     let mixed = counter(began, 3, 0, 99);
+    let bounds = [0.1, 0.5, 1.0, 5.0, 10.0];
+    let bounded = |seed, reset| with_bounds(counter(began, seed, 0, reset), &bounds);
+    let elsewhere = with_bounds(counter(began, 23, 0, 99), &[0.5, 1.0, 2.0, 10.0]);
+    let below_zero = with_bounds(counter(began, 24, 0, 99), &[-2.0, 0.0, 1.0]);
+    // A sender leaves out a bound, and another one begins to send exponential buckets.
+    let mut fewer = bounded(25, 99);
+    for sent in &mut fewer[16..] {
+        let joined = sent.positive.1.remove(1);
+        sent.positive.1[1] += joined;
+        sent.custom_values.remove(1);
+    }
+    let mut other_kind = bounded(26, 99);
+    other_kind[16..].clone_from_slice(&counter(began, 26, 0, 99)[16..]);
     let classic = |le: &str, value: f64| {
         let mut out = [
             label("__name__", "both"),
@@ -238,6 +271,12 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         series("both", "g01", &[], &counter(began, 17, 0, 99)),
         classic("1", 3.0),
         classic("+Inf", 5.0),
+        series("bounded", "g01", &[], &bounded(19, 12)),
+        series("bounded", "g02", &[], &bounded(21, 99)),
+        series("bounded", "g03", &[], &elsewhere),
+        series("below", "g01", &[], &below_zero),
+        series("fewer", "g01", &[], &fewer),
+        series("kinds", "g01", &[], &other_kind),
         series("number", "g01", &floats, &[]),
         series("number", "g02", &floats, &[]),
     ]

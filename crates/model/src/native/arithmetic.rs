@@ -1,14 +1,14 @@
 //! Arithmetic of native histograms: what differs between two of them is brought to the coarser of both first.
 
-use super::{NativeHistogram, ResetHint, bucket_bound};
+use super::{NativeHistogram, ResetHint, SCHEMA_CUSTOM, bucket_bound};
 
 impl NativeHistogram {
-    /// Adds another histogram.
+    /// Adds another histogram of the same [kind](Self::has_kind_of).
     pub fn add(&mut self, other: &Self) {
         self.combine(other, 1.0);
     }
 
-    /// Subtracts another histogram. Counts may become negative.
+    /// Subtracts another histogram of the same [kind](Self::has_kind_of). Counts may become negative.
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, -1.0);
     }
@@ -41,7 +41,7 @@ impl NativeHistogram {
     /// Joins buckets until the schema is at most this one.
     pub fn reduce_to(&mut self, schema: i32) {
         let halvings = self.schema.saturating_sub(schema);
-        if halvings <= 0 {
+        if halvings <= 0 || schema == SCHEMA_CUSTOM {
             return;
         }
         let halvings = halvings.cast_unsigned().min(31);
@@ -70,6 +70,7 @@ impl NativeHistogram {
             && self.zero_threshold == other.zero_threshold
             && self.positive == other.positive
             && self.negative == other.negative
+            && self.custom_values == other.custom_values
     }
 
     /// Whether a counter began again between `before` and this histogram (`DetectReset`).
@@ -77,6 +78,17 @@ impl NativeHistogram {
         if self.hint == ResetHint::Reset {
             return true;
         }
+        if !self.has_kind_of(before) {
+            return true;
+        }
+        if self.differs_in_bounds(before) {
+            let common = self.common_bounds(before);
+            let [mut now, mut then] = [self.clone(), before.clone()];
+            now.rebound(&common);
+            then.rebound(&common);
+            return now.is_reset(&then);
+        }
+
         let is_finer = self.schema > before.schema || self.zero_threshold < before.zero_threshold;
         if self.count < before.count || is_finer {
             return true;
@@ -89,7 +101,8 @@ impl NativeHistogram {
         before.reduce_to(self.schema);
         let fell = |now: &[(i32, f64)], then: &[(i32, f64)]| {
             then.iter().any(|&(index, count)| {
-                let is_outside = bucket_bound(self.schema, index) > self.zero_threshold;
+                let is_outside =
+                    self.is_custom() || bucket_bound(self.schema, index) > self.zero_threshold;
                 let found = now.binary_search_by_key(&index, |(index, _)| *index);
                 is_outside && found.map_or(0.0, |at| now[at].1) < count
             })
@@ -115,6 +128,11 @@ impl NativeHistogram {
             (ResetHint::Gauge, _) | (_, ResetHint::Gauge) => ResetHint::Gauge,
             _ => ResetHint::Unknown,
         };
+        if self.is_custom() && other.is_custom() {
+            self.combine_custom(other, sign);
+            return;
+        }
+
         let zero_count = self.widen_zero_bucket(other);
         self.zero_count += sign * zero_count;
         self.count += sign * other.count;
@@ -137,6 +155,21 @@ impl NativeHistogram {
         };
         self.positive = merged(&self.positive, &other.positive);
         self.negative = merged(&self.negative, &other.negative);
+    }
+
+    fn combine_custom(&mut self, other: &Self, sign: f64) {
+        self.count += sign * other.count;
+        self.sum += sign * other.sum;
+        if !self.differs_in_bounds(other) {
+            self.positive = merge(&self.positive, other.positive.iter(), sign);
+            return;
+        }
+
+        let common = self.common_bounds(other);
+        let mut other = other.clone();
+        self.rebound(&common);
+        other.rebound(&common);
+        self.positive = merge(&self.positive, other.positive.iter(), sign);
     }
 
     /// Widens the zero bucket until the other histogram can have the same one. Returns the count of the other's.

@@ -1,15 +1,20 @@
-//! Native histograms with exponential buckets, as in Prometheus (`model/histogram`).
+//! Native histograms with exponential or custom buckets, as in Prometheus (`model/histogram`).
 //!
-//! Bucket `i` of schema `s` holds observations in `(base^(i-1), base^i]` with `base = 2^(2^-s)`, and their mirror image for negative
+//! Custom buckets have bounds of their own, such as those of a classic histogram: bucket `i` holds observations above bound `i-1` up
+//! to bound `i`, and the last one those above all bounds.
+//!
+//! Exponential bucket `i` of schema `s` holds observations in `(base^(i-1), base^i]` with `base = 2^(2^-s)`, and their mirror image for negative
 //! observations. The zero bucket holds observations whose absolute value is at most the zero threshold.
 
 mod arithmetic;
+mod custom;
 mod parts;
 
-pub use parts::{HistogramParts, NATIVE_LABEL, NativePart};
+pub use parts::{BucketBound, HistogramParts, NATIVE_LABEL, NativePart};
 
 use crate::format_g;
 use std::fmt;
+use std::sync::Arc;
 
 /// Coarsest schema.
 pub const SCHEMA_MIN: i32 = -4;
@@ -54,6 +59,8 @@ pub struct NativeHistogram {
     pub positive: Vec<(i32, f64)>,
     /// Index and count of buckets for negative observations.
     pub negative: Vec<(i32, f64)>,
+    /// Upper bounds of custom buckets, ascending and finite; empty with other schemas. Custom buckets are all in `positive`.
+    pub custom_values: Arc<[f64]>,
 }
 
 /// A bucket with its bounds.
@@ -74,11 +81,13 @@ pub struct NativeBucket {
 /// Why a histogram is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum HistogramError {
-    /// The histogram has custom buckets.
-    #[error("histograms with custom buckets (schema -53) are not supported")]
+    /// The bounds of custom buckets do not ascend, or a bucket lies outside of them.
+    #[error(
+        "custom buckets need ascending finite bounds, and have neither a zero bucket nor negative buckets"
+    )]
     CustomBuckets,
-    /// The schema is not exponential.
-    #[error("schema {0} is not in the range -4 to 8")]
+    /// The schema is neither exponential nor custom.
+    #[error("schema {0} is neither in the range -4 to 8 nor -53")]
     Schema(i32),
     /// The spans describe another number of buckets.
     #[error("the spans describe another number of buckets than there are counts")]
@@ -111,11 +120,11 @@ impl NativeHistogram {
     /// # Errors
     /// The first rule that the histogram breaks.
     pub fn validate(&self, is_whole: bool) -> Result<(), HistogramError> {
-        if self.schema == SCHEMA_CUSTOM {
-            return Err(HistogramError::CustomBuckets);
-        }
-        if !(SCHEMA_MIN..=SCHEMA_MAX).contains(&self.schema) {
+        if !self.is_custom() && !(SCHEMA_MIN..=SCHEMA_MAX).contains(&self.schema) {
             return Err(HistogramError::Schema(self.schema));
+        }
+        if !self.has_valid_bounds() {
+            return Err(HistogramError::CustomBuckets);
         }
         if !self.zero_threshold.is_finite() || self.zero_threshold < 0.0 {
             return Err(HistogramError::Threshold);
@@ -179,6 +188,9 @@ impl NativeHistogram {
     }
 
     fn positive_bucket(&self, index: i32, count: f64) -> NativeBucket {
+        if self.is_custom() {
+            return self.custom_bucket(index, count);
+        }
         let lower = bucket_bound(self.schema, index.saturating_sub(1));
         NativeBucket {
             // The zero bucket takes its part of a bucket that it overlaps.
@@ -248,10 +260,14 @@ mod tests {
     fn each_rule_is_checked() {
         assert_eq!(histogram().validate(true), Ok(()));
         type Change = fn(&mut NativeHistogram);
-        let changes: [(Change, HistogramError); 9] = [
+        let changes: [(Change, HistogramError); 10] = [
             (|h| h.schema = 9, HistogramError::Schema(9)),
             (|h| h.schema = -5, HistogramError::Schema(-5)),
             (|h| h.schema = -53, HistogramError::CustomBuckets),
+            (
+                |h| h.custom_values = [1.0].into(),
+                HistogramError::CustomBuckets,
+            ),
             (|h| h.positive[0].1 = -1.0, HistogramError::Count),
             (|h| h.zero_count = f64::NAN, HistogramError::Count),
             (|h| h.count = 9.0, HistogramError::Total),

@@ -2,12 +2,12 @@
 //!
 //! Each part is a series of its own with the reserved label [`NATIVE_LABEL`], so that sealing, merging, retention and SQL need
 //! to know nothing of histograms. A part that is zero is left out, except the count: a histogram exists at a time if its
-//! count does.
+//! count does. Custom buckets are all kept, because their bounds are known from them.
 
 use super::{HistogramError, NativeHistogram, ResetHint};
 use std::fmt;
 use std::iter;
-use std::num::ParseIntError;
+use std::num::{ParseFloatError, ParseIntError};
 use std::str::FromStr;
 
 /// The label with the name of the part. No other series may have it.
@@ -33,6 +33,24 @@ pub enum NativePart {
     Positive(i32),
     /// Observations in a negative bucket.
     Negative(i32),
+    /// Observations in the custom bucket up to this bound.
+    Custom(BucketBound),
+}
+
+/// Upper bound of a custom bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BucketBound(u64);
+
+impl BucketBound {
+    /// The bound of this value.
+    pub fn new(bound: f64) -> Self {
+        Self(bound.to_bits())
+    }
+
+    /// The value.
+    pub fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
 }
 
 impl fmt::Display for NativePart {
@@ -45,6 +63,7 @@ impl fmt::Display for NativePart {
             Self::ZeroThreshold => f.write_str("zero_threshold"),
             Self::Positive(index) => write!(f, "p{index}"),
             Self::Negative(index) => write!(f, "n{index}"),
+            Self::Custom(bound) => write!(f, "b{}", bound.value()),
         }
     }
 }
@@ -56,6 +75,12 @@ pub struct UnknownPart;
 
 impl From<ParseIntError> for UnknownPart {
     fn from(_: ParseIntError) -> Self {
+        Self
+    }
+}
+
+impl From<ParseFloatError> for UnknownPart {
+    fn from(_: ParseFloatError) -> Self {
         Self
     }
 }
@@ -73,6 +98,7 @@ impl FromStr for NativePart {
             _ => match text.split_at_checked(1) {
                 Some(("p", index)) => Self::Positive(index.parse()?),
                 Some(("n", index)) => Self::Negative(index.parse()?),
+                Some(("b", bound)) => Self::Custom(BucketBound::new(bound.parse()?)),
                 _ => return Err(UnknownPart),
             },
         })
@@ -94,8 +120,12 @@ impl NativeHistogram {
             (NativePart::ZeroCount, self.zero_count),
             (NativePart::ZeroThreshold, self.zero_threshold),
         ];
-        let positive = self
-            .positive
+        let exponential: &[(i32, f64)] = if self.is_custom() {
+            &[]
+        } else {
+            &self.positive
+        };
+        let positive = exponential
             .iter()
             .map(|&(index, count)| (NativePart::Positive(index), count));
         let negative = self
@@ -107,7 +137,22 @@ impl NativeHistogram {
             .chain(positive)
             .chain(negative)
             .filter(|(_, value)| *value != 0.0);
-        iter::once((NativePart::Count, self.count)).chain(others)
+        iter::once((NativePart::Count, self.count))
+            .chain(others)
+            .chain(self.custom_parts())
+    }
+
+    /// All custom buckets, the empty ones, too.
+    fn custom_parts(&self) -> impl Iterator<Item = (NativePart, f64)> + '_ {
+        let bounds = self.custom_values.iter().copied().chain([f64::INFINITY]);
+        let bounds = bounds.take(if self.is_custom() { usize::MAX } else { 0 });
+        bounds.zip(0..).map(move |(bound, index)| {
+            let found = self
+                .positive
+                .binary_search_by_key(&index, |bucket| bucket.0);
+            let count = found.map_or(0.0, |at| self.positive[at].1);
+            (NativePart::Custom(BucketBound::new(bound)), count)
+        })
     }
 }
 
@@ -116,6 +161,8 @@ impl NativeHistogram {
 pub struct HistogramParts {
     histogram: NativeHistogram,
     layout: f64,
+    /// Bound and count of custom buckets.
+    custom: Vec<(f64, f64)>,
 }
 
 impl HistogramParts {
@@ -130,6 +177,7 @@ impl HistogramParts {
             NativePart::ZeroThreshold => histogram.zero_threshold = value,
             NativePart::Positive(index) => histogram.positive.push((index, value)),
             NativePart::Negative(index) => histogram.negative.push((index, value)),
+            NativePart::Custom(bound) => self.custom.push((bound.value(), value)),
         }
     }
 
@@ -149,6 +197,12 @@ impl HistogramParts {
             2 => ResetHint::Gauge,
             _ => ResetHint::Unknown,
         };
+        let mut custom = self.custom;
+        custom.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
+        let bounds = custom.iter().map(|(bound, _)| *bound);
+        histogram.custom_values = bounds.filter(|bound| bound.is_finite()).collect();
+        let counts = (0..).zip(custom.iter().map(|(_, count)| *count));
+        histogram.positive.extend(counts);
         histogram.compact();
         histogram.positive.sort_unstable_by_key(|(index, _)| *index);
         histogram.negative.sort_unstable_by_key(|(index, _)| *index);
@@ -159,6 +213,7 @@ impl HistogramParts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SCHEMA_CUSTOM;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -188,6 +243,7 @@ mod tests {
                     zero_count: f64::from(zero_count),
                     positive: floats(positive),
                     negative: floats(negative),
+                    ..NativeHistogram::default()
                 };
                 histogram.count = histogram.total();
                 histogram
@@ -242,5 +298,22 @@ mod tests {
         parts.add(NativePart::Count, 3.0);
         parts.add(NativePart::Layout, 4.5);
         assert!(matches!(parts.histogram(), Err(HistogramError::Schema(_))));
+    }
+
+    #[test]
+    fn custom_buckets_keep_their_bounds() {
+        let histogram = NativeHistogram {
+            schema: SCHEMA_CUSTOM,
+            count: 3.0,
+            sum: 4.0,
+            positive: vec![(1, 2.0), (3, 1.0)],
+            custom_values: [-0.5, 1.0, 1e300].into(),
+            ..NativeHistogram::default()
+        };
+        let mut parts = HistogramParts::default();
+        for (part, value) in histogram.parts() {
+            parts.add(part.to_string().parse().unwrap(), value);
+        }
+        assert_eq!(parts.histogram(), Ok(histogram));
     }
 }

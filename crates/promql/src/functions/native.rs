@@ -4,12 +4,14 @@ use crate::annotations::NativeRemark;
 use crate::numbers::Kahan;
 use takt_model::native::{NativeBucket, NativeHistogram};
 
-/// `histogram_stdvar`: observations are taken to lie at the geometric mean of their bucket.
+/// `histogram_stdvar`: observations are taken to lie at the geometric mean of their bucket, and in the middle of a custom one.
 pub(crate) fn variance(histogram: &NativeHistogram) -> f64 {
     let mean = histogram.sum / histogram.count;
     let mut variance = Kahan::default();
     for bucket in histogram.buckets() {
-        let middle = if holds_zero(&bucket) {
+        let middle = if histogram.is_custom() {
+            f64::midpoint(bucket.lower, bucket.upper)
+        } else if holds_zero(&bucket) {
             0.0
         } else {
             (bucket.lower * bucket.upper).sqrt().copysign(bucket.upper)
@@ -20,7 +22,7 @@ pub(crate) fn variance(histogram: &NativeHistogram) -> f64 {
     variance.total() / histogram.count
 }
 
-/// `HistogramQuantile`: exponential within a bucket, linear within the zero bucket. From 0.5 on the ranks are counted
+/// `HistogramQuantile`: exponential within a bucket, linear within the zero bucket and custom ones. From 0.5 on the ranks are counted
 /// from above.
 pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<NativeRemark>) {
     if phi < 0.0 {
@@ -53,7 +55,18 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
     let Some((at, mut bucket)) = found else {
         return (f64::NAN, has_nan.then_some(NativeRemark::QuantileIsNaN));
     };
-    narrow_zero_bucket(&mut bucket, histogram);
+    if histogram.is_custom() {
+        if bucket.lower == f64::NEG_INFINITY {
+            if bucket.upper <= 0.0 {
+                return (bucket.upper, None);
+            }
+            bucket.lower = 0.0;
+        } else if bucket.upper == f64::INFINITY {
+            return (bucket.lower, None);
+        }
+    } else {
+        narrow_zero_bucket(&mut bucket, histogram);
+    }
     count = count.min(histogram.count);
     if count < rank {
         return if has_nan {
@@ -72,7 +85,7 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
     let remark = is_skewed.then_some(NativeRemark::QuantileIsSkewed);
     let share = inside / bucket.count;
     let NativeBucket { lower, upper, .. } = bucket;
-    if holds_zero(&bucket) {
+    if histogram.is_custom() || holds_zero(&bucket) {
         return (lower + (upper - lower) * share, remark);
     }
     let log_lower = lower.abs().log2();
@@ -110,8 +123,13 @@ pub(crate) fn fraction(
 fn rank_of(value: f64, histogram: &NativeHistogram) -> Option<f64> {
     let mut rank = 0.0;
     for mut bucket in histogram.buckets() {
-        let is_zero = holds_zero(&bucket);
-        if is_zero {
+        let is_linear = histogram.is_custom() || holds_zero(&bucket);
+        if histogram.is_custom() {
+            // Observations lie above zero, unless the first bound says otherwise.
+            if bucket.lower == f64::NEG_INFINITY && bucket.upper > 0.0 {
+                bucket.lower = 0.0;
+            }
+        } else if is_linear {
             narrow_zero_bucket(&mut bucket, histogram);
         }
         let NativeBucket {
@@ -120,11 +138,15 @@ fn rank_of(value: f64, histogram: &NativeHistogram) -> Option<f64> {
             count,
             ..
         } = bucket;
+        // No part of an endless bucket is below a value in it.
+        if lower == f64::NEG_INFINITY && upper > value {
+            return Some(count);
+        }
         if lower >= value {
             return Some(rank);
         }
         if upper > value {
-            let share = if is_zero {
+            let share = if is_linear {
                 (value - lower) / (upper - lower)
             } else {
                 let position = value.abs().log2();

@@ -1,8 +1,8 @@
 //! Slopes of native histograms in windows that reach beyond their range (`extendedHistogramRate` of `promql/functions.go`).
 
-use super::native_window::Slope;
+use super::native_window::{Slope, remark_bounds};
 use super::over_time::Slice;
-use crate::annotations::NativeRemark;
+use crate::annotations::{HistogramOperation, NativeRemark};
 use crate::source::HistogramPoint;
 use crate::syntax::tree::Extension;
 use takt_model::Timestamp;
@@ -36,6 +36,16 @@ pub(super) fn difference(
     if slope.is_counter && inside.any(|point| is_gauge(&point.histogram)) {
         remarks.push(NativeRemark::NotCounter);
     }
+    // Exponential and custom buckets have no difference, and none between them.
+    let mut used = points[first..]
+        .iter()
+        .take((last + 1).saturating_sub(first));
+    let kind = &points[first].histogram;
+    if !used.all(|point| point.histogram.has_kind_of(kind)) {
+        remarks.push(NativeRemark::MixedBuckets);
+        return None;
+    }
+
     let starts_between = is_smoothed && points[first].at < start;
     let left = if starts_between {
         interpolated(&points[first], &points[first + 1], start, slope.is_counter)
@@ -52,6 +62,7 @@ pub(super) fn difference(
         remarks.push(NativeRemark::NotGauge);
     }
     let mut found = right.clone();
+    remark_bounds(&found, &left, HistogramOperation::Subtraction, remarks);
     found.subtract(&left);
     if slope.is_counter {
         // A reset before the left end is part of the interpolation.

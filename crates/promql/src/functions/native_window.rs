@@ -2,7 +2,7 @@
 
 use super::native_extended;
 use super::over_time::{Slice, is_change};
-use crate::annotations::NativeRemark;
+use crate::annotations::{HistogramOperation, NativeRemark};
 use crate::column::Element;
 use crate::source::HistogramPoint;
 use crate::syntax::tree::Extension;
@@ -31,9 +31,9 @@ pub(crate) fn of_window(
         "increase" => histogram(extrapolated(slice, histograms, Slope::INCREASE, remarks)?),
         "delta" => histogram(extrapolated(slice, histograms, Slope::DELTA, remarks)?),
         "irate" | "idelta" => between_last_two(slice, histograms, function == "irate", remarks),
-        "sum_over_time" => histogram(sum(histograms)),
+        "sum_over_time" => histogram(sum(histograms, remarks)?),
         "avg_over_time" => {
-            let mut mean = sum(histograms);
+            let mut mean = sum(histograms, remarks)?;
             mean.divide(histograms.len() as f64);
             histogram(mean)
         }
@@ -121,7 +121,7 @@ fn extrapolated(
     let [first, .., last] = points else {
         return None;
     };
-    let mut difference = difference(points, slope.is_counter, remarks);
+    let mut difference = difference(points, slope.is_counter, remarks)?;
     let seconds = |ms: i64| ms as f64 / 1e3;
     let covered = seconds(last.at - first.at);
     let distance = covered / (points.len() - 1) as f64;
@@ -145,12 +145,13 @@ fn extrapolated(
     Some(difference)
 }
 
-/// `histogramRate`: the last histogram less the first, with what a counter lost at its resets.
+/// `histogramRate`: the last histogram less the first, with what a counter lost at its resets. `None` if some have
+/// custom buckets and others exponential ones.
 fn difference(
     points: &[HistogramPoint],
     is_counter: bool,
     remarks: &mut Vec<NativeRemark>,
-) -> NativeHistogram {
+) -> Option<NativeHistogram> {
     let is_gauge = |point: &HistogramPoint| point.histogram.hint == ResetHint::Gauge;
     let first = &points[0];
     let last = &points[points.len() - 1];
@@ -166,9 +167,23 @@ fn difference(
         // The layout of the first histogram does not matter then.
         before = Arc::new(NativeHistogram {
             schema: points[1].histogram.schema,
+            custom_values: Arc::clone(&points[1].histogram.custom_values),
             ..NativeHistogram::default()
         });
     }
+    let counted = if is_counter {
+        &points[1..]
+    } else {
+        &points[points.len() - 1..]
+    };
+    if !counted
+        .iter()
+        .all(|point| point.histogram.has_kind_of(&before))
+    {
+        remarks.push(NativeRemark::MixedBuckets);
+        return None;
+    }
+
     let mut found = (*last.histogram).clone();
     found.reduce_to(before.schema);
     if is_counter {
@@ -179,10 +194,12 @@ fn difference(
             .unwrap_or(found.schema);
         found.reduce_to(schemas);
     }
+    remark_bounds(&found, &before, HistogramOperation::Subtraction, remarks);
     found.subtract(&before);
     if is_counter {
         for point in &points[1..] {
             if point.histogram.is_reset(&before) {
+                remark_bounds(&found, &before, HistogramOperation::Addition, remarks);
                 found.add(&before);
             }
             before = Arc::clone(&point.histogram);
@@ -190,7 +207,19 @@ fn difference(
     }
     found.hint = ResetHint::Gauge;
     found.compact();
-    found
+    Some(found)
+}
+
+/// Remarks that an operation is about to bring custom buckets to common bounds.
+pub(super) fn remark_bounds(
+    one: &NativeHistogram,
+    other: &NativeHistogram,
+    operation: HistogramOperation,
+    remarks: &mut Vec<NativeRemark>,
+) {
+    if one.differs_in_bounds(other) {
+        remarks.push(NativeRemark::BoundsReconciled(operation));
+    }
 }
 
 /// `instantValue`: the difference of the last two samples, per second for a counter.
@@ -222,6 +251,11 @@ fn between_last_two(
             }
             let mut found = (***after).clone();
             if !is_counter || !after.is_reset(before) {
+                if !after.has_kind_of(before) {
+                    remarks.push(NativeRemark::MixedBuckets);
+                    return None;
+                }
+                remark_bounds(after, before, HistogramOperation::Subtraction, remarks);
                 found.subtract(before);
             }
             found.hint = ResetHint::Gauge;
@@ -238,12 +272,18 @@ fn between_last_two(
     }
 }
 
-fn sum(points: &[HistogramPoint]) -> NativeHistogram {
+fn sum(points: &[HistogramPoint], remarks: &mut Vec<NativeRemark>) -> Option<NativeHistogram> {
     let mut sum = (*points[0].histogram).clone();
     for point in &points[1..] {
+        if !sum.has_kind_of(&point.histogram) {
+            remarks.push(NativeRemark::MixedBuckets);
+            return None;
+        }
+        let aggregation = HistogramOperation::Aggregation;
+        remark_bounds(&sum, &point.histogram, aggregation, remarks);
         sum.add(&point.histogram);
     }
-    sum
+    Some(sum)
 }
 
 /// A sample of either kind.

@@ -237,7 +237,11 @@ fn is_same_histogram(noted: &NotedHistogram, got: &NativeHistogram) -> bool {
         });
         all && got.next().is_none()
     };
+    let same_bounds = expected.custom_values.len() == got.custom_values.len()
+        && (expected.custom_values.iter().zip(&*got.custom_values))
+            .all(|(expected, got)| close(*expected, *got));
     expected.schema == got.schema
+        && same_bounds
         && (!noted.has_hint || expected.hint == got.hint)
         && close(expected.count, got.count)
         && close(expected.sum, got.sum)
@@ -324,7 +328,6 @@ fn show_one(value: &NotedValue) -> String {
         NotedValue::Histogram(noted) => show_histogram(&noted.histogram),
         NotedValue::Missing => "_".to_owned(),
         NotedValue::Stale => "stale".to_owned(),
-        NotedValue::CustomBuckets => "custom buckets".to_owned(),
     }
 }
 

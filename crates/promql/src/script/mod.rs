@@ -1,20 +1,19 @@
 //! Runs Prometheus' test scripts (`load`, `eval`, `clear`; the language of `promql/promqltest/README.md`).
 //!
 //! Time begins at 0; experimental functions and the delayed removal of names are on, as in Prometheus' own runner
-//! (`NewTestEngine`). What rests on histograms with custom buckets is skipped by name.
+//! (`NewTestEngine`).
 
 mod check;
 mod command;
+mod custom;
 mod notation;
 
 use crate::eval::{Options, instant, range};
-use crate::plan::Context;
 use crate::source::Memory;
 use crate::syntax;
 use check::{check, check_middle};
 use command::{Command, Eval, Load, When};
 use std::fmt;
-use takt_model::Labels;
 use takt_model::Timestamp;
 use takt_model::error_chain;
 use takt_model::notation::NotedValue;
@@ -26,8 +25,6 @@ pub struct Report {
     pub passed: usize,
     /// Evaluations that did not, and lines that are not commands.
     pub failed: Vec<Remark>,
-    /// Evaluations and series passed over, with the reason.
-    pub skipped: Vec<Remark>,
 }
 
 /// Something to say about one line of a script.
@@ -46,19 +43,13 @@ impl Report {
     pub fn merge(&mut self, other: Report) {
         self.passed += other.passed;
         self.failed.extend(other.failed);
-        self.skipped.extend(other.skipped);
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (word, remarks) in [("skipped", &self.skipped), ("failed", &self.failed)] {
-            for Remark { file, line, text } in remarks {
-                writeln!(f, "{file}:{line}: {word}: {text}")?;
-            }
-        }
-        if !self.skipped.is_empty() {
-            writeln!(f, "{} skipped", self.skipped.len())?;
+        for Remark { file, line, text } in &self.failed {
+            writeln!(f, "{file}:{line}: failed: {text}")?;
         }
         write!(f, "{} passed, {} failed", self.passed, self.failed.len())
     }
@@ -72,10 +63,7 @@ pub fn run(name: &str, text: &str) -> Report {
     };
     for (line, command) in command::commands(text) {
         match command {
-            Ok(Command::Clear) => {
-                runner.memory.clear();
-                runner.custom.clear();
-            }
+            Ok(Command::Clear) => runner.memory.clear(),
             Ok(Command::Load(load)) => runner.load(line, load),
             Ok(Command::Eval(eval)) => runner.eval(line, &eval),
             Err(text) => runner.report.failed.push(runner.remark(line, text)),
@@ -88,8 +76,6 @@ pub fn run(name: &str, text: &str) -> Report {
 struct Runner<'a> {
     file: &'a str,
     memory: Memory,
-    /// Series that hold histograms with custom buckets, which are not loaded.
-    custom: Vec<Labels>,
     report: Report,
 }
 
@@ -104,20 +90,15 @@ impl Runner<'_> {
 
     fn load(&mut self, line: usize, load: Load) {
         if load.with_nhcb {
-            let text = "load_with_nhcb: histograms with custom buckets are not supported; the classic series are loaded";
-            self.report.skipped.push(self.remark(line, text.to_owned()));
+            for (labels, histograms) in custom::from_classic(&load) {
+                self.memory.add_histograms(labels, histograms);
+            }
         }
         // The others are loaded all the same, so that one line does not fail all that follows.
         for text in load.malformed {
             self.report.failed.push(self.remark(line, text));
         }
         for (labels, values) in load.series {
-            if values.contains(&NotedValue::CustomBuckets) {
-                self.custom.push(labels.clone());
-            }
-            if load.with_nhcb {
-                self.custom.extend(without_bucket(&labels));
-            }
             let mut floats = Vec::new();
             let mut histograms = Vec::new();
             for (step, value) in values.iter().enumerate() {
@@ -132,7 +113,7 @@ impl Runner<'_> {
                             self.report.failed.push(self.remark(line, text));
                         }
                     },
-                    NotedValue::Missing | NotedValue::CustomBuckets => {}
+                    NotedValue::Missing => {}
                 }
             }
             self.memory.add(labels.clone(), floats);
@@ -143,10 +124,6 @@ impl Runner<'_> {
     }
 
     fn eval(&mut self, line: usize, eval: &Eval) {
-        if let Some(reason) = self.rests_on_custom_buckets(eval) {
-            self.report.skipped.push(self.remark(line, reason));
-            return;
-        }
         match self.outcome(eval) {
             Ok(()) => self.report.passed += 1,
             Err(text) => self
@@ -193,47 +170,4 @@ impl Runner<'_> {
             .map(|_| ()),
         }
     }
-
-    fn rests_on_custom_buckets(&self, eval: &Eval) -> Option<String> {
-        if eval
-            .rows
-            .iter()
-            .any(|row| row.values.contains(&NotedValue::CustomBuckets))
-        {
-            return Some(format!(
-                "{}: expects a histogram with custom buckets, which is not supported",
-                eval.query
-            ));
-        }
-        if self.custom.is_empty() {
-            return None;
-        }
-        let context = Context {
-            experimental: true,
-            ..Context::default()
-        };
-        let node = context.plan(&syntax::parse(&eval.query).ok()?).ok()?;
-        let mut selectors = Vec::new();
-        node.selectors(&mut selectors);
-        let series = self.custom.iter().find(|labels| {
-            selectors
-                .iter()
-                .any(|s| s.matchers.iter().all(|m| m.accepts_labels(labels)))
-        })?;
-        Some(format!(
-            "{}: selects {series}, which holds custom buckets",
-            eval.query
-        ))
-    }
-}
-
-/// The series that `load_with_nhcb` would have made of a bucket, count or sum.
-fn without_bucket(labels: &Labels) -> Option<Labels> {
-    let base = ["_bucket", "_count", "_sum"]
-        .iter()
-        .find_map(|suffix| labels.metric().strip_suffix(suffix))?;
-    let mut converted = labels.clone();
-    converted.set(takt_model::METRIC_NAME, base);
-    converted.remove("le");
-    Some(converted)
 }

@@ -475,6 +475,9 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
         ..NativeHistogram::default()
     };
 
+    if histogram.is_custom() {
+        return Err(HistogramError::Schema(histogram.schema));
+    }
     histogram.reduce_to(SCHEMA_MAX);
     if histogram.sum.is_nan() {
         histogram.sum = f64::NAN;

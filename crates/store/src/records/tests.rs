@@ -147,6 +147,21 @@ fn memory_that_shrinks_while_a_run_goes_on_is_kept_beside_the_last_size() {
 }
 
 #[test]
+fn an_interactive_array_task_has_the_number_of_its_nodes() {
+    let store = Store::new();
+    let shell = |job_id: &str, name: &str| JobRun {
+        name: Some(name.into()),
+        ..run(job_id, 1000, None)
+    };
+    store.import(&[shell("7_4", "bash"), shell("8", "train")]);
+    let now = store
+        .records()
+        .scheduler_now("lab", UnixTime(2000))
+        .unwrap();
+    assert_eq!(now.interactive, ["97_4"]);
+}
+
+#[test]
 fn a_run_is_stored_unchanged() {
     let store = Store::new();
     let bare = JobRun {
