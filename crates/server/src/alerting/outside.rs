@@ -315,9 +315,11 @@ impl Query for StoreQueries {
     ) -> Vec<(String, String)> {
         let [since, at] = [since, at].map(|at| self.of_samples(at));
         let mut words = context::context(&*self.store, &|id| self.job(id), expr, labels, since, at);
+        let is_meant = |run: &JobRun| context::is_of(run, labels.get("user").unwrap_or_default());
         let job = labels
             .get("jobid")
             .and_then(|id| self.job(id))
+            .filter(is_meant)
             .map(|run| ("jobs".to_owned(), context::job_words(&run)));
         words.extend(job);
         words
