@@ -5,6 +5,7 @@ use crate::cli::Place;
 use crate::place;
 use anyhow::Context;
 use clap::Args;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use std::sync::Arc;
 use takt_server::Config;
 use takt_server::serve as server;
@@ -20,6 +21,7 @@ pub struct Serve {
 /// Runs the command.
 pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     refuse_server(place, "serve")?;
+    hide_memory();
     let dir = place::data_dir(&configuration(place, asked).usage()?, place);
     let place = place.clone();
     let asked = asked.clone();
@@ -46,6 +48,21 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     // The store is closed. A thread that still reads must not delay the end of the process.
     runtime.shutdown_background();
     served
+}
+
+/// Keeps tokens and passwords of this process from core dumps, and from other processes of its user, such as
+/// statements in SQL. root can still read the memory.
+fn hide_memory() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // The limit also holds for programs that the server starts; a handler of core dumps may ignore it.
+    let limited = setrlimit(Resource::Core, none);
+    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if let Some(error) = limited.err().or(hidden.err()) {
+        tracing::warn!(%error, "core dumps are not disabled; they would contain secrets");
+    }
 }
 
 fn configuration(place: &Place, asked: &Serve) -> anyhow::Result<Config> {

@@ -134,6 +134,9 @@ fn pages_run_no_script_and_send_nothing_elsewhere() {
             "content-security-policy: default-src 'none'; style-src 'self'; script-src 'self';",
             "x-content-type-options: nosniff",
             "referrer-policy: same-origin",
+            "cross-origin-resource-policy: same-origin",
+            "cross-origin-opener-policy: same-origin",
+            "cache-control: private",
         ] {
             assert!(head.contains(header), "{path}: {header} in {head}");
         }

@@ -170,7 +170,11 @@ pub(super) fn check(claims: &Value, expected: Expected<'_>) -> Result<(), TokenE
     is("iss", claim("iss") == Some(expected.issuer))?;
     let own = expected.client_id;
     let audiences = match &claims["aud"] {
-        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        // An audience that is no text is one that Takt does not know.
+        Value::Array(several) => several
+            .iter()
+            .map(|audience| audience.as_str().unwrap_or_default())
+            .collect(),
         one => one.as_str().into_iter().collect::<Vec<_>>(),
     };
     is("aud", audiences.contains(&own))?;
@@ -405,5 +409,18 @@ mod tests {
         assert_eq!(check(&two, EXPECTED), Err(TokenError::Claim("azp")));
         two["azp"] = json!("takt");
         assert_eq!(check(&two, EXPECTED), Ok(()));
+        for others in [
+            json!(["takt", 5]),
+            json!(["takt", null]),
+            json!(["takt", {}]),
+        ] {
+            let mut odd = claims();
+            odd["aud"] = others.clone();
+            assert_eq!(
+                check(&odd, EXPECTED),
+                Err(TokenError::Claim("azp")),
+                "{others}"
+            );
+        }
     }
 }

@@ -39,6 +39,12 @@ pub fn context(
     gpu.into_iter().chain(jobs).chain(picture).collect()
 }
 
+/// Returns whether the newest record of a job's number can be of the job of this user. Numbers come round again, so it may be
+/// of an older one. A node without the user's name shows the uid.
+pub fn is_of(run: &JobRun, user: &str) -> bool {
+    user.bytes().all(|byte| byte.is_ascii_digit()) || run.user == user
+}
+
 /// Formats a job as number, name and user: `42 (train) of ada`.
 pub fn job_words(run: &JobRun) -> String {
     let name = run.name.as_ref().filter(|name| !name.is_empty());
@@ -92,7 +98,8 @@ fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Opti
 }
 
 /// Returns the jobs on the GPU or node. A node that is down reports none, so its jobs are those of
-/// its last report within five minutes.
+/// its last report within five minutes. Of an alert about one user, only that user's: it is mailed to the user,
+/// who need not know what others run beside it.
 fn jobs(
     source: &dyn takt_promql::Source,
     run_of: &dyn Fn(&str) -> Option<JobRun>,
@@ -115,7 +122,8 @@ fn jobs(
     };
     let mut found = at_once(source, &expr, since).ok()?;
     let newest = found.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    found.retain(|(_, value)| *value >= newest);
+    let is_meant = |of: &Labels| label("user").is_none_or(|user| of.get("user") == Some(user));
+    found.retain(|(labels, value)| *value >= newest && is_meant(labels));
     let mut ids: Vec<(&str, &str)> = found
         .iter()
         .filter_map(|(labels, _)| Some((labels.get("jobid")?, labels.get("user").unwrap_or(""))))
@@ -126,7 +134,8 @@ fn jobs(
         .iter()
         .take(JOBS_MAX)
         .map(|(id, user)| match run_of(id) {
-            Some(run) => job_words(&run),
+            Some(run) if is_of(&run, user) => job_words(&run),
+            Some(_) => format!("{id} of {user}"),
             None if user.is_empty() => format!("{id} of an unknown user"),
             None => format!("{id} of {user}"),
         })
@@ -368,12 +377,28 @@ mod tests {
         );
         let named = "1 of u1, 2 of u2, 2_1 (sweep) of u3, 4 of u4, 5 of u5 and 2 more";
         assert_eq!(of(&[("node", "g01")]).as_deref(), Some(named));
+        // The mail of a user names the user's own jobs.
+        let of_user = |user| of(&[("node", "g01"), ("user", user)]);
+        assert_eq!(of_user("u3").as_deref(), Some("2_1 (sweep) of u3"));
+        assert_eq!(of_user("u9"), None);
         assert_eq!(of(&[("node", "g02")]), None);
         assert_eq!(
             of(&[("node", "g01"), ("jobid", "9")]),
             None,
             "the alert says it itself"
         );
+        // The number was another user's before.
+        let older = |_: &str| {
+            Some(JobRun {
+                job_id: "42".into(),
+                user: "eve".into(),
+                name: Some("secret".into()),
+                ..JobRun::default()
+            })
+        };
+        let labels = [("node", "g01"), ("uuid", "GPU-1")].into_iter().collect();
+        let named = jobs(&source, &older, &labels, AT);
+        assert_eq!(named.as_deref(), Some("42 of ada"));
     }
 
     /// The message about a node that was unplugged named a job that had ended 80 seconds before.

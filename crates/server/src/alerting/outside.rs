@@ -322,9 +322,11 @@ impl Query for StoreQueries {
             since,
             at,
         );
+        let is_meant = |run: &JobRun| context::is_of(run, labels.get("user").unwrap_or_default());
         let job = labels
             .get("jobid")
             .and_then(|id| self.job(id))
+            .filter(is_meant)
             .map(|run| ("jobs".to_owned(), context::job_words(&run)));
         words.extend(job);
         words

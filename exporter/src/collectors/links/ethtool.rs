@@ -143,8 +143,11 @@ const COUNTERS_AT: usize = 180;
 const TEXT_BYTES: usize = 32;
 /// `ETH_SS_STATS`: of the sets of names, that of the counters.
 const COUNTER_NAMES: u32 = 1;
-/// No driver has more.
+/// Maximum number of counters: mlx5 has some 250 for each of its queues, of which there are as many as processors.
 const MAX_COUNTERS: usize = 16_384;
+/// The buffers are longer than the largest answer by this factor. No change of queues adds as many counters between
+/// two calls.
+const ROOM: usize = 4;
 
 /// Asks for a link's driver.
 pub(crate) fn driver(device: &str) -> Result<Driver, Errno> {
@@ -171,7 +174,7 @@ pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     }
     // A driver whose queues are just being changed may write more than it said, and the kernel
     // writes all of it. Pages of the buffers that it does not write take no memory.
-    let room = MAX_COUNTERS;
+    let room = ROOM * MAX_COUNTERS;
     let mut names = vec![0; 12 + room * TEXT_BYTES];
     let mut values = vec![0; 8 + room * 8];
     let words = |words: [usize; 2]| {
