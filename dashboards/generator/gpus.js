@@ -1,6 +1,6 @@
 // What is shown of a GPU: one entry a quantity, used by every board that shows it.
 
-import { NODE, indexed, limitDefault, range, series } from './query.js';
+import { NODE, counted, indexed, limitDefault, range, series } from './query.js';
 import { fromLabels } from './look.js';
 import { lines } from './panels.js';
 
@@ -158,6 +158,7 @@ export const idle = (scope, window = '30m') =>
 export const count = {
   all: (scope) => `count(${each('takt_gpu_up', scope)})`,
   answering: (scope) => `sum(${each('takt_gpu_up', scope)})`,
+  lost: (scope) => counted(`${each('takt_gpu_up', scope)} == 0`, each('takt_gpu_up', scope)),
   held: (scope) => `count(${each('takt_gpu_job_info', scope)}) or 0 * ${count.all(scope)}`,
   heldIdle: (scope) =>
     `count(${each('takt_gpu_job_info', scope)} and on (${GPU_KEY}) ${idle(scope)}) or

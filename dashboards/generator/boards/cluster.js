@@ -151,7 +151,7 @@ export default board({
         range(band(0.05, 0.3), '5 to 30 %'),
         range(band(0.3, 0.7), '30 to 70 %'),
         range(band(0.7, null), 'above 70 %'),
-        range(`count(${series('takt_gpu_up', NODE)} == 0) or vector(0)`, 'do not answer'),
+        range(count.lost(NODE), 'do not answer'),
       ],
     }),
     heat({

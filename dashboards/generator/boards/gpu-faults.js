@@ -1,5 +1,5 @@
 import { board, row } from '../board.js';
-import { gpuLines } from '../gpus.js';
+import { count, gpuLines } from '../gpus.js';
 import { NODE, counted, indexed, instant, limitDefault, range, rows, series } from '../query.js';
 import { ANSWERS, FAULT, RECOVERY, WAITING, fromLabels } from '../look.js';
 import { VALUES, badFrom, joined, lines, stat, steps, table, worseFrom } from '../panels.js';
@@ -40,7 +40,7 @@ export default board({
       thresholds: badFrom(1),
       about: `GPUs that do not answer: fallen off the bus, hung, or without driver. Drain the node,
           power-cycle it, reseat the card.`,
-      targets: [instant(`count(${series('takt_gpu_up', NODE)} == 0) or vector(0)`, 'lost')],
+      targets: [instant(count.lost(NODE), 'lost')],
     }),
     stat({
       title: 'To be replaced',

@@ -19,6 +19,7 @@ const NO_SLURM = 'No Slurm is asked, or slurmctld does not answer.';
 const NO_JOBS = 'No job of this choice started in the time range, or no job records are read.';
 const pending = (more) =>
   series('takt_slurm_jobs_pending', CLUSTER, ['partition=~"$partition"', ...more].join(', '));
+const IDLE = series('takt_slurm_partition_idle_nodes', CLUSTER, 'partition=~"$partition"');
 const PENDING = pending([]);
 const STARTED = `start_time >= ${FROM} AND start_time < ${TO} AND
   ${chosen('cluster', 'partition', 'account', 'user')}`;
@@ -70,8 +71,11 @@ export default board({
         Slurm
           may be stuck, or the jobs need more than a node has.`,
       targets: [
+        // A node of two partitions is idle in both, so the sum is at most the cluster's idle nodes.
         instant(
-          `sum(${series('takt_slurm_partition_idle_nodes', CLUSTER, 'partition=~"$partition"')})`,
+          `sum(min by (cluster) (sum by (cluster)
+            (${series('takt_slurm_nodes', CLUSTER, 'state="idle"')}) and on (cluster) ${IDLE} or
+            label_replace(sum by (cluster) (${IDLE}), "of", "partitions", "", "")))`,
           'nodes',
         ),
       ],
@@ -233,13 +237,7 @@ export default board({
       none: NO_SLURM,
       min: 0,
       about: 'Nodes of each partition that take a job at once.',
-      targets: [
-        range(
-          `sum by (partition)
-            (${series('takt_slurm_partition_idle_nodes', CLUSTER, 'partition=~"$partition"')})`,
-          '{{partition}}',
-        ),
-      ],
+      targets: [range(`sum by (partition) (${IDLE})`, '{{partition}}')],
     }),
     lines({
       title: 'GPUs held by jobs',
