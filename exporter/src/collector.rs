@@ -2,6 +2,7 @@
 
 use crate::events::Events;
 use crate::gpus::{LettingGo, SharedGpus};
+use crate::sysfs;
 use clap::{Args, Command, FromArgMatches};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,6 @@ use takt_model::{Family, Metric, Samples};
 
 /// Reads one part of the node.
 pub trait Collector: Send {
-    /// Name in flags, labels and `collect[]`.
-    fn name(&self) -> &'static str;
-
     /// Declared metrics.
     fn metrics(&self) -> &'static [Metric];
 
@@ -21,8 +19,10 @@ pub trait Collector: Send {
     }
 
     /// Upper limit of series on one node. A reading with more is dropped and reported, because half
-    /// of an unforeseen flood would be as wrong as all of it.
-    fn max_series(&self) -> usize;
+    /// of an unforeseen flood would be as wrong as all of it. Default: one series for each metric.
+    fn max_series(&self) -> usize {
+        self.metrics().len()
+    }
 
     /// Gives the collector the node's events before the first reading, to report some or to count
     /// them.
@@ -42,7 +42,7 @@ pub trait Collector: Send {
 
 /// Values that collectors of one exporter share. A clone is another handle to the same values.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     /// From `nvml` to `jobs`.
     pub gpus: SharedGpus,
     /// Request to `nvml` to release the driver, so that it can be unloaded.
@@ -55,10 +55,10 @@ pub(crate) const MAX_DEVICES: usize = 1024;
 
 /// The values of flags that are not given.
 pub(crate) fn defaults<T: Args + FromArgMatches>() -> T {
-    T::augment_args(Command::new("takt-exporter").no_binary_name(true))
-        .try_get_matches_from([""; 0])
-        .and_then(|matches| T::from_arg_matches(&matches))
-        .expect("every flag has a default")
+    let command = Command::new("takt-exporter").no_binary_name(true);
+    let matches = T::augment_args(command).try_get_matches_from([""; 0]);
+    let options = matches.and_then(|matches| T::from_arg_matches(&matches));
+    options.expect("every flag has a default")
 }
 
 /// Why a reading failed.
@@ -129,18 +129,42 @@ impl CollectError {
 
     /// Turns a missing file, or one that the kernel does not support, into [`Self::Absent`].
     pub(crate) fn or_absent(self, what: &'static str) -> Self {
+        let is_missing = |kind: io::ErrorKind| {
+            matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::Unsupported)
+        };
         match self {
-            Self::Read { source, .. }
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::Unsupported
-                ) =>
-            {
-                Self::Absent(what)
-            }
+            Self::Read { source, .. } if is_missing(source.kind()) => Self::Absent(what),
             other => other,
         }
     }
+}
+
+/// Results of reading what a node need not have.
+pub(crate) trait OrAbsent {
+    /// As [`CollectError::or_absent`].
+    fn or_absent(self, what: &'static str) -> Self;
+}
+
+impl<T> OrAbsent for Result<T, CollectError> {
+    fn or_absent(self, what: &'static str) -> Self {
+        self.map_err(|error| error.or_absent(what))
+    }
+}
+
+/// The names in a directory of `/sys` that begin with `prefix`, sorted. A node without the
+/// directory has nothing to collect, as `absent` says.
+pub(crate) fn device_names(
+    directory: &Path,
+    prefix: &str,
+    absent: &'static str,
+) -> Result<Vec<String>, CollectError> {
+    let names = sysfs::names(directory, prefix);
+    names.map_err(|source| CollectError::read(directory, source).or_absent(absent))
+}
+
+/// The value of a metric that says whether something is so: 1 or 0.
+pub(crate) fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
 }
 
 /// A line with unexpected content. Parsers do not know the file's name.

@@ -31,6 +31,7 @@ impl CrashGuard {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
+
         let guard = Self { path, crashes };
         std::fs::write(&guard.path, crashes.saturating_add(1).to_string())?;
         Ok(guard)

@@ -6,7 +6,7 @@
 
 mod value;
 
-pub(crate) use self::value::Value;
+pub(crate) use self::value::BusValue;
 use self::value::{Reader, Writer};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -35,28 +35,29 @@ pub(crate) enum DbusError {
 
 /// A method of an object's interface.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Method<'a> {
+pub(crate) struct DbusMethod<'a> {
     pub destination: &'a str,
     pub path: &'a str,
     pub interface: &'a str,
     pub name: &'a str,
 }
 
-pub(crate) struct Connection {
+pub(crate) struct BusConnection {
     stream: UnixStream,
     serial: u32,
 }
 
-impl Connection {
+impl BusConnection {
     /// Connects to the system bus.
     ///
     /// # Errors
     /// When the bus is absent, refuses the user or does not answer in time.
     pub fn system() -> Result<Self, DbusError> {
         let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
-        let path = address
-            .strip_prefix("unix:path=")
-            .map_or(SOCKET, |rest| rest.split(',').next().unwrap_or_default());
+        let path = match address.strip_prefix("unix:path=") {
+            Some(rest) => rest.split(',').next().unwrap_or_default(),
+            None => SOCKET,
+        };
         Self::open(Path::new(path))
     }
 
@@ -64,22 +65,21 @@ impl Connection {
         let mut stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
+
         // The kernel confirms the user id to the bus.
-        let user: String = rustix::process::getuid()
-            .as_raw()
-            .to_string()
-            .bytes()
-            .map(|c| format!("{c:02x}"))
-            .collect();
+        let user = rustix::process::getuid().as_raw().to_string();
+        let user: String = user.bytes().map(|c| format!("{c:02x}")).collect();
         write!(stream, "\0AUTH EXTERNAL {user}\r\n")?;
         let answer = line(&mut stream)?;
         if !answer.starts_with("OK ") {
             return Err(DbusError::Refused(answer));
         }
+
         stream.write_all(b"BEGIN\r\n")?;
+
         let mut connection = Self { stream, serial: 0 };
         let bus = "org.freedesktop.DBus";
-        let hello = Method {
+        let hello = DbusMethod {
             destination: bus,
             path: "/org/freedesktop/DBus",
             interface: bus,
@@ -95,21 +95,23 @@ impl Connection {
     /// When the bus does not answer in time, or the method fails.
     pub fn call(
         &mut self,
-        method: Method<'_>,
+        method: DbusMethod<'_>,
         arguments: &[&str],
-    ) -> Result<Vec<Value>, DbusError> {
+    ) -> Result<Vec<BusValue>, DbusError> {
         self.serial += 1;
-        self.stream
-            .write_all(&call_message(self.serial, method, arguments))?;
+        let request = call_message(self.serial, method, arguments);
+        self.stream.write_all(&request)?;
+
         loop {
             let message = self.receive()?;
             // Signals, such as the name that the bus assigned.
             if message.reply_to != Some(self.serial) {
                 continue;
             }
-            let values = Reader::new(&message.body)
-                .values(&message.signature)
-                .ok_or(DbusError::Malformed)?;
+
+            let mut body = Reader::new(&message.body);
+            let values = body.values(&message.signature);
+            let values = values.ok_or(DbusError::Malformed)?;
             return if message.kind == METHOD_RETURN {
                 Ok(values)
             } else {
@@ -119,21 +121,20 @@ impl Connection {
     }
 
     /// A property of an object.
-    pub fn property(&mut self, method: Method<'_>) -> Result<Value, DbusError> {
-        let get = Method {
+    pub fn property(&mut self, method: DbusMethod<'_>) -> Result<BusValue, DbusError> {
+        let get = DbusMethod {
             interface: "org.freedesktop.DBus.Properties",
             name: "Get",
             ..method
         };
-        self.call(get, &[method.interface, method.name])?
-            .into_iter()
-            .next()
-            .ok_or(DbusError::Malformed)
+        let values = self.call(get, &[method.interface, method.name])?;
+        values.into_iter().next().ok_or(DbusError::Malformed)
     }
 
     fn receive(&mut self) -> Result<Message, DbusError> {
         let mut head = [0; HEAD_BYTES];
         self.stream.read_exact(&mut head)?;
+
         let length =
             |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte])) as usize;
         let body_bytes = length(4);
@@ -141,10 +142,12 @@ impl Connection {
         if head[0] != ENDIAN || body_bytes > MAX_BODY_BYTES || field_bytes > MAX_BODY_BYTES {
             return Err(DbusError::Malformed);
         }
+
         let mut fields = vec![0; field_bytes.next_multiple_of(8)];
         self.stream.read_exact(&mut fields)?;
         let mut body = vec![0; body_bytes];
         self.stream.read_exact(&mut body)?;
+
         Message::parse(&head, &fields, body).ok_or(DbusError::Malformed)
     }
 }
@@ -167,15 +170,19 @@ const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SIGNATURE: u8 = 8;
 
-fn call_message(serial: u32, method: Method<'_>, arguments: &[&str]) -> Vec<u8> {
+fn call_message(serial: u32, method: DbusMethod<'_>, arguments: &[&str]) -> Vec<u8> {
     let mut body = Writer::default();
-    arguments.iter().for_each(|argument| body.text(argument));
+    for argument in arguments {
+        body.text(argument);
+    }
+
     let mut message = Writer::default();
-    [ENDIAN, METHOD_CALL, 0, VERSION]
-        .into_iter()
-        .for_each(|byte| message.byte(byte));
+    for byte in [ENDIAN, METHOD_CALL, 0, VERSION] {
+        message.byte(byte);
+    }
     message.word(body.bytes.len());
     message.word(serial as usize);
+
     let mut fields = Writer::default();
     let texts = [
         (PATH, 'o', method.path),
@@ -191,6 +198,7 @@ fn call_message(serial: u32, method: Method<'_>, arguments: &[&str]) -> Vec<u8> 
         fields.field(SIGNATURE, 'g');
         fields.signature(&"s".repeat(arguments.len()));
     }
+
     message.word(fields.bytes.len());
     message.bytes.extend(fields.bytes);
     message.pad(8);
@@ -215,24 +223,26 @@ impl Message {
             signature: String::new(),
             body,
         };
+
         // The list begins with its length, which is the last field of the fixed header.
         let bytes = [&head[12..], &[0; 4], fields].concat();
         let mut reader = Reader::new(&bytes);
-        let Value::List(fields) = reader.values("a(yv)")?.pop()? else {
+        let BusValue::List(fields) = reader.values("a(yv)")?.pop()? else {
             return None;
         };
+
         for field in fields {
-            let Value::List(field) = field else {
+            let BusValue::List(field) = field else {
                 return None;
             };
             match &field[..] {
-                [Value::Number(number), value] if *number == u64::from(REPLY_SERIAL) => {
+                [BusValue::Number(number), value] if *number == u64::from(REPLY_SERIAL) => {
                     message.reply_to = u32::try_from(value.number()?).ok();
                 }
-                [Value::Number(number), value] if *number == u64::from(ERROR_NAME) => {
+                [BusValue::Number(number), value] if *number == u64::from(ERROR_NAME) => {
                     message.error = value.text().map(str::to_owned);
                 }
-                [Value::Number(number), value] if *number == u64::from(SIGNATURE) => {
+                [BusValue::Number(number), value] if *number == u64::from(SIGNATURE) => {
                     message.signature = value.text()?.to_owned();
                 }
                 _ => {}
@@ -262,7 +272,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIST: Method<'static> = Method {
+    const LIST: DbusMethod<'static> = DbusMethod {
         destination: "d.d",
         path: "/p",
         interface: "i.i",
@@ -284,14 +294,14 @@ mod tests {
         let values = Reader::new(&parsed.body).values(&parsed.signature).unwrap();
         assert_eq!(
             values,
-            ["one", "two"].map(|text| Value::Text(text.to_owned()))
+            ["one", "two"].map(|text| BusValue::Text(text.to_owned()))
         );
     }
 
     #[test]
     fn without_a_bus_there_is_an_error() {
         assert!(matches!(
-            Connection::open(Path::new("/nonexistent")),
+            BusConnection::open(Path::new("/nonexistent")),
             Err(DbusError::Io(_))
         ));
     }

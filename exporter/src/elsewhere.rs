@@ -162,17 +162,21 @@ pub async fn run(options: Options) -> Result<(), Error> {
             address: options.listen_address.clone(),
             source,
         })?;
+
     tracing::info!(address = options.listen_address, "serving");
+
     let node = Node {
         system: System::new(),
         disks: Disks::new_with_refreshed_list(),
         networks: Networks::new_with_refreshed_list(),
         samples: Samples::new(),
     };
+
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/-/healthy", get(|| async { "Healthy.\n" }))
         .with_state(Arc::new(Mutex::new(node)));
+
     let interrupted = async { drop(tokio::signal::ctrl_c().await) };
     axum::serve(listener, router)
         .with_graceful_shutdown(interrupted)
@@ -184,10 +188,10 @@ async fn metrics(State(node): State<Arc<Mutex<Node>>>, headers: HeaderMap) -> Re
     let format = Format::negotiate(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
     // A disk of the network may take its time; other requests need not.
     let page = tokio::task::spawn_blocking(move || {
-        node.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .page(format)
+        let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.page(format)
     });
+
     match page.await {
         Ok(page) => ([(CONTENT_TYPE, format.content_type())], page).into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot read the node\n").into_response(),
@@ -200,6 +204,7 @@ impl Node {
         self.push_system();
         self.push_disks();
         self.push_networks();
+
         let mut page = String::new();
         write_page(format, [&self.samples], &mut page);
         page
@@ -213,26 +218,23 @@ impl Node {
         } = self;
         system.refresh_memory();
         system.refresh_cpu_usage();
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
         out.push::<&str>(&TIME, &[], now.as_secs_f64());
         out.push::<&str>(&BOOT, &[], System::boot_time() as f64);
+
         let text = |text: Option<String>| text.unwrap_or_default();
         let name = text(System::name());
         let release = text(System::kernel_version());
-        out.push(
-            &UNAME,
-            &[name, release, System::cpu_arch(), text(System::host_name())],
-            1.0,
-        );
+        let labels = [name, release, System::cpu_arch(), text(System::host_name())];
+        out.push(&UNAME, &labels, 1.0);
+
         for (number, cpu) in system.cpus().iter().enumerate() {
-            out.push(
-                &CPU,
-                &[number.to_string()],
-                f64::from(cpu.cpu_usage()) / 100.0,
-            );
+            let share = f64::from(cpu.cpu_usage()) / 100.0;
+            out.push(&CPU, &[number.to_string()], share);
         }
+
         // Windows has no such thing.
         if cfg!(unix) {
             let load = System::load_average();
@@ -240,6 +242,7 @@ impl Node {
                 out.push::<&str>(metric, &[], load);
             }
         }
+
         let memory = [
             system.total_memory(),
             system.free_memory(),
@@ -261,11 +264,12 @@ impl Node {
                 disk.file_system(),
             ];
             let labels = labels.map(|label| label.to_string_lossy());
-            self.samples.push(&SIZE, &labels, disk.total_space() as f64);
-            self.samples
-                .push(&AVAIL, &labels, disk.available_space() as f64);
-            self.samples
-                .push(&READONLY, &labels, f64::from(u8::from(disk.is_read_only())));
+
+            let out = &mut self.samples;
+            out.push(&SIZE, &labels, disk.total_space() as f64);
+            out.push(&AVAIL, &labels, disk.available_space() as f64);
+            let is_read_only = f64::from(u8::from(disk.is_read_only()));
+            out.push(&READONLY, &labels, is_read_only);
         }
     }
 

@@ -8,13 +8,13 @@ pub use self::own::OWN_METRICS;
 pub(crate) use self::own::Refusals;
 
 use self::own::{report_build, report_process, report_read_at, report_reading};
-use crate::collectors::{COLLECTORS, Entry, Options, Reads};
+use crate::collectors::{COLLECTORS, CollectorEntry, Options, Reads};
 use crate::crash_guard::CrashGuard;
 use crate::events::Events;
-use crate::metered::Metered;
+use crate::metered::MeteredCollector;
 use crate::pace::Pace;
-use crate::reader::{Answer, Reader};
-use crate::web::{Connections, PagePermit, Pages, connections, report_connections};
+use crate::reader::{Reader, ReaderAnswer};
+use crate::web::{Connections, PageLimit, PagePermit, connections, report_connections};
 use crate::web_config::LiveConfig;
 use std::io;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ struct Inner {
     guards: Vec<Arc<CrashGuard>>,
     events: Events,
     connections: Arc<Connections>,
-    pages: Pages,
+    pages: PageLimit,
     refusals: Refusals,
     /// Whether the page has the metrics of the process.
     shows_process: bool,
@@ -55,14 +55,14 @@ struct Inner {
 
 /// The collectors that read during a scrape, each with its samples.
 struct AtScrape {
-    collectors: Vec<(Metered, Samples)>,
+    collectors: Vec<(MeteredCollector, Samples)>,
     report: Samples,
 }
 
 /// The collectors that were started so far.
 #[derive(Default)]
 struct Started {
-    at_scrape: Vec<(Metered, Samples)>,
+    at_scrape: Vec<(MeteredCollector, Samples)>,
     readers: Vec<Reader>,
     pace: Arc<Pace>,
     names: Vec<&'static str>,
@@ -70,19 +70,26 @@ struct Started {
 }
 
 impl Started {
-    fn start(&mut self, entry: &Entry, options: &Options, events: &Events) -> io::Result<()> {
+    fn start(
+        &mut self,
+        entry: &CollectorEntry,
+        options: &Options,
+        events: &Events,
+    ) -> io::Result<()> {
         self.names.push(entry.name);
         let mut collector = (entry.new)(options);
         collector.attach(events)?;
+
         match entry.reads {
-            Reads::AtScrape => self
-                .at_scrape
-                .push((Metered::new(collector), Samples::new())),
+            Reads::AtScrape => {
+                let metered = MeteredCollector::new(entry.name, collector);
+                self.at_scrape.push((metered, Samples::new()));
+            }
             Reads::OnItsThread { deadline, pause } => {
                 let guard = guard(entry.name, options);
                 self.guards.extend(guard.clone());
                 let pace = Arc::clone(&self.pace);
-                let reader = Reader::start(collector, deadline, pause, pace, guard)?;
+                let reader = Reader::start(entry.name, collector, deadline, pause, pace, guard)?;
                 self.readers.push(reader);
             }
         }
@@ -153,25 +160,21 @@ impl Exporter {
         Self::with(options, COLLECTORS)
     }
 
-    pub(crate) fn with(options: &Options, entries: &[Entry]) -> Result<Self, Error> {
-        let web_config = options
-            .web
-            .config_file
-            .as_deref()
-            .map(LiveConfig::load)
-            .transpose()
-            .map_err(Error::WebConfig)?
-            .map(Arc::new);
+    pub(crate) fn with(options: &Options, entries: &[CollectorEntry]) -> Result<Self, Error> {
+        let web_config = options.web.config_file.as_deref().map(LiveConfig::load);
+        let web_config = web_config.transpose().map_err(Error::WebConfig)?;
+
         let state = options.state_directory.as_deref();
         let events = Events::open(&options.paths.procfs, state).map_err(|source| Error::State {
             path: state.unwrap_or("".as_ref()).to_owned(),
             source,
         })?;
+
         let mut started = Started::default();
-        for entry in entries
-            .iter()
-            .filter(|entry| options.selection.runs(entry.name, entry.by_default))
-        {
+        for entry in entries {
+            if !options.selection.runs(entry.name, entry.by_default) {
+                continue;
+            }
             started
                 .start(entry, options, &events)
                 .map_err(|source| Error::Thread {
@@ -179,10 +182,12 @@ impl Exporter {
                     source,
                 })?;
         }
+
         let head_start = Instant::now() + HEAD_START;
         for reader in &started.readers {
             reader.wait_for_first(head_start);
         }
+
         Ok(Self(Arc::new(Inner {
             at_scrape: Mutex::new(AtScrape {
                 collectors: started.at_scrape,
@@ -194,10 +199,10 @@ impl Exporter {
             guards: started.guards,
             events,
             connections: Arc::new(connections()),
-            pages: Pages::new(options.web.max_requests),
+            pages: PageLimit::new(options.web.max_requests),
             refusals: Refusals::default(),
             shows_process: !options.web.disable_exporter_metrics,
-            web_config,
+            web_config: web_config.map(Arc::new),
             telemetry_path: options.web.telemetry_path.clone(),
             ended: watch::Sender::new(false),
             page_bytes: AtomicUsize::new(0),
@@ -215,18 +220,17 @@ impl Exporter {
     /// When the request names a collector that does not run.
     pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
         let inner = &*self.0;
-        if let Some(name) = wanted
-            .names()
-            .iter()
-            .find(|name| !inner.names.contains(&name.as_str()))
-        {
+        let is_running = |name: &String| inner.names.contains(&name.as_str());
+        if let Some(name) = wanted.names().iter().find(|name| !is_running(name)) {
             return Err(UnknownCollector {
                 name: name.clone(),
                 running: inner.names.clone(),
             });
         }
+
         let mut at_scrape = inner.at_scrape.lock().await;
         let AtScrape { collectors, report } = &mut *at_scrape;
+
         report.clear();
         report_build(report);
         if inner.shows_process {
@@ -234,28 +238,26 @@ impl Exporter {
         }
         report_connections(&inner.connections, report);
         inner.refusals.report(report);
-        for (metered, samples) in collectors
-            .iter_mut()
-            .filter(|(metered, _)| wanted.includes(metered.name()))
-        {
+
+        for (metered, samples) in collectors.iter_mut() {
+            if !wanted.includes(metered.name()) {
+                continue;
+            }
             let (outcome, duration) = metered.read(samples);
             report_reading(report, metered.name(), outcome, duration);
         }
-        let answers = inner.answers(wanted, report);
 
+        let answers = inner.answers(wanted, report);
         let mut page = String::with_capacity(inner.page_bytes.load(Ordering::Relaxed) + 1024);
         let read_now = collectors
             .iter()
             .filter(|(metered, _)| wanted.includes(metered.name()))
             .map(|(_, samples)| samples);
-        let read_before = answers
-            .iter()
-            .filter_map(|answer| Some(&answer.snapshot.as_ref()?.samples));
-        write_page(
-            format,
-            read_now.chain(read_before).chain([&*report]),
-            &mut page,
-        );
+        let snapshots = answers.iter().filter_map(|answer| answer.snapshot.as_ref());
+        let read_before = snapshots.map(|snapshot| &snapshot.samples);
+        let samples = read_now.chain(read_before).chain([&*report]);
+        write_page(format, samples, &mut page);
+
         inner.page_bytes.store(page.len(), Ordering::Relaxed);
         Ok(page)
     }
@@ -281,7 +283,9 @@ impl Exporter {
 
     /// The exporter ends in order: streams of events end, and this start counts as no crash.
     pub(crate) fn end(&self) {
-        self.0.guards.iter().for_each(|guard| guard.clear());
+        for guard in &self.0.guards {
+            guard.clear();
+        }
         self.0.ended.send_replace(true);
     }
 
@@ -305,22 +309,24 @@ impl Exporter {
 }
 
 impl Inner {
-    fn answers(&self, wanted: &Wanted, report: &mut Samples) -> Vec<Answer> {
+    fn answers(&self, wanted: &Wanted, report: &mut Samples) -> Vec<ReaderAnswer> {
         let now = Instant::now();
         let interval = self.pace.scraped(now);
-        let wanted = self
-            .readers
-            .iter()
-            .filter(|reader| wanted.includes(reader.name()));
-        let answer = |reader: &Reader| {
+
+        let mut answers = Vec::new();
+        for reader in &self.readers {
+            if !wanted.includes(reader.name()) {
+                continue;
+            }
+
             let answer = reader.answer(now, interval);
             report_reading(report, reader.name(), answer.outcome, answer.duration);
             if let Some(snapshot) = &answer.snapshot {
                 report_read_at(report, reader.name(), snapshot.at);
             }
-            answer
-        };
-        wanted.map(answer).collect()
+            answers.push(answer);
+        }
+        answers
     }
 }
 

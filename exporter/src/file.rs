@@ -19,7 +19,7 @@ const MAX_FILE_BYTES: usize = 16 << 20;
 const PAGE_BYTES: usize = 4096;
 
 thread_local! {
-    /// Buffer of [`File::parse`]. Collectors read one after the other, so there is room for the
+    /// Buffer of [`KernelFile::parse`]. Collectors read one after the other, so there is room for the
     /// longest file only.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
@@ -27,13 +27,13 @@ thread_local! {
 /// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files
 /// again for each read from their beginning, and opening costs more than reading.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct KernelFile {
     path: PathBuf,
     handle: Option<OwnedFd>,
     text: String,
 }
 
-impl File {
+impl KernelFile {
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -47,7 +47,7 @@ impl File {
         self.open().is_ok()
     }
 
-    /// The content now, kept until the next reading; [`File::parse`] keeps nothing. Bytes that are
+    /// The content now, kept until the next reading; [`KernelFile::parse`] keeps nothing. Bytes that are
     /// no UTF-8, as in the name of a mount point, come as `\u{fffd}`.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         let mut bytes = std::mem::take(&mut self.text).into_bytes();
@@ -73,12 +73,13 @@ impl File {
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Result<T, CollectError> {
         let mut bytes = SCRATCH.take();
-        let parsed =
-            self.fill(&mut bytes, line_bytes)
-                .map(|()| match std::str::from_utf8(&bytes) {
-                    Ok(text) => parse(text),
-                    Err(_) => parse(&lossy(&bytes)),
-                });
+        let filled = self.fill(&mut bytes, line_bytes);
+        let parsed = filled.map(|()| match std::str::from_utf8(&bytes) {
+            Ok(text) => parse(text),
+            Err(_) => parse(&lossy(&bytes)),
+        });
+
+        // Also after an error, so that the next file finds the room.
         SCRATCH.set(bytes);
         parsed?.map_err(|error| error.in_file(&self.path))
     }
@@ -110,17 +111,21 @@ impl File {
         let Some(handle) = &self.handle else {
             return Err(Errno::BADF);
         };
+
         bytes.clear();
         loop {
             if bytes.capacity() - bytes.len() < 1024 {
                 bytes.reserve(bytes.capacity().max(4096));
             }
+
             let offset = bytes.len() as u64;
             let room = PAGE_BYTES.min(bytes.capacity() - bytes.len());
+
             let read = pread(handle, spare_capacity(bytes), offset)?;
             if read == 0 || read.saturating_add(line_bytes) < room {
                 return Ok(());
             }
+
             if bytes.len() > MAX_FILE_BYTES {
                 return Err(Errno::FBIG);
             }
@@ -132,7 +137,7 @@ impl File {
 /// writing the list is slow, so the last text serves for up to [`MOUNTS_KEPT`].
 #[derive(Debug)]
 pub(crate) struct MountList {
-    file: File,
+    file: KernelFile,
     read_at: Option<Instant>,
     /// Whether the kernel reports changes; it does for the lists of procfs.
     reports_changes: bool,
@@ -144,7 +149,7 @@ const MOUNTS_KEPT: Duration = Duration::from_secs(4);
 impl MountList {
     pub fn new(path: PathBuf) -> Self {
         Self {
-            file: File::new(path),
+            file: KernelFile::new(path),
             read_at: None,
             reports_changes: false,
         }
@@ -167,15 +172,17 @@ impl MountList {
     /// Returns the current list.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         let is_young = self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_KEPT);
+
         // The question must be asked after a reading too: the answer says what changed since the
         // last question.
         if self.has_changed() || !is_young {
             self.read_at = None;
             self.file.read()?;
             self.read_at = Some(Instant::now());
-            self.reports_changes = self.file.handle.as_ref().is_some_and(|handle| {
-                fstatfs(handle).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
-            });
+
+            let system = self.file.handle.as_ref().map(fstatfs);
+            let system = system.and_then(Result::ok);
+            self.reports_changes = system.is_some_and(|system| system.f_type == PROC_SUPER_MAGIC);
         }
         Ok(&self.file.text)
     }
@@ -184,6 +191,7 @@ impl MountList {
         let Some(handle) = self.file.handle.as_ref().filter(|_| self.reports_changes) else {
             return true;
         };
+
         let mut question = [PollFd::new(handle, PollFlags::PRI)];
         let answer = poll(&mut question, Some(&Timespec::default()));
         let changed = PollFlags::PRI | PollFlags::ERR;
@@ -195,11 +203,11 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A file of `/sys`: one value, at most a page. It stays open, as [`File`] does.
+/// A file of `/sys`: one value, at most a page. It stays open, as [`KernelFile`] does.
 #[derive(Debug)]
-pub(crate) struct Attribute(OwnedFd);
+pub(crate) struct SysfsFile(OwnedFd);
 
-impl Attribute {
+impl SysfsFile {
     pub fn open(path: &Path) -> Result<Self, Errno> {
         open_to_read(path.as_os_str()).map(Self)
     }
@@ -227,14 +235,13 @@ pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return text.into();
     }
+
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, behind)) = rest.split_first() {
-        let escaped = behind
-            .get(..3)
-            .filter(|_| first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+        let digits = behind.get(..3).filter(|_| first == b'\\');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
                 rest = &behind[3..];
@@ -245,6 +252,7 @@ pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
             }
         }
     }
+
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
@@ -256,7 +264,7 @@ mod tests {
     fn a_file_is_read_again_each_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("stat");
-        let mut file = File::new(path.clone());
+        let mut file = KernelFile::new(path.clone());
         assert!(matches!(file.read(), Err(CollectError::Read { .. })));
         std::fs::write(&path, "a".repeat(100_000)).unwrap();
         assert_eq!(file.read().unwrap().len(), 100_000);
@@ -284,7 +292,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &[u8]| {
             std::fs::write(directory.path().join(name), text).unwrap();
-            File::new(directory.path().join(name))
+            KernelFile::new(directory.path().join(name))
         };
         let mut outer = file("outer", b"outer");
         let mut inner = file("inner", b"in\xffner");
@@ -315,7 +323,7 @@ mod tests {
     fn a_long_file_of_lines_is_read_to_its_end() {
         let sockets = (0..200).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
         let sockets: Vec<_> = sockets.collect();
-        let mut udp = File::new("/proc/net/udp".into());
+        let mut udp = KernelFile::new("/proc/net/udp".into());
         let text = udp.parse_lines(256, |text| Ok(text.to_owned())).unwrap();
         for socket in &sockets {
             let address = format!("0100007F:{:04X}", socket.local_addr().unwrap().port());
@@ -327,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_kernel_rewrites_an_open_file() {
-        let mut file = File::new("/proc/uptime".into());
+        let mut file = KernelFile::new("/proc/uptime".into());
         let first = file.read().unwrap().to_owned();
         std::thread::sleep(Duration::from_millis(20));
         assert_ne!(file.read().unwrap(), first);

@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// A regular expression given as a flag, in the common subset of Go's and Rust's syntax. An empty
 /// one matches nothing, so `--collector.netdev.device-exclude=` leaves nothing out.
 #[derive(Debug, Clone)]
-pub struct Pattern(Option<Regex>);
+pub struct NamePattern(Option<Regex>);
 
-impl FromStr for Pattern {
+impl FromStr for NamePattern {
     type Err = regex_lite::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -19,7 +19,7 @@ impl FromStr for Pattern {
     }
 }
 
-impl Pattern {
+impl NamePattern {
     fn matches(&self, name: &str) -> bool {
         self.0.as_ref().is_some_and(|regex| regex.is_match(name))
     }
@@ -27,8 +27,8 @@ impl Pattern {
 
 /// A filter that remembers its verdicts, because the same few names come at every scrape.
 #[derive(Debug)]
-pub(crate) struct Filter {
-    pattern: Pattern,
+pub(crate) struct NameFilter {
+    pattern: NamePattern,
     keeps: bool,
     verdicts: Vec<(String, bool)>,
     /// Index behind the verdict that was given last.
@@ -38,9 +38,9 @@ pub(crate) struct Filter {
 /// Names come and go with containers; beyond this many the verdicts are forgotten.
 const MAX_VERDICTS: usize = 2048;
 
-impl Filter {
+impl NameFilter {
     /// Passes names that do not match.
-    pub fn excluding(pattern: Pattern) -> Self {
+    pub fn excluding(pattern: NamePattern) -> Self {
         Self {
             pattern,
             keeps: false,
@@ -50,7 +50,7 @@ impl Filter {
     }
 
     /// Passes names that match.
-    pub fn including(pattern: Pattern) -> Self {
+    pub fn including(pattern: NamePattern) -> Self {
         Self {
             pattern,
             keeps: true,
@@ -60,7 +60,7 @@ impl Filter {
     }
 
     /// Passes names that match `include`; without it, names that do not match `exclude`.
-    pub fn new(include: Option<Pattern>, exclude: Pattern) -> Self {
+    pub fn new(include: Option<NamePattern>, exclude: NamePattern) -> Self {
         match include {
             Some(pattern) => Self::including(pattern),
             None => Self::excluding(exclude),
@@ -70,17 +70,17 @@ impl Filter {
     pub fn passes(&mut self, name: &str) -> bool {
         let count = self.verdicts.len();
         // The names come in the same order each time, so the search mostly ends where it begins.
-        if let Some(at) = (0..count)
-            .map(|step| (self.next + step) % count)
-            .find(|&at| self.verdicts[at].0 == name)
-        {
+        let mut places = (0..count).map(|step| (self.next + step) % count);
+        if let Some(at) = places.find(|&at| self.verdicts[at].0 == name) {
             self.next = at + 1;
             return self.verdicts[at].1;
         }
+
         let verdict = self.pattern.matches(name) == self.keeps;
         if count >= MAX_VERDICTS {
             self.verdicts.clear();
         }
+
         self.verdicts.push((name.to_owned(), verdict));
         self.next = self.verdicts.len();
         verdict
@@ -93,17 +93,17 @@ mod tests {
 
     #[test]
     fn an_include_replaces_the_exclude_and_an_empty_pattern_matches_nothing() {
-        let pattern = |text: &str| text.parse::<Pattern>().unwrap();
-        let mut exclude = Filter::new(None, pattern("^lo$"));
+        let pattern = |text: &str| text.parse::<NamePattern>().unwrap();
+        let mut exclude = NameFilter::new(None, pattern("^lo$"));
         assert!(
             exclude.passes("eth0")
                 && exclude.passes("eth0")
                 && !exclude.passes("lo")
                 && !exclude.passes("lo")
         );
-        let mut include = Filter::new(Some(pattern("^lo$")), pattern("^lo$"));
+        let mut include = NameFilter::new(Some(pattern("^lo$")), pattern("^lo$"));
         assert!(include.passes("lo") && !include.passes("eth0"));
-        assert!(Filter::excluding(pattern("")).passes("lo"));
-        assert!("(".parse::<Pattern>().is_err());
+        assert!(NameFilter::excluding(pattern("")).passes("lo"));
+        assert!("(".parse::<NamePattern>().is_err());
     }
 }

@@ -37,8 +37,8 @@ impl LettingGo {
     }
 
     pub fn is_now(&self) -> bool {
-        self.lock()
-            .is_some_and(|since| since.elapsed() < Self::AT_MOST)
+        let since = *self.lock();
+        since.is_some_and(|since| since.elapsed() < Self::AT_MOST)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -85,6 +85,7 @@ impl SharedGpus {
             gpus,
             read_at: seconds_since_boot(),
         });
+
         *self.0.table.lock().unwrap_or_else(PoisonError::into_inner) = Some(table);
         self.0.published.notify_all();
     }
@@ -92,23 +93,19 @@ impl SharedGpus {
     /// The last reading. Waits up to `patience` for the first; empty if that does not come.
     pub fn table(&self, patience: Duration) -> Arc<GpuTable> {
         let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        self.0
-            .published
-            .wait_timeout_while(table, patience, |table| table.is_none())
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-            .clone()
-            .unwrap_or_default()
+        let published = &self.0.published;
+        let waited = published.wait_timeout_while(table, patience, |table| table.is_none());
+        let (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        table.clone().unwrap_or_default()
     }
 }
 
 impl KnownGpu {
     /// UUID of the GPU or MIG device that the process uses.
     pub fn used_by(&self, process: &GpuProcess) -> &str {
-        self.parts
-            .iter()
-            .find(|(_, instance)| process.gpu_instance == Some(*instance))
-            .map_or(&self.uuid, |(uuid, _)| uuid)
+        let mut parts = self.parts.iter();
+        let part = parts.find(|(_, instance)| process.gpu_instance == Some(*instance));
+        part.map_or(&self.uuid, |(uuid, _)| uuid)
     }
 }
 

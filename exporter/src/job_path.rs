@@ -40,12 +40,12 @@ impl JobKey {
 
 /// The job of a cgroup, from its path below the root of its hierarchy.
 pub(crate) fn job_of(path: &str) -> Option<JobKey> {
-    let mut names = path
-        .split('/')
-        .filter(|name| !name.is_empty() && *name != "..")
-        .peekable();
+    let names = path.split('/');
+    let names = names.filter(|name| !name.is_empty() && *name != "..");
+    let mut names = names.peekable();
     let mut in_pods = false;
     let mut is_first = true;
+
     while let Some(name) = names.next() {
         if is_slurm_v1(name) && is_first {
             return names.find_map(job_number).map(JobKey::Slurm);
@@ -53,10 +53,12 @@ pub(crate) fn job_of(path: &str) -> Option<JobKey> {
         if is_slurm_v2(name) {
             return names.peek().and_then(|name| job_v2(name));
         }
+
         in_pods |= is_kubepods(name);
         if in_pods && let Some(pod) = pod(name) {
             return Some(pod);
         }
+
         // systemd's slices lead to the schedulers'; other directories between them belong to other
         // programs.
         if !in_pods && !is_slice(name) && !is_kubelet(name) {
@@ -69,18 +71,15 @@ pub(crate) fn job_of(path: &str) -> Option<JobKey> {
 
 /// The job in `/proc/PID/cgroup`, from the first hierarchy that has one.
 pub(crate) fn job_of_process(cgroup: &str) -> Option<JobKey> {
-    cgroup
-        .lines()
-        .find_map(|line| job_of(line.splitn(3, ':').nth(2)?))
+    let mut paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.find_map(job_of)
 }
 
 /// Slurm's own directory in a hierarchy of version 1; builds for several slurmds on a host add the
 /// node.
 pub(crate) fn is_slurm_v1(name: &str) -> bool {
-    name == "slurm"
-        || name
-            .strip_prefix("slurm_")
-            .is_some_and(|node| !node.is_empty())
+    let node = name.strip_prefix("slurm_");
+    name == "slurm" || node.is_some_and(|node| !node.is_empty())
 }
 
 /// Slurm's own directory in the hierarchy of version 2.
@@ -106,17 +105,16 @@ pub(crate) fn is_kubelet(name: &str) -> bool {
 /// `job_7`.
 pub(crate) fn job_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("job_")?;
-    number
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| number.parse().ok())?
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| number.parse().ok())?
 }
 
 /// A job's directory in version 2.
 pub(crate) fn job_v2(name: &str) -> Option<JobKey> {
-    job_number(name)
-        .map(JobKey::Slurm)
-        .or_else(|| is_sluid(name).then(|| JobKey::Sluid(name.to_owned())))
+    match job_number(name) {
+        Some(number) => Some(JobKey::Slurm(number)),
+        None => is_sluid(name).then(|| JobKey::Sluid(name.to_owned())),
+    }
 }
 
 /// `podUID`, or `kubepods-burstable-podUID.slice` in which systemd wants `_` for `-`.
@@ -125,10 +123,9 @@ pub(crate) fn pod(name: &str) -> Option<JobKey> {
         Some(name) => name.rsplit_once("-pod")?.1,
         None => name.strip_prefix("pod")?,
     };
-    let is_uid = uid.len() >= 8
-        && uid
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
+
+    let is_digit = |byte: u8| byte.is_ascii_hexdigit() || b"-_".contains(&byte);
+    let is_uid = uid.len() >= 8 && uid.bytes().all(is_digit);
     is_uid.then(|| JobKey::Pod(uid.replace('_', "-")))
 }
 

@@ -63,7 +63,7 @@ mod web_config;
 #[cfg(target_os = "linux")]
 pub use collector::{CollectError, Collector};
 #[cfg(target_os = "linux")]
-pub use collectors::{COLLECTORS, Entry, Options, Reads, Selection};
+pub use collectors::{COLLECTORS, CollectorEntry, Options, Reads, Selection};
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{Error, Options, run};
 #[cfg(target_os = "linux")]

@@ -55,11 +55,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
+
         let mut line = Line::default();
         line.add("time", format!("{:.3}", jiff::Timestamp::now()));
         line.add("level", metadata.level().to_string());
         line.add("source", metadata.target());
         event.record(&mut line);
+
         writer.write_str(&line.render(self.0))?;
         writer.write_char('\n')
     }
@@ -75,17 +77,16 @@ impl Line {
     }
 
     fn render(&self, format: LogFormat) -> String {
-        let words: Vec<_> = self
-            .0
-            .iter()
-            .map(|(name, value)| match (format, value) {
-                (LogFormat::Json, value) => format!("\"{name}\":{value}"),
-                (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => {
-                    format!("{name}={text}")
-                }
-                (LogFormat::Logfmt, value) => format!("{name}={value}"),
-            })
-            .collect();
+        let fields = self.0.iter();
+        let words = fields.map(|(name, value)| match (format, value) {
+            (LogFormat::Json, value) => format!("\"{name}\":{value}"),
+            (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => {
+                format!("{name}={text}")
+            }
+            (LogFormat::Logfmt, value) => format!("{name}={value}"),
+        });
+        let words: Vec<_> = words.collect();
+
         match format {
             LogFormat::Json => format!("{{{}}}", words.join(",")),
             LogFormat::Logfmt => words.join(" "),
@@ -95,10 +96,8 @@ impl Line {
 
 /// Whether a value of logfmt needs no quotes.
 fn is_plain(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .chars()
-            .all(|c| !c.is_control() && !c.is_whitespace() && !"=\"\\".contains(c))
+    let is_plain = |c: char| !c.is_control() && !c.is_whitespace() && !"=\"\\".contains(c);
+    !text.is_empty() && text.chars().all(is_plain)
 }
 
 impl Visit for Line {

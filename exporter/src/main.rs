@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     keep_memory_small();
     let cli = Cli::parse();
     cli.log.init();
+
     // One thread answers; the collectors that may block have their own.
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),
     };
+
     match runtime.block_on(takt_exporter::run(cli.options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
@@ -53,10 +55,8 @@ fn keep_memory_small() {
 
 fn fail(error: &(dyn Error + 'static)) -> ExitCode {
     let causes = std::iter::successors(Some(error), |&error| error.source());
-    let text = causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ");
+    let causes: Vec<_> = causes.map(ToString::to_string).collect();
+    let text = causes.join(": ");
     tracing::error!(error = text, "cannot go on");
     ExitCode::FAILURE
 }

@@ -10,7 +10,7 @@ use takt_model::Samples;
 
 /// Outcome of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ReadingOutcome {
     Collected,
     /// The node has no such hardware.
     Absent,
@@ -18,7 +18,8 @@ pub(crate) enum Outcome {
 }
 
 /// A collector, and the error of its last reading.
-pub(crate) struct Metered {
+pub(crate) struct MeteredCollector {
+    name: &'static str,
     collector: Box<dyn Collector>,
     /// Error of the last reading: the same error is logged once.
     complaint: Option<String>,
@@ -36,9 +37,11 @@ struct Absence {
 /// nodes lack the hardware of a dozen collectors.
 const ABSENT_FOR: Duration = Duration::from_secs(4);
 
-impl Metered {
-    pub fn new(collector: Box<dyn Collector>) -> Self {
+impl MeteredCollector {
+    /// `name` is the collector's name in flags, labels and `collect[]`.
+    pub fn new(name: &'static str, collector: Box<dyn Collector>) -> Self {
         Self {
+            name,
             collector,
             complaint: None,
             absence: None,
@@ -46,44 +49,48 @@ impl Metered {
     }
 
     pub fn name(&self) -> &'static str {
-        self.collector.name()
+        self.name
     }
 
     /// Clears `samples` and reads once into them. Returns the outcome and the duration.
-    pub fn read(&mut self, samples: &mut Samples) -> (Outcome, Duration) {
+    pub fn read(&mut self, samples: &mut Samples) -> (ReadingOutcome, Duration) {
         let began = Instant::now();
         samples.clear();
         if let Some(absence) = &self.absence
             && absence.count >= 2
             && began - absence.last < ABSENT_FOR
         {
-            return (Outcome::Absent, absence.duration);
+            return (ReadingOutcome::Absent, absence.duration);
         }
+
         // One collector's bug must not end the others.
         let result = catch_unwind(AssertUnwindSafe(|| self.collector.collect(samples)))
             .unwrap_or_else(|panic| Err(CollectError::Panicked(message(&*panic))));
+
         let result = within_bound(samples, self.collector.max_series()).and(result);
         samples.fit();
+
         let duration = began.elapsed();
         let outcome = self.conclude(result);
-        self.absence = (outcome == Outcome::Absent && samples.is_empty()).then(|| Absence {
-            count: self
-                .absence
-                .as_ref()
-                .map_or(1, |before| before.count.saturating_add(1)),
+
+        let is_absent = outcome == ReadingOutcome::Absent && samples.is_empty();
+        let before = self.absence.take().filter(|_| is_absent);
+        self.absence = is_absent.then(|| Absence {
+            count: before.map_or(1, |before| before.count.saturating_add(1)),
             last: began,
             duration,
         });
         (outcome, duration)
     }
 
-    fn conclude(&mut self, result: Result<(), CollectError>) -> Outcome {
+    fn conclude(&mut self, result: Result<(), CollectError>) -> ReadingOutcome {
         let name = self.name();
         let outcome = match &result {
-            Ok(()) => Outcome::Collected,
-            Err(CollectError::Absent(_) | CollectError::Denied(_)) => Outcome::Absent,
-            Err(_) => Outcome::Failed,
+            Ok(()) => ReadingOutcome::Collected,
+            Err(CollectError::Absent(_) | CollectError::Denied(_)) => ReadingOutcome::Absent,
+            Err(_) => ReadingOutcome::Failed,
         };
+
         let complaint = result.as_ref().err().map(|error| chain(error));
         if complaint != self.complaint {
             let error = complaint.as_deref();
@@ -114,12 +121,9 @@ fn within_bound(samples: &mut Samples, max: usize) -> Result<(), CollectError> {
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a message")
-        .to_owned()
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
 }
 
 /// The error and its causes in one line.
@@ -143,9 +147,6 @@ mod tests {
     struct Flood(usize);
 
     impl Collector for Flood {
-        fn name(&self) -> &'static str {
-            "flood"
-        }
         fn metrics(&self) -> &'static [Metric] {
             &[SERIES]
         }
@@ -161,8 +162,8 @@ mod tests {
         }
     }
 
-    fn read(series: usize) -> (Outcome, usize, Option<String>) {
-        let mut metered = Metered::new(Box::new(Flood(series)));
+    fn read(series: usize) -> (ReadingOutcome, usize, Option<String>) {
+        let mut metered = MeteredCollector::new("flood", Box::new(Flood(series)));
         let mut samples = Samples::new();
         let (outcome, _) = metered.read(&mut samples);
         (outcome, samples.len(), metered.complaint)
@@ -170,18 +171,18 @@ mod tests {
 
     #[test]
     fn a_flood_is_stopped_and_a_panic_caught() {
-        assert_eq!(read(3), (Outcome::Collected, 3, None));
+        assert_eq!(read(3), (ReadingOutcome::Collected, 3, None));
         assert_eq!(
             read(4),
             (
-                Outcome::Failed,
+                ReadingOutcome::Failed,
                 0,
                 Some("4 series, but there can be only 3".into())
             )
         );
         assert_eq!(
             read(10),
-            (Outcome::Failed, 0, Some("panicked: too much".into()))
+            (ReadingOutcome::Failed, 0, Some("panicked: too much".into()))
         );
     }
 
@@ -198,9 +199,6 @@ mod tests {
     fn absent_hardware_is_not_looked_for_at_every_scrape() {
         struct Missing(std::sync::Arc<std::sync::atomic::AtomicUsize>);
         impl Collector for Missing {
-            fn name(&self) -> &'static str {
-                "missing"
-            }
             fn metrics(&self) -> &'static [Metric] {
                 &[SERIES]
             }
@@ -213,9 +211,12 @@ mod tests {
             }
         }
         let readings = std::sync::Arc::default();
-        let mut metered = Metered::new(Box::new(Missing(std::sync::Arc::clone(&readings))));
+        let mut metered = MeteredCollector::new(
+            "missing",
+            Box::new(Missing(std::sync::Arc::clone(&readings))),
+        );
         for _ in 0..10 {
-            assert_eq!(metered.read(&mut Samples::new()).0, Outcome::Absent);
+            assert_eq!(metered.read(&mut Samples::new()).0, ReadingOutcome::Absent);
         }
         let count = readings.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(count, 2);

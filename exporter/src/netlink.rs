@@ -38,13 +38,16 @@ pub(crate) fn list(
         SocketFlags::CLOEXEC,
         protocol,
     )?;
+
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+
     let length = u32::try_from(HEAD_BYTES + request.len()).map_err(|_| Errno::MSGSIZE)?;
     let head = [length.to_ne_bytes(), [0; 4], 1_u32.to_ne_bytes(), [0; 4]].concat();
     let mut message = [head.as_slice(), request].concat();
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
     message[6..8].copy_from_slice(&REQUEST_AND_DUMP.to_ne_bytes());
     send(&socket, &message, SendFlags::empty())?;
+
     let mut buffer = Vec::with_capacity(PART_BYTES);
     let mut received = 0;
     loop {
@@ -54,13 +57,13 @@ pub(crate) fn list(
         if buffer.is_empty() || received > MAX_BYTES {
             return Err(Errno::MSGSIZE);
         }
+
         for (kind, body) in messages(&buffer) {
             match kind {
                 DONE => return Ok(()),
                 ERROR => {
-                    let code = body
-                        .first_chunk()
-                        .map_or(0, |code| i32::from_ne_bytes(*code));
+                    let code = body.first_chunk();
+                    let code = code.map_or(0, |code| i32::from_ne_bytes(*code));
                     return if code == 0 {
                         Ok(())
                     } else {
@@ -102,13 +105,13 @@ pub(crate) struct LinkNames(OwnedFd);
 
 impl LinkNames {
     pub fn new() -> Result<Self, Errno> {
-        socket_with(
+        let socket = socket_with(
             AddressFamily::INET,
             SocketType::DGRAM,
             SocketFlags::CLOEXEC,
             None,
-        )
-        .map(Self)
+        );
+        socket.map(Self)
     }
 
     /// The name of the link with this number, if it still exists.

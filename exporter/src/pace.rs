@@ -41,6 +41,7 @@ impl Pace {
         let before = state.rhythm.interval();
         state.rhythm.scraped(at);
         let interval = state.rhythm.interval();
+
         // Only then is a thread sleeping too long. To wake all of them because of a scraper's
         // jitter would cost more than their readings do.
         if interval + JITTER < before {
@@ -56,18 +57,14 @@ impl Pace {
         let mut state = self.lock();
         let began = Instant::now();
         while !state.is_over {
-            let left = state
-                .rhythm
-                .next(began, lead)
-                .saturating_duration_since(Instant::now());
+            let next = state.rhythm.next(began, lead);
+            let left = next.saturating_duration_since(Instant::now());
             if left <= NEAR {
                 return true;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+
+            let waited = self.changed.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         false
     }
@@ -81,11 +78,9 @@ impl Pace {
             if left.is_zero() {
                 return true;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+
+            let waited = self.changed.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         false
     }
@@ -115,13 +110,11 @@ impl Rhythm {
 
     /// The shortest time between two scrapes.
     fn interval(&self) -> Duration {
-        self.scrapes
-            .iter()
-            .zip(self.scrapes.iter().skip(1))
-            .map(|(later, earlier)| *later - *earlier)
-            .min()
-            .unwrap_or(UNKNOWN_INTERVAL)
-            .clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+        let scrapes = self.scrapes.iter();
+        let intervals = scrapes.zip(self.scrapes.iter().skip(1));
+        let intervals = intervals.map(|(later, earlier)| *later - *earlier);
+        let shortest = intervals.min().unwrap_or(UNKNOWN_INTERVAL);
+        shortest.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }
 
     /// The next reading: the first instant more than [`NEAR`] behind `after` that is `lead` before
@@ -132,11 +125,9 @@ impl Rhythm {
         let Some(&last) = self.scrapes.front() else {
             return after + interval;
         };
-        let beats = ((after + NEAR + lead)
-            .saturating_duration_since(last)
-            .as_nanos()
-            / interval.as_nanos()
-            + 1) as u32;
+
+        let since_last = (after + NEAR + lead).saturating_duration_since(last);
+        let beats = (since_last.as_nanos() / interval.as_nanos() + 1) as u32;
         (last + interval * beats - lead).min(after + interval * 3 / 2)
     }
 }

@@ -68,8 +68,10 @@ impl ProcessUsage {
     pub fn read() -> io::Result<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat")?;
         let stat = Stat::parse(&stat).ok_or_else(|| malformed("/proc/self/stat"))?;
+
         let ticks = clock_ticks_per_second() as f64;
         let limit = |resource| getrlimit(resource).current.unwrap_or(u64::MAX);
+
         Ok(Self {
             cpu_seconds: stat.cpu_ticks as f64 / ticks,
             open_fds: open_fds()?,
@@ -110,6 +112,7 @@ fn open_fds() -> io::Result<u64> {
     if size > 0 {
         return Ok(size);
     }
+
     // The directory that is being read is one of its own entries.
     Ok((std::fs::read_dir(DIRECTORY)?.count() as u64).saturating_sub(1))
 }
@@ -121,19 +124,17 @@ fn boot_seconds() -> io::Result<f64> {
     if let Some(boot) = BOOT.get() {
         return Ok(*boot);
     }
+
     let stat = std::fs::read_to_string("/proc/stat")?;
-    let boot = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
-        .ok_or_else(|| malformed("/proc/stat"))?;
+    let mut lines = stat.lines();
+    let boot = lines.find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
+    let boot = boot.ok_or_else(|| malformed("/proc/stat"))?;
     Ok(*BOOT.get_or_init(|| boot))
 }
 
 fn malformed(path: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("{path}: unexpected format"),
-    )
+    let reason = format!("{path}: unexpected format");
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 /// The fields of `/proc/PID/stat` that are exported; proc_pid_stat(5) counts them from 1.
@@ -150,8 +151,10 @@ impl Stat {
         // The second field is the program's name in parentheses, which may hold spaces and more of
         // those.
         let (_, rest) = text.rsplit_once(')')?;
+
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+
         Some(Self {
             cpu_ticks: number(14)? + number(15)?,
             start_ticks: number(22)?,

@@ -6,7 +6,7 @@
 
 use crate::collector::Collector;
 use crate::crash_guard::CrashGuard;
-use crate::metered::{Metered, Outcome};
+use crate::metered::{MeteredCollector, ReadingOutcome};
 use crate::pace::Pace;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ const STACK_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub samples: Samples,
-    pub outcome: Outcome,
+    pub outcome: ReadingOutcome,
     pub duration: Duration,
     /// When the reading ended.
     pub at: SystemTime,
@@ -32,10 +32,10 @@ pub(crate) struct Snapshot {
 
 /// The collector's part of the page.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReaderAnswer {
     /// The last snapshot, unless it is too old to be shown.
     pub snapshot: Option<Arc<Snapshot>>,
-    pub outcome: Outcome,
+    pub outcome: ReadingOutcome,
     pub duration: Duration,
 }
 
@@ -61,26 +61,29 @@ struct State {
 impl Reader {
     /// Starts the thread and its first reading.
     pub fn start(
+        name: &'static str,
         collector: Box<dyn Collector>,
         deadline: Duration,
         pause: Duration,
         pace: Arc<Pace>,
         guard: Option<Arc<CrashGuard>>,
     ) -> io::Result<Self> {
-        let name = collector.name();
         let state = State {
             began: Some(Instant::now()),
             snapshot: None,
             is_late: false,
         };
+
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             published: Condvar::new(),
         });
-        let metered = Metered::new(collector);
+
+        let metered = MeteredCollector::new(name, collector);
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .stack_size(STACK_BYTES);
+
         thread.spawn({
             let shared = Arc::clone(&shared);
             move || {
@@ -89,6 +92,7 @@ impl Reader {
                 }
             }
         })?;
+
         Ok(Self {
             name,
             deadline,
@@ -104,33 +108,28 @@ impl Reader {
     pub fn wait_for_first(&self, until: Instant) {
         let state = self.shared.lock();
         let left = until.saturating_duration_since(Instant::now());
-        let waited = self
-            .shared
-            .published
-            .wait_timeout_while(state, left, |state| state.snapshot.is_none());
+        let published = &self.shared.published;
+        let waited = published.wait_timeout_while(state, left, |state| state.snapshot.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The collector's part of the page at `now`; does not wait. `interval` is the time between two
     /// readings.
-    pub fn answer(&self, now: Instant, interval: Duration) -> Answer {
+    pub fn answer(&self, now: Instant, interval: Duration) -> ReaderAnswer {
         let mut state = self.shared.lock();
-        let running = state
-            .began
-            .map(|began| now.saturating_duration_since(began));
+        let running = state.began;
+        let running = running.map(|began| now.saturating_duration_since(began));
         let late = running.filter(|running| *running > self.deadline);
         if let Some(running) = late
             && !state.is_late
         {
             state.is_late = true;
-            tracing::warn!(
-                collector = self.name,
-                seconds = running.as_secs_f64(),
-                "late"
-            );
+            let seconds = running.as_secs_f64();
+            tracing::warn!(collector = self.name, seconds, "late");
         }
+
         match (&state.snapshot, late) {
-            (Some(snapshot), None) => Answer {
+            (Some(snapshot), None) => ReaderAnswer {
                 snapshot: Some(Arc::clone(snapshot)),
                 outcome: snapshot.outcome,
                 duration: snapshot.duration,
@@ -138,15 +137,15 @@ impl Reader {
             (Some(snapshot), Some(running)) => {
                 let age = now.saturating_duration_since(snapshot.age_from);
                 let shown = (age <= interval * KEPT_INTERVALS).then(|| Arc::clone(snapshot));
-                Answer {
+                ReaderAnswer {
                     snapshot: shown,
-                    outcome: Outcome::Failed,
+                    outcome: ReadingOutcome::Failed,
                     duration: running,
                 }
             }
-            (None, _) => Answer {
+            (None, _) => ReaderAnswer {
                 snapshot: None,
-                outcome: Outcome::Failed,
+                outcome: ReadingOutcome::Failed,
                 duration: running.unwrap_or_default(),
             },
         }
@@ -168,6 +167,7 @@ fn wait_after_crashes(name: &str, guard: Option<&CrashGuard>, pace: &Pace) -> bo
     let Some((guard, wait)) = guard.and_then(|guard| Some((guard, guard.wait()?))) else {
         return true;
     };
+
     tracing::error!(
         collector = name,
         starts = guard.crashes(),
@@ -178,7 +178,7 @@ fn wait_after_crashes(name: &str, guard: Option<&CrashGuard>, pace: &Pace) -> bo
 }
 
 fn read_on(
-    mut metered: Metered,
+    mut metered: MeteredCollector,
     shared: &Shared,
     pause: Duration,
     pace: &Pace,
@@ -188,12 +188,14 @@ fn read_on(
     loop {
         shared.lock().began = Some(Instant::now());
         let (outcome, duration) = metered.read(&mut spare);
-        if outcome != Outcome::Failed
+
+        if outcome != ReadingOutcome::Failed
             && let Some(guard) = guard.take()
         {
             guard.clear();
         }
-        let is_nothing = spare.is_empty() && outcome != Outcome::Failed;
+
+        let is_nothing = spare.is_empty() && outcome != ReadingOutcome::Failed;
         let samples = std::mem::take(&mut spare);
         let snapshot = Snapshot {
             samples,
@@ -203,12 +205,12 @@ fn read_on(
             age_from: Instant::now(),
         };
         let before = publish(metered.name(), shared, snapshot);
+
         // The memory of the snapshot before serves the next, unless a page is just being written
         // from it.
-        spare = before
-            .and_then(Arc::into_inner)
-            .map(|snapshot| snapshot.samples)
-            .unwrap_or_default();
+        let before = before.and_then(Arc::into_inner);
+        spare = before.map(|before| before.samples).unwrap_or_default();
+
         let pause = if is_nothing { NOTHING_FOR } else { pause };
         if !pace.sleep(pause) || !pace.wait(duration) {
             return;
@@ -219,13 +221,12 @@ fn read_on(
 fn publish(name: &str, shared: &Shared, snapshot: Snapshot) -> Option<Arc<Snapshot>> {
     let mut state = shared.lock();
     if std::mem::take(&mut state.is_late) {
-        tracing::info!(
-            collector = name,
-            seconds = snapshot.duration.as_secs_f64(),
-            "came back"
-        );
+        let seconds = snapshot.duration.as_secs_f64();
+        tracing::info!(collector = name, seconds, "came back");
     }
+
     state.began = None;
     shared.published.notify_all();
+
     state.snapshot.replace(Arc::new(snapshot))
 }

@@ -25,11 +25,12 @@ pub(crate) fn try_text(path: &Path) -> Result<String, Errno> {
         OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
         Mode::empty(),
     )?;
+
     let mut bytes = Vec::with_capacity(PAGE);
     read(&file, spare_capacity(&mut bytes))?;
-    Ok(String::from_utf8_lossy(&bytes)
-        .trim_matches([' ', '\n', '\t', '\0'])
-        .to_owned())
+
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.trim_matches([' ', '\n', '\t', '\0']).to_owned())
 }
 
 /// The number in the file, if it is one.
@@ -47,11 +48,9 @@ pub(crate) fn is_sleeping_gpu(device: &Path) -> bool {
 
 /// The names in a directory that begin with `prefix`, sorted.
 pub(crate) fn names(directory: &Path, prefix: &str) -> io::Result<Vec<String>> {
-    let mut names: Vec<_> = std::fs::read_dir(directory)?
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with(prefix))
-        .collect();
+    let entries = std::fs::read_dir(directory)?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| name.starts_with(prefix)).collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -60,13 +59,12 @@ pub(crate) fn names(directory: &Path, prefix: &str) -> io::Result<Vec<String>> {
 pub(crate) fn numbered(directory: &Path, prefix: &str) -> io::Result<Vec<(String, String)>> {
     let with_number = |name: String| {
         let number = name[prefix.len()..].to_owned();
-        (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-            .then_some((name, number))
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        (!number.is_empty() && is_number).then_some((name, number))
     };
-    Ok(names(directory, prefix)?
-        .into_iter()
-        .filter_map(with_number)
-        .collect())
+
+    let names = names(directory, prefix)?.into_iter();
+    Ok(names.filter_map(with_number).collect())
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! The exporter's HTTP side: routes, shutdown and signals.
 
 mod connections;
+mod events;
 mod pages;
 mod serve;
 mod sockets;
 
 pub(crate) use self::connections::{Connections, connections, report as report_connections};
-pub(crate) use self::pages::{PagePermit, Pages};
+pub(crate) use self::pages::{PageLimit, PagePermit};
 
 use self::sockets::listeners;
 use crate::collectors::Options;
-use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
 use crate::web_config::guard;
 use axum::body::Body;
@@ -45,15 +45,19 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Serve)?;
     let mut let_go = signal(SignalKind::user_defined1()).map_err(Error::Serve)?;
     let mut take_up = signal(SignalKind::user_defined2()).map_err(Error::Serve)?;
+
     let letting_go = options.shared.letting_go.clone();
     let exporter = Exporter::new(&options)?;
+
     let (end, ended) = watch::channel(false);
+
     let mut servers = JoinSet::new();
     for listener in listeners {
         if let Ok(address) = listener.local_addr() {
             let tls = exporter.web_config().is_some_and(|config| config.has_tls());
             tracing::info!(%address, tls, collectors = exporter.collectors().join(","), "serving");
         }
+
         let exporter = exporter.clone();
         let mut ended = ended.clone();
         servers.spawn(async move {
@@ -65,7 +69,9 @@ pub async fn run(options: Options) -> Result<(), Error> {
                 .await
         });
     }
+
     drop(exporter);
+
     loop {
         tokio::select! {
             _ = interrupt.recv() => break,
@@ -81,6 +87,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
             Some(Ok(Err(error))) = servers.join_next() => return Err(error),
         }
     }
+
     tracing::info!("ending");
     end.send_replace(true);
     while servers.join_next().await.is_some() {}
@@ -99,10 +106,12 @@ impl Exporter {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let tls = self.web_config().filter(|config| config.has_tls()).cloned();
+
         let shutdown = async {
             shutdown.await;
             self.end();
         };
+
         let connections = Arc::clone(self.connections());
         serve::serve(listener, self.router(), tls, connections, shutdown).await;
         Ok(())
@@ -115,6 +124,7 @@ impl Exporter {
             .route("/events", get(events::events))
             .route("/-/healthy", get(|| async { "Healthy.\n" }))
             .with_state(self.clone());
+
         let router = match self.telemetry_path() {
             "/" => router,
             path => {
@@ -122,6 +132,7 @@ impl Exporter {
                 router.route("/", get(move || async move { Html(page) }))
             }
         };
+
         match self.web_config() {
             Some(config) => router.layer(from_fn_with_state(Arc::clone(config), guard)),
             None => router,
@@ -149,12 +160,14 @@ async fn metrics(
         let reason = "too many scrapes at the same time\n";
         return unavailable(RETRY_SCRAPE, reason);
     };
+
     let format = Format::negotiate(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
     let refuse = |reason: String| (StatusCode::BAD_REQUEST, reason + "\n").into_response();
     let wanted = match wanted(query) {
         Ok(wanted) => wanted,
         Err(reason) => return refuse(reason.to_owned()),
     };
+
     match exporter.page(format, &wanted).await {
         Ok(text) => {
             // The permit is given back when the page has been sent, not when it has been written.

@@ -3,8 +3,8 @@
 //! Source: `/proc/net/arp`.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use std::collections::BTreeMap;
 use takt_model::{Metric, Samples};
@@ -20,7 +20,7 @@ pub struct ArpOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub device_exclude: Pattern,
+    pub device_exclude: NamePattern,
     /// Network devices whose neighbours are counted, all others being left out.
     #[arg(
         id = "arp-include",
@@ -28,7 +28,7 @@ pub struct ArpOptions {
         value_name = "REGEXP"
     )]
     #[arg(conflicts_with = "arp-exclude")]
-    pub device_include: Option<Pattern>,
+    pub device_include: Option<NamePattern>,
     /// Flag of node_exporter, accepted without effect: the exporter has one source.
     #[arg(
         id = "arp-netlink",
@@ -40,8 +40,8 @@ pub struct ArpOptions {
 }
 
 struct Arp {
-    arp: File,
-    filter: Filter,
+    arp: KernelFile,
+    filter: NameFilter,
 }
 
 const ENTRIES: Metric = Metric::gauge("node_arp_entries", "ARP entries by device", &["device"]);
@@ -53,16 +53,12 @@ pub(crate) fn new(paths: &Paths, options: &ArpOptions) -> Box<dyn Collector> {
         ..
     } = options.clone();
     Box::new(Arp {
-        arp: File::new(paths.procfs.join("net/arp")),
-        filter: Filter::new(device_include, device_exclude),
+        arp: KernelFile::new(paths.procfs.join("net/arp")),
+        filter: NameFilter::new(device_include, device_exclude),
     })
 }
 
 impl Collector for Arp {
-    fn name(&self) -> &'static str {
-        "arp"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[ENTRIES]
     }
@@ -87,7 +83,8 @@ impl Collector for Arp {
 fn parse(text: &str) -> Result<BTreeMap<&str, u32>, ParseError> {
     let mut entries = BTreeMap::new();
     for (number, line) in text.lines().enumerate().skip(1) {
-        let device = line.split_ascii_whitespace().nth(5).ok_or(ParseError {
+        let device = line.split_ascii_whitespace().nth(5);
+        let device = device.ok_or(ParseError {
             line: number + 1,
             expected: "a device in the sixth column",
         })?;

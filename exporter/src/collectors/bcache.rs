@@ -124,10 +124,6 @@ pub(crate) fn new(paths: &Paths, options: &BcacheOptions) -> Box<dyn Collector> 
 }
 
 impl Collector for Bcache {
-    fn name(&self) -> &'static str {
-        "bcache"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -138,13 +134,13 @@ impl Collector for Bcache {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         // Beside the sets there are files to register disks with.
-        for uuid in sysfs::names(&self.directory, "")
-            .unwrap_or_default()
-            .iter()
-            .filter(|name| name.contains('-'))
-        {
+        let mut sets = sysfs::names(&self.directory, "").unwrap_or_default();
+        sets.retain(|name| name.contains('-'));
+
+        for uuid in &sets {
             let set = self.directory.join(uuid);
             push_numbers(&set, OF_SET, &[uuid], out);
+
             for (device, _) in sysfs::numbered(&set, "bdev").unwrap_or_default() {
                 push_backing(&set.join(&device), &[uuid, &device], out);
             }
@@ -163,28 +159,25 @@ impl Collector for Bcache {
 
 fn push_backing(directory: &Path, labels: &[&String; 2], out: &mut Samples) {
     push_numbers(directory, OF_BACKING, labels, out);
+
     let readaheads = sysfs::text(&directory.join("stats_total/cache_readaheads"));
-    if let Some(readaheads) = readaheads
-        .as_deref()
-        .and_then(number)
-        .filter(|readaheads| *readaheads != 0.0)
-    {
+    let readaheads = readaheads.as_deref().and_then(number);
+    if let Some(readaheads) = readaheads.filter(|readaheads| *readaheads != 0.0) {
         out.push(&READAHEADS, labels, readaheads);
     }
-    push_lines(
-        &directory.join("writeback_rate_debug"),
-        WRITEBACK,
-        labels,
-        out,
-    );
+
+    let writeback = directory.join("writeback_rate_debug");
+    push_lines(&writeback, WRITEBACK, labels, out);
 }
 
 fn push_numbers(directory: &Path, rows: &[Row], labels: &[&String], out: &mut Samples) {
     for row in rows {
         match sysfs::try_text(&directory.join(row.source)) {
-            Ok(text) => number(&text)
-                .into_iter()
-                .for_each(|number| row.push(labels, number, out)),
+            Ok(text) => {
+                if let Some(number) = number(&text) {
+                    row.push(labels, number, out);
+                }
+            }
             Err(rustix::io::Errno::NOENT) => row.push(labels, 0.0, out),
             Err(_) => {}
         }
@@ -197,20 +190,15 @@ fn push_lines(file: &Path, rows: &[Row], labels: &[&String], out: &mut Samples) 
         return;
     };
     for row in rows {
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(row.source)?.strip_prefix(':'))
-            .map_or(Some(0.0), |value| {
-                number(
-                    value
-                        .trim_ascii()
-                        .trim_end_matches("/sec")
-                        .trim_end_matches('%'),
-                )
-            });
-        value
-            .into_iter()
-            .for_each(|value| row.push(labels, value, out));
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(row.source)?.strip_prefix(':'));
+        let value = value.map_or(Some(0.0), |value| {
+            let value = value.trim_ascii().trim_end_matches("/sec");
+            number(value.trim_end_matches('%'))
+        });
+        if let Some(value) = value {
+            row.push(labels, value, out);
+        }
     }
 }
 
@@ -220,9 +208,11 @@ fn number(text: &str) -> Option<f64> {
         (_, '0'..='9') => (text, 0),
         (at, unit) => (&text[..at], "kMGTPEZY".find(unit)? + 1),
     };
+
     let magnitude = digits.strip_prefix('-').unwrap_or(digits);
     let (whole, fraction) = magnitude.split_once('.').unwrap_or((magnitude, "0"));
     let mantissa = whole.parse::<u64>().ok()? as f64 + fraction.parse::<u64>().ok()? as f64 / 10.24;
+
     let number = (mantissa * 1024_f64.powi(i32::try_from(power).ok()?)).trunc();
     Some(if digits.starts_with('-') {
         -number

@@ -3,7 +3,7 @@
 //! Source: `/sys/fs/bcachefs/UUID`. The kernel writes sizes for people, `4.00M` with 1,024 as the
 //! base. A file that this kernel's version lacks leaves out its metrics.
 
-use crate::collector::{CollectError, Collector, ParseError};
+use crate::collector::{CollectError, Collector, ParseError, device_names};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
@@ -109,10 +109,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Bcachefs {
-    fn name(&self) -> &'static str {
-        "bcachefs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -126,18 +122,19 @@ impl Collector for Bcachefs {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let file_systems = sysfs::names(&self.directory, "").map_err(|source| {
-            CollectError::read(&self.directory, source).or_absent("no bcachefs")
-        })?;
+        let file_systems = device_names(&self.directory, "", "no bcachefs")?;
+
         let mut wrong = None;
         for uuid in &file_systems {
             let directory = self.directory.join(uuid);
             out.push(&INFO, &[uuid], 1.0);
+
             for push in [push_file_system, push_counters, push_devices] {
                 // A file that cannot be understood leaves out what it counts, and is reported.
                 wrong = push(&directory, uuid, out).err().or(wrong);
             }
         }
+
         match wrong {
             Some(error) => Err(error),
             None if file_systems.is_empty() => Err(CollectError::Absent("no bcachefs")),
@@ -152,6 +149,7 @@ fn push_file_system(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(
         let bytes = size(&text).ok_or_else(|| not_a_size(1).in_file(&cache))?;
         out.push(&CACHE_SIZE, &[uuid], bytes);
     }
+
     each_row(&directory.join("compression_stats"), |algorithm, row| {
         let compressed = size(row.first()?)?;
         let uncompressed = size(row.get(1)?)?;
@@ -159,6 +157,7 @@ fn push_file_system(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(
         out.push(&UNCOMPRESSED, &[uuid, algorithm], uncompressed);
         Some(())
     })?;
+
     each_row(&directory.join("btree_write_stats"), |kind, row| {
         let count: u64 = row.first()?.parse().ok()?;
         let average = size(row.get(1)?)?;
@@ -166,6 +165,7 @@ fn push_file_system(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(
         out.push(&WRITE_SIZE, &[uuid, kind], average);
         Some(())
     })?;
+
     let errors = directory.join("errors");
     let text = sysfs::text(&errors).unwrap_or_default();
     for (number, line) in text.lines().enumerate() {
@@ -173,9 +173,8 @@ fn push_file_system(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(
         let (Some(kind), Some(count)) = (words.next(), words.next()) else {
             continue;
         };
-        let count = count
-            .parse::<u64>()
-            .map_err(|_| not_a_size(number + 1).in_file(&errors))?;
+        let count = count.parse::<u64>();
+        let count = count.map_err(|_| not_a_size(number + 1).in_file(&errors))?;
         out.push(&ERRORS, &[uuid, kind], count as f64);
     }
     Ok(())
@@ -213,20 +212,17 @@ fn push_counters(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), 
     for name in sysfs::names(&counters, "").unwrap_or_default() {
         let path = counters.join(&name);
         let text = sysfs::text(&path).unwrap_or_default();
-        let count = text
+        let total = text
             .lines()
-            .find_map(|line| line.strip_prefix("since filesystem creation:"))
+            .find_map(|line| line.strip_prefix("since filesystem creation:"));
+        let count = total
             .and_then(size)
             .ok_or_else(|| not_a_size(1).in_file(&path))?;
-        let plain = |letter: char| {
-            if letter.is_ascii_alphanumeric() {
-                letter
-            } else {
-                '_'
-            }
-        };
-        let field: String = name.chars().map(plain).chain("_total".chars()).collect();
+
+        let mut field = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+        field.push_str("_total");
         let metric = format!("{}{field}", COUNTERS.prefix);
+
         if METRICS.iter().all(|other| other.name != metric) {
             let help = COUNTERS.help_of(&name);
             out.push_foreign(&metric, COUNTERS.kind, &help, &[("uuid", uuid)], count);
@@ -240,9 +236,11 @@ fn push_devices(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), C
         let device = &name["dev-".len()..];
         let directory = directory.join(&name);
         let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
+
         let labels = [uuid, device];
         let described = [uuid, device, &text("label"), &text("state")];
         out.push(&DEVICE_INFO, &described, 1.0);
+
         if let Some(bytes) = size(&text("bucket_size")) {
             out.push(&BUCKET_SIZE, &labels, bytes);
         }
@@ -251,6 +249,7 @@ fn push_devices(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), C
                 out.push(metric, &labels, number as f64);
             }
         }
+
         for (operation, data, bytes) in io_done(&text("io_done")) {
             out.push(&IO_DONE, &[uuid, device, operation, data], bytes);
         }
@@ -278,13 +277,10 @@ fn io_done(text: &str) -> Vec<(&str, &str, f64)> {
 /// The lines below `IO errors since filesystem creation`, up to the next heading.
 fn io_errors(text: &str) -> Vec<(&str, f64)> {
     const HEADING: &str = "IO errors since ";
-    let is_creation = |line: &&str| line.starts_with("IO errors since filesystem creation");
-    text.lines()
-        .skip_while(|line| !is_creation(line))
-        .skip(1)
-        .take_while(|line| !line.starts_with(HEADING))
-        .filter_map(pair)
-        .collect()
+    let lines = text.lines();
+    let below = lines.skip_while(|line| !line.starts_with("IO errors since filesystem creation"));
+    let errors = below.skip(1).take_while(|line| !line.starts_with(HEADING));
+    errors.filter_map(pair).collect()
 }
 
 /// `name : 12`
@@ -299,11 +295,13 @@ fn size(text: &str) -> Option<f64> {
     let text = text.trim();
     let letter = text.chars().last()?.to_ascii_lowercase();
     let power = "kmgtpe".find(letter).map_or(0, |at| at + 1);
+
     let digits = if power == 0 {
         text
     } else {
         &text[..text.len() - 1]
     };
+
     let number: f64 = digits.trim().parse().ok()?;
     let factor = 1024_f64.powi(i32::try_from(power).ok()?);
     (number.is_finite() && number >= 0.0).then(|| (number * factor).trunc())

@@ -30,10 +30,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Bonding {
-    fn name(&self) -> &'static str {
-        "bonding"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[SLAVES, ACTIVE]
     }
@@ -45,32 +41,26 @@ impl Collector for Bonding {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let masters = sysfs::text(&self.class_net.join("bonding_masters"))
             .ok_or(CollectError::Absent("no bonded links"))?;
+
         for master in masters.split_ascii_whitespace() {
             let directory = self.class_net.join(master);
             // A bond that vanishes meanwhile is left out.
             let Some(slaves) = sysfs::text(&directory.join("bonding/slaves")) else {
                 continue;
             };
+
             let is_up = |slave: &&str| {
                 let state = |prefix| {
-                    sysfs::text(
-                        &directory.join(format!("{prefix}_{slave}/bonding_slave/mii_status")),
-                    )
+                    let state = format!("{prefix}_{slave}/bonding_slave/mii_status");
+                    sysfs::text(&directory.join(state))
                 };
-                state("lower")
-                    .or_else(|| state("slave"))
-                    .is_some_and(|state| state == "up")
+                let state = state("lower").or_else(|| state("slave"));
+                state.is_some_and(|state| state == "up")
             };
-            out.push(
-                &SLAVES,
-                &[master],
-                slaves.split_ascii_whitespace().count() as f64,
-            );
-            out.push(
-                &ACTIVE,
-                &[master],
-                slaves.split_ascii_whitespace().filter(is_up).count() as f64,
-            );
+            let slaves = slaves.split_ascii_whitespace();
+            let active = slaves.clone().filter(is_up).count();
+            out.push(&SLAVES, &[master], slaves.count() as f64);
+            out.push(&ACTIVE, &[master], active as f64);
         }
         Ok(())
     }

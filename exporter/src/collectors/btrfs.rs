@@ -7,7 +7,7 @@
 
 mod disks;
 
-use self::disks::{Disk, disks};
+use self::disks::{BtrfsDisk, disks};
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::paths::Paths;
 use crate::sysfs;
@@ -115,10 +115,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Btrfs {
-    fn name(&self) -> &'static str {
-        "btrfs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -131,84 +127,77 @@ impl Collector for Btrfs {
         // Beside the file systems there is `features`.
         let mut systems = sysfs::names(&self.directory, "").unwrap_or_default();
         systems.retain(|name| name.contains('-'));
+
         let mounted = if systems.is_empty() {
             BTreeMap::new()
         } else {
             disks(&self.mounts, &self.rootfs)
         };
+
         for name in systems {
             let directory = self.directory.join(&name);
-            let uuid = sysfs::text(&directory.join("metadata_uuid"))
-                .filter(|uuid| !uuid.is_empty())
-                .unwrap_or(name);
-            push_system(&directory, &uuid, mounted.get(&uuid.replace('-', "")), out);
+            let metadata_uuid = sysfs::text(&directory.join("metadata_uuid"));
+            let metadata_uuid = metadata_uuid.filter(|uuid| !uuid.is_empty());
+            let uuid = metadata_uuid.unwrap_or(name);
+            let disks = mounted.get(&uuid.replace('-', ""));
+            push_system(&directory, &uuid, disks, out);
         }
         Ok(())
     }
 }
 
-fn push_system(directory: &Path, uuid: &str, mounted: Option<&Vec<Disk>>, out: &mut Samples) {
+fn push_system(directory: &Path, uuid: &str, mounted: Option<&Vec<BtrfsDisk>>, out: &mut Samples) {
     let number =
         |file: &str| sysfs::number::<u64>(&directory.join(file)).unwrap_or_default() as f64;
-    out.push(
-        &INFO,
-        &[
-            uuid,
-            &sysfs::text(&directory.join("label")).unwrap_or_default(),
-        ],
-        1.0,
-    );
+
+    let label = sysfs::text(&directory.join("label")).unwrap_or_default();
+    out.push(&INFO, &[uuid, &label], 1.0);
     out.push(&RESERVE, &[uuid], number("allocation/global_rsv_size"));
+
     let commits = sysfs::text(&directory.join("commit_stats")).unwrap_or_default();
-    let commit = |field| field_of(&commits, field).unwrap_or_default();
-    out.push(&COMMITS, &[uuid], commit("commits"));
-    out.push(
-        &LAST_COMMIT,
-        &[uuid],
-        commit("last_commit_ms") / MILLISECONDS,
-    );
-    out.push(&MAX_COMMIT, &[uuid], commit("max_commit_ms") / MILLISECONDS);
-    out.push(
-        &COMMIT_SECONDS,
-        &[uuid],
-        commit("total_commit_ms") / MILLISECONDS,
-    );
+    let count = field_of(&commits, "commits").unwrap_or_default();
+    let seconds = |field| field_of(&commits, field).unwrap_or_default() / MILLISECONDS;
+    out.push(&COMMITS, &[uuid], count);
+    out.push(&LAST_COMMIT, &[uuid], seconds("last_commit_ms"));
+    out.push(&MAX_COMMIT, &[uuid], seconds("max_commit_ms"));
+    out.push(&COMMIT_SECONDS, &[uuid], seconds("total_commit_ms"));
+
     let devices = sysfs::names(&directory.join("devices"), "").unwrap_or_default();
     for group in ["data", "metadata", "system"] {
-        push_group(
-            &directory.join("allocation").join(group),
-            &[uuid, group],
-            devices.len(),
-            out,
-        );
+        let directory = directory.join("allocation").join(group);
+        push_group(&directory, &[uuid, group], devices.len(), out);
     }
+
+    // Only the ioctls on a mount tell how much of a disk is used, and its errors.
     match mounted {
-        Some(disks) => disks.iter().for_each(|disk| push_disk(disk, uuid, out)),
+        Some(disks) => {
+            for disk in disks {
+                push_disk(disk, uuid, out);
+            }
+        }
         None => {
             for device in &devices {
                 let bytes = SECTOR * number(&format!("devices/{device}/size"));
                 let labels = [("uuid", uuid), ("device", device)];
-                out.push_foreign(
-                    DEVICE_SIZE.name,
-                    Kind::Gauge,
-                    DEVICE_SIZE.help,
-                    &labels,
-                    bytes,
-                );
+                let Metric { name, help, .. } = DEVICE_SIZE;
+                out.push_foreign(name, Kind::Gauge, help, &labels, bytes);
             }
         }
     }
 }
 
-/// A kind of data, and how much of it is stored in which layouts.
+/// Pushes a kind of data (`data`, `metadata`, `system`), and how much of it is stored in which
+/// layouts.
 fn push_group(directory: &Path, labels: &[&str; 2], devices: usize, out: &mut Samples) {
     let number =
         |file: &str| sysfs::number::<u64>(&directory.join(file)).unwrap_or_default() as f64;
+
     out.push(&RESERVED, labels, number("bytes_reserved"));
     for layout in sysfs::names(directory, "").unwrap_or_default() {
         if !directory.join(&layout).is_dir() {
             continue;
         }
+
         let [uuid, group] = *labels;
         let labels = &[uuid, group, &layout];
         out.push(&USED, labels, number(&format!("{layout}/used_bytes")));
@@ -217,34 +206,24 @@ fn push_group(directory: &Path, labels: &[&str; 2], devices: usize, out: &mut Sa
     }
 }
 
-fn push_disk(disk: &Disk, uuid: &str, out: &mut Samples) {
+fn push_disk(disk: &BtrfsDisk, uuid: &str, out: &mut Samples) {
     let labels = [uuid, &disk.name, &disk.uuid];
     out.push(&DEVICE_SIZE, &labels, disk.total_bytes as f64);
-    out.push(
-        &DEVICE_UNUSED,
-        &labels,
-        disk.total_bytes.saturating_sub(disk.used_bytes) as f64,
-    );
-    for (kind, count) in Disk::ERRORS.iter().zip(disk.errors) {
-        out.push(
-            &DEVICE_ERRORS,
-            &[uuid, kind, &disk.name, &disk.uuid],
-            count as f64,
-        );
+    let unused = disk.total_bytes.saturating_sub(disk.used_bytes);
+    out.push(&DEVICE_UNUSED, &labels, unused as f64);
+
+    for (kind, count) in BtrfsDisk::ERRORS.iter().zip(disk.errors) {
+        let labels = [uuid, kind, &disk.name, &disk.uuid];
+        out.push(&DEVICE_ERRORS, &labels, count as f64);
     }
 }
 
-/// The number behind a name.
+/// The number behind a name, in lines such as `commits 258051`.
 fn field_of(text: &str, name: &str) -> Option<f64> {
-    let (_, value) = text
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .find(|(field, _)| *field == name)?;
-    value
-        .trim_ascii()
-        .parse::<u64>()
-        .ok()
-        .map(|value| value as f64)
+    let mut fields = text.lines().filter_map(|line| line.split_once(' '));
+    let (_, value) = fields.find(|(field, _)| *field == name)?;
+    let value: u64 = value.trim_ascii().parse().ok()?;
+    Some(value as f64)
 }
 
 /// How many bytes of the disks hold one byte of data.

@@ -3,12 +3,12 @@
 //! Source: `/proc/buddyinfo`. A block of size `n` has 2ⁿ pages.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Buddyinfo {
-    buddyinfo: File,
+    buddyinfo: KernelFile,
 }
 
 const BLOCKS: Metric = Metric::gauge(
@@ -19,15 +19,11 @@ const BLOCKS: Metric = Metric::gauge(
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Buddyinfo {
-        buddyinfo: File::new(paths.procfs.join("buddyinfo")),
+        buddyinfo: KernelFile::new(paths.procfs.join("buddyinfo")),
     })
 }
 
 impl Collector for Buddyinfo {
-    fn name(&self) -> &'static str {
-        "buddyinfo"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[BLOCKS]
     }
@@ -58,13 +54,8 @@ fn parse(line: &str) -> Option<(&str, &str, Vec<f64>)> {
     let (node, rest) = line.strip_prefix("Node ")?.split_once(", zone ")?;
     let mut words = rest.split_ascii_whitespace();
     let zone = words.next()?;
-    Some((
-        node.trim_ascii(),
-        zone,
-        words
-            .map(|count| count.parse().ok())
-            .collect::<Option<_>>()?,
-    ))
+    let counts = words.map(|count| count.parse().ok());
+    Some((node.trim_ascii(), zone, counts.collect::<Option<_>>()?))
 }
 
 #[cfg(test)]

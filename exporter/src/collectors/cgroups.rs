@@ -3,12 +3,12 @@
 //! Source: `/proc/cgroups`.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Cgroups {
-    cgroups: File,
+    cgroups: KernelFile,
 }
 
 const CGROUPS: Metric = Metric::gauge(
@@ -24,15 +24,11 @@ const ENABLED: Metric = Metric::gauge(
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Cgroups {
-        cgroups: File::new(paths.procfs.join("cgroups")),
+        cgroups: KernelFile::new(paths.procfs.join("cgroups")),
     })
 }
 
 impl Collector for Cgroups {
-    fn name(&self) -> &'static str {
-        "cgroups"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[CGROUPS, ENABLED]
     }
@@ -43,27 +39,27 @@ impl Collector for Cgroups {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.cgroups.parse(|text| {
-            for (number, line) in text
-                .lines()
-                .enumerate()
-                .filter(|(_, line)| !line.starts_with('#'))
-            {
-                let words: Vec<_> = line.split_ascii_whitespace().collect();
-                let numbers = || {
-                    let [name, _, count, enabled] = words[..] else {
-                        return None;
-                    };
-                    Some((name, count.parse().ok()?, enabled.parse().ok()?))
-                };
-                let error = ParseError {
+            for (number, line) in text.lines().enumerate() {
+                if line.starts_with('#') {
+                    continue;
+                }
+
+                let (name, [count, enabled]) = parse(line).ok_or(ParseError {
                     line: number + 1,
                     expected: "a controller and three numbers",
-                };
-                let (name, count, enabled) = numbers().ok_or(error)?;
+                })?;
                 out.push(&CGROUPS, &[name], count);
                 out.push(&ENABLED, &[name], enabled);
             }
             Ok(())
         })
     }
+}
+
+fn parse(line: &str) -> Option<(&str, [f64; 2])> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let [name, _, count, enabled] = words[..] else {
+        return None;
+    };
+    Some((name, [count.parse().ok()?, enabled.parse().ok()?]))
 }

@@ -4,14 +4,14 @@
 //! a line for each CPU.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Conntrack {
-    count: File,
-    max: File,
-    stat: File,
+    count: KernelFile,
+    max: KernelFile,
+    stat: KernelFile,
 }
 
 const ENTRIES: Metric = Metric::gauge(
@@ -53,33 +53,24 @@ const STATS: &[Metric] = METRICS.split_at(2).1;
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let procfs = &paths.procfs;
     Box::new(Conntrack {
-        count: File::new(procfs.join("sys/net/netfilter/nf_conntrack_count")),
-        max: File::new(procfs.join("sys/net/netfilter/nf_conntrack_max")),
-        stat: File::new(procfs.join("net/stat/nf_conntrack")),
+        count: KernelFile::new(procfs.join("sys/net/netfilter/nf_conntrack_count")),
+        max: KernelFile::new(procfs.join("sys/net/netfilter/nf_conntrack_max")),
+        stat: KernelFile::new(procfs.join("net/stat/nf_conntrack")),
     })
 }
 
 impl Collector for Conntrack {
-    fn name(&self) -> &'static str {
-        "conntrack"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
 
-    fn max_series(&self) -> usize {
-        METRICS.len()
-    }
-
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let absent = |error: CollectError| error.or_absent("no connection tracking");
-        out.push::<&str>(
-            &ENTRIES,
-            &[],
-            self.count.parse(parse_number).map_err(absent)?,
-        );
-        out.push::<&str>(&LIMIT, &[], self.max.parse(parse_number).map_err(absent)?);
+        let entries = self.count.parse(parse_number).map_err(absent)?;
+        out.push::<&str>(&ENTRIES, &[], entries);
+        let limit = self.max.parse(parse_number).map_err(absent)?;
+        out.push::<&str>(&LIMIT, &[], limit);
+
         let sums = self.stat.parse(parse_stat).map_err(absent)?;
         for (metric, sum) in STATS.iter().zip(sums) {
             if let Some(sum) = sum {
@@ -91,40 +82,35 @@ impl Collector for Conntrack {
 }
 
 fn parse_number(text: &str) -> Result<f64, ParseError> {
-    text.trim_ascii()
-        .parse::<u64>()
-        .map(|number| number as f64)
-        .map_err(|_| ParseError {
-            line: 1,
-            expected: "a number",
-        })
+    let number = text.trim_ascii().parse::<u64>();
+    let number = number.map_err(|_| ParseError {
+        line: 1,
+        expected: "a number",
+    })?;
+    Ok(number as f64)
 }
 
 /// A line of names, then hexadecimal numbers for each CPU; the sums over the CPUs. The names moved
 /// between kernels.
 fn parse_stat(text: &str) -> Result<Vec<Option<u64>>, ParseError> {
     let mut lines = text.lines().enumerate();
-    let heading: Vec<_> = lines
-        .next()
-        .map(|(_, line)| line.split_ascii_whitespace().collect())
-        .unwrap_or_default();
-    let places: Vec<_> = COLUMNS
-        .iter()
-        .map(|column| heading.iter().position(|name| name == column))
-        .collect();
+    let (_, heading) = lines.next().unwrap_or_default();
+    let heading: Vec<_> = heading.split_ascii_whitespace().collect();
+    let place_of = |column: &&str| heading.iter().position(|name| name == column);
+    let places: Vec<_> = COLUMNS.iter().map(place_of).collect();
+
+    // A column that this kernel lacks has no sum.
     let mut sums: Vec<_> = places.iter().map(|place| place.map(|_| 0_u64)).collect();
     for (number, line) in lines {
-        let numbers = line
-            .split_ascii_whitespace()
-            .map(|word| u32::from_str_radix(word, 16).ok());
-        let numbers = numbers
-            .collect::<Option<Vec<_>>>()
-            .filter(|numbers| numbers.len() == heading.len());
-        let error = ParseError {
+        let words = line.split_ascii_whitespace();
+        let numbers = words.map(|word| u32::from_str_radix(word, 16).ok());
+        let numbers = numbers.collect::<Option<Vec<_>>>();
+        let numbers = numbers.filter(|numbers| numbers.len() == heading.len());
+        let numbers = numbers.ok_or(ParseError {
             line: number + 1,
             expected: "a hexadecimal number for each name",
-        };
-        let numbers = numbers.ok_or(error)?;
+        })?;
+
         for (sum, place) in sums.iter_mut().zip(&places) {
             if let (Some(sum), Some(place)) = (sum, place) {
                 *sum += u64::from(numbers[*place]);

@@ -5,10 +5,10 @@
 
 pub(crate) mod info;
 
-use self::info::Info;
-use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::{Attribute, File};
-use crate::filter::Pattern;
+use self::info::CpuInfo;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError, flag};
+use crate::file::{KernelFile, SysfsFile};
+use crate::filter::NamePattern;
 use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
@@ -34,10 +34,10 @@ pub struct CpuOptions {
     pub info: bool,
     /// CPU flags to export as node_cpu_flag_info. Includes --collector.cpu.info.
     #[arg(long = "collector.cpu.info.flags-include", value_name = "REGEXP")]
-    pub flags_include: Option<Pattern>,
+    pub flags_include: Option<NamePattern>,
     /// CPU bugs to export as node_cpu_bug_info. Includes --collector.cpu.info.
     #[arg(long = "collector.cpu.info.bugs-include", value_name = "REGEXP")]
-    pub bugs_include: Option<Pattern>,
+    pub bugs_include: Option<NamePattern>,
 }
 
 impl CpuOptions {
@@ -47,13 +47,13 @@ impl CpuOptions {
 }
 
 struct Cpu {
-    stat: File,
+    stat: KernelFile,
     guest: bool,
     sysfs: PathBuf,
     shown: BTreeMap<String, Ticks>,
     directories: Directories,
     isolated: Vec<usize>,
-    info: Option<Info>,
+    info: Option<CpuInfo>,
 }
 
 const SECONDS: Metric = Metric::counter(
@@ -112,18 +112,19 @@ type Ticks = [u64; 10];
 
 pub(crate) fn new(paths: &Paths, options: &CpuOptions) -> Box<dyn Collector> {
     let sysfs = paths.sysfs.join("devices/system/cpu");
-    let file = |name: &str| File::new(paths.procfs.join(name));
+    let file = |name: &str| KernelFile::new(paths.procfs.join(name));
     let CpuOptions {
         no_guest,
         flags_include,
         bugs_include,
         ..
     } = options.clone();
+
     Box::new(Cpu {
         stat: file("stat"),
         info: options
             .wants_info()
-            .then(|| Info::new(file("cpuinfo"), flags_include, bugs_include)),
+            .then(|| CpuInfo::new(file("cpuinfo"), flags_include, bugs_include)),
         guest: !no_guest,
         shown: BTreeMap::new(),
         directories: Directories::default(),
@@ -135,10 +136,6 @@ pub(crate) fn new(paths: &Paths, options: &CpuOptions) -> Box<dyn Collector> {
 }
 
 impl Collector for Cpu {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -150,7 +147,7 @@ impl Collector for Cpu {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let mut count = 0;
         self.stat.parse(|text| {
-            parse(text).try_for_each(|line| {
+            for line in parse(text) {
                 let (cpu, now) = line?;
                 count += 1;
                 let ticks = match self.shown.get_mut(cpu) {
@@ -160,34 +157,36 @@ impl Collector for Cpu {
                     }
                     None => self.shown.entry(cpu.to_owned()).or_insert(now),
                 };
-                for (mode, ticks) in MODES.iter().zip(&*ticks) {
+
+                let (own, as_guest) = ticks.split_at(MODES.len());
+                for (mode, ticks) in MODES.iter().zip(own) {
                     out.push(&SECONDS, &[cpu, mode], *ticks as f64 / TICKS_A_SECOND);
                 }
-                for (mode, ticks) in GUEST_MODES
-                    .iter()
-                    .zip(&ticks[MODES.len()..])
-                    .filter(|_| self.guest)
-                {
+                if !self.guest {
+                    continue;
+                }
+                for (mode, ticks) in GUEST_MODES.iter().zip(as_guest) {
                     out.push(&GUEST, &[cpu, mode], *ticks as f64 / TICKS_A_SECOND);
                 }
-                Ok(())
-            })
+            }
+            Ok(())
         })?;
+
         // CPUs came or went.
         if count != self.directories.cpus {
             self.directories = Directories::find(&self.sysfs, count);
         }
+
         self.directories.push(out);
-        self.isolated
-            .iter()
-            .for_each(|cpu| out.push(&ISOLATED, &[cpu.to_string()], 1.0));
-        for (cpu, file) in &self.directories.online {
-            out.push(
-                &ONLINE,
-                &[cpu],
-                f64::from(u8::from(sysfs::number::<u8>(file) == Some(1))),
-            );
+
+        for cpu in &self.isolated {
+            out.push(&ISOLATED, &[cpu.to_string()], 1.0);
         }
+        for (cpu, file) in &self.directories.online {
+            let is_online = sysfs::number::<u8>(file) == Some(1);
+            out.push(&ONLINE, &[cpu], flag(is_online));
+        }
+
         match &mut self.info {
             Some(info) => info.push(out),
             None => Ok(()),
@@ -213,15 +212,16 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, Ticks), ParseError>> 
         if cpu.is_empty() {
             return None;
         }
+
         let mut ticks = Ticks::default();
-        let parsed = ticks
-            .iter_mut()
-            .zip(columns.split_ascii_whitespace())
-            .try_for_each(|(ticks, column)| {
-                *ticks = column.parse().ok()?;
-                Some(())
-            });
-        let is_right = parsed.is_some() && cpu.bytes().all(|c| c.is_ascii_digit());
+        let mut is_right = cpu.bytes().all(|c| c.is_ascii_digit());
+        for (ticks, column) in ticks.iter_mut().zip(columns.split_ascii_whitespace()) {
+            match column.parse() {
+                Ok(count) => *ticks = count,
+                Err(_) => is_right = false,
+            }
+        }
+
         Some(is_right.then_some((cpu, ticks)).ok_or(ParseError {
             line: number + 1,
             expected: "a CPU's ticks",
@@ -248,8 +248,8 @@ fn parse_list(text: &str) -> Vec<usize> {
 struct Directories {
     /// How many CPUs there were when they were looked for.
     cpus: usize,
-    cores: BTreeMap<(String, String), Attribute>,
-    packages: BTreeMap<String, Attribute>,
+    cores: BTreeMap<(String, String), SysfsFile>,
+    packages: BTreeMap<String, SysfsFile>,
     /// Where each CPU says whether it is online. Empty where the first cannot be taken offline, as
     /// on most systems.
     online: Vec<(String, PathBuf)>,
@@ -262,16 +262,19 @@ impl Directories {
             cpus,
             ..Self::default()
         };
+
         let directories = sysfs::numbered(sysfs, "cpu").unwrap_or_default();
+        let online = |name: &String| sysfs.join(name).join("online");
         if directories
             .first()
-            .is_some_and(|(first, _)| sysfs.join(first).join("online").exists())
+            .is_some_and(|(first, _)| online(first).exists())
         {
-            found.online = directories
-                .iter()
-                .map(|(name, cpu)| (cpu.clone(), sysfs.join(name).join("online")))
+            let cpus = directories.iter();
+            found.online = cpus
+                .map(|(name, cpu)| (cpu.clone(), online(name)))
                 .collect();
         }
+
         for (name, _) in directories {
             let directory = sysfs.join(name);
             let topology = |name: &str| sysfs::text(&directory.join("topology").join(name));
@@ -280,8 +283,10 @@ impl Directories {
             else {
                 continue;
             };
+
             let counter =
-                |name: &str| Attribute::open(&directory.join("thermal_throttle").join(name)).ok();
+                |name: &str| SysfsFile::open(&directory.join("thermal_throttle").join(name)).ok();
+
             if let Some(counter) = counter("package_throttle_count") {
                 found.packages.entry(package.clone()).or_insert(counter);
             }
@@ -294,16 +299,16 @@ impl Directories {
 
     /// A counter that cannot be read belongs to a CPU that is just going.
     fn push(&mut self, out: &mut Samples) {
-        let mut read = |counter: &Attribute| counter.read(&mut self.buffer).ok()?.parse().ok();
+        let mut read = |counter: &SysfsFile| counter.read(&mut self.buffer).ok()?.parse().ok();
         for ((package, core), counter) in &self.cores {
-            read(counter)
-                .into_iter()
-                .for_each(|count| out.push(&CORE_THROTTLES, &[package, core], count));
+            if let Some(count) = read(counter) {
+                out.push(&CORE_THROTTLES, &[package, core], count);
+            }
         }
         for (package, counter) in &self.packages {
-            read(counter)
-                .into_iter()
-                .for_each(|count| out.push(&PACKAGE_THROTTLES, &[package], count));
+            if let Some(count) = read(counter) {
+                out.push(&PACKAGE_THROTTLES, &[package], count);
+            }
         }
     }
 }

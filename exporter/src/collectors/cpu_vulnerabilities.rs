@@ -2,7 +2,7 @@
 //!
 //! Source: `/sys/devices/system/cpu/vulnerabilities`.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, device_names};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
@@ -26,10 +26,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for CpuVulnerabilities {
-    fn name(&self) -> &'static str {
-        "cpu_vulnerabilities"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[INFO]
     }
@@ -39,9 +35,7 @@ impl Collector for CpuVulnerabilities {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let names = sysfs::names(&self.directory, "").map_err(|source| {
-            CollectError::read(&self.directory, source).or_absent("the kernel reports none")
-        })?;
+        let names = device_names(&self.directory, "", "the kernel reports none")?;
         for name in names {
             let Some(text) = sysfs::text(&self.directory.join(&name)) else {
                 continue;
@@ -60,13 +54,13 @@ fn parse(text: &str) -> (&'static str, String) {
     let Some(state) = STATES.into_iter().find(|state| lower.starts_with(state)) else {
         return ("unknown", text.to_owned());
     };
+
     let how = match state {
         "not affected" => String::new(),
-        _ => text
-            .split_ascii_whitespace()
-            .skip(1)
-            .collect::<Vec<_>>()
-            .join(" "),
+        _ => {
+            let words = text.split_ascii_whitespace().skip(1);
+            words.collect::<Vec<_>>().join(" ")
+        }
     };
     (state, how)
 }

@@ -5,9 +5,9 @@
 //! thread. With --collector.cpu.info also `/proc/cpuinfo`: node_exporter has the clocks from there
 //! under the same name, with more labels.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, flag};
 use crate::collectors::cpu::info::frequencies;
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use takt_model::{Kind, Metric, Samples};
 
 struct Cpufreq {
     cpus: PathBuf,
-    cpuinfo: Option<File>,
+    cpuinfo: Option<KernelFile>,
 }
 
 macro_rules! clocks {
@@ -49,7 +49,7 @@ const MAX_CPUS: usize = 4096;
 
 /// `with_cpuinfo` adds the clocks of `/proc/cpuinfo`, as `cpu` does with `--collector.cpu.info`.
 pub(crate) fn new(paths: &Paths, with_cpuinfo: bool) -> Box<dyn Collector> {
-    let cpuinfo = || File::new(paths.procfs.join("cpuinfo"));
+    let cpuinfo = || KernelFile::new(paths.procfs.join("cpuinfo"));
     Box::new(Cpufreq {
         cpus: paths.sysfs.join("devices/system/cpu"),
         cpuinfo: with_cpuinfo.then(cpuinfo),
@@ -57,10 +57,6 @@ pub(crate) fn new(paths: &Paths, with_cpuinfo: bool) -> Box<dyn Collector> {
 }
 
 impl Collector for Cpufreq {
-    fn name(&self) -> &'static str {
-        "cpufreq"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -77,29 +73,24 @@ impl Collector for Cpufreq {
                     out.push(metric, &[&cpu], kilohertz as f64 * 1e3);
                 }
             }
+
             let Some(current) = sysfs::text(&directory.join("scaling_governor")) else {
                 continue;
             };
+
             let available =
                 sysfs::text(&directory.join("scaling_available_governors")).unwrap_or_default();
             for governor in available.split_ascii_whitespace() {
-                out.push(
-                    &GOVERNOR,
-                    &[cpu.as_str(), governor],
-                    f64::from(u8::from(governor == current)),
-                );
+                let is_it = flag(governor == current);
+                out.push(&GOVERNOR, &[cpu.as_str(), governor], is_it);
             }
         }
+
         if let Some(cpuinfo) = &mut self.cpuinfo {
             for ([package, core, cpu], hertz) in frequencies(cpuinfo.read().unwrap_or_default()) {
                 let labels = [("package", package), ("core", core), ("cpu", cpu)];
-                out.push_foreign(
-                    METRICS[0].name,
-                    Kind::Gauge,
-                    "CPU frequency in hertz from /proc/cpuinfo.",
-                    &labels,
-                    hertz,
-                );
+                let help = "CPU frequency in hertz from /proc/cpuinfo.";
+                out.push_foreign(METRICS[0].name, Kind::Gauge, help, &labels, hertz);
             }
         }
         Ok(())

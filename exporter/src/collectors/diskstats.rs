@@ -4,8 +4,8 @@
 //! milliseconds, and udev's properties in `/run/udev/data`.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub struct DiskstatsOptions {
         alias = "collector.diskstats.ignored-devices",
         default_value = r"^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$"
     )]
-    pub device_exclude: Pattern,
+    pub device_exclude: NamePattern,
     /// Disks and partitions to keep, all others being left out.
     #[arg(
         id = "diskstats-include",
@@ -35,12 +35,12 @@ pub struct DiskstatsOptions {
         value_name = "REGEXP"
     )]
     #[arg(conflicts_with = "diskstats-exclude")]
-    pub device_include: Option<Pattern>,
+    pub device_include: Option<NamePattern>,
 }
 
 struct Diskstats {
-    diskstats: File,
-    filter: Filter,
+    diskstats: KernelFile,
+    filter: NameFilter,
     udev: Udev,
 }
 
@@ -239,8 +239,8 @@ pub(crate) fn new(paths: &Paths, options: &DiskstatsOptions) -> Box<dyn Collecto
         device_exclude,
     } = options.clone();
     Box::new(Diskstats {
-        diskstats: File::new(paths.procfs.join("diskstats")),
-        filter: Filter::new(device_include, device_exclude),
+        diskstats: KernelFile::new(paths.procfs.join("diskstats")),
+        filter: NameFilter::new(device_include, device_exclude),
         udev: Udev {
             data: paths.udev_data.clone(),
             block: paths.sysfs.join("block"),
@@ -250,10 +250,6 @@ pub(crate) fn new(paths: &Paths, options: &DiskstatsOptions) -> Box<dyn Collecto
 }
 
 impl Collector for Diskstats {
-    fn name(&self) -> &'static str {
-        "diskstats"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -295,29 +291,34 @@ impl Disk<'_> {
 }
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
-    text.lines().enumerate().map(|(number, line)| {
-        let disk = || {
-            let mut words = line.split_ascii_whitespace();
-            let major = words.next()?;
-            let minor = words.next()?;
-            let device = words.next()?;
-            let is_number = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
-            let mut counts = [None; COLUMNS.len()];
-            for (count, word) in counts.iter_mut().zip(words) {
-                *count = Some(word.parse().ok()?);
-            }
-            (is_number(major) && is_number(minor) && counts[FEWEST_COLUMNS - 1].is_some())
-                .then_some(Disk {
-                    major,
-                    minor,
-                    device,
-                    counts,
-                })
-        };
-        disk().ok_or(ParseError {
+    let lines = text.lines().enumerate();
+    lines.map(|(number, line)| {
+        parse_line(line).ok_or(ParseError {
             line: number + 1,
             expected: "a disk and its 11 or more counts",
         })
+    })
+}
+
+fn parse_line(line: &str) -> Option<Disk<'_>> {
+    let is_number = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
+
+    let mut words = line.split_ascii_whitespace();
+    let major = words.next()?;
+    let minor = words.next()?;
+    let device = words.next()?;
+
+    let mut counts = [None; COLUMNS.len()];
+    for (count, word) in counts.iter_mut().zip(words) {
+        *count = Some(word.parse().ok()?);
+    }
+
+    let is_whole = counts[FEWEST_COLUMNS - 1].is_some();
+    (is_number(major) && is_number(minor) && is_whole).then_some(Disk {
+        major,
+        minor,
+        device,
+        counts,
     })
 }
 
@@ -345,30 +346,30 @@ struct Properties {
 impl Udev {
     fn properties(&mut self, disk: &Disk<'_>) -> &Properties {
         let path = self.data.join(format!("b{}:{}", disk.major, disk.minor));
-        let written = std::fs::metadata(&path)
-            .and_then(|metadata| metadata.modified())
-            .ok();
-        let known = self
-            .disks
-            .entry((disk.major.to_owned(), disk.minor.to_owned()))
-            .or_insert_with(|| {
-                let rotational =
-                    sysfs::text(&self.block.join(disk.device).join("queue/rotational"))
-                        .unwrap_or_else(|| "0".to_owned());
-                KnownDisk {
-                    written: None,
-                    properties: Properties {
-                        rotational,
-                        of_udev: HashMap::new(),
-                    },
-                }
-            });
+        let metadata = std::fs::metadata(&path);
+        let written = metadata.and_then(|metadata| metadata.modified()).ok();
+
+        let key = (disk.major.to_owned(), disk.minor.to_owned());
+        let known = self.disks.entry(key).or_insert_with(|| {
+            let rotational = self.block.join(disk.device).join("queue/rotational");
+            let rotational = sysfs::text(&rotational).unwrap_or_else(|| "0".to_owned());
+            let properties = Properties {
+                rotational,
+                of_udev: HashMap::new(),
+            };
+            KnownDisk {
+                written: None,
+                properties,
+            }
+        });
+
         if known.written != written {
             known.written = written;
             // Devices that users plug in name themselves, with any bytes.
             let bytes = std::fs::read(&path).unwrap_or_default();
             known.properties.of_udev = parse_udev(&String::from_utf8_lossy(&bytes));
         }
+
         &known.properties
     }
 }
@@ -388,6 +389,7 @@ impl Properties {
 
     fn push(&self, disk: &Disk<'_>, out: &mut Samples) {
         let device = disk.device;
+
         // The serial number on the disk's label comes first. MMC cards and virtio disks have only
         // `ID_SERIAL`.
         let serial = ["SCSI_IDENT_SERIAL", "ID_SERIAL_SHORT", "ID_SERIAL"]
@@ -397,6 +399,7 @@ impl Properties {
             .unwrap_or_default();
         let [path, wwn, model, revision] =
             ["ID_PATH", "ID_WWN", "ID_MODEL", "ID_REVISION"].map(|key| self.get(key));
+
         out.push(
             &INFO,
             &[
@@ -412,12 +415,14 @@ impl Properties {
             ],
             1.0,
         );
+
         if !self.get("ID_FS_TYPE").is_empty() {
             let [kind, usage, uuid, version] =
                 ["ID_FS_TYPE", "ID_FS_USAGE", "ID_FS_UUID", "ID_FS_VERSION"]
                     .map(|key| self.get(key));
             out.push(&FILESYSTEM, &[device, kind, usage, uuid, version], 1.0);
         }
+
         if !self.get("DM_NAME").is_empty() {
             let [name, uuid, group, volume, layer] = [
                 "DM_NAME",
@@ -433,6 +438,7 @@ impl Properties {
                 1.0,
             );
         }
+
         if !self.get("ID_ATA").is_empty() {
             for (metric, key) in [
                 (&WRITE_CACHE, "ID_ATA_WRITE_CACHE"),

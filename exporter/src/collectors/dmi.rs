@@ -6,7 +6,7 @@
 use crate::collector::{CollectError, Collector};
 use crate::paths::Paths;
 use crate::sysfs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
 struct Dmi {
@@ -55,10 +55,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Dmi {
-    fn name(&self) -> &'static str {
-        "dmi"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[INFO]
     }
@@ -69,27 +65,28 @@ impl Collector for Dmi {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let id = &self.id;
-        let labels = self.labels.get_or_insert_with(|| {
-            let file = |label: &str| {
-                id.join(if label == "system_vendor" {
-                    "sys_vendor"
-                } else {
-                    label
-                })
-            };
-            LABELS
-                .iter()
-                .filter_map(|label| Some((*label, sysfs::text(&file(label))?)))
-                .collect()
-        });
+        let labels = self.labels.get_or_insert_with(|| read_labels(id));
         if labels.is_empty() {
             return Err(CollectError::Absent("the firmware says nothing"));
         }
+
+        let labels = labels.iter();
         let labels: Vec<_> = labels
-            .iter()
             .map(|(name, value)| (*name, value.as_str()))
             .collect();
         out.push_foreign(INFO.name, INFO.kind, INFO.help, &labels, 1.0);
         Ok(())
     }
+}
+
+/// The labels whose files can be read, with their values.
+fn read_labels(id: &Path) -> Vec<(&'static str, String)> {
+    let labels = LABELS.iter().filter_map(|label| {
+        let file = match *label {
+            "system_vendor" => "sys_vendor",
+            label => label,
+        };
+        Some((*label, sysfs::text(&id.join(file))?))
+    });
+    labels.collect()
 }

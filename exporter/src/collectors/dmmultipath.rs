@@ -2,7 +2,7 @@
 //!
 //! Source: `/sys/block/dm-*`, those whose `dm/uuid` begins with `mpath-`.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names, flag};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
@@ -71,10 +71,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for DmMultipath {
-    fn name(&self) -> &'static str {
-        "dmmultipath"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -84,9 +80,8 @@ impl Collector for DmMultipath {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let devices = sysfs::names(&self.block, "dm-").map_err(|source| {
-            CollectError::read(&self.block, source).or_absent("no block devices")
-        })?;
+        let devices = device_names(&self.block, "dm-", "no block devices")?;
+
         for device in &devices {
             let directory = self.block.join(device);
             let uuid = sysfs::text(&directory.join("dm/uuid")).unwrap_or_default();
@@ -103,21 +98,25 @@ impl DmMultipath {
         let name = sysfs::text(&directory.join("dm/name")).unwrap_or_default();
         let labels = [name.as_str(), sysfs_name];
         out.push(&INFO, &[&name, sysfs_name, uuid], 1.0);
+
         if let Some(suspended) = sysfs::number::<u8>(&directory.join("dm/suspended")) {
-            out.push(&ACTIVE, &labels, f64::from(u8::from(suspended == 0)));
+            out.push(&ACTIVE, &labels, flag(suspended == 0));
         }
         if let Some(sectors) = sysfs::number::<u64>(&directory.join("size")) {
             out.push(&SIZE, &labels, sectors as f64 * SECTOR_BYTES);
         }
+
         let paths = sysfs::names(&directory.join("slaves"), "").unwrap_or_default();
         let mut active = 0;
         for path in &paths {
             let state = self.block.join(path).join("device/state");
             let state = sysfs::text(&state).unwrap_or_default();
+
             // SCSI says `running`, NVMe `live`.
             active += usize::from(["running", "live"].contains(&state.as_str()));
             out.push(&PATH_STATE, &[&name, path, &state], 1.0);
         }
+
         out.push(&PATHS, &labels, paths.len() as f64);
         out.push(&PATHS_ACTIVE, &labels, active as f64);
         out.push(&PATHS_FAILED, &labels, (paths.len() - active) as f64);

@@ -4,13 +4,13 @@
 //! Source: `/proc/drbd`, of DRBD 8; version 9 has it no more. The kernel counts KiB; we publish
 //! bytes.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, OrAbsent, flag};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Kind, Metric, Samples};
 
 struct Drbd {
-    drbd: File,
+    drbd: KernelFile,
 }
 
 const DEVICE: &[&str] = &["device"];
@@ -65,15 +65,11 @@ const CONNECTED: Metric = Metric::gauge(
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Drbd {
-        drbd: File::new(paths.procfs.join("drbd")),
+        drbd: KernelFile::new(paths.procfs.join("drbd")),
     })
 }
 
 impl Collector for Drbd {
-    fn name(&self) -> &'static str {
-        "drbd"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -83,12 +79,8 @@ impl Collector for Drbd {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        push(
-            self.drbd
-                .read()
-                .map_err(|error| error.or_absent("no DRBD"))?,
-            out,
-        );
+        let text = self.drbd.read();
+        push(text.or_absent("no DRBD")?, out);
         Ok(())
     }
 }
@@ -97,32 +89,30 @@ impl Collector for Drbd {
 /// know are passed over.
 fn push(text: &str, out: &mut Samples) {
     let mut device = None;
-    for (key, value) in text
-        .split_ascii_whitespace()
-        .filter_map(|word| word.split_once(':'))
-    {
+    let words = text.split_ascii_whitespace();
+    for (key, value) in words.filter_map(|word| word.split_once(':')) {
         if let (Ok(number), "") = (key.parse::<u32>(), value) {
             device = Some(format!("drbd{number}"));
             continue;
         }
+
         let Some(device) = device.as_deref() else {
             continue;
         };
-        let flag = |is_so: bool| f64::from(u8::from(is_so));
+
         let mut sides = |metric, good: &str| {
             for (side, state) in ["local", "remote"].into_iter().zip(value.split('/')) {
                 out.push(metric, &[device, side], flag(state == good));
             }
         };
+
         match key {
             "ro" => sides(&PRIMARY, "Primary"),
             "ds" => sides(&UP_TO_DATE, "UpToDate"),
             "cs" => out.push(&CONNECTED, &[device], flag(value == "Connected")),
             _ => {
-                let known = NUMBERS
-                    .iter()
-                    .zip(METRICS)
-                    .find(|((word, _), _)| *word == key);
+                let mut numbers = NUMBERS.iter().zip(METRICS);
+                let known = numbers.find(|((word, _), _)| *word == key);
                 if let (Some(((_, unit), metric)), Ok(number)) = (known, value.parse::<u64>()) {
                     out.push(metric, &[device], number as f64 * unit);
                 }

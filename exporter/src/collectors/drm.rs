@@ -74,10 +74,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Drm {
-    fn name(&self) -> &'static str {
-        "drm"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -96,21 +92,25 @@ impl Collector for Drm {
             if !is_amd || sysfs::is_sleeping_gpu(&device) {
                 continue;
             }
+
             let memory = text("mem_info_vram_vendor");
             let level = text("power_dpm_force_performance_level");
             let id = text("unique_id");
             out.push(&INFO, &[card.as_str(), &memory, &level, &id, "amd"], 1.0);
+
             for (file, metric) in FILES.iter().zip(&METRICS[OTHERS..]) {
                 if let Some(value) = sysfs::number::<u64>(&device.join(file)) {
                     out.push(metric, &[&card], value as f64);
                 }
             }
+
             if let Some(percent) = sysfs::number::<u64>(&device.join("mem_busy_percent")) {
                 out.push(&MEMORY_BUSY, &[&card], percent as f64 / 100.0);
             }
             if let Some(replays) = sysfs::number::<u64>(&device.join("pcie_replay_count")) {
                 out.push(&PCIE_REPLAYS, &[&card], replays as f64);
             }
+
             push_errors(&card, &device.join("ras"), out);
         }
         Ok(())
@@ -128,6 +128,7 @@ fn push_errors(card: &str, ras: &Path, out: &mut Samples) {
         let Some(block) = file.strip_suffix("_err_count") else {
             continue;
         };
+
         let text = sysfs::text(&ras.join(&file)).unwrap_or_default();
         for (key, count) in text.lines().filter_map(|line| line.split_once(':')) {
             let kind = TYPES.iter().find(|(known, _)| *known == key.trim());

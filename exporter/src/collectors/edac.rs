@@ -65,10 +65,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Edac {
-    fn name(&self) -> &'static str {
-        "edac"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[
             CORRECTABLE,
@@ -89,40 +85,24 @@ impl Collector for Edac {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for (name, controller) in sysfs::numbered(&self.controllers, "mc").unwrap_or_default() {
             let directory = self.controllers.join(name);
-            push(out, &CORRECTABLE, &[&controller], &directory, "ce_count");
-            push(
-                out,
-                &CSROW_CORRECTABLE,
-                &[&controller, "unknown"],
-                &directory,
-                "ce_noinfo_count",
-            );
-            push(out, &UNCORRECTABLE, &[&controller], &directory, "ue_count");
-            push(
-                out,
-                &CSROW_UNCORRECTABLE,
-                &[&controller, "unknown"],
-                &directory,
-                "ue_noinfo_count",
-            );
+            let of_controller = [controller.as_str()];
+            // Errors whose row the controller does not know.
+            let unknown = [controller.as_str(), "unknown"];
+            let corrected = "ce_noinfo_count";
+            let uncorrected = "ue_noinfo_count";
+            push(out, &CORRECTABLE, &of_controller, &directory, "ce_count");
+            push(out, &CSROW_CORRECTABLE, &unknown, &directory, corrected);
+            push(out, &UNCORRECTABLE, &of_controller, &directory, "ue_count");
+            push(out, &CSROW_UNCORRECTABLE, &unknown, &directory, uncorrected);
+
             for (name, csrow) in sysfs::numbered(&directory, "csrow").unwrap_or_default() {
                 let row = directory.join(name);
-                push(
-                    out,
-                    &CSROW_CORRECTABLE,
-                    &[&controller, &csrow],
-                    &row,
-                    "ce_count",
-                );
-                push(
-                    out,
-                    &CSROW_UNCORRECTABLE,
-                    &[&controller, &csrow],
-                    &row,
-                    "ue_count",
-                );
+                let labels = [controller.as_str(), &csrow];
+                push(out, &CSROW_CORRECTABLE, &labels, &row, "ce_count");
+                push(out, &CSROW_UNCORRECTABLE, &labels, &row, "ue_count");
                 push_channels(&controller, &csrow, &row, out);
             }
+
             for (name, dimm) in sysfs::numbered(&directory, "dimm").unwrap_or_default() {
                 let module = directory.join(name);
                 let text = |file: &str| sysfs::text(&module.join(file)).unwrap_or_default();
@@ -144,6 +124,7 @@ fn push_channels(controller: &str, csrow: &str, row: &Path, out: &mut Samples) {
         if channel.is_empty() || !channel.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }
+
         let label = dimm_label(sysfs::text(&row.join(format!("ch{channel}_dimm_label"))));
         let labels = [controller, csrow, channel, &label];
         let uncorrectable = format!("ch{channel}_ue_count");
@@ -154,14 +135,12 @@ fn push_channels(controller: &str, csrow: &str, row: &Path, out: &mut Samples) {
 
 /// The driver's `mc#0csrow#1channel#0`, as node_exporter writes it: `mc0_csrow1_channel0`.
 fn dimm_label(text: Option<String>) -> String {
-    text.map_or_else(
-        || "unknown".to_owned(),
-        |text| {
-            text.replace('#', "")
-                .replace("csrow", "_csrow")
-                .replace("channel", "_channel")
-        },
-    )
+    let Some(text) = text else {
+        return "unknown".to_owned();
+    };
+    text.replace('#', "")
+        .replace("csrow", "_csrow")
+        .replace("channel", "_channel")
 }
 
 fn push(out: &mut Samples, metric: &Metric, labels: &[&str], directory: &Path, file: &str) {

@@ -4,13 +4,13 @@
 //! been filled once.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Entropy {
-    available: File,
-    size: File,
+    available: KernelFile,
+    size: KernelFile,
 }
 
 const AVAILABLE: Metric = Metric::gauge(
@@ -24,22 +24,14 @@ const METRICS: &[Metric] = &[AVAILABLE, SIZE];
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let random = paths.procfs.join("sys/kernel/random");
     Box::new(Entropy {
-        available: File::new(random.join("entropy_avail")),
-        size: File::new(random.join("poolsize")),
+        available: KernelFile::new(random.join("entropy_avail")),
+        size: KernelFile::new(random.join("poolsize")),
     })
 }
 
 impl Collector for Entropy {
-    fn name(&self) -> &'static str {
-        "entropy"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
-    }
-
-    fn max_series(&self) -> usize {
-        METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {

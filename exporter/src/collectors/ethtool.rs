@@ -9,11 +9,10 @@ mod names;
 
 use self::modes::{FEATURES, PORTS, SPEEDS};
 use self::names::Renamed;
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::collectors::links::ethtool::{self, Modes};
-use crate::filter::{Filter, Pattern};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names, flag};
+use crate::collectors::links::ethtool::{self, LinkModes};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
-use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Family, Kind, Metric, Samples};
 
@@ -28,7 +27,7 @@ pub struct EthtoolOptions {
         value_name = "REGEXP",
         conflicts_with = "ethtool-exclude"
     )]
-    pub device_include: Option<Pattern>,
+    pub device_include: Option<NamePattern>,
     /// Network links to leave out.
     #[arg(
         id = "ethtool-exclude",
@@ -36,20 +35,20 @@ pub struct EthtoolOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub device_exclude: Pattern,
+    pub device_exclude: NamePattern,
     /// Counters to include, by the driver's names.
     #[arg(
         long = "collector.ethtool.metrics-include",
         value_name = "REGEXP",
         default_value = ".*"
     )]
-    pub metrics_include: Pattern,
+    pub metrics_include: NamePattern,
 }
 
 struct Ethtool {
     class_net: PathBuf,
-    devices: Filter,
-    counters: Filter,
+    devices: NameFilter,
+    counters: NameFilter,
 }
 
 const DEVICE: &[&str] = &["device"];
@@ -151,16 +150,12 @@ pub(crate) fn new(paths: &Paths, options: &EthtoolOptions) -> Box<dyn Collector>
     } = options.clone();
     Box::new(Ethtool {
         class_net: paths.sysfs.join("class/net"),
-        devices: Filter::new(device_include, device_exclude),
-        counters: Filter::including(metrics_include),
+        devices: NameFilter::new(device_include, device_exclude),
+        counters: NameFilter::including(metrics_include),
     })
 }
 
 impl Collector for Ethtool {
-    fn name(&self) -> &'static str {
-        "ethtool"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -174,72 +169,60 @@ impl Collector for Ethtool {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let links = sysfs::names(&self.class_net, "").map_err(|source| {
-            CollectError::read(&self.class_net, source).or_absent("no network devices")
-        })?;
+        let links = device_names(&self.class_net, "", "no network devices")?;
+
         // A link that cannot be asked, or not for this, says nothing about it.
         for device in links.iter().filter(|device| self.devices.passes(device)) {
             if let Ok(settings) = ethtool::settings(device) {
-                push_modes(
-                    device,
-                    &settings.supported,
-                    &SUPPORTED_SPEED,
-                    &SUPPORTED,
-                    out,
-                );
-                for (bit, kind) in PORTS {
-                    if settings.supported.has(*bit) {
-                        out.push(&PORT, &[device, *kind], 1.0);
-                    }
-                }
-                push_modes(
-                    device,
-                    &settings.advertised,
-                    &ADVERTISED_SPEED,
-                    &ADVERTISED,
-                    out,
-                );
-                out.push(
-                    &AUTONEGOTIATE,
-                    &[device],
-                    f64::from(u8::from(settings.is_autonegotiated)),
-                );
+                push_settings(device, &settings, out);
             }
+
             if let Ok(driver) = ethtool::driver(device) {
-                let ethtool::Driver {
+                let ethtool::LinkDriver {
                     name,
                     version,
                     firmware,
                     bus,
                     expansion_rom,
                 } = &driver;
-                out.push(
-                    &INFO,
-                    &[bus, device, name, expansion_rom, firmware, version],
-                    1.0,
-                );
+                let labels = [bus, device, name, expansion_rom, firmware, version];
+                out.push(&INFO, &labels, 1.0);
             }
+
             let counters = ethtool::counters(device).unwrap_or_default();
-            for Renamed { name, help, value } in
-                names::rename(&counters, |name| self.counters.passes(name))
-            {
+            let renamed = names::rename(&counters, |name| self.counters.passes(name));
+            for Renamed { name, help, value } in renamed {
                 let name = format!("{}{name}", COUNTERS.prefix);
-                out.push_foreign(
-                    &name,
-                    COUNTERS.kind,
-                    &help,
-                    &[("device", device)],
-                    value as f64,
-                );
+                let labels = [("device", device.as_str())];
+                out.push_foreign(&name, COUNTERS.kind, &help, &labels, value as f64);
             }
         }
         Ok(())
     }
 }
 
+fn push_settings(device: &str, settings: &ethtool::LinkSettings, out: &mut Samples) {
+    let ethtool::LinkSettings {
+        supported,
+        advertised,
+        is_autonegotiated,
+        ..
+    } = settings;
+    push_modes(device, supported, &SUPPORTED_SPEED, &SUPPORTED, out);
+    for (bit, kind) in PORTS {
+        if supported.has(*bit) {
+            out.push(&PORT, &[device, *kind], 1.0);
+        }
+    }
+
+    push_modes(device, advertised, &ADVERTISED_SPEED, &ADVERTISED, out);
+    let is_autonegotiated = flag(*is_autonegotiated);
+    out.push(&AUTONEGOTIATE, &[device], is_autonegotiated);
+}
+
 fn push_modes(
     device: &str,
-    modes: &Modes,
+    modes: &LinkModes,
     speed: &Metric,
     features: &[Metric; 3],
     out: &mut Samples,
@@ -248,14 +231,12 @@ fn push_modes(
         if modes.has(*bit) {
             let duplex = if *is_full { "full" } else { "half" };
             let mode = format!("{megabits}base{suffix}");
-            out.push(
-                speed,
-                &[device, duplex, &mode],
-                f64::from(*megabits) * MEGABIT,
-            );
+            let bits = f64::from(*megabits) * MEGABIT;
+            out.push(speed, &[device, duplex, &mode], bits);
         }
     }
+
     for (metric, bit) in features.iter().zip(FEATURES) {
-        out.push(metric, &[device], f64::from(u8::from(modes.has(bit))));
+        out.push(metric, &[device], flag(modes.has(bit)));
     }
 }

@@ -3,7 +3,7 @@
 //! Source: [`Events`], which follows the kernel log. What matters most is there before it has
 //! happened, at 0: else the first time would be no increase.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, flag};
 use crate::events::{Events, MAX_SERVERS, MAX_XIDS};
 use crate::paths::Paths;
 use std::io;
@@ -96,10 +96,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for EventCounts {
-    fn name(&self) -> &'static str {
-        "events"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -116,6 +112,7 @@ impl Collector for EventCounts {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let listeners = self.events.listeners().count();
         let uuids = self.events.uuids();
+
         let shown = self.events.shown();
         for kind in EventKind::ALL {
             let count = shown.counts.get(kind).copied().unwrap_or_default();
@@ -123,12 +120,12 @@ impl Collector for EventCounts {
             out.push(&UNTOLD, &[kind.name()], count.untold as f64);
             push_time(out, &LAST_SEEN, &[kind.name()], count.last);
         }
+
         for uuid in uuids.iter().take(MAX_XIDS / FOREKNOWN.len()) {
-            for xid in FOREKNOWN
-                .iter()
-                .filter(|xid| !shown.xids.contains_key(&(uuid.to_owned(), **xid)))
-            {
-                out.push(&XIDS, &[uuid, &xid.to_string()], 0.0);
+            for xid in FOREKNOWN {
+                if !shown.xids.contains_key(&(uuid.to_owned(), xid)) {
+                    out.push(&XIDS, &[uuid, &xid.to_string()], 0.0);
+                }
             }
         }
         for ((uuid, xid), count) in &shown.xids {
@@ -136,13 +133,16 @@ impl Collector for EventCounts {
             out.push(&XIDS, &labels, count.total as f64);
             push_time(out, &XID_LAST_SEEN, &labels, count.last);
         }
+
         for (server, responds) in &shown.servers {
-            out.push(&RESPONDING, &[server], f64::from(u8::from(*responds)));
+            out.push(&RESPONDING, &[server], flag(*responds));
         }
-        out.push::<&str>(&FOLLOWED, &[], f64::from(u8::from(shown.log.is_followed)));
+
+        out.push::<&str>(&FOLLOWED, &[], flag(shown.log.is_followed));
         out.push::<&str>(&OVERRUNS, &[], shown.log.overruns as f64);
         out.push::<&str>(&TOO_LONG, &[], shown.log.too_long as f64);
         out.push::<&str>(&LISTENERS, &[], listeners as f64);
+
         match &shown.log.problem {
             None => Ok(()),
             Some((path, kind, error)) => {

@@ -3,7 +3,7 @@
 //! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the
 //! adapter does not count this. They ask the adapter's firmware, so this collector has a thread.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
@@ -67,10 +67,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Fibrechannel {
-    fn name(&self) -> &'static str {
-        "fibrechannel"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -80,9 +76,7 @@ impl Collector for Fibrechannel {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let hosts = sysfs::names(&self.class, "").map_err(|source| {
-            CollectError::read(&self.class, source).or_absent("no Fibre Channel")
-        })?;
+        let hosts = device_names(&self.class, "", "no Fibre Channel")?;
         for host in hosts {
             let directory = self.class.join(&host);
             let label = |file: &&str| {
@@ -93,8 +87,10 @@ impl Collector for Fibrechannel {
                     text
                 }
             };
+
             let labels: Vec<_> = INFO.labels[1..].iter().map(label).collect();
             out.push(&INFO, &[std::slice::from_ref(&host), &labels].concat(), 1.0);
+
             for (file, metric) in FILES.iter().zip(&METRICS[1..]) {
                 let text = sysfs::text(&directory.join("statistics").join(file));
                 if let Some(count) = text.as_deref().and_then(parse) {

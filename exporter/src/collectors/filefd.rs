@@ -3,12 +3,12 @@
 //! Source: `/proc/sys/fs/file-nr`.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Filefd {
-    file_nr: File,
+    file_nr: KernelFile,
 }
 
 const ALLOCATED: Metric = Metric::gauge(
@@ -25,21 +25,13 @@ const METRICS: &[Metric] = &[ALLOCATED, MAXIMUM];
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Filefd {
-        file_nr: File::new(paths.procfs.join("sys/fs/file-nr")),
+        file_nr: KernelFile::new(paths.procfs.join("sys/fs/file-nr")),
     })
 }
 
 impl Collector for Filefd {
-    fn name(&self) -> &'static str {
-        "filefd"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
-    }
-
-    fn max_series(&self) -> usize {
-        METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -52,15 +44,15 @@ impl Collector for Filefd {
 
 /// Allocated, allocated but unused (0 since Linux 2.6), maximum.
 fn parse(text: &str) -> Result<[f64; 2], ParseError> {
-    let mut counts = text
-        .split_ascii_whitespace()
-        .map(|count| count.parse::<u64>().ok());
+    let counts = text.split_ascii_whitespace();
+    let mut counts = counts.map(|count| count.parse::<u64>().ok());
     let mut next = || {
         counts.next().flatten().ok_or(ParseError {
             line: 1,
             expected: "three counts",
         })
     };
+
     let allocated = next()?;
     let _ = next()?;
     let maximum = next()?;

@@ -7,7 +7,7 @@ use super::{
     netclass, netdev, netstat, nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat,
     sysctl, systemd, tapestats, textfile, vmstat, wifi,
 };
-use crate::collector::{Shared, defaults};
+use crate::collector::{SharedState, defaults};
 use crate::options::WebOptions;
 use crate::paths::Paths;
 use clap::Args;
@@ -84,7 +84,7 @@ pub struct Options {
     #[command(flatten)]
     pub node_exporter: NodeExporterFlags,
     #[arg(skip)]
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
 }
 
 impl Default for Options {

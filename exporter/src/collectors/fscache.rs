@@ -4,13 +4,13 @@
 //! Lines are `Section: key=1 key=2`; sections and keys come and go with the kernel's version, so
 //! each that is known is read, wherever it stands.
 
-use crate::collector::{CollectError, Collector};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Fscache {
-    files: [File; 2],
+    files: [KernelFile; 2],
 }
 
 const COOKIES: Metric = Metric::gauge(
@@ -95,17 +95,13 @@ const KNOWN: &[(&str, &str, &Metric, &[&str])] = &[
 ];
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
-    let file = |name: &str| File::new(paths.procfs.join("fs").join(name).join("stats"));
+    let file = |name: &str| KernelFile::new(paths.procfs.join("fs").join(name).join("stats"));
     Box::new(Fscache {
         files: ["fscache", "netfs"].map(file),
     })
 }
 
 impl Collector for Fscache {
-    fn name(&self) -> &'static str {
-        "fscache"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -115,13 +111,11 @@ impl Collector for Fscache {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        const NONE: &str = "no cache of network file systems";
         let mut found = [None; KNOWN.len()];
         let mut is_there = false;
         for file in &mut self.files {
-            match file
-                .read()
-                .map_err(|error| error.or_absent("no cache of network file systems"))
-            {
+            match file.read().or_absent(NONE) {
                 Ok(text) => {
                     is_there = true;
                     parse(text, &mut found);
@@ -130,16 +124,16 @@ impl Collector for Fscache {
                 Err(error) => return Err(error),
             }
         }
+        if !is_there {
+            return Err(CollectError::Absent(NONE));
+        }
+
         for ((_, _, metric, label), value) in KNOWN.iter().zip(found) {
-            value
-                .into_iter()
-                .for_each(|value| out.push(metric, label, value));
+            if let Some(value) = value {
+                out.push(metric, label, value);
+            }
         }
-        if is_there {
-            Ok(())
-        } else {
-            Err(CollectError::Absent("no cache of network file systems"))
-        }
+        Ok(())
     }
 }
 
@@ -150,16 +144,13 @@ fn parse(text: &str, found: &mut [Option<f64>; KNOWN.len()]) {
         let Some((section, pairs)) = line.split_once(':') else {
             continue;
         };
-        let section = section.trim_ascii();
-        let section = if NETFS_SECTIONS.contains(&section) {
-            NETFS
-        } else {
-            section
+
+        let section = match section.trim_ascii() {
+            section if NETFS_SECTIONS.contains(&section) => NETFS,
+            section => section,
         };
-        for (key, value) in pairs
-            .split_ascii_whitespace()
-            .filter_map(|pair| pair.split_once('='))
-        {
+        let pairs = pairs.split_ascii_whitespace();
+        for (key, value) in pairs.filter_map(|pair| pair.split_once('=')) {
             let place = KNOWN
                 .iter()
                 .position(|(known, known_key, ..)| (*known, *known_key) == (section, key));

@@ -5,8 +5,8 @@
 //! degrees Celsius, volts, amperes, watts and joules. Sensors behind a board controller may take
 //! hundreds of milliseconds, so this collector has a thread.
 
-use crate::collector::{CollectError, Collector};
-use crate::filter::{Filter, Pattern};
+use crate::collector::{CollectError, Collector, flag};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct HwmonOptions {
         value_name = "REGEXP",
         conflicts_with = "hwmon-chip-exclude"
     )]
-    pub chip_include: Option<Pattern>,
+    pub chip_include: Option<NamePattern>,
     /// Chips to leave out.
     #[arg(
         id = "hwmon-chip-exclude",
@@ -32,14 +32,14 @@ pub struct HwmonOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub chip_exclude: Pattern,
+    pub chip_exclude: NamePattern,
     /// Sensors to include, as CHIP;SENSOR.
     #[arg(
         long = "collector.hwmon.sensor-include",
         value_name = "REGEXP",
         conflicts_with = "hwmon-sensor-exclude"
     )]
-    pub sensor_include: Option<Pattern>,
+    pub sensor_include: Option<NamePattern>,
     /// Sensors to leave out, as CHIP;SENSOR.
     #[arg(
         id = "hwmon-sensor-exclude",
@@ -47,13 +47,13 @@ pub struct HwmonOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub sensor_exclude: Pattern,
+    pub sensor_exclude: NamePattern,
 }
 
 struct Hwmon {
     class: PathBuf,
-    chips: Filter,
-    sensors: Filter,
+    chips: NameFilter,
+    sensors: NameFilter,
 }
 
 const SENSOR: &[&str] = &["chip", "sensor"];
@@ -108,16 +108,12 @@ pub(crate) fn new(paths: &Paths, options: &HwmonOptions) -> Box<dyn Collector> {
     } = options.clone();
     Box::new(Hwmon {
         class: paths.sysfs.join("class/hwmon"),
-        chips: Filter::new(chip_include, chip_exclude),
-        sensors: Filter::new(sensor_include, sensor_exclude),
+        chips: NameFilter::new(chip_include, chip_exclude),
+        sensors: NameFilter::new(sensor_include, sensor_exclude),
     })
 }
 
 impl Collector for Hwmon {
-    fn name(&self) -> &'static str {
-        "hwmon"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[CHIP_NAMES, SENSOR_LABEL, BEEP, REGULATOR, INTERVAL]
     }
@@ -133,6 +129,7 @@ impl Collector for Hwmon {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let chips = chips(&self.class)
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no sensors"))?;
+
         for chip in &chips {
             let label = chip.label(&chips);
             if self.chips.passes(&label) {
@@ -156,21 +153,20 @@ struct Chip {
 
 /// The chips, in the order of their directories.
 fn chips(class: &Path) -> io::Result<Vec<Chip>> {
-    let chip = |number: String| {
+    let mut chips = Vec::new();
+    for number in sysfs::names(class, "")? {
         let directory = class.join(&number);
         let driver = sysfs::text(&directory.join("name")).unwrap_or_default();
-        let device = device(&directory, &driver)?;
-        Some(Chip {
-            directory,
-            number,
-            device,
-            driver,
-        })
-    };
-    Ok(sysfs::names(class, "")?
-        .into_iter()
-        .filter_map(chip)
-        .collect())
+        if let Some(device) = device(&directory, &driver) {
+            chips.push(Chip {
+                directory,
+                number,
+                device,
+                driver,
+            });
+        }
+    }
+    Ok(chips)
 }
 
 impl Chip {
@@ -182,16 +178,15 @@ impl Chip {
         if siblings.len() == 1 {
             return self.device.clone();
         }
+
         let driver = clean(&self.driver);
-        let same_driver = siblings
-            .iter()
-            .filter(|other| other.driver == self.driver)
-            .count();
-        let suffix = if driver.is_empty() || same_driver > 1 {
+        let same_driver = siblings.iter().filter(|chip| chip.driver == self.driver);
+        let suffix = if driver.is_empty() || same_driver.count() > 1 {
             clean(&self.number)
         } else {
             driver
         };
+
         format!("{}_{suffix}", self.device)
     }
 }
@@ -204,21 +199,25 @@ struct Sensor {
     files: BTreeMap<String, String>,
 }
 
-fn push_chip(label: &str, chip: &Chip, filter: &mut Filter, out: &mut Samples) {
+fn push_chip(label: &str, chip: &Chip, filter: &mut NameFilter, out: &mut Samples) {
     let device = chip.directory.join("device");
     let mut sensors = BTreeMap::new();
+
+    // Reading the sensors of a GPU would wake it.
     if !sysfs::is_sleeping_gpu(&device) {
         gather(&chip.directory, &mut sensors);
         gather(&device, &mut sensors);
     }
+
     let driver = clean(&chip.driver);
     if !driver.is_empty() {
         out.push(&CHIP_NAMES, &[label, &driver], 1.0);
     }
-    for (name, sensor) in sensors
-        .iter()
-        .filter(|(name, _)| filter.passes(&format!("{label};{name}")))
-    {
+
+    for (name, sensor) in &sensors {
+        if !filter.passes(&format!("{label};{name}")) {
+            continue;
+        }
         if let Some(text) = sensor.files.get("label") {
             out.push(&SENSOR_LABEL, &[label, name, text], 1.0);
         }
@@ -229,51 +228,58 @@ fn push_chip(label: &str, chip: &Chip, filter: &mut Filter, out: &mut Samples) {
 fn push_sensor(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
     let own = sensor.files.get("").map(String::as_str);
     let own_number = own.and_then(|value| value.parse::<f64>().ok());
+
     let labels = [chip, name];
     match (sensor.kind.as_str(), own_number) {
-        ("beep_enable", _) => out.push(&BEEP, &labels, f64::from(u8::from(own == Some("1")))),
+        ("beep_enable", _) => out.push(&BEEP, &labels, flag(own == Some("1"))),
         ("vrm", Some(version)) => out.push(&REGULATOR, &labels, version),
         ("update_interval", Some(millis)) => out.push(&INTERVAL, &labels, millis * 0.001),
         ("vrm" | "update_interval", None) => {}
-        _ => {
-            let Some(family) = FAMILIES
-                .iter()
-                .find(|family| family.prefix[PREFIX.len()..] == sensor.kind)
-            else {
-                return;
-            };
-            for (element, value) in sensor
-                .files
-                .iter()
-                .filter(|(element, _)| *element != "label")
-            {
-                let Ok(value) = value.parse::<f64>() else {
-                    continue;
-                };
-                let (field, scaled) = field(&sensor.kind, element, own.is_some(), value);
-                let metric = format!("{}{field}", family.prefix);
-                let help = help(&sensor.kind, element);
-                let kind = if sensor.kind == "energy" {
-                    Kind::Counter
-                } else {
-                    family.kind
-                };
-                let frequency_label;
-                let sensor_name = if (sensor.kind.as_str(), element.as_str()) == ("freq", "input") {
-                    // node_exporter names a clock by its label, and leaves out clocks without one.
-                    let Some(label) = sensor.files.get("label") else {
-                        continue;
-                    };
-                    frequency_label = clean(label);
-                    &frequency_label
-                } else {
-                    name
-                };
-                let labels = [(SENSOR[0], chip), (SENSOR[1], sensor_name)];
-                out.push_foreign(&metric, kind, &help, &labels, scaled);
-            }
-        }
+        _ => push_family(chip, name, sensor, out),
     }
+}
+
+/// A series for each file of a sensor, under the name of its kind's family.
+fn push_family(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
+    let Some(family) = family_of(&sensor.kind) else {
+        return;
+    };
+    let kind = match sensor.kind.as_str() {
+        "energy" => Kind::Counter,
+        _ => family.kind,
+    };
+    let has_own_file = sensor.files.contains_key("");
+    let frequency_label = sensor.files.get("label").map(|label| clean(label));
+
+    for (element, value) in &sensor.files {
+        if element == "label" {
+            continue;
+        }
+        let Ok(value) = value.parse::<f64>() else {
+            continue;
+        };
+
+        let sensor_name = match (sensor.kind.as_str(), element.as_str()) {
+            // node_exporter names a clock by its label, and leaves out clocks without one.
+            ("freq", "input") => match &frequency_label {
+                Some(label) => label,
+                None => continue,
+            },
+            _ => name,
+        };
+
+        let (field, scaled) = field(&sensor.kind, element, has_own_file, value);
+        let metric = format!("{}{field}", family.prefix);
+        let help = help(&sensor.kind, element);
+        let labels = [(SENSOR[0], chip), (SENSOR[1], sensor_name)];
+        out.push_foreign(&metric, kind, &help, &labels, scaled);
+    }
+}
+
+fn family_of(kind: &str) -> Option<&'static Family> {
+    FAMILIES
+        .iter()
+        .find(|family| &family.prefix[PREFIX.len()..] == kind)
 }
 
 /// node_exporter's help text.
@@ -312,6 +318,7 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
         "input" if !has_own_file => String::new(),
         other => format!("_{}", clean(other)),
     };
+
     let (unit, value) = match (kind, element) {
         (_, "fault" | "alarm") => ("", value),
         (_, "beep") => ("_enabled", value),
@@ -329,6 +336,7 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
         ("freq", "input") => ("_freq_mhz", value / 1e6),
         _ => ("", value),
     };
+
     part.push_str(unit);
     (part, value)
 }
@@ -338,16 +346,16 @@ fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
         let Some((kind, number, element)) = take_apart(&file) else {
             continue;
         };
-        let is_known = OTHER_KINDS.contains(&kind)
-            || FAMILIES
-                .iter()
-                .any(|family| &family.prefix[PREFIX.len()..] == kind);
+
+        let is_known = OTHER_KINDS.contains(&kind) || family_of(kind).is_some();
         if !is_known {
             continue;
         }
+
         let Some(value) = sysfs::text(&directory.join(&file)) else {
             continue;
         };
+
         let sensor = sensors.entry(format!("{kind}{number}")).or_default();
         kind.clone_into(&mut sensor.kind);
         sensor.files.insert(element.to_owned(), value);
@@ -356,19 +364,19 @@ fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
 
 /// `temp1_crit_alarm` is sensor 1 of kind `temp`, element `crit_alarm`; no number is 0.
 fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
-    let digits = file
-        .find(|letter: char| letter.is_ascii_digit())
-        .unwrap_or(file.len());
-    let (kind, rest) = file.split_at(digits);
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let (kind, rest) = file.split_at(file.find(is_digit).unwrap_or(file.len()));
     let end = rest
-        .find(|letter: char| !letter.is_ascii_digit())
+        .find(|letter: char| !is_digit(letter))
         .unwrap_or(rest.len());
     let (number, element) = rest.split_at(end);
+
     let number = if number.is_empty() {
         0
     } else {
         number.parse().ok()?
     };
+
     match (kind, element.strip_prefix('_')) {
         ("", _) => None,
         (_, Some("")) => None,
@@ -381,17 +389,17 @@ fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
 /// directory's.
 fn device(directory: &Path, driver: &str) -> Option<String> {
     let named = |path: &Path| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .map(clean)
-            .filter(|name| !name.is_empty())
+        let name = clean(path.file_name()?.to_str()?);
+        (!name.is_empty()).then_some(name)
     };
+
     if let Ok(device) = directory.join("device").canonicalize()
         && let Some(name) = named(&device)
     {
         let bus = device.parent().and_then(named);
         return Some(bus.map_or(name.clone(), |bus| format!("{bus}_{name}")));
     }
+
     let driver = clean(driver);
     if driver.is_empty() {
         named(&directory.canonicalize().ok()?)
@@ -405,12 +413,13 @@ fn clean(name: &str) -> String {
     let is_plain = |letter: char| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, ':' | '_')
     };
+
     let lower = name.to_lowercase();
-    let clean: String = lower
+    let replaced: String = lower
         .chars()
         .map(|letter| if is_plain(letter) { letter } else { '_' })
         .collect();
-    clean.trim_matches('_').to_owned()
+    replaced.trim_matches('_').to_owned()
 }
 
 #[cfg(test)]
@@ -466,8 +475,8 @@ mod tests {
         let pattern = || "".parse().unwrap();
         let mut hwmon = Hwmon {
             class: class.to_owned(),
-            chips: Filter::excluding(pattern()),
-            sensors: Filter::excluding(pattern()),
+            chips: NameFilter::excluding(pattern()),
+            sensors: NameFilter::excluding(pattern()),
         };
         let mut samples = Samples::new();
         hwmon.collect(&mut samples).unwrap();

@@ -4,8 +4,8 @@
 //! publish bytes. The counters' lifespan is in milliseconds; we publish seconds. Some drivers ask
 //! the adapter's firmware for each counter, so this collector has a thread.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::filter::{Filter, Pattern};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct InfinibandOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub device_exclude: Pattern,
+    pub device_exclude: NamePattern,
     /// InfiniBand devices to keep, all others being left out.
     #[arg(
         id = "infiniband-include",
@@ -30,12 +30,12 @@ pub struct InfinibandOptions {
         value_name = "REGEXP",
         conflicts_with = "infiniband-exclude"
     )]
-    pub device_include: Option<Pattern>,
+    pub device_include: Option<NamePattern>,
 }
 
 struct Infiniband {
     class: PathBuf,
-    devices: Filter,
+    devices: NameFilter,
 }
 
 const PORT: &[&str] = &["device", "port"];
@@ -240,15 +240,11 @@ pub(crate) fn new(paths: &Paths, options: &InfinibandOptions) -> Box<dyn Collect
     } = options.clone();
     Box::new(Infiniband {
         class: paths.sysfs.join("class/infiniband"),
-        devices: Filter::new(device_include, device_exclude),
+        devices: NameFilter::new(device_include, device_exclude),
     })
 }
 
 impl Collector for Infiniband {
-    fn name(&self) -> &'static str {
-        "infiniband"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -258,24 +254,20 @@ impl Collector for Infiniband {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let devices = sysfs::names(&self.class, "")
-            .map_err(|source| CollectError::read(&self.class, source).or_absent("no InfiniBand"))?;
+        let devices = device_names(&self.class, "", "no InfiniBand")?;
+
         for device in &devices {
             if !self.devices.passes(device) {
                 continue;
             }
+
             let directory = self.class.join(device);
             let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
-            out.push(
-                &INFO,
-                &[
-                    device.as_str(),
-                    &text("board_id"),
-                    &text("fw_ver"),
-                    &text("hca_type"),
-                ],
-                1.0,
-            );
+            let board = text("board_id");
+            let firmware = text("fw_ver");
+            let labels = [device.as_str(), &board, &firmware, &text("hca_type")];
+            out.push(&INFO, &labels, 1.0);
+
             for port in sysfs::names(&directory.join("ports"), "").unwrap_or_default() {
                 push_port(&directory.join("ports").join(&port), &[device, &port], out);
             }
@@ -293,20 +285,21 @@ fn push_port(directory: &Path, labels: &[&str; 2], out: &mut Samples) {
             out.push(metric, labels, f64::from(state));
         }
     }
-    if let Some(gigabits) = sysfs::text(&directory.join("rate"))
+
+    let rate = sysfs::text(&directory.join("rate"))
         .as_deref()
-        .and_then(rate)
-    {
+        .and_then(rate);
+    if let Some(gigabits) = rate {
         out.push(&RATE, labels, gigabits * 1e9 / 8.0);
     }
     if let Some(millis) = sysfs::number::<u64>(&directory.join("hw_counters/lifespan")) {
         out.push(&LIFESPAN, labels, millis as f64 / 1e3);
     }
+
     for (counter, metric) in COUNTERS.iter().zip(&METRICS[5..]) {
         // A counter that a kind of port lacks is no number: "N/A (no PMA)".
-        if let Some(count) =
-            sysfs::number::<u64>(&directory.join(counter.directory).join(counter.file))
-        {
+        let file = directory.join(counter.directory).join(counter.file);
+        if let Some(count) = sysfs::number::<u64>(&file) {
             out.push(metric, labels, count.wrapping_mul(counter.unit) as f64);
         }
     }

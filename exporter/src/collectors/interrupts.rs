@@ -3,8 +3,8 @@
 //! Source: `/proc/interrupts`, a column for each CPU and then what the interrupt is.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
@@ -18,7 +18,7 @@ pub struct InterruptsOptions {
         value_name = "REGEXP",
         conflicts_with = "interrupts-exclude"
     )]
-    pub name_include: Option<Pattern>,
+    pub name_include: Option<NamePattern>,
     /// Interrupts to leave out.
     #[arg(
         id = "interrupts-exclude",
@@ -26,7 +26,7 @@ pub struct InterruptsOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub name_exclude: Pattern,
+    pub name_exclude: NamePattern,
     /// Leave out interrupts that have not happened on a CPU.
     #[arg(
         long = "no-collector.interrupts.include-zeros",
@@ -43,8 +43,8 @@ pub struct InterruptsOptions {
 }
 
 struct Interrupts {
-    interrupts: File,
-    filter: Filter,
+    interrupts: KernelFile,
+    filter: NameFilter,
     zeros: bool,
 }
 
@@ -62,17 +62,13 @@ pub(crate) fn new(paths: &Paths, options: &InterruptsOptions) -> Box<dyn Collect
         ..
     } = options.clone();
     Box::new(Interrupts {
-        interrupts: File::new(paths.procfs.join("interrupts")),
-        filter: Filter::new(name_include, name_exclude),
+        interrupts: KernelFile::new(paths.procfs.join("interrupts")),
+        filter: NameFilter::new(name_include, name_exclude),
         zeros: !no_zeros,
     })
 }
 
 impl Collector for Interrupts {
-    fn name(&self) -> &'static str {
-        "interrupts"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[TOTAL]
     }
@@ -94,16 +90,13 @@ impl Collector for Interrupts {
                 if !self.filter.passes(&format!("{name};{info};{devices}")) {
                     continue;
                 }
-                for (cpu, count) in counts
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, count)| self.zeros || **count != 0.0)
-                {
-                    out.push(
-                        &TOTAL,
-                        &[cpu.to_string().as_str(), name, &info, &devices],
-                        *count,
-                    );
+
+                for (cpu, count) in counts.iter().enumerate() {
+                    if self.zeros || *count != 0.0 {
+                        let cpu = cpu.to_string();
+                        let labels = [cpu.as_str(), name, &info, &devices];
+                        out.push(&TOTAL, &labels, *count);
+                    }
                 }
             }
             Ok(())
@@ -120,23 +113,18 @@ struct Interrupt<'a> {
 }
 
 fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
-    let cpus = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .count();
-    text.lines()
-        .enumerate()
-        .skip(1)
-        .filter_map(|(number, line)| {
-            let error = ParseError {
-                line: number + 1,
-                expected: "a count for each CPU",
-            };
-            parse_line(line, cpus).map(|interrupt| interrupt.ok_or(error))
-        })
-        .collect()
+    let mut lines = text.lines().enumerate();
+    let (_, heading) = lines.next().unwrap_or_default();
+    let cpus = heading.split_ascii_whitespace().count();
+
+    let interrupts = lines.filter_map(|(number, line)| {
+        let interrupt = parse_line(line, cpus)?;
+        Some(interrupt.ok_or(ParseError {
+            line: number + 1,
+            expected: "a count for each CPU",
+        }))
+    });
+    interrupts.collect()
 }
 
 /// ERR and MIS, which have one number for all CPUs, give nothing; a count that is no number gives
@@ -144,9 +132,11 @@ fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
 fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
     let (name, rest) = line.split_once(':')?;
     let words: Vec<_> = rest.split_ascii_whitespace().collect();
-    let (counts, details) = words
-        .split_at_checked(cpus)
-        .filter(|(_, details)| !details.is_empty())?;
+    let (counts, details) = words.split_at_checked(cpus)?;
+    if details.is_empty() {
+        return None;
+    }
+
     let name = name.trim_ascii();
     // `IO-APIC 2-edge timer`: the first word is the controller, but named interrupts have only a
     // text.
@@ -155,7 +145,9 @@ fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
     } else {
         details.len()
     };
+
     let (info, devices) = details.split_at(of_info);
+
     let counts: Option<_> = counts.iter().map(|count| count.parse().ok()).collect();
     Some(counts.map(|counts| Interrupt {
         name,

@@ -3,8 +3,8 @@
 //! Sources: `/proc/net/ip_vs_stats` and `/proc/net/ip_vs`, both in hexadecimal but for the servers'
 //! counts.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -42,23 +42,20 @@ impl FromStr for BackendLabels {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted: Vec<_> = text.split(',').filter(|label| !label.is_empty()).collect();
-        match wanted.iter().find(|label| !LABELS.contains(label)) {
-            Some(unknown) => Err(format!(
-                "no label {unknown:?}; there are {}",
-                LABELS.join(", ")
-            )),
-            None => Ok(Self(
-                (0..LABELS.len())
-                    .filter(|at| wanted.contains(&LABELS[*at]))
-                    .collect(),
-            )),
+        if let Some(unknown) = wanted.iter().find(|label| !LABELS.contains(label)) {
+            let known = LABELS.join(", ");
+            return Err(format!("no label {unknown:?}; there are {known}"));
         }
+
+        let places = 0..LABELS.len();
+        let chosen = places.filter(|at| wanted.contains(&LABELS[*at]));
+        Ok(Self(chosen.collect()))
     }
 }
 
 struct Ipvs {
-    stats: File,
-    table: File,
+    stats: KernelFile,
+    table: KernelFile,
     labels: Vec<usize>,
 }
 
@@ -112,7 +109,7 @@ const METRICS: &[Metric] = &[
 const MAX_BACKENDS: usize = 16_384;
 
 pub(crate) fn new(paths: &Paths, options: &IpvsOptions) -> Box<dyn Collector> {
-    let file = |name: &str| File::new(paths.procfs.join("net").join(name));
+    let file = |name: &str| KernelFile::new(paths.procfs.join("net").join(name));
     Box::new(Ipvs {
         stats: file("ip_vs_stats"),
         table: file("ip_vs"),
@@ -121,10 +118,6 @@ pub(crate) fn new(paths: &Paths, options: &IpvsOptions) -> Box<dyn Collector> {
 }
 
 impl Collector for Ipvs {
-    fn name(&self) -> &'static str {
-        "ipvs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -134,37 +127,30 @@ impl Collector for Ipvs {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let traffic = self
-            .stats
-            .parse(parse_traffic)
-            .map_err(|error| error.or_absent("no IPVS"))?;
-        TRAFFIC
-            .iter()
-            .zip(traffic)
-            .for_each(|(metric, count)| out.push::<&str>(metric, &[], count as f64));
+        let traffic = self.stats.parse(parse_traffic);
+        let traffic = traffic.or_absent("no IPVS")?;
+        for (metric, count) in TRAFFIC.iter().zip(traffic) {
+            out.push::<&str>(metric, &[], count as f64);
+        }
+
         let labels = &self.labels;
         let sums = self.table.parse(|text| {
             let mut sums = BTreeMap::<Vec<String>, [f64; 3]>::new();
             for backend in backends(text) {
                 let backend = backend?;
-                let key = labels
-                    .iter()
-                    .map(|at| backend.labels[*at].clone())
-                    .collect();
-                let sum = sums.entry(key).or_default();
-                sum.iter_mut()
-                    .zip(backend.counts)
-                    .for_each(|(sum, count)| *sum += count);
+                let key = labels.iter().map(|at| backend.labels[*at].clone());
+                let sum = sums.entry(key.collect()).or_default();
+                for (sum, count) in sum.iter_mut().zip(backend.counts) {
+                    *sum += count;
+                }
             }
             Ok(sums)
         })?;
+
         let names: Vec<_> = labels.iter().map(|at| LABELS[*at]).collect();
         for (values, sum) in &sums {
-            let labels: Vec<_> = names
-                .iter()
-                .copied()
-                .zip(values.iter().map(String::as_str))
-                .collect();
+            let values = values.iter().map(String::as_str);
+            let labels: Vec<_> = names.iter().copied().zip(values).collect();
             for (metric, sum) in BACKEND.iter().zip(sum) {
                 out.push_foreign(metric.name, Kind::Gauge, metric.help, &labels, *sum);
             }
@@ -175,18 +161,16 @@ impl Collector for Ipvs {
 
 /// Connections, packets in and out, bytes in and out, below two lines of heads.
 fn parse_traffic(text: &str) -> Result<[u64; 5], ParseError> {
-    let error = ParseError {
+    let parse = || {
+        let words = text.lines().nth(2)?.split_ascii_whitespace();
+        let counts = words.map(|count| u64::from_str_radix(count, 16).ok());
+        counts.collect::<Option<Vec<_>>>()?.try_into().ok()
+    };
+
+    parse().ok_or(ParseError {
         line: 3,
         expected: "five counts in hexadecimal",
-    };
-    let counts: Option<Vec<_>> = text.lines().nth(2).and_then(|line| {
-        line.split_ascii_whitespace()
-            .map(|count| u64::from_str_radix(count, 16).ok())
-            .collect()
-    });
-    counts
-        .and_then(|counts| counts.try_into().ok())
-        .ok_or(error)
+    })
 }
 
 /// A server behind a service.
@@ -206,6 +190,7 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
             line: number + 1,
             expected: "a service or a server of IPVS",
         };
+
         match words[..] {
             ["->", "RemoteAddress:Port", ..] => None,
             ["FWM", mark, ..] => {
@@ -226,6 +211,7 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
             },
             ["->", remote, _, weight, active, inactive, ..] => {
                 let [local, local_port, protocol, mark] = service.clone();
+
                 let backend = || {
                     let (remote, remote_port) = address(remote)?;
                     let counts = [
@@ -238,6 +224,7 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
                         counts,
                     })
                 };
+
                 Some(backend().ok_or(error))
             }
             _ => None,
@@ -249,16 +236,17 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
 fn address(text: &str) -> Option<(String, String)> {
     let (address, port) = text.rsplit_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?.to_string();
-    let address = match address
-        .strip_prefix('[')
-        .and_then(|address| address.strip_suffix(']'))
-    {
+
+    let v6 = address.strip_prefix('[');
+    let v6 = v6.and_then(|address| address.strip_suffix(']'));
+    let address = match v6 {
         Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
         None if address.len() == 8 => {
             Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?).to_string()
         }
         None => return None,
     };
+
     Some((address, port))
 }
 

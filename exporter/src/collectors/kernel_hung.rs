@@ -3,13 +3,13 @@
 //! Source: `/proc/sys/kernel/hung_task_detect_count`, since Linux 6.13. The collector `events`
 //! reports each hung task when the kernel logs it.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct KernelHung {
-    count: File,
+    count: KernelFile,
 }
 
 const DETECTED: Metric = Metric::counter(
@@ -20,15 +20,11 @@ const DETECTED: Metric = Metric::counter(
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(KernelHung {
-        count: File::new(paths.procfs.join("sys/kernel/hung_task_detect_count")),
+        count: KernelFile::new(paths.procfs.join("sys/kernel/hung_task_detect_count")),
     })
 }
 
 impl Collector for KernelHung {
-    fn name(&self) -> &'static str {
-        "kernel_hung"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[DETECTED]
     }
@@ -42,14 +38,12 @@ impl Collector for KernelHung {
             line: 1,
             expected: "a number",
         };
+
         let count = self
             .count
             .parse(|text| text.trim().parse::<u64>().map_err(|_| error));
-        out.push::<&str>(
-            &DETECTED,
-            &[],
-            count.map_err(|error| error.or_absent("the kernel does not count hung tasks"))? as f64,
-        );
+        let count = count.or_absent("the kernel does not count hung tasks");
+        out.push::<&str>(&DETECTED, &[], count? as f64);
         Ok(())
     }
 }

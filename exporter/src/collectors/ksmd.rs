@@ -35,16 +35,8 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Ksmd {
-    fn name(&self) -> &'static str {
-        "ksmd"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
-    }
-
-    fn max_series(&self) -> usize {
-        METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {

@@ -27,10 +27,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Lnstat {
-    fn name(&self) -> &'static str {
-        "lnstat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[]
     }
@@ -48,13 +44,10 @@ impl Collector for Lnstat {
             let Ok(text) = std::fs::read_to_string(self.directory.join(&file)) else {
                 continue;
             };
+
             for (field, cpu, count) in parse(&text) {
-                out.push_field(
-                    &FIELDS,
-                    &format!("{field}_total"),
-                    &[file.as_str(), &cpu.to_string()],
-                    count,
-                );
+                let field = format!("{field}_total");
+                out.push_field(&FIELDS, &field, &[file.as_str(), &cpu.to_string()], count);
             }
         }
         Ok(())
@@ -62,30 +55,19 @@ impl Collector for Lnstat {
 }
 
 fn parse(text: &str) -> impl Iterator<Item = (&str, usize, f64)> {
-    let names: Vec<_> = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .collect();
-    let is_name = |name: &str| {
-        name.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    text.lines()
-        .skip(1)
-        .enumerate()
-        .flat_map(move |(cpu, line)| {
-            let counts = line
-                .split_ascii_whitespace()
-                .map(|count| u64::from_str_radix(count, 16).ok());
-            names
-                .clone()
-                .into_iter()
-                .zip(counts)
-                .filter(move |(name, _)| is_name(name))
-                .filter_map(move |(name, count)| Some((name, cpu, count? as f64)))
-        })
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+
+    let mut lines = text.lines();
+    let names = lines.next().unwrap_or_default();
+    let counts = lines.enumerate().flat_map(move |(cpu, line)| {
+        let counts = line.split_ascii_whitespace();
+        let pairs = names.split_ascii_whitespace().zip(counts);
+        pairs.map(move |(name, count)| (name, cpu, u64::from_str_radix(count, 16).ok()))
+    });
+    counts.filter_map(move |(name, cpu, count)| {
+        let is_name = name.bytes().all(is_plain);
+        Some((name, cpu, count.filter(|_| is_name)? as f64))
+    })
 }
 
 #[cfg(test)]

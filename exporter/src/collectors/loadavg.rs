@@ -4,12 +4,12 @@
 //! Source: `/proc/loadavg`.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Loadavg {
-    loadavg: File,
+    loadavg: KernelFile,
 }
 
 const LOAD1: Metric = Metric::gauge("node_load1", "1m load average.", &[]);
@@ -19,21 +19,13 @@ const METRICS: &[Metric] = &[LOAD1, LOAD5, LOAD15];
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Loadavg {
-        loadavg: File::new(paths.procfs.join("loadavg")),
+        loadavg: KernelFile::new(paths.procfs.join("loadavg")),
     })
 }
 
 impl Collector for Loadavg {
-    fn name(&self) -> &'static str {
-        "loadavg"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
-    }
-
-    fn max_series(&self) -> usize {
-        METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {

@@ -3,7 +3,7 @@
 //! Source: logind, asked over D-Bus. It may be busy, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector};
-use crate::dbus::{Connection, DbusError, Method, Value};
+use crate::dbus::{BusConnection, BusValue, DbusError, DbusMethod};
 use std::collections::HashMap;
 use takt_model::{Metric, Samples};
 
@@ -27,7 +27,7 @@ const TYPES: [&str; 7] = [
 const CLASSES: [&str; 5] = ["other", "user", "greeter", "lock-screen", "background"];
 const MAX_SEATS: usize = 64;
 
-const MANAGER: Method<'static> = Method {
+const MANAGER: DbusMethod<'static> = DbusMethod {
     destination: "org.freedesktop.login1",
     path: "/org/freedesktop/login1",
     interface: "org.freedesktop.login1.Manager",
@@ -39,10 +39,6 @@ pub(crate) fn new() -> Box<dyn Collector> {
 }
 
 impl Collector for Logind {
-    fn name(&self) -> &'static str {
-        "logind"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[SESSIONS]
     }
@@ -55,16 +51,16 @@ impl Collector for Logind {
         let (seats, sessions) = ask().map_err(|source| CollectError::Dbus {
             source: source.into(),
         })?;
+
         let mut counts = HashMap::<_, f64>::new();
-        sessions
-            .into_iter()
-            .for_each(|session| *counts.entry(session).or_default() += 1.0);
+        for session in sessions {
+            *counts.entry(session).or_default() += 1.0;
+        }
+
         for seat in &seats {
             for (remote, kind, class) in combinations() {
-                let count = counts
-                    .get(&(seat.clone(), remote, kind, class))
-                    .copied()
-                    .unwrap_or_default();
+                let key = (seat.clone(), remote, kind, class);
+                let count = counts.get(&key).copied().unwrap_or_default();
                 out.push(&SESSIONS, &[seat.as_str(), remote, kind, class], count);
             }
         }
@@ -77,50 +73,56 @@ type Session = (String, &'static str, &'static str, &'static str);
 /// The seats (the last is that of remote sessions), and each session's seat, whether it is remote,
 /// type and class.
 fn ask() -> Result<(Vec<String>, Vec<Session>), DbusError> {
-    let mut connection = Connection::system()?;
+    let mut connection = BusConnection::system()?;
     let mut list = |name| {
-        let values = connection.call(Method { name, ..MANAGER }, &[])?;
-        Ok::<_, DbusError>(values.first().map(Value::list).unwrap_or_default().to_vec())
+        let values = connection.call(DbusMethod { name, ..MANAGER }, &[])?;
+        Ok::<_, DbusError>(
+            values
+                .first()
+                .map(BusValue::list)
+                .unwrap_or_default()
+                .to_vec(),
+        )
     };
+
     let seats = list("ListSeats")?;
     let sessions = list("ListSessions")?;
-    let seats = seats
-        .iter()
-        .filter_map(|seat| seat.list().first()?.text().map(str::to_owned))
-        .chain([String::new()]);
-    let sessions = sessions
-        .iter()
-        .filter_map(|session| {
-            // Number, user's number and name, seat, path.
-            let [_, _, _, seat, path] = session.list() else {
-                return None;
-            };
-            let mut property = |name| {
-                let interface = "org.freedesktop.login1.Session";
-                connection
-                    .property(Method {
-                        path: path.text()?,
-                        interface,
-                        name,
-                        ..MANAGER
-                    })
-                    .ok()
-            };
-            let remote = if property("Remote")?.number()? == 1 {
-                "true"
-            } else {
-                "false"
-            };
-            let kind = known(property("Type")?.text()?, &TYPES);
-            Some((
-                seat.text()?.to_owned(),
-                remote,
-                kind,
-                known(property("Class")?.text()?, &CLASSES),
-            ))
-        })
-        .collect();
-    Ok((seats.collect(), sessions))
+
+    let named = seats.iter();
+    let named = named.filter_map(|seat| seat.list().first()?.text().map(str::to_owned));
+    let mut found = Vec::new();
+    for session in &sessions {
+        found.extend(read_session(&mut connection, session));
+    }
+    Ok((named.chain([String::new()]).collect(), found))
+}
+
+/// One session of the list; `None` if it has ended since.
+fn read_session(connection: &mut BusConnection, session: &BusValue) -> Option<Session> {
+    // Number, user's number and name, seat, path.
+    let [_, _, _, seat, path] = session.list() else {
+        return None;
+    };
+    let path = path.text()?;
+    let mut property = |name| {
+        let method = DbusMethod {
+            path,
+            interface: "org.freedesktop.login1.Session",
+            name,
+            ..MANAGER
+        };
+        connection.property(method).ok()
+    };
+
+    let remote = if property("Remote")?.number()? == 1 {
+        "true"
+    } else {
+        "false"
+    };
+    let kind = known(property("Type")?.text()?, &TYPES);
+    let seat = seat.text()?.to_owned();
+    let class = known(property("Class")?.text()?, &CLASSES);
+    Some((seat, remote, kind, class))
 }
 
 fn known(text: &str, known: &[&'static str]) -> &'static str {
@@ -128,9 +130,8 @@ fn known(text: &str, known: &[&'static str]) -> &'static str {
 }
 
 fn combinations() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    REMOTE.into_iter().flat_map(|remote| {
-        TYPES
-            .into_iter()
-            .flat_map(move |kind| CLASSES.into_iter().map(move |class| (remote, kind, class)))
-    })
+    let kinds = REMOTE
+        .into_iter()
+        .flat_map(|remote| TYPES.into_iter().map(move |kind| (remote, kind)));
+    kinds.flat_map(|(remote, kind)| CLASSES.into_iter().map(move |class| (remote, kind, class)))
 }

@@ -3,15 +3,15 @@
 //! Sources: `/proc/mdstat`, three lines or more an array, and `/sys/block/md*/md`. Each may have
 //! arrays that the other lacks.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, OrAbsent, ParseError, flag};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
 struct Mdadm {
-    mdstat: File,
+    mdstat: KernelFile,
     block: PathBuf,
 }
 
@@ -56,16 +56,12 @@ const STATES: [&str; 5] = ["active", "inactive", "recovering", "resync", "check"
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Mdadm {
-        mdstat: File::new(paths.procfs.join("mdstat")),
+        mdstat: KernelFile::new(paths.procfs.join("mdstat")),
         block: paths.sysfs.join("block"),
     })
 }
 
 impl Collector for Mdadm {
-    fn name(&self) -> &'static str {
-        "mdadm"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[STATE, DISKS, REQUIRED, BLOCKS, SYNCED, RAID_DISKS, DEGRADED]
     }
@@ -75,10 +71,8 @@ impl Collector for Mdadm {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let arrays = self
-            .mdstat
-            .parse(parse)
-            .map_err(|error| error.or_absent("no software RAID"))?;
+        let arrays = self.mdstat.parse(parse).or_absent("no software RAID")?;
+
         for Array {
             device,
             state,
@@ -91,19 +85,18 @@ impl Collector for Mdadm {
         } in &arrays
         {
             for name in STATES {
-                out.push(
-                    &STATE,
-                    &[device.as_str(), name],
-                    f64::from(u8::from(name == *state)),
-                );
+                let is_it = flag(name == *state);
+                out.push(&STATE, &[device.as_str(), name], is_it);
             }
             for (name, count) in [("active", active), ("failed", failed), ("spare", spare)] {
                 out.push(&DISKS, &[device.as_str(), name], *count as f64);
             }
+
             out.push(&REQUIRED, &[device], *required as f64);
             out.push(&BLOCKS, &[device], *blocks as f64);
             out.push(&SYNCED, &[device], *synced as f64);
         }
+
         for device in sysfs::names(&self.block, "md").unwrap_or_default() {
             push_disks(&self.block.join(&device).join("md"), &device, out);
         }
@@ -115,13 +108,12 @@ impl Collector for Mdadm {
 fn push_disks(md: &Path, device: &str, out: &mut Samples) {
     // Containers of firmware RAID have no disks of their own.
     let level = sysfs::text(&md.join("level")).unwrap_or_default();
-    if !["", "container", "imsm", "ddf"].contains(&level.as_str())
-        && let Some(disks) = sysfs::text(&md.join("raid_disks"))
-            .as_deref()
-            .and_then(raid_disks)
-    {
+    let has_disks = !["", "container", "imsm", "ddf"].contains(&level.as_str());
+    let disks = sysfs::text(&md.join("raid_disks"));
+    if has_disks && let Some(disks) = disks.as_deref().and_then(raid_disks) {
         out.push(&RAID_DISKS, &[device], disks as f64);
     }
+
     // Arrays without redundancy have no such file: they have all disks, or do not run.
     if md.exists() {
         let degraded: u64 = sysfs::number(&md.join("degraded")).unwrap_or(0);
@@ -149,25 +141,32 @@ struct Array {
 /// An array's first line begins at the margin, the others do not.
 fn parse(text: &str) -> Result<Vec<Array>, ParseError> {
     let lines: Vec<_> = text.lines().enumerate().collect();
-    let is_first = |line: &str| {
-        !line.is_empty()
-            && !line.starts_with([' ', '\t'])
-            && !["Personalities", "unused", "read_ahead"]
-                .iter()
-                .any(|word| line.starts_with(word))
-    };
-    let starts = lines.iter().filter(|(_, line)| is_first(line));
-    let array = |&(number, first): &(usize, &str)| {
-        let rest = lines[number + 1..]
-            .iter()
-            .take_while(|(_, line)| line.starts_with([' ', '\t']));
-        let rest: Vec<_> = rest.map(|(_, line)| *line).collect();
-        parse_array(first, &rest).ok_or(ParseError {
+    let mut arrays = Vec::new();
+    for (number, first) in &lines {
+        if !is_first(first) {
+            continue;
+        }
+
+        let rest = lines[number + 1..].iter().map(|(_, line)| *line);
+        let rest: Vec<_> = rest.take_while(|line| is_indented(line)).collect();
+        let array = parse_array(first, &rest).ok_or(ParseError {
             line: number + 1,
             expected: "an array and its blocks",
-        })
-    };
-    starts.map(array).collect()
+        })?;
+        arrays.push(array);
+    }
+    Ok(arrays)
+}
+
+fn is_first(line: &str) -> bool {
+    let is_about_all = ["Personalities", "unused", "read_ahead"]
+        .iter()
+        .any(|word| line.starts_with(word));
+    !line.is_empty() && !is_indented(line) && !is_about_all
+}
+
+fn is_indented(line: &str) -> bool {
+    line.starts_with([' ', '\t'])
 }
 
 /// `md0 : active raid1 sdb1[1] sda1[0](F)`, then `248896 blocks [2/1] [_U]`, then perhaps the
@@ -178,21 +177,19 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
     let state = words.nth(1)?;
     let status = rest.first()?;
     let blocks = status.split_ascii_whitespace().next()?.parse().ok()?;
+
     // Whatever stands in brackets behind a disk is its place.
-    let disks = first
-        .split_ascii_whitespace()
-        .skip(3)
-        .filter(|word| word.contains('['))
-        .count() as u64;
+    let words = || first.split_ascii_whitespace();
+    let disks = words().skip(3).filter(|word| word.contains('['));
+    let disks = disks.count() as u64;
     let marked = |mark: &str| first.matches(mark).count() as u64;
+
     // `[required/active]`
     let counts = status.split(['[', ']']).find_map(|part| {
         let (required, active) = part.split_once('/')?;
         Some((required.parse().ok()?, active.parse().ok()?))
     });
-    let is_without_redundancy = first
-        .split_ascii_whitespace()
-        .any(|word| ["raid0", "linear"].contains(&word));
+    let is_without_redundancy = words().any(|word| ["raid0", "linear"].contains(&word));
     let (required, active) = match (state, counts) {
         // They have all their disks, or do not run.
         _ if is_without_redundancy => (disks, disks),
@@ -200,14 +197,16 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
         (_, Some(counts)) => counts,
         (_, None) => (disks, disks),
     };
+
+    let state = match state {
+        "active" => "active",
+        "inactive" => "inactive",
+        // `broken`: raid0 that lost a disk.
+        _ => OTHER,
+    };
     let mut array = Array {
         device: device.to_owned(),
-        state: match state {
-            "active" => "active",
-            "inactive" => "inactive",
-            // `broken`: raid0 that lost a disk.
-            _ => OTHER,
-        },
+        state,
         active,
         failed: marked("(F)"),
         spare: marked("(S)"),
@@ -215,27 +214,27 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
         blocks,
         synced: blocks,
     };
-    let progress = rest[1..].iter().find_map(|line| {
-        let states = [
-            ("recovery", "recovering"),
-            ("check", "check"),
-            ("resync", "resync"),
-            ("reshape", OTHER),
-        ];
-        states
-            .iter()
-            .find(|(word, _)| line.contains(word))
-            .map(|(_, state)| (*line, *state))
-    });
-    if let Some((line, state)) = progress {
+
+    if let Some((line, state)) = rest[1..].iter().find_map(|line| progress(line)) {
         array.state = state;
         // `(done/all)`; a repair that has not begun has done nothing.
-        array.synced = line
-            .split(['(', ')'])
-            .find_map(|part| part.split_once('/')?.0.parse().ok())
-            .unwrap_or(0);
+        let mut parts = line.split(['(', ')']);
+        let done = parts.find_map(|part| part.split_once('/')?.0.parse().ok());
+        array.synced = done.unwrap_or(0);
     }
     Some(array)
+}
+
+/// The line, and the state that it stands for, if it is that of a repair.
+fn progress(line: &str) -> Option<(&str, &'static str)> {
+    let states = [
+        ("recovery", "recovering"),
+        ("check", "check"),
+        ("resync", "resync"),
+        ("reshape", OTHER),
+    ];
+    let (_, state) = states.iter().find(|(word, _)| line.contains(word))?;
+    Some((line, state))
 }
 
 #[cfg(test)]
@@ -270,7 +269,7 @@ mod tests {
         file("sys/block/md3/size", "0\n");
         file("sys/block/sda/size", "0\n");
         let mut collector = Mdadm {
-            mdstat: File::new(root.path().join("proc/mdstat")),
+            mdstat: KernelFile::new(root.path().join("proc/mdstat")),
             block: root.path().join("sys/block"),
         };
         let mut samples = Samples::new();

@@ -3,12 +3,12 @@
 //! Source: `/proc/meminfo`. Its `kB` is 1,024 bytes; we publish bytes.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
 struct Meminfo {
-    meminfo: File,
+    meminfo: KernelFile,
     field: String,
 }
 
@@ -22,16 +22,12 @@ const FIELDS: Family = Family {
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Meminfo {
-        meminfo: File::new(paths.procfs.join("meminfo")),
+        meminfo: KernelFile::new(paths.procfs.join("meminfo")),
         field: String::new(),
     })
 }
 
 impl Collector for Meminfo {
-    fn name(&self) -> &'static str {
-        "meminfo"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[]
     }
@@ -46,12 +42,12 @@ impl Collector for Meminfo {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.meminfo.parse(|text| {
-            parse(text).try_for_each(|line| {
+            for line in parse(text) {
                 let (name, value) = line?;
                 name.write(&mut self.field);
                 out.push_field::<&str>(&FIELDS, &self.field, &[], value);
-                Ok(())
-            })
+            }
+            Ok(())
         })
     }
 }
@@ -67,11 +63,8 @@ impl Name<'_> {
     /// Writes it as node_exporter does, `Active_anon_bytes`.
     fn write(&self, out: &mut String) {
         out.clear();
-        match self
-            .text
-            .strip_suffix(')')
-            .and_then(|text| text.split_once('('))
-        {
+        let parts = self.text.strip_suffix(')');
+        match parts.and_then(|text| text.split_once('(')) {
             Some((whole, part)) => {
                 out.push_str(whole);
                 out.push('_');
@@ -79,6 +72,7 @@ impl Name<'_> {
             }
             None => out.push_str(self.text),
         }
+
         if self.is_bytes {
             out.push_str("_bytes");
         }
@@ -86,33 +80,30 @@ impl Name<'_> {
 }
 
 fn parse(text: &str) -> impl Iterator<Item = Result<(Name<'_>, f64), ParseError>> {
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim_ascii().is_empty())
-        .map(|(number, line)| {
-            let field = || {
-                let (name, rest) = line.split_once(':')?;
-                let mut words = rest.split_ascii_whitespace();
-                let value: f64 = words.next()?.parse().ok()?;
-                let (is_bytes, scale) = match (words.next(), words.next()) {
-                    (None, _) => (false, 1.0),
-                    (Some("kB"), None) => (true, 1024.0),
-                    _ => return None,
-                };
-                let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'(' | b')');
-                (!name.is_empty() && name.bytes().all(is_name)).then_some((
-                    Name {
-                        text: name,
-                        is_bytes,
-                    },
-                    value * scale,
-                ))
-            };
-            field().ok_or(ParseError {
-                line: number + 1,
-                expected: "`name: value` or `name: value kB`",
-            })
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+    lines.map(|(number, line)| {
+        parse_line(line).ok_or(ParseError {
+            line: number + 1,
+            expected: "`name: value` or `name: value kB`",
         })
+    })
+}
+
+fn parse_line(line: &str) -> Option<(Name<'_>, f64)> {
+    let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'(' | b')');
+
+    let (text, rest) = line.split_once(':')?;
+    let mut words = rest.split_ascii_whitespace();
+    let value: f64 = words.next()?.parse().ok()?;
+    let (is_bytes, scale) = match (words.next(), words.next()) {
+        (None, _) => (false, 1.0),
+        (Some("kB"), None) => (true, 1024.0),
+        _ => return None,
+    };
+
+    let is_right = !text.is_empty() && text.bytes().all(is_name);
+    is_right.then_some((Name { text, is_bytes }, value * scale))
 }
 
 #[cfg(test)]

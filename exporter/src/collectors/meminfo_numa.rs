@@ -32,10 +32,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for MeminfoNuma {
-    fn name(&self) -> &'static str {
-        "meminfo_numa"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[]
     }
@@ -53,9 +49,11 @@ impl Collector for MeminfoNuma {
         for (name, node) in sysfs::numbered(&self.nodes, "node").unwrap_or_default() {
             let text =
                 |file: &str| sysfs::text(&self.nodes.join(&name).join(file)).unwrap_or_default();
+
             for (field, value) in text("meminfo").lines().filter_map(parse_field) {
                 out.push_field(&FIELDS, &field, &[&node], value);
             }
+
             for line in text("numastat").lines() {
                 if let Some((field, pages)) = line.split_once(' ')
                     && is_plain(field)
@@ -75,22 +73,18 @@ fn parse_field(line: &str) -> Option<(String, f64)> {
     let name = words.next()?.strip_suffix(':')?;
     let value: f64 = words.next()?.parse().ok()?;
     let name = name.replace('(', "_").replace(')', "");
-    is_plain(&name).then_some((
-        name,
-        if words.next() == Some("kB") {
-            value * 1024.0
-        } else {
-            value
-        },
-    ))
+
+    let unit = match words.next() {
+        Some("kB") => 1024.0,
+        _ => 1.0,
+    };
+    is_plain(&name).then_some((name, value * unit))
 }
 
 /// Whether it can be part of a metric's name.
 fn is_plain(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !name.is_empty() && name.bytes().all(is_plain)
 }
 
 #[cfg(test)]

@@ -7,16 +7,16 @@
 //! are the connections of a mount (`nconnect`). What a kernel has more than we know, or less, is
 //! passed over.
 
-use crate::collector::{CollectError, Collector};
-use crate::file::{File, unescape};
+use crate::collector::{CollectError, Collector, OrAbsent};
+use crate::file::{KernelFile, unescape};
 use crate::paths::Paths;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
 struct Mountstats {
-    mountstats: File,
-    mountinfo: File,
+    mountstats: KernelFile,
+    mountinfo: KernelFile,
     /// By mount point.
     progress: HashMap<String, Progress>,
 }
@@ -139,17 +139,13 @@ const MAX_MOUNTS: usize = 256;
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let own = paths.procfs.join("self");
     Box::new(Mountstats {
-        mountstats: File::new(own.join("mountstats")),
-        mountinfo: File::new(own.join("mountinfo")),
+        mountstats: KernelFile::new(own.join("mountstats")),
+        mountinfo: KernelFile::new(own.join("mountinfo")),
         progress: HashMap::new(),
     })
 }
 
 impl Collector for Mountstats {
-    fn name(&self) -> &'static str {
-        "mountstats"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &METRICS
     }
@@ -159,44 +155,47 @@ impl Collector for Mountstats {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let text = self
-            .mountstats
-            .read()
-            .map_err(|error| error.or_absent("no mount statistics"))?;
+        let text = self.mountstats.read().or_absent("no mount statistics")?;
+
         let mounts = visible(parse(text));
         if mounts.is_empty() {
             self.progress.clear();
             return Err(CollectError::Absent("no NFS mounts"));
         }
+
         // Without it the series lack a label, not their values.
         let addresses = self
             .mountinfo
             .read()
             .map(parse_addresses)
             .unwrap_or_default();
+
         let mut seen = HashSet::new();
         let mut progress = HashMap::new();
         let now = Instant::now();
+
         for mount in &mounts {
             let before = self.progress.remove(mount.point);
             let after = Progress::step(before, mount, now);
-            out.push(
-                &HUNG,
-                &[&*unescape(mount.point), mount.server()],
-                after.hung(now).as_secs_f64(),
-            );
+
+            let hung = after.hung(now).as_secs_f64();
+            out.push(&HUNG, &[&*unescape(mount.point), mount.server()], hung);
+
             progress.insert(mount.point.to_owned(), after);
+
             let address = addresses.get(mount.point).copied().unwrap_or_default();
             if !mount.protocol.is_empty() {
                 let point = unescape(mount.point);
                 let labels = [mount.export, mount.protocol, address, &point];
                 out.push(&MOUNTPOINT, &labels, 1.0);
             }
+
             // Mounts of one export share its counters.
             if seen.insert((mount.export, mount.protocol, address)) {
                 mount.push(address, out);
             }
         }
+
         self.progress = progress;
         Ok(())
     }
@@ -215,19 +214,18 @@ struct Progress {
 impl Progress {
     fn step(before: Option<Self>, mount: &Mount<'_>, now: Instant) -> Self {
         let sends = mount.transport[Transport::SENDS];
-        let done = mount.transport[Transport::RECEIVES]
-            + mount
-                .operations
-                .iter()
-                .flatten()
-                .map(|counts| counts[0])
-                .sum::<f64>();
+        let replies = mount.operations.iter().flatten();
+        let replies: f64 = replies.map(|counts| counts[0]).sum();
+        let done = mount.transport[Transport::RECEIVES] + replies;
+
         let unanswered_since = match before {
+            // Nothing moved: what was sent meanwhile waits for its reply.
             Some(before) if before.done == done => before
                 .unanswered_since
                 .or((sends > before.sends).then_some(now)),
             _ => None,
         };
+
         Self {
             sends,
             done,
@@ -272,20 +270,25 @@ impl Mount<'_> {
         if let Some(age) = self.age {
             out.push(&AGE, &labels, age);
         }
+
         for (metric, &bytes) in BYTES.iter().zip(&self.bytes) {
             out.push(metric, &labels, bytes);
         }
+
         if !self.protocol.is_empty() {
             for (metric, value) in TRANSPORT.iter().zip(self.transport) {
                 out.push(metric, &labels, value);
             }
         }
+
         for (operation, counts) in NAMED.iter().zip(&self.operations) {
             let Some(counts) = counts else { continue };
+
             let labels = [self.export, self.protocol, address, operation];
             for (metric, &count) in OPERATIONS.iter().zip(counts) {
                 out.push(metric, &labels, count);
             }
+
             if self.counts_errors {
                 out.push(&ERRORS, &labels, counts[ERROR_COLUMN]);
             }
@@ -298,19 +301,12 @@ impl Mount<'_> {
         let Some((key, rest)) = line.trim_ascii().split_once(':') else {
             return;
         };
+
         match key {
             "age" => self.age = rest.trim_ascii().parse().ok(),
             "bytes" => self.bytes = numbers(rest).unwrap_or_default(),
             "xprt" => self.add_transport(rest),
-            // An operation's name is in capitals; `opts`, `caps`, `events` and what else there is
-            // are not.
-            _ if !key.is_empty()
-                && key
-                    .bytes()
-                    .all(|c| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit()) =>
-            {
-                self.add_operation(key, rest);
-            }
+            _ if is_operation(key) => self.add_operation(key, rest),
             _ => {}
         }
     }
@@ -320,6 +316,7 @@ impl Mount<'_> {
         let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else {
             return;
         };
+
         // Published fields of the transports, and their positions; udp has no connections, and rdma
         // counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
@@ -350,12 +347,15 @@ impl Mount<'_> {
             ],
             _ => return,
         };
+
         let Some(values) = numbers(rest) else { return };
+
         for (at, (sum, place)) in self.transport.iter_mut().zip(places).enumerate() {
             let value = place
                 .and_then(|place| values.get(place))
                 .copied()
                 .unwrap_or_default();
+
             // The mount is idle for as long as its busiest connection.
             *sum = if at == Transport::IDLE && !self.protocol.is_empty() {
                 sum.min(value)
@@ -363,6 +363,7 @@ impl Mount<'_> {
                 *sum + value
             };
         }
+
         self.protocol = match protocol {
             "tcp" => "tcp",
             "rdma" => "rdma",
@@ -374,17 +375,11 @@ impl Mount<'_> {
         let Some(values) = numbers(line).filter(|values| values.len() >= OPERATIONS.len()) else {
             return;
         };
+
         self.counts_errors |= values.len() > ERROR_COLUMN;
-        let at = NAMED
-            .iter()
-            .position(|named| *named == name)
-            .unwrap_or(OTHER);
-        for (column, (sum, value)) in self.operations[at]
-            .get_or_insert_default()
-            .iter_mut()
-            .zip(values)
-            .enumerate()
-        {
+        let at = NAMED.iter().position(|named| *named == name);
+        let sums = self.operations[at.unwrap_or(OTHER)].get_or_insert_default();
+        for (column, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
             *sum += if TIMES.contains(&column) {
                 seconds(value)
             } else {
@@ -392,6 +387,13 @@ impl Mount<'_> {
             };
         }
     }
+}
+
+/// Whether the word before the colon is an operation: those are in capitals; `opts`, `caps`,
+/// `events` and what else there is are not.
+fn is_operation(key: &str) -> bool {
+    let is_capital = |c: u8| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit();
+    !key.is_empty() && key.bytes().all(is_capital)
 }
 
 /// Places in [`TRANSPORT`].
@@ -426,20 +428,7 @@ fn parse(text: &str) -> Vec<Mount<'_>> {
     let mut is_nfs = false;
     for line in text.lines() {
         if let Some(device) = line.strip_prefix("device ") {
-            let mount = device
-                .split_once(" mounted on ")
-                .and_then(|(export, rest)| {
-                    let (point, fs_type) = rest.split_once(" with fstype ")?;
-                    let is_nfs = matches!(
-                        fs_type.split_ascii_whitespace().next(),
-                        Some("nfs" | "nfs4")
-                    );
-                    is_nfs.then(|| Mount {
-                        export,
-                        point,
-                        ..Mount::default()
-                    })
-                });
+            let mount = parse_device(device);
             is_nfs = mount.is_some();
             mounts.extend(mount);
         } else if is_nfs && let Some(mount) = mounts.last_mut() {
@@ -447,6 +436,19 @@ fn parse(text: &str) -> Vec<Mount<'_>> {
         }
     }
     mounts
+}
+
+/// `server:/export mounted on /point with fstype nfs4 statvers=1.1`; `None` for other file systems.
+fn parse_device(device: &str) -> Option<Mount<'_>> {
+    let (export, rest) = device.split_once(" mounted on ")?;
+    let (point, fs_type) = rest.split_once(" with fstype ")?;
+    let fs_type = fs_type.split_ascii_whitespace().next();
+
+    matches!(fs_type, Some("nfs" | "nfs4")).then(|| Mount {
+        export,
+        point,
+        ..Mount::default()
+    })
 }
 
 /// Leaves out mounts that a later one at the same place hides.

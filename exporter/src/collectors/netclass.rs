@@ -4,9 +4,9 @@
 //! (`speed`, `duplex`, on newer kernels `carrier`), so this collector has a thread. `speed` is in
 //! megabits; we publish bytes a second.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::file::Attribute;
-use crate::filter::{Filter, Pattern};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, flag};
+use crate::file::SysfsFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct NetclassOptions {
         value_name = "REGEXP",
         default_value = "^$"
     )]
-    pub ignored_devices: Pattern,
+    pub ignored_devices: NamePattern,
     /// Leave out node_network_speed_bytes if the driver reports -1, which is "unknown".
     #[arg(long = "collector.netclass.ignore-invalid-speed")]
     pub ignore_invalid_speed: bool,
@@ -40,7 +40,7 @@ pub struct NetclassOptions {
 
 struct Netclass {
     class_net: PathBuf,
-    filter: Filter,
+    filter: NameFilter,
     ignore_invalid_speed: bool,
     /// Links whose files stay open.
     links: BTreeMap<String, Link>,
@@ -117,9 +117,10 @@ pub(crate) fn new(paths: &Paths, options: &NetclassOptions) -> Box<dyn Collector
         ignore_invalid_speed,
         ..
     } = options.clone();
+
     Box::new(Netclass {
         class_net: paths.sysfs.join("class/net"),
-        filter: Filter::excluding(ignored_devices),
+        filter: NameFilter::excluding(ignored_devices),
         ignore_invalid_speed,
         links: BTreeMap::new(),
         buffer: Vec::new(),
@@ -127,10 +128,6 @@ pub(crate) fn new(paths: &Paths, options: &NetclassOptions) -> Box<dyn Collector
 }
 
 impl Collector for Netclass {
-    fn name(&self) -> &'static str {
-        "netclass"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -141,8 +138,11 @@ impl Collector for Netclass {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let devices = self.devices()?;
+
+        // Closes the files of links that went.
         self.links
             .retain(|device, _| devices.binary_search(device).is_ok());
+
         for device in &devices {
             self.push(device, out);
         }
@@ -152,23 +152,24 @@ impl Collector for Netclass {
 
 impl Netclass {
     fn devices(&mut self) -> Result<Vec<String>, CollectError> {
-        let error = |source| CollectError::read(&self.class_net, source);
-        let mut devices: Vec<_> = std::fs::read_dir(&self.class_net)
-            .map_err(|source| error(source).or_absent("no network devices"))?
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|device| self.filter.passes(device))
-            .collect();
+        let entries = std::fs::read_dir(&self.class_net).map_err(|source| {
+            CollectError::read(&self.class_net, source).or_absent("no network devices")
+        })?;
+
+        let names = entries.flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut devices: Vec<_> = names.filter(|name| self.filter.passes(name)).collect();
         devices.sort();
         Ok(devices)
     }
 
     /// Skips a link that vanishes meanwhile.
     fn push(&mut self, device: &str, out: &mut Samples) {
-        let known = self
-            .links
-            .remove(device)
-            .and_then(|mut link| link.read(&mut self.buffer).ok().map(|()| link));
+        let known = self.links.remove(device).and_then(|mut link| {
+            link.read(&mut self.buffer).ok()?;
+            Some(link)
+        });
+
         // New, or another link under the name of one that went.
         let open = || {
             let mut link = Link::open(&self.class_net.join(device)).ok()?;
@@ -178,7 +179,9 @@ impl Netclass {
         let Some(link) = known.or_else(open) else {
             return;
         };
+
         link.reading.push(device, self.ignore_invalid_speed, out);
+
         if self.links.len() < MAX_OPEN {
             self.links.insert(device.to_owned(), link);
         }
@@ -187,8 +190,8 @@ impl Netclass {
 
 /// A link's files, and the values read last. Files that a kind of link lacks are `None`.
 struct Link {
-    texts: [Option<Attribute>; TEXTS.len()],
-    numbers: [Option<Attribute>; NUMBERS.len()],
+    texts: [Option<SysfsFile>; TEXTS.len()],
+    numbers: [Option<SysfsFile>; NUMBERS.len()],
     reading: Reading,
     settings_read_at: Option<Instant>,
 }
@@ -202,8 +205,9 @@ struct Reading {
 impl Link {
     fn open(directory: &Path) -> Result<Self, Errno> {
         // Beside the links there are files, such as `bonding_masters`.
-        drop(Attribute::open(&directory.join("ifindex"))?);
-        let open = |name: &str| Attribute::open(&directory.join(name)).ok();
+        drop(SysfsFile::open(&directory.join("ifindex"))?);
+
+        let open = |name: &str| SysfsFile::open(&directory.join(name)).ok();
         Ok(Self {
             texts: TEXTS.map(open),
             numbers: std::array::from_fn(|at| open(NUMBERS[at])),
@@ -216,9 +220,11 @@ impl Link {
     /// is gone.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         let has_changed = self.read_files(|file| STATES.contains(&file), buffer)?;
+
         let is_young = self
             .settings_read_at
             .is_some_and(|read_at| read_at.elapsed() < SETTINGS_KEPT);
+
         if has_changed || !is_young {
             self.read_files(|file| !STATES.contains(&file), buffer)?;
             self.settings_read_at = Some(Instant::now());
@@ -234,6 +240,7 @@ impl Link {
         buffer: &mut Vec<u8>,
     ) -> Result<bool, Errno> {
         let mut has_changed = false;
+
         let texts = TEXTS.iter().zip(&self.texts).zip(&mut self.reading.texts);
         for ((name, file), text) in texts {
             if let Some(file) = file
@@ -244,6 +251,7 @@ impl Link {
                 value.clone_into(text);
             }
         }
+
         let numbers = NUMBERS
             .iter()
             .zip(&self.numbers)
@@ -288,11 +296,9 @@ impl Reading {
     fn push(&self, device: &str, ignore_invalid_speed: bool, out: &mut Samples) {
         let [address, broadcast, duplex, operstate, ifalias] =
             self.texts.each_ref().map(String::as_str);
-        out.push(
-            &UP,
-            &[device],
-            f64::from(u8::from(self.texts[OPERSTATE] == "up")),
-        );
+
+        out.push(&UP, &[device], flag(self.texts[OPERSTATE] == "up"));
+
         out.push(
             &INFO,
             &[
@@ -306,6 +312,7 @@ impl Reading {
             ],
             1.0,
         );
+
         for ((file, metric), number) in NUMBERS.iter().zip(&METRICS[2..]).zip(self.numbers) {
             match number {
                 None => {}
@@ -354,7 +361,7 @@ mod tests {
         std::fs::write(class_net.path().join("bonding_masters"), "bond0\n").unwrap();
         let mut netclass = Netclass {
             class_net: class_net.path().to_owned(),
-            filter: Filter::excluding("^$".parse().unwrap()),
+            filter: NameFilter::excluding("^$".parse().unwrap()),
             ignore_invalid_speed: true,
             links: BTreeMap::new(),
             buffer: Vec::new(),

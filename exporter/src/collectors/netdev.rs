@@ -6,8 +6,8 @@
 mod addresses;
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::{Attribute, File};
-use crate::filter::{Filter, Pattern};
+use crate::file::{KernelFile, SysfsFile};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub struct NetdevOptions {
         default_value = ""
     )]
     #[arg(alias = "collector.netdev.device-blacklist")]
-    pub device_exclude: Pattern,
+    pub device_exclude: NamePattern,
     /// Network devices to keep, all others being left out.
     #[arg(
         id = "netdev-include",
@@ -37,7 +37,7 @@ pub struct NetdevOptions {
         alias = "collector.netdev.device-whitelist",
         conflicts_with = "netdev-exclude"
     )]
-    pub device_include: Option<Pattern>,
+    pub device_include: Option<NamePattern>,
     /// Export each device's addresses: node_network_address_info.
     #[arg(long = "collector.netdev.address-info")]
     pub address_info: bool,
@@ -62,8 +62,8 @@ pub struct NetdevOptions {
 }
 
 struct Netdev {
-    dev: File,
-    filter: Filter,
+    dev: KernelFile,
+    filter: NameFilter,
     nohandler: Nohandler,
     class_net: PathBuf,
     address_info: bool,
@@ -162,10 +162,11 @@ pub(crate) fn new(paths: &Paths, options: &NetdevOptions) -> Box<dyn Collector> 
         detailed,
         ..
     } = options.clone();
+
     let class_net = paths.sysfs.join("class/net");
     Box::new(Netdev {
-        dev: File::new(paths.procfs.join("net/dev")),
-        filter: Filter::new(device_include, device_exclude),
+        dev: KernelFile::new(paths.procfs.join("net/dev")),
+        filter: NameFilter::new(device_include, device_exclude),
         nohandler: Nohandler::new(class_net.clone()),
         class_net,
         address_info,
@@ -175,10 +176,6 @@ pub(crate) fn new(paths: &Paths, options: &NetdevOptions) -> Box<dyn Collector> 
 }
 
 impl Collector for Netdev {
-    fn name(&self) -> &'static str {
-        "netdev"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -189,14 +186,16 @@ impl Collector for Netdev {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.dev.parse(|text| {
-            parse(text).try_for_each(|line| {
+            for line in parse(text) {
                 let (device, counts) = line?;
                 if !self.filter.passes(device) {
-                    return Ok(());
+                    continue;
                 }
-                let alias = self.label_ifalias.then(|| {
-                    sysfs::text(&self.class_net.join(device).join("ifalias")).unwrap_or_default()
-                });
+
+                let directory = self.class_net.join(device);
+                let alias = self
+                    .label_ifalias
+                    .then(|| sysfs::text(&directory.join("ifalias")).unwrap_or_default());
                 let mut push = |metric: &Metric, count| match &alias {
                     None => out.push(metric, &[device], count),
                     Some(alias) => {
@@ -204,21 +203,21 @@ impl Collector for Netdev {
                         out.push_foreign(metric.name, metric.kind, metric.help, &labels, count);
                     }
                 };
+
                 if self.detailed {
-                    detailed(&self.class_net.join(device).join("statistics"), push);
-                    return Ok(());
+                    detailed(&directory.join("statistics"), push);
+                    continue;
                 }
-                COUNTERS
-                    .iter()
-                    .zip(counts)
-                    .for_each(|(metric, count)| push(metric, count));
-                self.nohandler
-                    .read(device)
-                    .into_iter()
-                    .for_each(|count| push(&COUNTERS[COLUMNS], count));
-                Ok(())
-            })
+                for (metric, count) in COUNTERS.iter().zip(counts) {
+                    push(metric, count);
+                }
+                if let Some(count) = self.nohandler.read(device) {
+                    push(&COUNTERS[COLUMNS], count);
+                }
+            }
+            Ok(())
         })?;
+
         if self.address_info {
             addresses::push(&ADDRESS, out)
                 .map_err(|error| CollectError::read("netlink".as_ref(), error))
@@ -231,11 +230,10 @@ impl Collector for Netdev {
 /// Each counter from its file.
 fn detailed(statistics: &Path, mut push: impl FnMut(&Metric, f64)) {
     let field = |metric: &Metric| {
-        metric
-            .name
-            .trim_start_matches("node_network_")
-            .trim_end_matches("_total")
+        let name = metric.name.trim_start_matches("node_network_");
+        name.trim_end_matches("_total")
     };
+
     let common = COUNTERS
         .iter()
         .filter(|metric| COMMON.contains(&field(metric)));
@@ -251,29 +249,30 @@ fn detailed(statistics: &Path, mut push: impl FnMut(&Metric, f64)) {
 
 /// Two lines of headings, then `device: 16 counts`; some kernels leave no blank after the colon.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [f64; COLUMNS]), ParseError>> {
-    text.lines().enumerate().skip(2).map(|(number, line)| {
-        let device = || {
-            let (device, columns) = line.rsplit_once(':')?;
-            let mut columns = columns
-                .split_ascii_whitespace()
-                .map(|column| column.parse::<u64>().ok());
-            let mut counts = [0.0; COLUMNS];
-            for count in &mut counts {
-                *count = columns.next()?? as f64;
-            }
-            Some((device.trim_ascii(), counts))
-        };
-        device().ok_or(ParseError {
+    let lines = text.lines().enumerate().skip(2);
+    lines.map(|(number, line)| {
+        parse_line(line).ok_or(ParseError {
             line: number + 1,
             expected: "a device and 16 counts",
         })
     })
 }
 
+fn parse_line(line: &str) -> Option<(&str, [f64; COLUMNS])> {
+    let (device, columns) = line.rsplit_once(':')?;
+    let mut columns = columns.split_ascii_whitespace();
+
+    let mut counts = [0.0; COLUMNS];
+    for count in &mut counts {
+        *count = columns.next()?.parse::<u64>().ok()? as f64;
+    }
+    Some((device.trim_ascii(), counts))
+}
+
 /// Packets that no protocol wanted.
 struct Nohandler {
     class_net: PathBuf,
-    open: HashMap<String, Option<Attribute>>,
+    open: HashMap<String, Option<SysfsFile>>,
     buffer: Vec<u8>,
 }
 
@@ -295,11 +294,13 @@ impl Nohandler {
         {
             return value.parse().ok();
         }
+
         // New, or another device under the name of one that went.
         let attribute = open(&self.class_net, device);
         let value = attribute
             .as_ref()
             .and_then(|attribute| attribute.read(&mut self.buffer).ok()?.parse().ok());
+
         if self.open.len() >= MAX_OPEN {
             self.open.clear();
         }
@@ -308,11 +309,12 @@ impl Nohandler {
     }
 }
 
-fn open(class_net: &Path, device: &str) -> Option<Attribute> {
+fn open(class_net: &Path, device: &str) -> Option<SysfsFile> {
     // The name came from a file, and must not lead elsewhere.
-    (!device.contains('/'))
-        .then(|| class_net.join(device).join("statistics/rx_nohandler"))
-        .and_then(|path| Attribute::open(&path).ok())
+    if device.contains('/') {
+        return None;
+    }
+    SysfsFile::open(&class_net.join(device).join("statistics/rx_nohandler")).ok()
 }
 
 #[cfg(test)]

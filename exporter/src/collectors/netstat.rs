@@ -4,9 +4,9 @@
 //! of values, and `/proc/net/snmp6`, with a name and a value on each line. A flag says which are
 //! published.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
@@ -16,7 +16,7 @@ use takt_model::{Family, Kind, Metric, Samples};
 pub struct NetstatOptions {
     /// Fields of /proc/net/{netstat,snmp,snmp6} to publish, as PROTOCOL_FIELD.
     #[arg(id = "netstat-fields", long = "collector.netstat.fields", value_name = "REGEXP", default_value = FIELDS_DEFAULT)]
-    pub fields: Pattern,
+    pub fields: NamePattern,
 }
 
 const FIELDS_DEFAULT: &str = concat!(
@@ -27,10 +27,10 @@ const FIELDS_DEFAULT: &str = concat!(
 );
 
 struct Netstat {
-    snmp: File,
-    netstat: File,
-    snmp6: File,
-    fields: Filter,
+    snmp: KernelFile,
+    netstat: KernelFile,
+    snmp6: KernelFile,
+    fields: NameFilter,
     field: String,
 }
 
@@ -61,21 +61,17 @@ families! {
 }
 
 pub(crate) fn new(paths: &Paths, options: &NetstatOptions) -> Box<dyn Collector> {
-    let file = |name| File::new(paths.procfs.join("net").join(name));
+    let file = |name| KernelFile::new(paths.procfs.join("net").join(name));
     Box::new(Netstat {
         snmp: file("snmp"),
         netstat: file("netstat"),
         snmp6: file("snmp6"),
-        fields: Filter::including(options.fields.clone()),
+        fields: NameFilter::including(options.fields.clone()),
         field: String::new(),
     })
 }
 
 impl Collector for Netstat {
-    fn name(&self) -> &'static str {
-        "netstat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[]
     }
@@ -107,13 +103,13 @@ impl Collector for Netstat {
                 None => out.push_field::<&str>(&FIELDS, field, &[], value),
             }
         };
+
         netstat.parse(|text| parse_pairs(text, &mut push))?;
         snmp.parse(|text| parse_pairs(text, &mut push))?;
+
         // A kernel without IPv6 has no such file.
-        match snmp6
-            .parse(|text| parse_lines(text, &mut push))
-            .map_err(|error| error.or_absent("no IPv6"))
-        {
+        let read = snmp6.parse(|text| parse_lines(text, &mut push));
+        match read.or_absent("no IPv6") {
             Err(CollectError::Absent(_)) => Ok(()),
             other => other,
         }
@@ -136,16 +132,16 @@ fn parse_pairs(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(),
             .split_once(':')
             .filter(|(protocol, _)| is_name(protocol))
             .ok_or(error("a protocol and the names of its values"))?;
-        let mut values = lines
-            .next()
-            .and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'))
+
+        let values = lines.next();
+        let values = values.and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'));
+        let mut values = values
             .ok_or(error("a line of values of the same protocol below"))?
             .split_ascii_whitespace();
+
         for name in names.split_ascii_whitespace() {
-            let value = values
-                .next()
-                .and_then(|value| value.parse().ok())
-                .filter(|_| is_name(name));
+            let value = values.next().and_then(|value| value.parse().ok());
+            let value = value.filter(|_| is_name(name));
             push(
                 protocol,
                 name,
@@ -163,19 +159,15 @@ fn parse_lines(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(),
         let Some((name, at)) = words.next().and_then(|name| Some((name, name.find('6')?))) else {
             continue;
         };
+
         let (protocol, name) = name.split_at(at + 1);
-        let value = words
-            .next()
-            .and_then(|value| value.parse().ok())
-            .filter(|_| is_name(name) && is_name(protocol));
-        push(
-            protocol,
-            name,
-            value.ok_or(ParseError {
-                line: number + 1,
-                expected: "a name and a number",
-            })?,
-        );
+        let value = words.next().and_then(|value| value.parse().ok());
+        let value = value.filter(|_| is_name(name) && is_name(protocol));
+        let value = value.ok_or(ParseError {
+            line: number + 1,
+            expected: "a name and a number",
+        })?;
+        push(protocol, name, value);
     }
     Ok(())
 }

@@ -41,10 +41,6 @@ pub(crate) fn new() -> Box<dyn Collector> {
 }
 
 impl Collector for NetworkRoute {
-    fn name(&self) -> &'static str {
-        "network_route"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[INFO, ROUTES]
     }
@@ -60,21 +56,21 @@ impl Collector for NetworkRoute {
         let list = netlink::list(None, GET_ROUTE, &[0; HEAD_BYTES], |message| {
             for Route { link, labels } in parse(message).unwrap_or_default() {
                 let device = names.of(link).unwrap_or_default();
-                *routes
-                    .entry([std::slice::from_ref(&device), &labels].concat())
-                    .or_default() += 1;
+                let labels = [std::slice::from_ref(&device), &labels].concat();
+                *routes.entry(labels).or_default() += 1;
             }
         });
         list.map_err(failed)?;
+
         let mut by_device = BTreeMap::<_, usize>::new();
         for (labels, count) in &routes {
             // The same route may be in several tables.
             out.push(&INFO, labels, 1.0);
             *by_device.entry(&labels[0]).or_default() += count;
         }
-        by_device
-            .iter()
-            .for_each(|(device, count)| out.push(&ROUTES, &[device], *count as f64));
+        for (device, count) in &by_device {
+            out.push(&ROUTES, &[device], *count as f64);
+        }
         Ok(())
     }
 }
@@ -90,18 +86,19 @@ fn parse(message: &[u8]) -> Option<Vec<Route>> {
     if *message.get(TYPE)? != UNICAST {
         return None;
     }
+
     let values: HashMap<_, _> = netlink::attributes(message.get(HEAD_BYTES..)?).collect();
     let ip = |kind| {
-        values
-            .get(&kind)
-            .and_then(|bytes| address(bytes))
-            .unwrap_or_default()
+        let address = values.get(&kind).and_then(|bytes| address(bytes));
+        address.unwrap_or_default()
     };
     let word = |kind| values.get(&kind).and_then(|bytes| netlink::word(bytes, 0));
+
     let destination = match message[1] {
         0 => "default".to_owned(),
         bits => format!("{}/{bits}", ip(DESTINATION)),
     };
+
     let route = |link, gateway: String, weight: String| {
         let priority = word(PRIORITY).unwrap_or_default().to_string();
         let protocol = protocol(message[PROTOCOL]).to_owned();
@@ -117,18 +114,17 @@ fn parse(message: &[u8]) -> Option<Vec<Route>> {
             ],
         }
     };
-    Some(match values.get(&MULTIPATH) {
-        None => vec![route(
-            word(LINK).unwrap_or_default(),
-            ip(GATEWAY),
-            String::new(),
-        )],
-        Some(hops) => hops_of(hops)
-            .map(|(link, weight, gateway)| {
-                route(link, gateway, (u32::from(weight) + 1).to_string())
-            })
-            .collect(),
-    })
+
+    let Some(hops) = values.get(&MULTIPATH) else {
+        let link = word(LINK).unwrap_or_default();
+        return Some(vec![route(link, ip(GATEWAY), String::new())]);
+    };
+    let hops = hops_of(hops);
+    let routes = hops.map(|(link, weight, gateway)| {
+        // The kernel stores one less.
+        route(link, gateway, (u32::from(weight) + 1).to_string())
+    });
+    Some(routes.collect())
 }
 
 /// `struct rtnexthop`: length, flags, weight less one, the link's number, then attributes.
@@ -137,12 +133,10 @@ fn hops_of(mut bytes: &[u8]) -> impl Iterator<Item = (u32, u8, String)> {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
         let hop = bytes.get(..length).filter(|hop| hop.len() >= 8)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+
         let gateway = netlink::attributes(&hop[8..]).find(|(kind, _)| *kind == GATEWAY);
-        Some((
-            netlink::word(hop, 4)?,
-            hop[3],
-            gateway.and_then(|(_, ip)| address(ip)).unwrap_or_default(),
-        ))
+        let gateway = gateway.and_then(|(_, ip)| address(ip));
+        Some((netlink::word(hop, 4)?, hop[3], gateway.unwrap_or_default()))
     })
 }
 

@@ -3,13 +3,13 @@
 //!
 //! Source: `/proc/net/rpc/nfs`, which is there as soon as the kernel's client is loaded.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Nfs {
-    nfs: File,
+    nfs: KernelFile,
 }
 
 const PACKETS: Metric = Metric::counter(
@@ -77,15 +77,11 @@ const V4: &[&str] = &[
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Nfs {
-        nfs: File::new(paths.procfs.join("net/rpc/nfs")),
+        nfs: KernelFile::new(paths.procfs.join("net/rpc/nfs")),
     })
 }
 
 impl Collector for Nfs {
-    fn name(&self) -> &'static str {
-        "nfs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -95,35 +91,36 @@ impl Collector for Nfs {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        self.nfs
-            .parse(|text| {
-                parse(text).try_for_each(|line| {
-                    let line = line?;
-                    match line.key {
-                        "net" => {
-                            let [_, udp, tcp, connections] = line.first()?;
-                            out.push(&PACKETS, &["udp"], udp);
-                            out.push(&PACKETS, &["tcp"], tcp);
-                            out.push::<&str>(&CONNECTIONS, &[], connections);
-                        }
-                        "rpc" => {
-                            let values: [f64; 3] = line.first()?;
-                            for (metric, value) in
-                                [RPCS, RETRANSMISSIONS, REFRESHES].iter().zip(values)
-                            {
-                                out.push::<&str>(metric, &[], value);
-                            }
-                        }
-                        "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
-                        "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
-                        "proc4" => push_requests(&REQUESTS, "4", V4, line.counted()?, out),
-                        _ => {}
-                    }
-                    Ok(())
-                })
-            })
-            .map_err(|error| error.or_absent("no NFS client"))
+        let read = self.nfs.parse(|text| {
+            for line in parse(text) {
+                push_line(&line?, out)?;
+            }
+            Ok(())
+        });
+        read.or_absent("no NFS client")
     }
+}
+
+fn push_line(line: &RpcLine<'_>, out: &mut Samples) -> Result<(), ParseError> {
+    match line.key {
+        "net" => {
+            let [_, udp, tcp, connections] = line.first()?;
+            out.push(&PACKETS, &["udp"], udp);
+            out.push(&PACKETS, &["tcp"], tcp);
+            out.push::<&str>(&CONNECTIONS, &[], connections);
+        }
+        "rpc" => {
+            let values: [f64; 3] = line.first()?;
+            for (metric, value) in [RPCS, RETRANSMISSIONS, REFRESHES].iter().zip(values) {
+                out.push::<&str>(metric, &[], value);
+            }
+        }
+        "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
+        "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
+        "proc4" => push_requests(&REQUESTS, "4", V4, line.counted()?, out),
+        _ => {}
+    }
+    Ok(())
 }
 
 pub(super) fn push_requests(
@@ -140,13 +137,13 @@ pub(super) fn push_requests(
 
 /// A line of a file of `/proc/net/rpc`: a word and numbers.
 #[derive(Debug, PartialEq)]
-pub(super) struct Line<'a> {
+pub(super) struct RpcLine<'a> {
     pub key: &'a str,
     values: Vec<f64>,
     number: usize,
 }
 
-impl Line<'_> {
+impl RpcLine<'_> {
     /// The first values; a kernel may have appended others.
     pub fn first<const N: usize>(&self) -> Result<[f64; N], ParseError> {
         self.values.first_chunk().copied().ok_or(ParseError {
@@ -157,27 +154,28 @@ impl Line<'_> {
 
     /// The values behind the first, which says how many they are.
     pub fn counted(&self) -> Result<&[f64], ParseError> {
-        self.values
-            .split_first()
-            .filter(|(count, values)| **count == values.len() as f64)
-            .map(|(_, values)| values)
-            .ok_or(ParseError {
-                line: self.number,
-                expected: "as many numbers as the first says",
-            })
+        let counted = self.values.split_first();
+        let counted = counted.filter(|(count, values)| **count == values.len() as f64);
+        let (_, values) = counted.ok_or(ParseError {
+            line: self.number,
+            expected: "as many numbers as the first says",
+        })?;
+        Ok(values)
     }
 }
 
-pub(super) fn parse(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
+pub(super) fn parse(text: &str) -> impl Iterator<Item = Result<RpcLine<'_>, ParseError>> {
     text.lines().enumerate().filter_map(|(number, line)| {
         let mut words = line.split_ascii_whitespace();
         let key = words.next()?;
+
         let values = words.map(|word| word.parse().ok()).collect::<Option<_>>();
-        let line = values.map(|values| Line {
+        let line = values.map(|values| RpcLine {
             key,
             values,
             number: number + 1,
         });
+
         Some(line.ok_or(ParseError {
             line: number + 1,
             expected: "a word and numbers",

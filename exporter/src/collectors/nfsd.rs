@@ -2,14 +2,14 @@
 //!
 //! Source: `/proc/net/rpc/nfsd`, which is there as soon as the kernel's server is loaded.
 
-use super::nfs::{V2, V3, parse, push_requests};
-use crate::collector::{CollectError, Collector};
-use crate::file::File;
+use super::nfs::{RpcLine, V2, V3, parse, push_requests};
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Nfsd {
-    nfsd: File,
+    nfsd: KernelFile,
 }
 
 const HITS: Metric = Metric::counter(
@@ -103,15 +103,11 @@ const V4: &[(usize, &str)] = &[
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Nfsd {
-        nfsd: File::new(paths.procfs.join("net/rpc/nfsd")),
+        nfsd: KernelFile::new(paths.procfs.join("net/rpc/nfsd")),
     })
 }
 
 impl Collector for Nfsd {
-    fn name(&self) -> &'static str {
-        "nfsd"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -121,67 +117,66 @@ impl Collector for Nfsd {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        self.nfsd
-            .parse(|text| {
-                parse(text).try_for_each(|line| {
-                    let line = line?;
-                    let mut push = |metrics: &[Metric], values: &[f64]| {
-                        for (metric, &value) in metrics.iter().zip(values) {
-                            out.push::<&str>(metric, &[], value);
-                        }
-                    };
-                    match line.key {
-                        "rc" => push(&[HITS, MISSES, NOCACHE], &line.first::<3>()?),
-                        "fh" => push(&[STALE], &line.first::<1>()?),
-                        "io" => push(&[READ, WRITTEN], &line.first::<2>()?),
-                        "th" => push(&[THREADS], &line.first::<1>()?),
-                        // Gone since Linux 5.5. Between the two, hits by how deep they were found.
-                        "ra" => {
-                            let values: [f64; 12] = line.first()?;
-                            push(
-                                &[READ_AHEAD_SIZE, READ_AHEAD_NOT_FOUND],
-                                &[values[0], values[11]],
-                            );
-                        }
-                        "net" => {
-                            let [_, udp, tcp, connections] = line.first()?;
-                            push(&[CONNECTIONS], &[connections]);
-                            out.push(&PACKETS, &["udp"], udp);
-                            out.push(&PACKETS, &["tcp"], tcp);
-                        }
-                        "rpc" => {
-                            // The second is the sum of the three behind it.
-                            let [count, _, format, auth, client] = line.first()?;
-                            push(&[RPCS], &[count]);
-                            for (error, value) in
-                                [("fmt", format), ("auth", auth), ("cInt", client)]
-                            {
-                                out.push(&RPC_ERRORS, &[error], value);
-                            }
-                        }
-                        "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
-                        "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
-                        "proc4ops" => {
-                            let counts = line.counted()?;
-                            for (operation, method) in V4 {
-                                if let Some(&count) = counts.get(*operation) {
-                                    out.push(&REQUESTS, &["4", method], count);
-                                }
-                            }
-                        }
-                        // Since Linux 6.7: how often an attribute had to be asked of a client that may
-                        // write.
-                        "wdeleg_getattr" => {
-                            let [count] = line.first()?;
-                            out.push(&REQUESTS, &["4", "WdelegGetattr"], count);
-                        }
-                        _ => {}
-                    }
-                    Ok(())
-                })
-            })
-            .map_err(|error| error.or_absent("no NFS server"))
+        let read = self.nfsd.parse(|text| {
+            for line in parse(text) {
+                push_line(&line?, out)?;
+            }
+            Ok(())
+        });
+        read.or_absent("no NFS server")
     }
+}
+
+fn push_line(line: &RpcLine<'_>, out: &mut Samples) -> Result<(), ParseError> {
+    let mut push = |metrics: &[Metric], values: &[f64]| {
+        for (metric, &value) in metrics.iter().zip(values) {
+            out.push::<&str>(metric, &[], value);
+        }
+    };
+
+    match line.key {
+        "rc" => push(&[HITS, MISSES, NOCACHE], &line.first::<3>()?),
+        "fh" => push(&[STALE], &line.first::<1>()?),
+        "io" => push(&[READ, WRITTEN], &line.first::<2>()?),
+        "th" => push(&[THREADS], &line.first::<1>()?),
+        // Gone since Linux 5.5. Between the two, hits by how deep they were found.
+        "ra" => {
+            let values: [f64; 12] = line.first()?;
+            let metrics = [READ_AHEAD_SIZE, READ_AHEAD_NOT_FOUND];
+            push(&metrics, &[values[0], values[11]]);
+        }
+        "net" => {
+            let [_, udp, tcp, connections] = line.first()?;
+            push(&[CONNECTIONS], &[connections]);
+            out.push(&PACKETS, &["udp"], udp);
+            out.push(&PACKETS, &["tcp"], tcp);
+        }
+        "rpc" => {
+            // The second is the sum of the three behind it.
+            let [count, _, format, auth, client] = line.first()?;
+            push(&[RPCS], &[count]);
+            for (error, value) in [("fmt", format), ("auth", auth), ("cInt", client)] {
+                out.push(&RPC_ERRORS, &[error], value);
+            }
+        }
+        "proc2" => push_requests(&REQUESTS, "2", V2, line.counted()?, out),
+        "proc3" => push_requests(&REQUESTS, "3", V3, line.counted()?, out),
+        "proc4ops" => {
+            let counts = line.counted()?;
+            for (operation, method) in V4 {
+                if let Some(&count) = counts.get(*operation) {
+                    out.push(&REQUESTS, &["4", method], count);
+                }
+            }
+        }
+        // Since Linux 6.7: how often an attribute had to be asked of a client that may write.
+        "wdeleg_getattr" => {
+            let [count] = line.first()?;
+            out.push(&REQUESTS, &["4", "WdelegGetattr"], count);
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -202,7 +197,7 @@ mod tests {
         )
         .unwrap();
         let mut nfsd = Nfsd {
-            nfsd: File::new(path),
+            nfsd: KernelFile::new(path),
         };
         let mut samples = Samples::new();
         let mut page = String::new();

@@ -96,24 +96,24 @@ pub struct NodeExporterFlags;
 
 impl Args for NodeExporterFlags {
     fn augment_args(command: Command) -> Command {
-        let command = MISSING_COLLECTORS.iter().fold(command, |command, missing| {
+        let mut command = command;
+        for missing in MISSING_COLLECTORS {
             let own =
                 ["collector", "no-collector"].map(|prefix| format!("{prefix}.{}", missing.name));
             let switches = missing.switches.iter().map(ToString::to_string);
             let options = missing.options.iter().map(|name| option(name));
-            command
+            command = command
                 .args(own.into_iter().chain(switches).map(switch))
-                .args(options)
-        });
-        let switches = REFUSED_FLAGS
-            .iter()
-            .map(|flag| flag.name)
-            .chain(IGNORED_SWITCHES.iter().copied());
+                .args(options);
+        }
+
+        let refused = REFUSED_FLAGS.iter().map(|flag| flag.name);
+        let switches = refused.chain(IGNORED_SWITCHES.iter().copied());
         let command = command.args(switches.map(|name| switch(name.to_owned())));
-        let negations: Vec<_> = command
-            .get_arguments()
-            .filter_map(negation(&command))
-            .collect();
+
+        // Last, so that they cover the flags above too.
+        let arguments = command.get_arguments();
+        let negations: Vec<_> = arguments.filter_map(negation(&command)).collect();
         command.args(negations)
     }
 
@@ -141,19 +141,17 @@ fn option(name: &str) -> Arg {
 fn negation(command: &Command) -> impl Fn(&Arg) -> Option<Arg> {
     let names = |argument: &Arg| {
         let aliases = argument.get_all_aliases().unwrap_or_default();
-        argument
-            .get_long()
-            .map(ToOwned::to_owned)
-            .into_iter()
-            .chain(aliases.into_iter().map(ToOwned::to_owned))
-            .collect::<Vec<_>>()
+        let long = argument.get_long().into_iter().chain(aliases);
+        long.map(ToOwned::to_owned).collect::<Vec<_>>()
     };
     let taken: Vec<String> = command.get_arguments().flat_map(names).collect();
+
     move |argument| {
         let long = argument.get_long()?;
         let name = format!("no-{long}");
         let is_switch = matches!(argument.get_action(), ArgAction::SetTrue);
         let is_theirs = long.starts_with("collector.") || long.starts_with("web.");
+
         (is_switch && is_theirs && !taken.contains(&name))
             .then(|| switch(name).overrides_with(argument.get_id().clone()))
     }
@@ -170,6 +168,7 @@ impl FromArgMatches for NodeExporterFlags {
                 )));
             }
         }
+
         for flag in REFUSED_FLAGS {
             if matches.get_flag(flag.name) {
                 return Err(refused(format!("--{}: {}", flag.name, flag.reason)));

@@ -3,7 +3,7 @@
 //! Source: `/sys/class/nvme`. The kernel counts a namespace's `size` in sectors of 512 bytes and
 //! `nuse` in logical blocks; node_exporter multiplies both by the logical block size, and so do we.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
@@ -63,10 +63,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Nvme {
-    fn name(&self) -> &'static str {
-        "nvme"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -76,15 +72,16 @@ impl Collector for Nvme {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let devices = sysfs::names(&self.class, "nvme")
-            .map_err(|source| CollectError::read(&self.class, source).or_absent("no NVMe disks"))?;
+        let devices = device_names(&self.class, "nvme", "no NVMe disks")?;
+
         for device in devices {
             let directory = self.class.join(&device);
+            let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
             let [firmware, model, serial, state, cntlid] =
-                ["firmware_rev", "model", "serial", "state", "cntlid"]
-                    .map(|file| sysfs::text(&directory.join(file)).unwrap_or_default());
+                ["firmware_rev", "model", "serial", "state", "cntlid"].map(text);
             let labels = [&device, &firmware, &model, &serial, &state, &cntlid];
             out.push(&INFO, &labels, 1.0);
+
             for name in sysfs::names(&directory, "nvme").unwrap_or_default() {
                 if let Some(id) = namespace_id(&name) {
                     push_namespace(&directory.join(&name), [&device, id], out);
@@ -99,19 +96,23 @@ impl Collector for Nvme {
 /// namespace.
 fn namespace_id(name: &str) -> Option<&str> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+
     let (controller, id) = name.strip_prefix("nvme")?.split_once('n')?;
     (is_number(controller) && is_number(id)).then_some(id)
 }
 
 fn push_namespace(directory: &Path, labels: [&str; 2], out: &mut Samples) {
     let number = |file: &str| sysfs::number::<u64>(&directory.join(file));
+
     let state = sysfs::text(&directory.join("ana_state"));
     let state = state.as_deref().unwrap_or("unknown");
     out.push(&NAMESPACE_INFO, &[labels[0], labels[1], state], 1.0);
+
     let Some(block) = number("queue/logical_block_size") else {
         return;
     };
     out.push(&BLOCK, &labels, block as f64);
+
     if let Some(size) = number("size") {
         let bytes = size.saturating_mul(block) as f64;
         out.push(&CAPACITY, &labels, bytes);

@@ -100,10 +100,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for NvmeHealth {
-    fn name(&self) -> &'static str {
-        "nvme_health"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -117,7 +113,9 @@ impl Collector for NvmeHealth {
             Some(last) => last,
             None => (Instant::now(), self.ask()?),
         };
-        for (device, health) in &last.1 {
+
+        let (_, disks) = &last;
+        for (device, health) in disks {
             for (metric, value) in METRICS.iter().zip(health) {
                 out.push(metric, &[device], *value);
             }
@@ -133,6 +131,7 @@ impl NvmeHealth {
         const NONE: CollectError = CollectError::Absent("no NVMe disks");
         let mut found = Vec::new();
         let mut failure = NONE;
+
         for (device, _) in sysfs::numbered(&self.class, "nvme").map_err(|_| NONE)? {
             let path = PathBuf::from("/dev").join(&device);
             match File::open(&path).and_then(|disk| read_log(&disk)) {
@@ -148,6 +147,7 @@ impl NvmeHealth {
                 }
             }
         }
+
         if found.is_empty() {
             Err(failure)
         } else {
@@ -192,6 +192,7 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
         timeout_ms: 1000,
         ..Command::default()
     };
+
     // SAFETY: the command points to a buffer of the length that it says, and both live on. The
     // command changes nothing.
     match unsafe { ioctl(disk, ADMIN_COMMAND, &raw mut command) }? {
@@ -205,13 +206,12 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
 fn parse(log: &[u8; LOG_BYTES]) -> Health {
     // Numbers are little-endian; the counters have 16 bytes.
     let number = |from: usize, bytes: usize| {
-        log[from..from + bytes]
-            .iter()
-            .rev()
-            .fold(0_u128, |number, byte| number << 8 | u128::from(*byte)) as f64
+        let digits = log[from..from + bytes].iter().rev();
+        digits.fold(0_u128, |number, byte| number << 8 | u128::from(*byte)) as f64
     };
     let ratio = |at: usize| f64::from(log[at]) / 100.0;
     let unit = 512.0 * 1000.0;
+
     [
         number(0, 1),
         number(1, 2) - 273.0,

@@ -2,7 +2,7 @@
 //!
 //! Source: `/sys/class/nvme-subsystem`.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names, flag};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
@@ -55,10 +55,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for NvmeSubsystem {
-    fn name(&self) -> &'static str {
-        "nvmesubsystem"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -68,9 +64,8 @@ impl Collector for NvmeSubsystem {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let subsystems = sysfs::names(&self.class, "nvme-subsys").map_err(|source| {
-            CollectError::read(&self.class, source).or_absent("no NVMe subsystems")
-        })?;
+        let subsystems = device_names(&self.class, "nvme-subsys", "no NVMe subsystems")?;
+
         for subsystem in &subsystems {
             self.push(subsystem, out);
         }
@@ -81,29 +76,32 @@ impl Collector for NvmeSubsystem {
 impl NvmeSubsystem {
     fn push(&self, subsystem: &str, out: &mut Samples) {
         let directory = self.class.join(subsystem);
-        let [nqn, model, serial, policy] = ["subsysnqn", "model", "serial", "iopolicy"]
-            .map(|file| sysfs::text(&directory.join(file)).unwrap_or_default());
+        let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
+        let [nqn, model, serial, policy] = ["subsysnqn", "model", "serial", "iopolicy"].map(text);
         out.push(&INFO, &[subsystem, &nqn, &model, &serial, &policy], 1.0);
+
         let mut paths = 0.0;
         let mut live = 0.0;
         for name in sysfs::names(&directory, "nvme").unwrap_or_default() {
             match kind(&name) {
                 Some(Kind::Namespace) => out.push(&NAMESPACE_INFO, &[subsystem, &name], 1.0),
                 Some(Kind::Controller) => {
-                    let [state, transport] = ["state", "transport"].map(|file| {
-                        sysfs::text(&directory.join(&name).join(file)).unwrap_or_default()
-                    });
+                    let file = |file| sysfs::text(&directory.join(&name).join(file));
+                    let [state, transport] =
+                        ["state", "transport"].map(|name| file(name).unwrap_or_default());
                     let state = normalized(&state);
+
                     paths += 1.0;
-                    live += f64::from(u8::from(state == "live"));
+                    live += flag(state == "live");
                     for other in STATES {
                         let labels = [subsystem, &name, &transport, other];
-                        out.push(&STATE, &labels, f64::from(u8::from(other == state)));
+                        out.push(&STATE, &labels, flag(other == state));
                     }
                 }
                 None => {}
             }
         }
+
         out.push(&PATHS, &[subsystem], paths);
         out.push(&LIVE, &[subsystem], live);
     }
@@ -120,6 +118,7 @@ enum Kind {
 fn kind(name: &str) -> Option<Kind> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     let rest = name.strip_prefix("nvme")?;
+
     match rest.split_once('n') {
         None => is_number(rest).then_some(Kind::Controller),
         Some((controller, id)) => {
@@ -133,10 +132,8 @@ fn normalized(state: &str) -> &'static str {
     if state == "deleting (no IO)" {
         return "deleting";
     }
-    STATES
-        .into_iter()
-        .find(|known| *known == state)
-        .unwrap_or("unknown")
+    let mut known = STATES.into_iter();
+    known.find(|known| *known == state).unwrap_or("unknown")
 }
 
 #[cfg(test)]

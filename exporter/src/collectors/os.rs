@@ -2,8 +2,8 @@
 //!
 //! Sources: `/etc/os-release`, or else `/usr/lib/os-release`.
 
-use crate::collector::{CollectError, Collector};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use takt_model::{Metric, Samples};
 
 struct Os {
-    files: [File; 2],
+    files: [KernelFile; 2],
 }
 
 const INFO: Metric = Metric::gauge(
@@ -48,45 +48,38 @@ const METRICS: &[Metric] = &[INFO, VERSION, SUPPORT_END];
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let rootfs = &paths.rootfs;
     Box::new(Os {
-        files: ["etc/os-release", "usr/lib/os-release"].map(|path| File::new(rootfs.join(path))),
+        files: ["etc/os-release", "usr/lib/os-release"]
+            .map(|path| KernelFile::new(rootfs.join(path))),
     })
 }
 
 impl Collector for Os {
-    fn name(&self) -> &'static str {
-        "os"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
-    }
-
-    fn max_series(&self) -> usize {
-        METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let [first, second] = &mut self.files;
         let text = match first.read() {
             Ok(text) => text,
-            Err(_) => second
-                .read()
-                .map_err(|error| error.or_absent("no os-release"))?,
+            Err(_) => {
+                let text = second.read();
+                text.or_absent("no os-release")?
+            }
         };
+
         let variables = parse(text);
         let variable = |label: &&str| {
-            variables
-                .get(label.to_ascii_uppercase().as_str())
-                .map_or("", String::as_str)
+            let value = variables.get(label.to_ascii_uppercase().as_str());
+            value.map_or("", String::as_str)
         };
+
         let values: Vec<_> = INFO.labels.iter().map(variable).collect();
         out.push(&INFO, &values, 1.0);
+
         if let Some(version) = version(variable(&"version_id")) {
-            out.push(
-                &VERSION,
-                &["id", "id_like", "name"].map(|label| variable(&label)),
-                version,
-            );
+            let labels = ["id", "id_like", "name"].map(|label| variable(&label));
+            out.push(&VERSION, &labels, version);
         }
         if let Some(end) = support_end(variable(&"support_end")) {
             out.push::<&str>(&SUPPORT_END, &[], end);
@@ -97,26 +90,25 @@ impl Collector for Os {
 
 /// Assignments as a shell reads them (os-release(5)); other lines are skipped.
 fn parse(text: &str) -> HashMap<&str, String> {
-    let assignments = text
+    let lines = text
         .lines()
-        .filter_map(|line| line.trim_ascii().split_once('='))
-        .filter(|(name, _)| !name.starts_with('#'));
-    assignments
-        .map(|(name, value)| (name, unquote(value)))
-        .collect()
+        .filter(|line| !line.trim_ascii().starts_with('#'));
+    let assignments = lines.filter_map(|line| line.trim_ascii().split_once('='));
+    let unquoted = assignments.map(|(name, value)| (name, unquote(value)));
+    unquoted.collect()
 }
 
 fn unquote(value: &str) -> String {
-    if let Some(literal) = value
-        .strip_prefix('\'')
-        .and_then(|value| value.strip_suffix('\''))
-    {
+    let literal = value.strip_prefix('\'');
+    if let Some(literal) = literal.and_then(|value| value.strip_suffix('\'')) {
         return literal.to_owned();
     }
-    let value = value
-        .strip_prefix('"')
-        .and_then(|value| value.strip_suffix('"'))
-        .unwrap_or(value);
+
+    let quoted = value.strip_prefix('"');
+    let quoted = quoted.and_then(|value| value.strip_suffix('"'));
+    let value = quoted.unwrap_or(value);
+
+    // A backslash stands for the character behind it.
     let mut chars = value.chars();
     let mut unquoted = String::with_capacity(value.len());
     while let Some(c) = chars.next() {
@@ -129,16 +121,16 @@ fn unquote(value: &str) -> String {
 /// release.
 fn version(id: &str) -> Option<f64> {
     let is_whole = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
-    let mut parts = id.split('.').map(|part| {
-        part.split(|c: char| !c.is_ascii_digit())
-            .next()
-            .unwrap_or("")
-    });
+    let is_other = |c: char| !c.is_ascii_digit();
+
+    let parts = id.split('.');
+    let mut parts = parts.map(|part| part.split(is_other).next().unwrap_or(""));
     let major = parts.next().filter(|part| is_whole(part))?;
     let version = match parts.next().filter(|part| is_whole(part)) {
         Some(minor) => format!("{major}.{minor}").parse(),
         None => major.parse(),
     };
+
     version.ok().filter(|version| *version > 0.0)
 }
 

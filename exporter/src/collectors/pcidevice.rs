@@ -6,8 +6,8 @@
 
 mod ids;
 
-use self::ids::Names;
-use crate::collector::{CollectError, Collector};
+use self::ids::PciNames;
+use crate::collector::{CollectError, Collector, device_names, flag};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct PcideviceOptions {
 
 struct Pcidevice {
     devices: PathBuf,
-    names: Option<Names>,
+    names: Option<PciNames>,
 }
 
 const PLACE: [&str; 4] = ["segment", "bus", "device", "function"];
@@ -113,15 +113,11 @@ pub(crate) fn new(paths: &Paths, options: &PcideviceOptions) -> Box<dyn Collecto
     let PcideviceOptions { names, ids_file } = &options;
     Box::new(Pcidevice {
         devices: paths.sysfs.join("bus/pci/devices"),
-        names: names.then(|| Names::new(ids_file.as_deref())),
+        names: names.then(|| PciNames::new(ids_file.as_deref())),
     })
 }
 
 impl Collector for Pcidevice {
-    fn name(&self) -> &'static str {
-        "pcidevice"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -131,8 +127,8 @@ impl Collector for Pcidevice {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let devices = sysfs::names(&self.devices, "")
-            .map_err(|source| CollectError::read(&self.devices, source).or_absent("no PCI"))?;
+        let devices = device_names(&self.devices, "", "no PCI")?;
+
         for device in devices {
             self.push(&self.devices.clone().join(device), out);
         }
@@ -148,57 +144,55 @@ impl Pcidevice {
         let Some(own) = name_of(Some(&target)) else {
             return;
         };
+
         let parent = name_of(target.parent()).unwrap_or_else(|| ["*"; 4].map(str::to_owned));
         let identification = |(file, digits): (&str, usize)| {
             let text = sysfs::text(&directory.join(file))?;
             let number = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
             Some(format!("0x{number:0digits$x}"))
         };
-        let Some(ids) = IDENTIFICATIONS
-            .into_iter()
-            .map(identification)
-            .collect::<Option<Vec<_>>>()
-        else {
+        let ids = IDENTIFICATIONS.into_iter().map(identification);
+        let Some(ids) = ids.collect::<Option<Vec<_>>>() else {
             return;
         };
+
         let values = own.iter().chain(&parent).chain(&ids).map(String::as_str);
         let mut labels: Vec<_> = INFO.labels.iter().copied().zip(values).collect();
-        let names = self
-            .names
-            .as_mut()
-            .into_iter()
-            .flat_map(|names| names.of(&ids));
+        let names = self.names.as_mut();
+        let names = names.into_iter().flat_map(|names| names.of(&ids));
+
         labels.extend(NAME_LABELS.into_iter().zip(names.map(String::as_str)));
         out.push_foreign(INFO.name, Kind::Gauge, INFO.help, &labels, 1.0);
+
         for ((file, missing), metric) in NUMBERS.iter().zip(&METRICS[3..]) {
             let text = sysfs::text(&directory.join(file));
-            out.push(
-                metric,
-                &own,
-                text.as_deref().and_then(number).unwrap_or(*missing),
-            );
+            let value = text.as_deref().and_then(number).unwrap_or(*missing);
+            out.push(metric, &own, value);
         }
+
         if let Some(now) = sysfs::text(&directory.join("power_state")) {
             for state in POWER_STATES {
                 let labels = [own.as_slice(), &[state.to_owned()]].concat();
-                out.push(&POWER, &labels, f64::from(u8::from(now == state)));
+                out.push(&POWER, &labels, flag(now == state));
             }
         }
-        let node = sysfs::number::<i32>(&directory.join("numa_node")).filter(|node| *node != -1);
-        node.into_iter()
-            .for_each(|node| out.push(&NUMA_NODE, &own, f64::from(node)));
+
+        // -1 stands for a device that is near no node.
+        let node = sysfs::number::<i32>(&directory.join("numa_node"));
+        if let Some(node) = node.filter(|node| *node != -1) {
+            out.push(&NUMA_NODE, &own, f64::from(node));
+        }
     }
 }
 
 /// `0000:a2:00.1`: segment, bus, device, function.
 fn place(name: &str) -> Option<[String; 4]> {
     let (rest, function) = name.split_once('.')?;
-    let mut parts = rest
-        .split(':')
-        .chain([function])
-        .map(|part| u32::from_str_radix(part, 16).ok());
+    let parts = rest.split(':').chain([function]);
+    let mut parts = parts.map(|part| u32::from_str_radix(part, 16).ok());
     let mut next = || parts.next().flatten();
     let [segment, bus, device, function] = [next()?, next()?, next()?, next()?];
+
     Some([
         format!("{segment:04x}"),
         format!("{bus:02x}"),

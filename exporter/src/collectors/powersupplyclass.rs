@@ -3,8 +3,8 @@
 //! Source: `/sys/class/power_supply`, in millionths of volts, amperes and watts and in tenths of
 //! degrees.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::filter::{Filter, Pattern};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ pub struct PowersupplyOptions {
         value_name = "REGEXP",
         default_value = "^$"
     )]
-    pub ignored_supplies: Pattern,
+    pub ignored_supplies: NamePattern,
 }
 
 struct Powersupplyclass {
     class: PathBuf,
-    filter: Filter,
+    filter: NameFilter,
 }
 
 const TEXTS: &[&str] = &[
@@ -126,15 +126,11 @@ numbers! {
 pub(crate) fn new(paths: &Paths, options: &PowersupplyOptions) -> Box<dyn Collector> {
     Box::new(Powersupplyclass {
         class: paths.sysfs.join("class/power_supply"),
-        filter: Filter::excluding(options.ignored_supplies.clone()),
+        filter: NameFilter::excluding(options.ignored_supplies.clone()),
     })
 }
 
 impl Collector for Powersupplyclass {
-    fn name(&self) -> &'static str {
-        "powersupplyclass"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -144,40 +140,32 @@ impl Collector for Powersupplyclass {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let supplies = sysfs::names(&self.class, "").map_err(|source| {
-            CollectError::read(&self.class, source).or_absent("no power supplies")
-        })?;
+        let supplies = device_names(&self.class, "", "no power supplies")?;
+
         for supply in supplies.iter().filter(|supply| self.filter.passes(supply)) {
             let directory = self.class.join(supply);
             // Most supplies have few of these files.
             let present = sysfs::names(&directory, "").unwrap_or_default();
             let is_present = |file: &str| {
-                present
-                    .binary_search_by(|name| name.as_str().cmp(file))
-                    .is_ok()
+                let place = present.binary_search_by(|name| name.as_str().cmp(file));
+                place.is_ok()
             };
-            for ((file, divisor), metric) in NUMBERS
-                .iter()
-                .zip(&METRICS[1..])
-                .filter(|((file, _), _)| is_present(file))
-            {
+
+            for ((file, divisor), metric) in NUMBERS.iter().zip(&METRICS[1..]) {
+                if !is_present(file) {
+                    continue;
+                }
                 if let Some(value) = sysfs::number::<i64>(&directory.join(file)) {
                     out.push(metric, &[supply], value as f64 / divisor);
                 }
             }
-            let texts: Vec<_> = TEXTS
-                .iter()
-                .filter(|file| is_present(file))
-                .filter_map(|file| Some((*file, sysfs::text(&directory.join(file))?)))
-                .collect();
-            let told = texts
-                .iter()
-                .filter(|(_, text)| !text.is_empty())
-                .map(|(name, text)| (*name, text.as_str()));
-            let labels: Vec<_> = [("power_supply", supply.as_str())]
-                .into_iter()
-                .chain(told)
-                .collect();
+
+            let texts = TEXTS.iter().filter(|file| is_present(file));
+            let texts = texts.filter_map(|file| Some((*file, sysfs::text(&directory.join(file))?)));
+            let texts: Vec<_> = texts.filter(|(_, text)| !text.is_empty()).collect();
+
+            let mut labels = vec![("power_supply", supply.as_str())];
+            labels.extend(texts.iter().map(|(name, text)| (*name, text.as_str())));
             out.push_foreign(INFO.name, INFO.kind, INFO.help, &labels, 1.0);
         }
         Ok(())

@@ -4,13 +4,13 @@
 //! counts microseconds; we publish seconds. "Waiting" is the time in which some task waited,
 //! "stalled" that in which none could go on.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Pressure {
-    resources: [File; RESOURCES.len()],
+    resources: [KernelFile; RESOURCES.len()],
 }
 
 struct Resource {
@@ -88,32 +88,23 @@ const IRQ: &str = "irq";
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let pressure = paths.procfs.join("pressure");
     Box::new(Pressure {
-        resources: RESOURCES.map(|resource| File::new(pressure.join(resource.file))),
+        resources: RESOURCES.map(|resource| KernelFile::new(pressure.join(resource.file))),
     })
 }
 
 impl Collector for Pressure {
-    fn name(&self) -> &'static str {
-        "pressure"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
 
-    fn max_series(&self) -> usize {
-        METRICS.len()
-    }
-
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for (resource, file) in RESOURCES.iter().zip(&mut self.resources) {
-            let stalls = match file
-                .parse(parse)
-                .map_err(|error| error.or_absent("no pressure stall information"))
-            {
+            let stalls = file.parse(parse);
+            let stalls = match stalls.or_absent("no pressure stall information") {
                 Err(CollectError::Absent(_)) if resource.file == IRQ => continue,
                 other => other?,
             };
+
             let pairs = [
                 (&resource.waiting, stalls.some),
                 (&resource.stalled, stalls.full),
@@ -146,9 +137,9 @@ fn parse(text: &str) -> Result<Stalls, ParseError> {
             Some("full") => &mut stalls.full,
             _ => continue,
         };
-        let total = words
-            .find_map(|word| word.strip_prefix("total="))
-            .and_then(|total| total.parse().ok());
+
+        let total = words.find_map(|word| word.strip_prefix("total="));
+        let total = total.and_then(|total| total.parse().ok());
         *share = Some(total.ok_or(ParseError {
             line: number + 1,
             expected: "total= and microseconds",

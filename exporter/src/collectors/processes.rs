@@ -52,10 +52,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Processes {
-    fn name(&self) -> &'static str {
-        "processes"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -67,8 +63,10 @@ impl Collector for Processes {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let pids = sysfs::numbered(&self.procfs, "")
             .map_err(|source| CollectError::read(&self.procfs, source))?;
+
         let mut processes = Counts::default();
         let mut threads = Counts::default();
+
         let mut allocated = 0.0;
         for (pid, _) in pids {
             let directory = self.procfs.join(&pid);
@@ -76,33 +74,34 @@ impl Collector for Processes {
             let Some((state, count)) = read(&directory) else {
                 continue;
             };
+
             processes.add(&state);
+
             allocated += count;
             for (thread, _) in sysfs::numbered(&directory.join("task"), "").unwrap_or_default() {
+                // The first thread's state is the process's, which is read already.
                 if thread == pid {
                     threads.add(&state)
-                } else {
-                    read(&directory.join("task").join(thread))
-                        .iter()
-                        .for_each(|(state, _)| threads.add(state))
+                } else if let Some((state, _)) = read(&directory.join("task").join(thread)) {
+                    threads.add(&state)
                 }
             }
         }
+
         out.push::<&str>(&THREADS, &[], allocated);
         out.push::<&str>(&PIDS, &[], processes.0.values().sum());
-        processes
-            .0
-            .iter()
-            .for_each(|(state, count)| out.push(&STATE, &[state], *count));
-        threads
-            .0
-            .iter()
-            .for_each(|(state, count)| out.push(&THREADS_STATE, &[state], *count));
+        for (state, count) in &processes.0 {
+            out.push(&STATE, &[state], *count);
+        }
+        for (state, count) in &threads.0 {
+            out.push(&THREADS_STATE, &[state], *count);
+        }
+
         for (metric, file) in [(&MAX_THREADS, "threads-max"), (&MAX_PROCESSES, "pid_max")] {
-            let limit = sysfs::number::<f64>(&self.procfs.join("sys/kernel").join(file));
-            limit
-                .into_iter()
-                .for_each(|limit| out.push::<&str>(metric, &[], limit));
+            let limit = self.procfs.join("sys/kernel").join(file);
+            if let Some(limit) = sysfs::number::<f64>(&limit) {
+                out.push::<&str>(metric, &[], limit);
+            }
         }
         Ok(())
     }
@@ -130,11 +129,11 @@ fn read(directory: &Path) -> Option<(String, f64)> {
 /// parenthesis.
 fn parse(text: &str) -> Option<(&str, f64)> {
     const THREADS_BEHIND_STATE: usize = 16;
-    let mut words = text.rsplit_once(") ")?.1.split_ascii_whitespace();
-    Some((
-        words.next()?,
-        words.nth(THREADS_BEHIND_STATE)?.parse().ok()?,
-    ))
+    let (_, behind) = text.rsplit_once(") ")?;
+    let mut words = behind.split_ascii_whitespace();
+    let state = words.next()?;
+    let threads = words.nth(THREADS_BEHIND_STATE)?.parse().ok()?;
+    Some((state, threads))
 }
 
 #[cfg(test)]

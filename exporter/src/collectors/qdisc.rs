@@ -3,7 +3,7 @@
 //! Source: netlink. A queue within another is left out: its packets are counted by the outer one.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::filter::{Filter, Pattern};
+use crate::filter::{NameFilter, NamePattern};
 use crate::netlink::{self, LinkNames};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ pub struct QdiscOptions {
         value_name = "REGEXP",
         conflicts_with = "qdisc-exclude"
     )]
-    pub device_include: Option<Pattern>,
+    pub device_include: Option<NamePattern>,
     /// Network links to leave out.
     #[arg(
         id = "qdisc-exclude",
@@ -31,14 +31,14 @@ pub struct QdiscOptions {
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub device_exclude: Pattern,
+    pub device_exclude: NamePattern,
     /// A directory whose results.json is read instead of asking the kernel.
     #[arg(long = "collector.qdisc.fixtures", value_name = "PATH", hide = true)]
     pub fixtures: Option<PathBuf>,
 }
 
 struct Qdisc {
-    filter: Filter,
+    filter: NameFilter,
     fixtures: Option<PathBuf>,
 }
 
@@ -105,15 +105,11 @@ pub(crate) fn new(options: &QdiscOptions) -> Box<dyn Collector> {
         device_exclude,
         fixtures,
     } = options.clone();
-    let filter = Filter::new(device_include, device_exclude);
+    let filter = NameFilter::new(device_include, device_exclude);
     Box::new(Qdisc { filter, fixtures })
 }
 
 impl Collector for Qdisc {
-    fn name(&self) -> &'static str {
-        "qdisc"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -127,10 +123,10 @@ impl Collector for Qdisc {
             Some(directory) => recorded(&directory.join("results.json"))?,
             None => asked().map_err(|error| CollectError::read("netlink".as_ref(), error))?,
         };
-        for queue in queues
-            .iter()
-            .filter(|queue| queue.parent == 0 && self.filter.passes(&queue.iface_name))
-        {
+        for queue in queues {
+            if queue.parent != 0 || !self.filter.passes(&queue.iface_name) {
+                continue;
+            }
             let numbers = [
                 queue.packets,
                 queue.drops,
@@ -139,9 +135,8 @@ impl Collector for Qdisc {
                 queue.qlen,
                 queue.backlog,
             ];
-            let values = [queue.bytes as f64]
-                .into_iter()
-                .chain(numbers.map(f64::from));
+            let numbers = numbers.map(f64::from);
+            let values = [queue.bytes as f64].into_iter().chain(numbers);
             for (metric, value) in METRICS.iter().zip(values) {
                 out.push(metric, &[&queue.iface_name, &queue.kind], value);
             }
@@ -176,30 +171,36 @@ fn asked() -> Result<Vec<Queue>, Errno> {
 /// The link's number, and its queue.
 fn parse(message: &[u8]) -> Option<(u32, Queue)> {
     const ROOT: u32 = u32::MAX;
-    let parent =
-        netlink::word(message, 12).map(|parent| if parent == ROOT { 0 } else { parent })?;
+    let parent = match netlink::word(message, 12)? {
+        ROOT => 0,
+        parent => parent,
+    };
     let mut queue = Queue {
         parent,
         ..Queue::default()
     };
+
     for (kind, value) in netlink::attributes(message.get(HEAD_BYTES..)?) {
         let word = |at| netlink::word(value, at).unwrap_or_default();
         match kind {
             KIND => {
-                queue.kind = String::from_utf8_lossy(value)
-                    .trim_end_matches('\0')
-                    .to_owned()
+                let name = String::from_utf8_lossy(value);
+                name.trim_end_matches('\0').clone_into(&mut queue.kind);
             }
             STATS => {
                 queue.bytes = bytes(value);
                 (queue.packets, queue.drops, queue.overlimits) = (word(8), word(12), word(16));
                 (queue.qlen, queue.backlog) = (word(28), word(32));
             }
-            STATS2 => netlink::attributes(value)
-                .for_each(|(kind, value)| push_newer(&mut queue, kind, value)),
+            STATS2 => {
+                for (kind, value) in netlink::attributes(value) {
+                    push_newer(&mut queue, kind, value);
+                }
+            }
             _ => {}
         }
     }
+
     Some((netlink::word(message, 4)?, queue))
 }
 
@@ -216,9 +217,8 @@ fn push_newer(queue: &mut Queue, kind: u16, value: &[u8]) {
 }
 
 fn bytes(value: &[u8]) -> u64 {
-    value
-        .first_chunk()
-        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    let count = value.first_chunk();
+    count.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! they reveal what other programs compute; a zone that cannot be read is left out, and harms no
 //! other.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
@@ -47,10 +47,6 @@ pub(crate) fn new(paths: &Paths, options: &RaplOptions) -> Box<dyn Collector> {
 }
 
 impl Collector for Rapl {
-    fn name(&self) -> &'static str {
-        "rapl"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[JOULES]
     }
@@ -60,16 +56,18 @@ impl Collector for Rapl {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let directories = sysfs::names(&self.class, "")
-            .map_err(|source| CollectError::read(&self.class, source).or_absent("no powercap"))?;
+        let directories = device_names(&self.class, "", "no powercap")?;
+
         let mut names = HashMap::new();
         let mut denied = None;
         let mut read = 0;
+
         for directory in directories {
             let path = self.class.join(&directory);
             let Some(name) = sysfs::text(&path.join("name")) else {
                 continue;
             };
+
             let (zone, index) = zone(&name, &mut names);
             let file = path.join("energy_uj");
             let energy = match sysfs::try_text(&file) {
@@ -81,13 +79,11 @@ impl Collector for Rapl {
             };
             let Some(energy) = energy else { continue };
             let range = sysfs::number(&path.join("max_energy_range_uj"));
-            let joules = self
-                .turns
-                .entry(directory)
-                .or_default()
-                .total(energy, range) as f64
-                / 1e6;
+
+            let turns = self.turns.entry(directory).or_default();
+            let joules = turns.total(energy, range) as f64 / 1e6;
             read += 1;
+
             let index = index.to_string();
             let path = path.to_string_lossy();
             if self.has_zone_label {
@@ -98,6 +94,7 @@ impl Collector for Rapl {
                 out.push_foreign(&metric_name(&zone), JOULES.kind, &help, &labels, joules);
             }
         }
+
         match denied {
             // node_exporter, too, takes this for "nothing to collect".
             Some((_, error)) if read == 0 && error.kind() == io::ErrorKind::PermissionDenied => {
@@ -114,10 +111,9 @@ impl Collector for Rapl {
 /// A zone's name and number: `package-0` is number 0 of `package`; names that repeat without a
 /// number are counted.
 fn zone(name: &str, names: &mut HashMap<String, u64>) -> (String, u64) {
-    let (zone, index) = match name
-        .split_once('-')
-        .map(|(zone, number)| (zone, number.parse()))
-    {
+    let numbered = name.split_once('-');
+    let numbered = numbered.map(|(zone, number)| (zone, number.parse()));
+    let (zone, index) = match numbered {
         Some((zone, Ok(number))) => (zone, number),
         _ => (name, names.get(name).copied().unwrap_or(0)),
     };
@@ -126,14 +122,8 @@ fn zone(name: &str, names: &mut HashMap<String, u64>) -> (String, u64) {
 }
 
 fn metric_name(zone: &str) -> String {
-    let plain = zone.chars().map(|letter| {
-        if letter.is_ascii_alphanumeric() {
-            letter
-        } else {
-            '_'
-        }
-    });
-    format!("node_rapl_{}_joules_total", plain.collect::<String>())
+    let plain = zone.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+    format!("node_rapl_{plain}_joules_total")
 }
 
 /// A counter that begins again at zero behind its range.
@@ -155,6 +145,7 @@ impl WrappingCounter {
                 None => self.total + now,
             },
         };
+
         self.last = Some(now);
         self.total
     }

@@ -2,13 +2,13 @@
 //!
 //! Source: `/proc/schedstat`, in nanoseconds; we publish seconds.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Schedstat {
-    schedstat: File,
+    schedstat: KernelFile,
 }
 
 const RUNNING: Metric = Metric::counter(
@@ -29,15 +29,11 @@ const TIMESLICES: Metric = Metric::counter(
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Schedstat {
-        schedstat: File::new(paths.procfs.join("schedstat")),
+        schedstat: KernelFile::new(paths.procfs.join("schedstat")),
     })
 }
 
 impl Collector for Schedstat {
-    fn name(&self) -> &'static str {
-        "schedstat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[RUNNING, WAITING, TIMESLICES]
     }
@@ -47,39 +43,37 @@ impl Collector for Schedstat {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        self.schedstat
-            .parse(|text| {
-                parse(text).try_for_each(|cpu| {
-                    let (cpu, [running, waiting, timeslices]) = cpu?;
-                    out.push(&RUNNING, &[cpu], running as f64 / 1e9);
-                    out.push(&WAITING, &[cpu], waiting as f64 / 1e9);
-                    out.push(&TIMESLICES, &[cpu], timeslices as f64);
-                    Ok(())
-                })
-            })
-            .map_err(|error| error.or_absent("the kernel keeps no statistics of its scheduler"))
+        let read = self.schedstat.parse(|text| {
+            for cpu in parse(text) {
+                let (cpu, [running, waiting, timeslices]) = cpu?;
+                out.push(&RUNNING, &[cpu], running as f64 / 1e9);
+                out.push(&WAITING, &[cpu], waiting as f64 / 1e9);
+                out.push(&TIMESLICES, &[cpu], timeslices as f64);
+            }
+            Ok(())
+        });
+        read.or_absent("the kernel keeps no statistics of its scheduler")
     }
 }
 
 /// `cpu0` and nine numbers; the last three are published. Lines of scheduling domains come between.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [u64; 3]), ParseError>> {
-    text.lines()
-        .enumerate()
-        .filter_map(|(number, line)| Some((number, line.strip_prefix("cpu")?)))
-        .map(|(number, line)| {
-            let error = ParseError {
-                line: number + 1,
-                expected: "cpuN and nine numbers",
-            };
-            let mut words = line.split_ascii_whitespace();
-            let cpu = words
-                .next()
-                .filter(|cpu| cpu.bytes().all(|byte| byte.is_ascii_digit()))
-                .ok_or(error)?;
-            let mut times = words.skip(6).map(str::parse::<u64>);
-            let mut next = || times.next().and_then(Result::ok).ok_or(error);
-            Ok((cpu, [next()?, next()?, next()?]))
-        })
+    let lines = text.lines().enumerate();
+    let cpus = lines.filter_map(|(number, line)| Some((number, line.strip_prefix("cpu")?)));
+    cpus.map(|(number, line)| {
+        let error = ParseError {
+            line: number + 1,
+            expected: "cpuN and nine numbers",
+        };
+
+        let mut words = line.split_ascii_whitespace();
+        let is_number = |cpu: &&str| cpu.bytes().all(|byte| byte.is_ascii_digit());
+        let cpu = words.next().filter(is_number).ok_or(error)?;
+
+        let mut times = words.skip(6).map(str::parse::<u64>);
+        let mut next = || times.next().and_then(Result::ok).ok_or(error);
+        Ok((cpu, [next()?, next()?, next()?]))
+    })
 }
 
 #[cfg(test)]

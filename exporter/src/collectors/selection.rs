@@ -1,6 +1,6 @@
 //! The flags that choose collectors.
 
-use super::COLLECTORS;
+use super::{COLLECTORS, CollectorEntry};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
 
@@ -40,22 +40,21 @@ impl Args for Selection {
                 .action(ArgAction::SetTrue)
                 .help_heading(COLLECTORS_HEADING)
         };
+
         let disable =
             flag(DISABLE_DEFAULTS.into()).help("Run only the collectors that a flag turns on");
-        COLLECTORS
-            .iter()
-            .fold(command.arg(disable), |command, entry| {
-                let default = if entry.by_default { "on" } else { "off" };
-                let on = format!("collector.{}", entry.name);
-                let off = format!("no-collector.{}", entry.name);
-                command
-                    .arg(
-                        flag(on.clone())
-                            .help(format!("{} (default: {default})", entry.about))
-                            .overrides_with(off.clone()),
-                    )
-                    .arg(flag(off).hide(true).overrides_with(on))
-            })
+        let mut command = command.arg(disable);
+        for entry in COLLECTORS {
+            let default = if entry.by_default { "on" } else { "off" };
+            let on = format!("collector.{}", entry.name);
+            let off = format!("no-collector.{}", entry.name);
+            let turn_on = flag(on.clone())
+                .help(format!("{} (default: {default})", entry.about))
+                .overrides_with(off.clone());
+            let turn_off = flag(off).hide(true).overrides_with(on);
+            command = command.arg(turn_on).arg(turn_off);
+        }
+        command
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -66,12 +65,12 @@ impl Args for Selection {
 impl FromArgMatches for Selection {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |prefix: &str| {
-            COLLECTORS
-                .iter()
-                .filter(|entry| matches.get_flag(&format!("{prefix}{}", entry.name)))
-                .map(|entry| entry.name)
-                .collect()
+            let is_given =
+                |entry: &&CollectorEntry| matches.get_flag(&format!("{prefix}{}", entry.name));
+            let entries = COLLECTORS.iter().filter(is_given);
+            entries.map(|entry| entry.name).collect()
         };
+
         Ok(Self {
             disable_defaults: matches.get_flag(DISABLE_DEFAULTS),
             on: given("collector."),

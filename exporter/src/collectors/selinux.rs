@@ -2,7 +2,7 @@
 //!
 //! Sources: `/sys/fs/selinux`, which is mounted only where it is on, and `/etc/selinux/config`.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, flag};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
@@ -82,27 +82,22 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Selinux {
-    fn name(&self) -> &'static str {
-        "selinux"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
 
-    fn max_series(&self) -> usize {
-        METRICS.len()
-    }
-
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let mode = sysfs::number::<f64>(&self.selinuxfs.join("enforce"));
-        out.push::<&str>(&ENABLED, &[], f64::from(u8::from(mode.is_some())));
+        out.push::<&str>(&ENABLED, &[], flag(mode.is_some()));
         let Some(mode) = mode else { return Ok(()) };
+
         out.push::<&str>(&CURRENT_MODE, &[], mode);
+
         let config = std::fs::read_to_string(&self.config).unwrap_or_default();
         if let Some(configured) = configured(&config) {
             out.push::<&str>(&CONFIG_MODE, &[], configured);
         }
+
         let stats = sysfs::text(&self.selinuxfs.join("avc/cache_stats")).unwrap_or_default();
         for (name, metric) in CACHE {
             if let Some(sum) = sum(&stats, name) {
@@ -115,9 +110,8 @@ impl Collector for Selinux {
 
 /// 1 enforcing, 0 permissive, -1 disabled.
 fn configured(text: &str) -> Option<f64> {
-    let mode = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("SELINUX="))?;
+    let mut lines = text.lines();
+    let mode = lines.find_map(|line| line.trim().strip_prefix("SELINUX="))?;
     match mode.trim().to_ascii_lowercase().as_str() {
         "enforcing" => Some(1.0),
         "permissive" => Some(0.0),
@@ -129,18 +123,14 @@ fn configured(text: &str) -> Option<f64> {
 /// A line of names, then numbers for each CPU.
 fn sum(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines();
-    let place = lines
-        .next()?
-        .split_ascii_whitespace()
-        .position(|column| column == name)?;
-    lines
-        .map(|line| {
-            line.split_ascii_whitespace()
-                .nth(place)?
-                .parse::<u64>()
-                .ok()
-        })
-        .sum()
+    let mut names = lines.next()?.split_ascii_whitespace();
+    let place = names.position(|column| column == name)?;
+
+    let counts = lines.map(|line| {
+        let count = line.split_ascii_whitespace().nth(place)?;
+        count.parse::<u64>().ok()
+    });
+    counts.sum()
 }
 
 #[cfg(test)]

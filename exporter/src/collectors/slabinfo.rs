@@ -3,8 +3,8 @@
 //! Source: `/proc/slabinfo`, which only root may read.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
@@ -18,20 +18,20 @@ pub struct SlabinfoOptions {
         value_name = "REGEXP",
         default_value = ".*"
     )]
-    pub slabs_include: Pattern,
+    pub slabs_include: NamePattern,
     /// Slabs to leave out of these.
     #[arg(
         long = "collector.slabinfo.slabs-exclude",
         value_name = "REGEXP",
         default_value = ""
     )]
-    pub slabs_exclude: Pattern,
+    pub slabs_exclude: NamePattern,
 }
 
 struct Slabinfo {
-    slabinfo: File,
-    include: Filter,
-    exclude: Filter,
+    slabinfo: KernelFile,
+    include: NameFilter,
+    exclude: NameFilter,
 }
 
 const SLAB: &[&str] = &["slab"];
@@ -71,17 +71,13 @@ pub(crate) fn new(paths: &Paths, options: &SlabinfoOptions) -> Box<dyn Collector
         slabs_exclude,
     } = options.clone();
     Box::new(Slabinfo {
-        slabinfo: File::new(paths.procfs.join("slabinfo")),
-        include: Filter::including(slabs_include),
-        exclude: Filter::excluding(slabs_exclude),
+        slabinfo: KernelFile::new(paths.procfs.join("slabinfo")),
+        include: NameFilter::including(slabs_include),
+        exclude: NameFilter::excluding(slabs_exclude),
     })
 }
 
 impl Collector for Slabinfo {
-    fn name(&self) -> &'static str {
-        "slabinfo"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -93,17 +89,19 @@ impl Collector for Slabinfo {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.slabinfo.parse(|text| {
             let is_head = |line: &str| line.starts_with("slabinfo") || line.starts_with('#');
-            for (number, line) in text.lines().enumerate().filter(|(_, line)| !is_head(line)) {
-                let error = ParseError {
+            for (number, line) in text.lines().enumerate() {
+                if is_head(line) {
+                    continue;
+                }
+
+                let (name, numbers) = parse(line).ok_or(ParseError {
                     line: number + 1,
                     expected: "a slab and its five numbers",
-                };
-                let (name, numbers) = parse(line).ok_or(error)?;
+                })?;
                 if self.include.passes(name) && self.exclude.passes(name) {
-                    METRICS
-                        .iter()
-                        .zip(numbers)
-                        .for_each(|(metric, number)| out.push(metric, &[name], number));
+                    for (metric, number) in METRICS.iter().zip(numbers) {
+                        out.push(metric, &[name], number);
+                    }
                 }
             }
             Ok(())
@@ -114,10 +112,12 @@ impl Collector for Slabinfo {
 fn parse(line: &str) -> Option<(&str, [f64; 5])> {
     let mut words = line.split_ascii_whitespace();
     let name = words.next()?;
+
     let mut numbers = [0.0; 5];
     for number in &mut numbers {
         *number = words.next()?.parse().ok()?;
     }
+
     Some((name, numbers))
 }
 

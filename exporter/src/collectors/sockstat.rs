@@ -3,13 +3,13 @@
 //! Sources: `/proc/net/sockstat` and `/proc/net/sockstat6`. `mem` counts pages of the kernel's
 //! size, so it is published in bytes too; `memory` is in bytes already.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
 struct Sockstat {
-    files: [File; 2],
+    files: [KernelFile; 2],
     page_bytes: f64,
     field: String,
 }
@@ -48,17 +48,13 @@ const STATES: [&str; 6] = ["inuse", "orphan", "tw", "alloc", "mem", "memory"];
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let net = paths.procfs.join("net");
     Box::new(Sockstat {
-        files: ["sockstat", "sockstat6"].map(|name| File::new(net.join(name))),
+        files: ["sockstat", "sockstat6"].map(|name| KernelFile::new(net.join(name))),
         page_bytes: rustix::param::page_size() as f64,
         field: String::new(),
     })
 }
 
 impl Collector for Sockstat {
-    fn name(&self) -> &'static str {
-        "sockstat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[USED]
     }
@@ -74,7 +70,7 @@ impl Collector for Sockstat {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for file in &mut self.files {
             let pushed = file.parse(|text| {
-                parse(text).try_for_each(|entry| {
+                for entry in parse(text) {
                     let (protocol, state, value) = entry?;
                     let mut push = |suffix, value| {
                         self.field.clear();
@@ -92,15 +88,17 @@ impl Collector for Sockstat {
                             }
                         }
                     };
+
                     push("", value);
                     if state == "mem" {
                         push("_bytes", value * self.page_bytes);
                     }
-                    Ok(())
-                })
+                }
+                Ok(())
             });
+
             // A kernel without IPv6, or without IPv4, has one of the two files.
-            match pushed.map_err(|error| error.or_absent("no socket statistics")) {
+            match pushed.or_absent("no socket statistics") {
                 Err(CollectError::Absent(_)) => {}
                 other => other?,
             }
@@ -120,6 +118,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
             .split_once(':')
             .filter(|(name, _)| name.bytes().all(|c| c.is_ascii_alphanumeric()))
             .unwrap_or_default();
+
         let mut words = pairs.split_ascii_whitespace();
         let unnamed = protocol
             .is_empty()
@@ -127,16 +126,16 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
         let pairs = std::iter::from_fn(move || {
             let state = words.next()?;
             let value = words.next().and_then(|value| value.parse::<u64>().ok());
-            Some(
-                value
-                    .map(|value| (protocol, state, value as f64))
-                    .ok_or(error("states and counts in pairs")),
-            )
+            let entry = value.map(|value| (protocol, state, value as f64));
+            Some(entry.ok_or(error("states and counts in pairs")))
         });
+
         let is_known = |state: &str| STATES.contains(&state) || state == "used";
-        unnamed.into_iter().chain(
-            pairs.filter(move |pair| pair.as_ref().map_or(true, |(_, state, _)| is_known(state))),
-        )
+        let known = pairs.filter(move |pair| match pair {
+            Ok((_, state, _)) => is_known(state),
+            Err(_) => true,
+        });
+        unnamed.into_iter().chain(known)
     })
 }
 

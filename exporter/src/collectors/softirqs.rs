@@ -3,12 +3,12 @@
 //! Source: `/proc/softirqs`.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Softirqs {
-    softirqs: File,
+    softirqs: KernelFile,
 }
 
 const FUNCTIONS: Metric = Metric::counter(
@@ -19,15 +19,11 @@ const FUNCTIONS: Metric = Metric::counter(
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Softirqs {
-        softirqs: File::new(paths.procfs.join("softirqs")),
+        softirqs: KernelFile::new(paths.procfs.join("softirqs")),
     })
 }
 
 impl Collector for Softirqs {
-    fn name(&self) -> &'static str {
-        "softirqs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[FUNCTIONS]
     }
@@ -43,14 +39,13 @@ impl Collector for Softirqs {
                     line: number + 1,
                     expected: "a kind and a count for each CPU",
                 };
+
                 let (kind, counts) = line.split_once(':').ok_or(error)?;
                 for (cpu, count) in counts.split_ascii_whitespace().enumerate() {
                     let count = count.parse().map_err(|_| error)?;
-                    out.push(
-                        &FUNCTIONS,
-                        &[cpu.to_string().as_str(), kind.trim_ascii()],
-                        count,
-                    );
+                    let cpu = cpu.to_string();
+                    let labels = [cpu.as_str(), kind.trim_ascii()];
+                    out.push(&FUNCTIONS, &labels, count);
                 }
             }
             Ok(())

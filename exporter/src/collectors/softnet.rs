@@ -4,12 +4,12 @@
 //! Old kernels have fewer of them; the missing ones are 0, as in node_exporter.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Softnet {
-    softnet_stat: File,
+    softnet_stat: KernelFile,
 }
 
 const PROCESSED: Metric = Metric::counter(
@@ -60,15 +60,11 @@ const FEWEST_COLUMNS: usize = 9;
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Softnet {
-        softnet_stat: File::new(paths.procfs.join("net/softnet_stat")),
+        softnet_stat: KernelFile::new(paths.procfs.join("net/softnet_stat")),
     })
 }
 
 impl Collector for Softnet {
-    fn name(&self) -> &'static str {
-        "softnet"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -79,14 +75,14 @@ impl Collector for Softnet {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.softnet_stat.parse(|text| {
-            parse(text).try_for_each(|line| {
+            for line in parse(text) {
                 let line = line?;
                 let cpu = line.cpu.to_string();
                 for (metric, value) in METRICS.iter().zip(line.values) {
                     out.push(metric, &[&cpu], value);
                 }
-                Ok(())
-            })
+            }
+            Ok(())
         })
     }
 }
@@ -99,19 +95,17 @@ struct Line {
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
-        let numbers = || {
-            line.split_ascii_whitespace()
-                .map(|word| u32::from_str_radix(word, 16).ok())
-        };
-        let parsed: Option<Vec<_>> = numbers().collect();
-        let columns = parsed
-            .filter(|columns| columns.len() >= FEWEST_COLUMNS)
-            .ok_or(ParseError {
-                line: number + 1,
-                expected: "nine or more hexadecimal numbers",
-            })?;
-        let cpu = columns.get(CPU_COLUMN).copied().unwrap_or(number as u32);
+        let words = line.split_ascii_whitespace();
+        let columns = words.map(|word| u32::from_str_radix(word, 16).ok());
+        let columns: Option<Vec<_>> = columns.collect();
+        let columns = columns.filter(|columns| columns.len() >= FEWEST_COLUMNS);
+        let columns = columns.ok_or(ParseError {
+            line: number + 1,
+            expected: "nine or more hexadecimal numbers",
+        })?;
+
         // The backlog came in the same kernel as the CPU.
+        let cpu = columns.get(CPU_COLUMN).copied().unwrap_or(number as u32);
         Ok(Line {
             cpu,
             values: COLUMNS.map(|at| columns.get(at).copied().map_or(0.0, f64::from)),

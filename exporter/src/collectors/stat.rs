@@ -4,7 +4,7 @@
 //! Source: `/proc/stat`. Its CPU lines are the collector `cpu`'s.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
@@ -18,7 +18,7 @@ pub struct StatOptions {
 }
 
 struct Stat {
-    stat: File,
+    stat: KernelFile,
     softirq: bool,
 }
 
@@ -71,16 +71,12 @@ const VECTORS: [&str; 10] = [
 
 pub(crate) fn new(paths: &Paths, options: &StatOptions) -> Box<dyn Collector> {
     Box::new(Stat {
-        stat: File::new(paths.procfs.join("stat")),
+        stat: KernelFile::new(paths.procfs.join("stat")),
         softirq: options.softirq,
     })
 }
 
 impl Collector for Stat {
-    fn name(&self) -> &'static str {
-        "stat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -91,17 +87,18 @@ impl Collector for Stat {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.stat.parse(|text| {
-            parse(text).try_for_each(|line| {
+            for line in parse(text) {
                 match line? {
                     Line::Value(metric, value) => out.push::<&str>(metric, &[], value),
-                    Line::Softirqs(counts) => {
-                        for (vector, count) in VECTORS.iter().zip(counts).filter(|_| self.softirq) {
+                    Line::Softirqs(counts) if self.softirq => {
+                        for (vector, count) in VECTORS.iter().zip(counts) {
                             out.push(&SOFTIRQS, &[vector], count);
                         }
                     }
+                    Line::Softirqs(_) => {}
                 }
-                Ok(())
-            })
+            }
+            Ok(())
         })
     }
 }
@@ -130,12 +127,12 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
             }
             _ => return None,
         };
+
         // The first number of `intr` is the sum; one for each interrupt follows.
-        let value = rest
-            .split_ascii_whitespace()
-            .next()
-            .and_then(|value| value.parse().ok());
+        let value = rest.split_ascii_whitespace().next();
+        let value = value.and_then(|value| value.parse().ok());
         let value = value.map(|value| Line::Value(metric, value));
+
         Some(value.ok_or(ParseError {
             line: number + 1,
             expected: "a number",
@@ -145,10 +142,9 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
 
 /// The sum, then a count for each vector.
 fn softirqs(counts: &str) -> Option<Line> {
-    let mut counts = counts
-        .split_ascii_whitespace()
-        .skip(1)
-        .map(|count| count.parse().ok());
+    let counts = counts.split_ascii_whitespace().skip(1);
+    let mut counts = counts.map(|count| count.parse().ok());
+
     let mut values = [0.0; VECTORS.len()];
     for value in &mut values {
         *value = counts.next()??;

@@ -45,20 +45,21 @@ const METRICS: &[Metric] = &[TASK, DRIVER_TASK, ZOMBIES];
 
 struct Stuck {
     procfs: PathBuf,
+    /// Time of the last look; `None` before the first.
     looked: Option<Instant>,
     sleeping: HashMap<Identity, Sleep>,
     zombies: u32,
 }
 
-/// A process; numbers come round again.
+/// Process id, and start time in ticks since boot: ids are reused.
 type Identity = (u32, u64);
 
-/// One that sleeps uninterruptibly.
+/// A process in state D.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sleep {
-    /// How often it has run and was switched away from.
+    /// Context switches since the process began, from `status`.
     switches: u64,
-    /// Since when it has not run, as far as anybody looked.
+    /// Time of the first look that found this number of switches.
     since: Instant,
     is_driver: bool,
     is_kernel_thread: bool,
@@ -69,16 +70,8 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Stuck {
-    fn name(&self) -> &'static str {
-        "stuck"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
-    }
-
-    fn max_series(&self) -> usize {
-        METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -88,17 +81,13 @@ impl Collector for Stuck {
                 .map_err(|source| CollectError::read(&self.procfs, source))?;
             self.looked = Some(now);
         }
-        out.push::<&str>(
-            &TASK,
-            &[],
-            self.longest(now, |sleep| !sleep.is_kernel_thread),
-        );
-        out.push::<&str>(
-            &DRIVER_TASK,
-            &[],
-            self.longest(now, |sleep| sleep.is_driver),
-        );
+
+        let longest_task = self.longest(now, |sleep| !sleep.is_kernel_thread);
+        let longest_driver_task = self.longest(now, |sleep| sleep.is_driver);
+        out.push::<&str>(&TASK, &[], longest_task);
+        out.push::<&str>(&DRIVER_TASK, &[], longest_driver_task);
         out.push::<&str>(&ZOMBIES, &[], f64::from(self.zombies));
+
         Ok(())
     }
 }
@@ -116,6 +105,7 @@ impl Stuck {
     fn look(&mut self, now: Instant) -> std::io::Result<()> {
         let before = std::mem::take(&mut self.sleeping);
         self.zombies = 0;
+
         for (name, _) in sysfs::numbered(&self.procfs, "")? {
             let directory = self.procfs.join(&name);
             // It may have ended meanwhile.
@@ -125,27 +115,14 @@ impl Stuck {
             let Some(process) = Process::parse(&text) else {
                 continue;
             };
+
             match process.state {
                 "Z" => self.zombies += 1,
                 "D" => {
-                    let Some(switches) = switches(&directory) else {
-                        continue;
-                    };
-                    let known = before
-                        .get(&process.identity)
-                        .filter(|known| known.switches == switches);
-                    let since = known.map_or(now, |known| known.since);
-                    let (is_driver, is_kernel_thread) =
-                        (process.is_driver, process.is_kernel_thread);
-                    self.sleeping.insert(
-                        process.identity,
-                        Sleep {
-                            switches,
-                            since,
-                            is_driver,
-                            is_kernel_thread,
-                        },
-                    );
+                    let known = before.get(&process.identity);
+                    if let Some(sleep) = Sleep::of(&process, &directory, known, now) {
+                        self.sleeping.insert(process.identity, sleep);
+                    }
                 }
                 _ => {}
             }
@@ -153,16 +130,39 @@ impl Stuck {
         Ok(())
     }
 
-    fn longest(&self, now: Instant, of: impl Fn(&Sleep) -> bool) -> f64 {
+    /// Seconds since the longest of the chosen sleeps began; 0 without one.
+    fn longest(&self, now: Instant, is_chosen: impl Fn(&Sleep) -> bool) -> f64 {
         // One that was seen once only has most likely just begun to wait.
         let looked = self.looked.unwrap_or(now);
-        self.sleeping
-            .values()
-            .filter(|sleep| of(sleep) && sleep.since < looked)
-            .map(|sleep| now - sleep.since)
-            .max()
-            .unwrap_or_default()
-            .as_secs_f64()
+
+        let hanging = self.sleeping.values();
+        let hanging = hanging.filter(|sleep| is_chosen(sleep) && sleep.since < looked);
+        let longest = hanging.map(|sleep| now - sleep.since).max();
+        longest.unwrap_or_default().as_secs_f64()
+    }
+}
+
+impl Sleep {
+    /// Sleep of a process that is in state D now. It began when the process was `known` first,
+    /// unless the process has run in between.
+    fn of(
+        process: &Process<'_>,
+        directory: &Path,
+        known: Option<&Self>,
+        now: Instant,
+    ) -> Option<Self> {
+        let switches = switches(directory)?;
+        let since = match known {
+            Some(known) if known.switches == switches => known.since,
+            _ => now,
+        };
+
+        Some(Self {
+            switches,
+            since,
+            is_driver: process.is_driver,
+            is_kernel_thread: process.is_kernel_thread,
+        })
     }
 }
 
@@ -180,10 +180,13 @@ impl<'t> Process<'t> {
     fn parse(text: &'t str) -> Option<Self> {
         let (before, after) = text.rsplit_once(") ")?;
         let (pid, name) = before.split_once(" (")?;
+
+        // Fields 3, 9 and 22 of the file.
         let mut words = after.split_ascii_whitespace();
         let state = words.next()?;
         let flags: u64 = words.nth(5)?.parse().ok()?;
         let start: u64 = words.nth(12)?.parse().ok()?;
+
         Some(Self {
             identity: (pid.parse().ok()?, start),
             state,
@@ -195,16 +198,12 @@ impl<'t> Process<'t> {
 
 /// How often the process was switched away from, of its own accord or not.
 fn switches(directory: &Path) -> Option<u64> {
-    sysfs::text(&directory.join("status"))?
-        .lines()
-        .filter_map(|line| {
-            line.split_once("voluntary_ctxt_switches:")?
-                .1
-                .trim()
-                .parse::<u64>()
-                .ok()
-        })
-        .reduce(|one, other| one + other)
+    let status = sysfs::text(&directory.join("status"))?;
+    let counts = status.lines().filter_map(|line| {
+        let (_, count) = line.split_once("voluntary_ctxt_switches:")?;
+        count.trim().parse::<u64>().ok()
+    });
+    counts.reduce(|one, other| one + other)
 }
 
 #[cfg(test)]

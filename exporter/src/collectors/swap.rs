@@ -3,12 +3,12 @@
 //! Source: `/proc/swaps`. The kernel counts kilobytes; we publish bytes.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Swap {
-    swaps: File,
+    swaps: KernelFile,
 }
 
 const DEVICE: &[&str] = &["device", "swap_type"];
@@ -18,15 +18,11 @@ const PRIORITY: Metric = Metric::gauge("node_swap_priority", "Swap device priori
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Swap {
-        swaps: File::new(paths.procfs.join("swaps")),
+        swaps: KernelFile::new(paths.procfs.join("swaps")),
     })
 }
 
 impl Collector for Swap {
-    fn name(&self) -> &'static str {
-        "swap"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[SIZE, USED, PRIORITY]
     }
@@ -38,25 +34,10 @@ impl Collector for Swap {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.swaps.parse(|text| {
             for (number, line) in text.lines().enumerate().skip(1) {
-                let words: Vec<_> = line.split_ascii_whitespace().collect();
-                let numbers = || {
-                    let [device, kind, size, used, priority] = words[..] else {
-                        return None;
-                    };
-                    let bytes =
-                        |kilobytes: &str| Some(kilobytes.parse::<u64>().ok()? as f64 * 1024.0);
-                    Some((
-                        [device, kind],
-                        bytes(size)?,
-                        bytes(used)?,
-                        priority.parse().ok()?,
-                    ))
-                };
-                let error = ParseError {
+                let (labels, [size, used, priority]) = parse(line).ok_or(ParseError {
                     line: number + 1,
                     expected: "a device, its kind and three numbers",
-                };
-                let (labels, size, used, priority) = numbers().ok_or(error)?;
+                })?;
                 out.push(&SIZE, &labels, size);
                 out.push(&USED, &labels, used);
                 out.push(&PRIORITY, &labels, priority);
@@ -64,4 +45,15 @@ impl Collector for Swap {
             Ok(())
         })
     }
+}
+
+fn parse(line: &str) -> Option<([&str; 2], [f64; 3])> {
+    let bytes = |kilobytes: &str| Some(kilobytes.parse::<u64>().ok()? as f64 * 1024.0);
+
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let [device, kind, size, used, priority] = words[..] else {
+        return None;
+    };
+    let values = [bytes(size)?, bytes(used)?, priority.parse().ok()?];
+    Some(([device, kind], values))
 }

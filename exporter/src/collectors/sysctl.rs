@@ -57,10 +57,6 @@ pub(crate) fn new(paths: &Paths, options: &SysctlOptions) -> Box<dyn Collector> 
 }
 
 impl Collector for Sysctl {
-    fn name(&self) -> &'static str {
-        "sysctl"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[INFO]
     }
@@ -75,21 +71,19 @@ impl Collector for Sysctl {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for setting in &self.numbers {
-            setting
-                .push_numbers(&setting.words(&self.directory)?, out)
-                .map_err(|expected| CollectError::Parse {
-                    path: setting.path(&self.directory),
-                    line: 1,
-                    expected,
-                })?;
+            let words = setting.words(&self.directory)?;
+            let pushed = setting.push_numbers(&words, out);
+            pushed.map_err(|expected| CollectError::Parse {
+                path: setting.path(&self.directory),
+                line: 1,
+                expected,
+            })?;
         }
+
         for setting in &self.texts {
             for (index, word) in setting.words(&self.directory)?.iter().enumerate() {
-                out.push(
-                    &INFO,
-                    &[setting.name.as_str(), word, &index.to_string()],
-                    1.0,
-                );
+                let index = index.to_string();
+                out.push(&INFO, &[setting.name.as_str(), word, &index], 1.0);
             }
         }
         Ok(())
@@ -99,14 +93,10 @@ impl Collector for Sysctl {
 impl Setting {
     fn new(flag: &str) -> Self {
         let (name, fields) = flag.split_once(':').unwrap_or((flag, ""));
-        let fields = fields
-            .split(',')
-            .filter(|field| !field.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let fields = fields.split(',').filter(|field| !field.is_empty());
         Self {
             name: name.to_owned(),
-            fields,
+            fields: fields.map(str::to_owned).collect(),
         }
     }
 
@@ -122,37 +112,28 @@ impl Setting {
 
     /// One number has no label, several have an index or the names that were given for them.
     fn push_numbers(&self, words: &[String], out: &mut Samples) -> Result<(), &'static str> {
-        let numbers = words
-            .iter()
-            .map(|word| word.parse::<i64>().map(|number| number as f64))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| "whole numbers")?;
+        let numbers = words.iter().map(|word| word.parse::<i64>());
+        let numbers: Result<Vec<_>, _> = numbers.collect();
+        let numbers = numbers.map_err(|_| "whole numbers")?;
         if numbers.is_empty() || (!self.fields.is_empty() && numbers.len() != self.fields.len()) {
             return Err("as many numbers as the flag names fields");
         }
+
         let name = |field: &str| metric_name(&format!("{}{}{field}", VALUES.prefix, self.name));
         for (index, number) in numbers.iter().enumerate() {
-            let help = format!("sysctl {}", self.name);
+            let number = *number as f64;
+            let mut help = format!("sysctl {}", self.name);
             match (self.fields.get(index), &numbers[..]) {
                 (Some(field), _) => {
-                    let help = format!("{help}, field {index}");
-                    out.push_foreign(
-                        &name(&format!("_{field}")),
-                        Kind::Unknown,
-                        &help,
-                        &[],
-                        *number,
-                    );
+                    help += &format!(", field {index}");
+                    let name = name(&format!("_{field}"));
+                    out.push_foreign(&name, Kind::Unknown, &help, &[], number);
                 }
-                (None, [_]) => out.push_foreign(&name(""), Kind::Unknown, &help, &[], *number),
+                (None, [_]) => out.push_foreign(&name(""), Kind::Unknown, &help, &[], number),
                 (None, _) => {
-                    out.push_foreign(
-                        &name(""),
-                        Kind::Unknown,
-                        &help,
-                        &[("index", &index.to_string())],
-                        *number,
-                    );
+                    let index = index.to_string();
+                    let labels = [("index", index.as_str())];
+                    out.push_foreign(&name(""), Kind::Unknown, &help, &labels, number);
                 }
             }
         }
@@ -161,15 +142,8 @@ impl Setting {
 }
 
 fn metric_name(name: &str) -> String {
-    name.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '_' {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect()
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.replace(|c: char| !is_plain(c), "_")
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@
 
 mod units;
 
-use self::units::{Manager, Unit};
-use crate::collector::{CollectError, Collector};
-use crate::dbus::{Connection, DbusError};
-use crate::filter::{Filter, Pattern};
+use self::units::{SystemdManager, SystemdUnit};
+use crate::collector::{CollectError, Collector, flag};
+use crate::dbus::{BusConnection, DbusError};
+use crate::filter::{NameFilter, NamePattern};
 use std::collections::BTreeMap;
 use takt_model::{Metric, Samples};
 
@@ -24,7 +24,7 @@ pub struct SystemdOptions {
         default_value = ".+",
         value_parser = whole
     )]
-    pub unit_include: Pattern,
+    pub unit_include: NamePattern,
     /// Units to leave out of these; the whole name must match.
     #[arg(
         long = "collector.systemd.unit-exclude",
@@ -33,7 +33,7 @@ pub struct SystemdOptions {
         default_value = r".+\.(automount|device|mount|scope|slice)",
         value_parser = whole
     )]
-    pub unit_exclude: Pattern,
+    pub unit_exclude: NamePattern,
     /// Export the number of tasks of each service.
     #[arg(long = "collector.systemd.enable-task-metrics")]
     pub enable_tasks: bool,
@@ -45,15 +45,15 @@ pub struct SystemdOptions {
     pub enable_start_times: bool,
 }
 
-fn whole(text: &str) -> Result<Pattern, regex_lite::Error> {
+fn whole(text: &str) -> Result<NamePattern, regex_lite::Error> {
     format!("^(?:{text})$").parse()
 }
 
 struct Systemd {
-    include: Filter,
-    exclude: Filter,
+    include: NameFilter,
+    exclude: NameFilter,
     options: SystemdOptions,
-    connection: Option<Connection>,
+    connection: Option<BusConnection>,
 }
 
 const NAME: &[&str] = &["name"];
@@ -144,18 +144,14 @@ const MAX_UNITS: usize = 10_000;
 pub(crate) fn new(options: &SystemdOptions) -> Box<dyn Collector> {
     let options = options.clone();
     Box::new(Systemd {
-        include: Filter::including(options.unit_include.clone()),
-        exclude: Filter::excluding(options.unit_exclude.clone()),
+        include: NameFilter::including(options.unit_include.clone()),
+        exclude: NameFilter::excluding(options.unit_exclude.clone()),
         options,
         connection: None,
     })
 }
 
 impl Collector for Systemd {
-    fn name(&self) -> &'static str {
-        "systemd"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -180,67 +176,77 @@ impl Systemd {
     fn ask(&mut self, out: &mut Samples) -> Result<(), DbusError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            None => self.connection.insert(Connection::system()?),
+            None => self.connection.insert(BusConnection::system()?),
         };
-        let mut manager = Manager(connection);
+        let mut manager = SystemdManager(connection);
+
         let version = manager.text("Version").unwrap_or_default();
         out.push(&VERSION, &[&version], units::version(&version));
+
         let virtualization = match manager.text("Virtualization") {
             Ok(text) if text.is_empty() => "none".to_owned(),
             Ok(text) => text,
             Err(_) => "unknown".to_owned(),
         };
         out.push(&VIRTUALIZATION, &[&virtualization], 1.0);
+
         let mut units = manager.units()?;
+
+        // States that node_exporter has are there with 0; others come as they are met.
         let mut counts = BTreeMap::from(STATES.map(|state| (state, 0.0)));
-        units
-            .iter()
-            .for_each(|unit| *counts.entry(&unit.state).or_default() += 1.0);
-        counts
-            .iter()
-            .for_each(|(state, count)| out.push(&UNITS, &[state], *count));
+        for unit in &units {
+            *counts.entry(&unit.state).or_default() += 1.0;
+        }
+        for (state, count) in &counts {
+            out.push(&UNITS, &[state], *count);
+        }
+
         units.retain(|unit| {
             unit.is_loaded && self.include.passes(&unit.name) && self.exclude.passes(&unit.name)
         });
         for unit in &units {
             push_unit(unit, &mut manager, &self.options, out);
         }
+
         let state = manager.text("SystemState")?;
-        out.push::<&str>(&RUNNING, &[], f64::from(u8::from(state == "running")));
+        out.push::<&str>(&RUNNING, &[], flag(state == "running"));
         Ok(())
     }
 }
 
 /// Properties that a unit lacks are left out.
-fn push_unit(unit: &Unit, manager: &mut Manager<'_>, options: &SystemdOptions, out: &mut Samples) {
+fn push_unit(
+    unit: &SystemdUnit,
+    manager: &mut SystemdManager<'_>,
+    options: &SystemdOptions,
+    out: &mut Samples,
+) {
     let name = &unit.name;
     let kind = unit.kind();
     let type_of = match kind {
-        "Service" | "Mount" => manager
-            .property(unit, kind, "Type")
-            .and_then(|value| value.text().map(str::to_owned)),
+        "Service" | "Mount" => manager.property(unit, kind, "Type"),
         _ => None,
     };
+    let type_of = type_of.as_ref().and_then(|value| value.text());
     let type_of = type_of.unwrap_or_default();
     for state in STATES {
-        out.push(
-            &UNIT_STATE,
-            &[name.as_str(), state, &type_of],
-            f64::from(u8::from(unit.state == state)),
-        );
+        let is_it = flag(unit.state == state);
+        out.push(&UNIT_STATE, &[name.as_str(), state, type_of], is_it);
     }
+
     let mut push = |interface: &str, property: &str, metric: &Metric, unit_of: f64| {
-        let number = manager
-            .property(unit, interface, property)
-            .and_then(|value| value.number());
+        let number = manager.property(unit, interface, property);
+        let number = number.and_then(|value| value.number());
         // All bits set: unlimited, or not counted.
         if let Some(number) = number.filter(|number| *number != u64::MAX) {
             out.push(metric, &[name], number as f64 / unit_of);
         }
     };
+
     if options.enable_start_times && unit.state == "active" {
         push("Unit", "ActiveEnterTimestamp", &START_TIME, MICROSECONDS);
     }
+
     match kind {
         "Service" => {
             if options.enable_restarts {
@@ -259,6 +265,7 @@ fn push_unit(unit: &Unit, manager: &mut Manager<'_>, options: &SystemdOptions, o
         }
         _ => {}
     }
+
     if options.enable_start_times && unit.state != "active" {
         out.push(&START_TIME, &[name], 0.0);
     }

@@ -3,7 +3,7 @@
 //! Source: `/sys/class/scsi_tape/st*/stats`. The kernel counts nanoseconds; we publish seconds.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::filter::{Filter, Pattern};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use crate::sysfs;
 use crate::table::{Row, metrics_of, push_files};
@@ -21,12 +21,12 @@ pub struct TapestatsOptions {
         value_name = "REGEXP",
         default_value = "^$"
     )]
-    pub ignored_devices: Pattern,
+    pub ignored_devices: NamePattern,
 }
 
 struct Tapestats {
     class: PathBuf,
-    filter: Filter,
+    filter: NameFilter,
 }
 
 const TAPE: &[&str] = &["device"];
@@ -65,15 +65,11 @@ const METRICS: &[Metric] = metrics_of!([], FILES);
 pub(crate) fn new(paths: &Paths, options: &TapestatsOptions) -> Box<dyn Collector> {
     Box::new(Tapestats {
         class: paths.sysfs.join("class/scsi_tape"),
-        filter: Filter::excluding(options.ignored_devices.clone()),
+        filter: NameFilter::excluding(options.ignored_devices.clone()),
     })
 }
 
 impl Collector for Tapestats {
-    fn name(&self) -> &'static str {
-        "tapestats"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -86,6 +82,7 @@ impl Collector for Tapestats {
         // Each tape has further names, `nst0` and `st0a`, for other ways of using it.
         let tapes = sysfs::numbered(&self.class, "st")
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no tapes"))?;
+
         for (tape, _) in tapes.iter().filter(|(tape, _)| self.filter.passes(tape)) {
             push_files(&self.class.join(tape).join("stats"), FILES, &[tape], out);
         }

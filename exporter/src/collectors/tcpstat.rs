@@ -56,10 +56,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Tcpstat {
-    fn name(&self) -> &'static str {
-        "tcpstat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[CONNECTIONS]
     }
@@ -74,22 +70,23 @@ impl Collector for Tcpstat {
             if family == AddressFamily::INET6 && !self.tcp6.exists() {
                 continue;
             }
+
             let mut request = [0; REQUEST_BYTES];
             request[0] = u8::try_from(family.as_raw()).unwrap_or_default();
             request[1] = TCP;
             request[4..8].copy_from_slice(&ALL_STATES.to_ne_bytes());
-            let list = netlink::list(
-                Some(protocols::SOCK_DIAG),
-                SOCK_DIAG_BY_FAMILY,
-                &request,
-                |socket| count(socket, &mut counts),
-            );
+
+            let protocol = Some(protocols::SOCK_DIAG);
+            let list = netlink::list(protocol, SOCK_DIAG_BY_FAMILY, &request, |socket| {
+                count(socket, &mut counts);
+            });
             list.map_err(|error| CollectError::read("netlink".as_ref(), error))?;
         }
+
         for (state, count) in STATES.iter().zip(counts) {
-            count
-                .into_iter()
-                .for_each(|count| out.push(&CONNECTIONS, &[state], count));
+            if let Some(count) = count {
+                out.push(&CONNECTIONS, &[state], count);
+            }
         }
         Ok(())
     }
@@ -102,15 +99,12 @@ fn count(socket: &[u8], counts: &mut [Option<f64>; STATES.len()]) {
             *count.get_or_insert(0.0) += amount;
         }
     };
+
     add(state.wrapping_sub(1), 1.0);
-    add(
-        RECEIVED,
-        netlink::word(socket, RECEIVE_QUEUE).map_or(0.0, f64::from),
-    );
-    add(
-        TO_SEND,
-        netlink::word(socket, SEND_QUEUE).map_or(0.0, f64::from),
-    );
+    for (place, queue) in [(RECEIVED, RECEIVE_QUEUE), (TO_SEND, SEND_QUEUE)] {
+        let bytes = netlink::word(socket, queue);
+        add(place, bytes.map_or(0.0, f64::from));
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! ever logged: the link may lead anywhere. The directory may be on a mount that hangs, so this
 //! collector has a thread.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, flag};
 use rustix::fs::{Mode, OFlags, open};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -69,10 +69,6 @@ pub(crate) fn new(
 }
 
 impl Collector for Textfile {
-    fn name(&self) -> &'static str {
-        "textfile"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -86,12 +82,14 @@ impl Collector for Textfile {
         for directory in self.directories.iter().flat_map(|path| expand(path)) {
             self.read_directory(&directory, &mut found);
         }
+
         found.push(out);
         for (path, mtime) in found.mtimes {
             out.push(&MTIME, &[path.to_string_lossy()], mtime);
         }
+
         let has_errors = !found.errors.is_empty();
-        out.push::<&str>(&SCRAPE_ERROR, &[], f64::from(u8::from(has_errors)));
+        out.push::<&str>(&SCRAPE_ERROR, &[], flag(has_errors));
         self.errors = found.errors;
         Ok(())
     }
@@ -120,6 +118,7 @@ impl Found {
     /// help of others names the files.
     fn helps(&self) -> HashMap<&str, String> {
         let mut helps: HashMap<&str, (&str, Vec<Cow<'_, str>>)> = HashMap::new();
+
         for (path, all) in &self.files {
             let path = path.to_string_lossy();
             for series in all {
@@ -132,10 +131,12 @@ impl Found {
                 }
             }
         }
+
         let text = |(help, paths): (&str, Vec<_>)| match help {
             "" => format!("Metric read from {}", paths.join(", ")),
             help => help.to_owned(),
         };
+
         let texts = helps.into_iter();
         texts.map(|(name, found)| (name, text(found))).collect()
     }
@@ -152,11 +153,13 @@ impl Textfile {
                 return self.note(directory, error, found);
             }
         };
+
         for path in files {
             let file = read(&path).and_then(|(text, metadata)| {
                 let series = parse(&text, &self.names, &mut found.series)?;
                 Ok((series, metadata))
             });
+
             match file {
                 Ok((series, metadata)) => {
                     found.mtimes.push((path.clone(), mtime(&metadata)));
@@ -180,6 +183,7 @@ impl Textfile {
 /// is, also where the directory does not exist.
 fn expand(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
+
     for part in pattern.components() {
         let Some(wild) = part
             .as_os_str()
@@ -189,18 +193,20 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
             found.iter_mut().for_each(|path| path.push(part));
             continue;
         };
-        let names = |directory: &PathBuf| {
-            let paths: Vec<_> = crate::sysfs::names(directory, "")
-                .unwrap_or_default()
-                .into_iter()
-                .filter(|name| is_match(wild, name))
-                .map(|name| directory.join(name))
-                .collect();
-            paths
-        };
-        found = found.iter().flat_map(names).collect();
+
+        found = found
+            .iter()
+            .flat_map(|directory| matching(directory, wild))
+            .collect();
     }
     found
+}
+
+/// The paths in a directory whose names match the pattern; none if it cannot be listed.
+fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut names = crate::sysfs::names(directory, "").unwrap_or_default();
+    names.retain(|name| is_match(pattern, name));
+    names.iter().map(|name| directory.join(name)).collect()
 }
 
 /// Names of the other collectors' metrics. A page cannot have two metrics of one name.
@@ -216,19 +222,19 @@ impl Names {
             metrics: METRICS.iter().map(|metric| metric.name).collect(),
             prefixes: Vec::new(),
         };
+
         for collector in others {
-            names
-                .metrics
-                .extend(collector.metrics().iter().map(|metric| metric.name));
-            names
-                .prefixes
-                .extend(collector.families().iter().map(|family| family.prefix));
+            let metrics = collector.metrics().iter().map(|metric| metric.name);
+            let families = collector.families().iter().map(|family| family.prefix);
+            names.metrics.extend(metrics);
+            names.prefixes.extend(families);
         }
         names
     }
 
     fn include(&self, name: &str) -> bool {
         const OWN: [&str; 3] = ["node_scrape_collector_", "takt_exporter_", "process_"];
+
         OWN.iter().any(|own| name.starts_with(own))
             || self.metrics.contains(name)
             || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
@@ -277,11 +283,9 @@ impl Series {
     }
 
     fn push(&self, help: &str, out: &mut Samples) {
-        let labels: Vec<_> = self
-            .labels
-            .iter()
-            .filter(|(name, _)| *name != METRIC_NAME)
-            .collect();
+        let labels = self.labels.iter();
+        let labels: Vec<_> = labels.filter(|(name, _)| *name != METRIC_NAME).collect();
+
         out.push_part(
             self.metric(),
             self.suffix,
@@ -295,12 +299,14 @@ impl Series {
 
 fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension() == Some(OsStr::new("prom")) {
             files.push(path);
         }
     }
+
     files.sort();
     Ok(files)
 }
@@ -311,24 +317,26 @@ fn read(path: &Path) -> Result<(String, Metadata), FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
     let file = std::fs::File::from(file);
+
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(FileError::NotRegular);
     }
+
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(FileError::TooLarge);
     }
+
     Ok((text, metadata))
 }
 
 /// In whole seconds, as node_exporter has it.
 fn mtime(metadata: &Metadata) -> f64 {
-    let since = metadata
-        .modified()
-        .ok()
-        .and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
+    let mtime = metadata.modified().ok();
+    let since = mtime.and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
     since.map_or(0.0, |since| since.as_secs() as f64)
 }
 
@@ -338,6 +346,7 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
     let mut own = HashSet::new();
     let mut kinds = HashMap::new();
     let mut helps = HashMap::new();
+
     let mut page = Page::new(Format::Text, text.as_bytes());
     while let Some(line) = page.next_line(b"")? {
         match line {
@@ -349,28 +358,34 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
                     _ => {}
                 }
             }
+
             Line::Sample(sample) => {
                 let labels = sample.labels()?;
                 let wrong = |expected| FileError::Line {
                     line: sample.line,
                     expected,
                 };
+
                 if sample.at.is_some() {
                     return Err(wrong("no timestamp"));
                 }
+
                 let name = labels.metric();
                 if names.include(name) {
                     return Err(wrong("no metric of another collector"));
                 }
+
                 let series = labels.to_string();
                 let (metric, suffix) = metric_of(name, &kinds);
                 let kind = kinds
                     .get(metric)
                     .map_or(Kind::Unknown, |kind| self::kind(*kind));
                 let help = helps.get(metric).cloned().unwrap_or_default();
+
                 if seen.contains(&series) || !own.insert(series.clone()) {
                     return Err(wrong("no series for the second time"));
                 }
+
                 all.push(Series {
                     labels,
                     kind,
@@ -381,6 +396,7 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
             }
         }
     }
+
     seen.extend(own);
     Ok(all)
 }
@@ -393,6 +409,7 @@ fn metric_of<'a>(name: &'a str, kinds: &HashMap<String, MetricType>) -> (&'a str
         kinds_with_it.contains(kind).then_some((metric, suffix))
     };
     const BOTH: &[MetricType] = &[MetricType::Histogram, MetricType::Summary];
+
     part("_bucket", &BOTH[..1])
         .or_else(|| part("_sum", BOTH))
         .or_else(|| part("_count", BOTH))

@@ -37,10 +37,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for ThermalZone {
-    fn name(&self) -> &'static str {
-        "thermal_zone"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[TEMPERATURE, STATE, MAX_STATE]
     }
@@ -56,9 +52,11 @@ impl Collector for ThermalZone {
             let Some(thousandths) = sysfs::number::<i64>(&directory.join("temp")) else {
                 continue;
             };
+
             let kind = sysfs::text(&directory.join("type")).unwrap_or_default();
             out.push(&TEMPERATURE, &[zone, kind], thousandths as f64 / 1e3);
         }
+
         for (name, device) in sysfs::numbered(&self.class, "cooling_device").unwrap_or_default() {
             let directory = self.class.join(name);
             let kind = sysfs::text(&directory.join("type")).unwrap_or_default();

@@ -3,7 +3,7 @@
 //! Sources: the system's clock and time zone, `/sys/devices/system/clocksource`.
 
 use crate::collector::{CollectError, Collector};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -17,8 +17,8 @@ struct Time {
 /// One of the kernel's clock devices; there is seldom more than one.
 struct Clocksource {
     device: String,
-    available: File,
-    current: File,
+    available: KernelFile,
+    current: KernelFile,
 }
 
 const SECONDS: Metric = Metric::gauge(
@@ -50,10 +50,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Time {
-    fn name(&self) -> &'static str {
-        "time"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -65,14 +61,13 @@ impl Collector for Time {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let now = Timestamp::now();
         out.push::<&str>(&SECONDS, &[], now.as_duration().as_secs_f64());
+
         // A node without any time zone of its own is on UTC, for libc too.
         let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
         let offset = zone.to_offset_info(now);
-        out.push(
-            &ZONE,
-            &[offset.abbreviation()],
-            f64::from(offset.offset().seconds()),
-        );
+        let seconds = f64::from(offset.offset().seconds());
+        out.push(&ZONE, &[offset.abbreviation()], seconds);
+
         for Clocksource {
             device,
             available,
@@ -82,11 +77,8 @@ impl Collector for Time {
             for clocksource in available.read()?.split_ascii_whitespace() {
                 out.push(&AVAILABLE, &[device.as_str(), clocksource], 1.0);
             }
-            out.push(
-                &CURRENT,
-                &[device.as_str(), current.read()?.trim_ascii()],
-                1.0,
-            );
+            let current = current.read()?.trim_ascii();
+            out.push(&CURRENT, &[device.as_str(), current], 1.0);
         }
         Ok(())
     }
@@ -96,22 +88,22 @@ fn clocksources(sysfs: &Path) -> Vec<Clocksource> {
     let Ok(entries) = std::fs::read_dir(sysfs.join("devices/system/clocksource")) else {
         return Vec::new();
     };
-    let mut found: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let device = entry
-                .file_name()
-                .to_str()?
-                .strip_prefix("clocksource")?
-                .to_owned();
-            let file = |name: &str| File::new(entry.path().join(name));
-            Some(Clocksource {
-                device,
+
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let device = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("clocksource"));
+        if let Some(device) = device {
+            let file = |name: &str| KernelFile::new(entry.path().join(name));
+            found.push(Clocksource {
+                device: device.to_owned(),
                 available: file("available_clocksource"),
                 current: file("current_clocksource"),
-            })
-        })
-        .collect();
+            });
+        }
+    }
     found.sort_by(|a, b| a.device.cmp(&b.device));
     found
 }

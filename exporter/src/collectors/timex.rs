@@ -2,7 +2,7 @@
 //!
 //! Source: the system call `adjtimex`, which needs no right as long as it changes nothing.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, flag};
 use std::io;
 use takt_model::{Metric, Samples};
 
@@ -62,10 +62,6 @@ pub(crate) fn new() -> Box<dyn Collector> {
 }
 
 impl Collector for Timex {
-    fn name(&self) -> &'static str {
-        "timex"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &ALL
     }
@@ -84,14 +80,13 @@ impl Collector for Timex {
                 source,
             },
         })?;
+
         for (metric, value) in METRICS.iter().zip(gauges(state, &timex)) {
             out.push::<&str>(metric, &[], value);
         }
-        for (metric, count) in
-            COUNTERS
-                .iter()
-                .zip([timex.jitcnt, timex.calcnt, timex.errcnt, timex.stbcnt])
-        {
+
+        let counts = [timex.jitcnt, timex.calcnt, timex.errcnt, timex.stbcnt];
+        for (metric, count) in COUNTERS.iter().zip(counts) {
             out.push::<&str>(metric, &[], count as f64);
         }
         Ok(())
@@ -107,10 +102,12 @@ fn gauges(state: i32, timex: &libc::timex) -> [f64; METRICS.len()] {
     } else {
         1e6
     };
+
     // Parts in a million, with 16 bits of fraction.
     let ppm = |value: libc::c_long| value as f64 / (1e6 * 65536.0);
+
     [
-        f64::from(u8::from(state != libc::TIME_ERROR)),
+        flag(state != libc::TIME_ERROR),
         timex.offset as f64 / fine,
         1.0 + ppm(timex.freq),
         micros(timex.maxerror),
@@ -132,6 +129,7 @@ fn adjtimex() -> io::Result<(i32, libc::timex)> {
         let mut timex: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&raw mut timex), timex)
     };
+
     if state < 0 {
         Err(io::Error::last_os_error())
     } else {

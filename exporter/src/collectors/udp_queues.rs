@@ -2,13 +2,13 @@
 //!
 //! Sources: `/proc/net/udp` and `/proc/net/udp6`, a line for each socket; we publish the sums.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent, ParseError};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct UdpQueues {
-    files: [(&'static str, File); 2],
+    files: [(&'static str, KernelFile); 2],
 }
 
 const QUEUES: Metric = Metric::gauge(
@@ -22,17 +22,13 @@ const QUEUES: Metric = Metric::gauge(
 const LINE_BYTES: usize = 256;
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
-    let file = |name| File::new(paths.procfs.join("net").join(name));
+    let file = |name| KernelFile::new(paths.procfs.join("net").join(name));
     Box::new(UdpQueues {
         files: [("v4", file("udp")), ("v6", file("udp6"))],
     })
 }
 
 impl Collector for UdpQueues {
-    fn name(&self) -> &'static str {
-        "udp_queues"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[QUEUES]
     }
@@ -46,7 +42,7 @@ impl Collector for UdpQueues {
         for (ip, file) in &mut self.files {
             // A kernel without IPv6, or without IPv4, has one of the two files.
             let queues = file.parse_lines(LINE_BYTES, parse);
-            match queues.map_err(|error| error.or_absent("no UDP")) {
+            match queues.or_absent("no UDP") {
                 Err(CollectError::Absent(_)) => {}
                 queues => {
                     let queues = queues?;
@@ -70,20 +66,21 @@ struct Queues {
 fn parse(text: &str) -> Result<Queues, ParseError> {
     let mut sums = Queues::default();
     for (number, line) in text.lines().enumerate().skip(1) {
-        let queues = || {
-            let (transmit, receive) = line.split_ascii_whitespace().nth(4)?.split_once(':')?;
-            let bytes = |text| u32::from_str_radix(text, 16).ok().map(u64::from);
-            Some((bytes(transmit)?, bytes(receive)?))
-        };
-        let error = ParseError {
+        let (transmit, receive) = parse_line(line).ok_or(ParseError {
             line: number + 1,
             expected: "a socket's queues in the fifth column",
-        };
-        let (transmit, receive) = queues().ok_or(error)?;
+        })?;
         sums.transmit += transmit;
         sums.receive += receive;
     }
     Ok(sums)
+}
+
+fn parse_line(line: &str) -> Option<(u64, u64)> {
+    let bytes = |text| u32::from_str_radix(text, 16).ok().map(u64::from);
+
+    let (transmit, receive) = line.split_ascii_whitespace().nth(4)?.split_once(':')?;
+    Some((bytes(transmit)?, bytes(receive)?))
 }
 
 #[cfg(test)]

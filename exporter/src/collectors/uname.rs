@@ -26,10 +26,6 @@ pub(crate) fn new() -> Box<dyn Collector> {
 }
 
 impl Collector for Uname {
-    fn name(&self) -> &'static str {
-        "uname"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[INFO]
     }

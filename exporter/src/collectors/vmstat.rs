@@ -5,8 +5,8 @@
 //! pages, but for `pgpgin` and `pgpgout`, which count kilobytes.
 
 use crate::collector::{CollectError, Collector, ParseError};
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
@@ -21,12 +21,12 @@ pub struct VmstatOptions {
         value_name = "REGEXP",
         default_value = "^(oom_kill|pgpg|pswp|pg.*fault).*"
     )]
-    pub fields: Pattern,
+    pub fields: NamePattern,
 }
 
 struct Vmstat {
-    vmstat: File,
-    fields: Filter,
+    vmstat: KernelFile,
+    fields: NameFilter,
 }
 
 const FIELDS: Family = Family {
@@ -38,16 +38,12 @@ const FIELDS: Family = Family {
 
 pub(crate) fn new(paths: &Paths, options: &VmstatOptions) -> Box<dyn Collector> {
     Box::new(Vmstat {
-        vmstat: File::new(paths.procfs.join("vmstat")),
-        fields: Filter::including(options.fields.clone()),
+        vmstat: KernelFile::new(paths.procfs.join("vmstat")),
+        fields: NameFilter::including(options.fields.clone()),
     })
 }
 
 impl Collector for Vmstat {
-    fn name(&self) -> &'static str {
-        "vmstat"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[]
     }
@@ -62,31 +58,35 @@ impl Collector for Vmstat {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.vmstat.parse(|text| {
-            parse(text).try_for_each(|line| {
+            for line in parse(text) {
                 let (field, value) = line?;
                 if self.fields.passes(field) {
                     out.push_field::<&str>(&FIELDS, field, &[], value);
                 }
-                Ok(())
-            })
+            }
+            Ok(())
         })
     }
 }
 
 /// A field and its value on each line.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>> {
-    text.lines().enumerate().map(|(number, line)| {
-        let field = || {
-            let (name, value) = line.split_once(' ')?;
-            let is_name =
-                !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
-            Some((name, value.trim_ascii().parse::<f64>().ok()?)).filter(|_| is_name)
-        };
-        field().ok_or(ParseError {
+    let lines = text.lines().enumerate();
+    lines.map(|(number, line)| {
+        parse_line(line).ok_or(ParseError {
             line: number + 1,
             expected: "a field and its value",
         })
     })
+}
+
+fn parse_line(line: &str) -> Option<(&str, f64)> {
+    let is_plain = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+
+    let (name, value) = line.split_once(' ')?;
+    let value = value.trim_ascii().parse().ok()?;
+    let is_name = !name.is_empty() && name.bytes().all(is_plain);
+    is_name.then_some((name, value))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Source: `/sys/class/watchdog`.
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names};
 use crate::paths::Paths;
 use crate::sysfs;
 use crate::table::{Row, metrics_of, push_files};
@@ -52,10 +52,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Watchdog {
-    fn name(&self) -> &'static str {
-        "watchdog"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -65,11 +61,11 @@ impl Collector for Watchdog {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let watchdogs = sysfs::names(&self.class, "")
-            .map_err(|source| CollectError::read(&self.class, source).or_absent("no watchdogs"))?;
+        let watchdogs = device_names(&self.class, "", "no watchdogs")?;
         for name in &watchdogs {
             let directory = self.class.join(name);
             push_files(&directory, FILES, &[name], out);
+
             let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
             let [options, identity, state, status, governor] = [
                 "options",
@@ -79,11 +75,8 @@ impl Collector for Watchdog {
                 "pretimeout_governor",
             ]
             .map(text);
-            out.push(
-                &INFO,
-                &[name, &options, &identity, &state, &status, &governor],
-                1.0,
-            );
+            let labels = [name, &options, &identity, &state, &status, &governor];
+            out.push(&INFO, &labels, 1.0);
         }
         Ok(())
     }

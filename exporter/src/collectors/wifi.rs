@@ -185,10 +185,6 @@ pub(crate) fn new(options: &WifiOptions) -> Box<dyn Collector> {
 }
 
 impl Collector for Wifi {
-    fn name(&self) -> &'static str {
-        "wifi"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -204,6 +200,7 @@ impl Collector for Wifi {
                 .map_err(|error| CollectError::read("nl80211".as_ref(), error))?
                 .ok_or(CollectError::Absent("no wireless adapter"))?,
         };
+
         for link in links.iter().filter(|link| !link.interface.name.is_empty()) {
             push(link, out);
         }
@@ -216,14 +213,17 @@ fn push(link: &Link, out: &mut Samples) {
     if let Some(mhz) = link.interface.frequency {
         out.push(&FREQUENCY, &[device], f64::from(mhz) * 1e6);
     }
+
     if let Some(network) = &link.network {
         let bssid = address(&network.bssid);
         out.push(&INFO, &[device, &bssid, &network.ssid, network.mode()], 1.0);
     }
+
     for station in &link.stations {
         let address = address(&station.hardware_addr);
         let nanoseconds = |time: Option<u64>| time.map(|time| time as f64 / 1e9);
         let bytes = |count: Option<u64>| count.map(|count| count as f64);
+
         let values = [
             (CONNECTED, nanoseconds(station.connected)),
             (INACTIVE, nanoseconds(station.inactive)),
@@ -238,6 +238,7 @@ fn push(link: &Link, out: &mut Samples) {
             (TRANSMITTED, station.transmitted_packets.map(f64::from)),
             (RECEIVED, station.received_packets.map(f64::from)),
         ];
+
         for (metric, value) in values {
             if let Some(value) = value {
                 out.push(&metric, &[device, &address], value);
@@ -269,18 +270,19 @@ const JOINED: u32 = 2;
 
 fn recorded(directory: &Path) -> Result<Vec<Link>, CollectError> {
     let interfaces: Vec<Interface> = read_json(&directory.join("interfaces.json"))?;
-    interfaces
-        .into_iter()
-        .map(|interface| {
-            let of_link = directory.join(&interface.name);
-            Ok(Link {
-                network: optional(read_json(&of_link.join("bss.json")))?,
-                stations: optional(read_json(&of_link.join("stationinfo.json")))?
-                    .unwrap_or_default(),
-                interface,
-            })
-        })
-        .collect()
+
+    let mut links = Vec::new();
+    for interface in interfaces {
+        let of_link = directory.join(&interface.name);
+        let network = optional(read_json(&of_link.join("bss.json")))?;
+        let stations = optional(read_json(&of_link.join("stationinfo.json")))?;
+        links.push(Link {
+            interface,
+            network,
+            stations: stations.unwrap_or_default(),
+        });
+    }
+    Ok(links)
 }
 
 fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, CollectError> {
@@ -328,18 +330,15 @@ const HEAD_BYTES: usize = 4;
 fn asked() -> Result<Option<Vec<Link>>, Errno> {
     let mut family = None;
     dump(CONTROL, GET_FAMILY, &[], |message| {
-        let find = |wanted| {
-            netlink::attributes(message)
-                .find(move |(kind, _)| *kind == wanted)
-                .map(|(_, value)| value)
-        };
-        if find(FAMILY_NAME) == Some(b"nl80211\0") {
-            family = find(FAMILY_ID).and_then(|id| Some(u16::from_ne_bytes(*id.first_chunk()?)));
+        if attribute(message, FAMILY_NAME) == Some(b"nl80211\0") {
+            let id = attribute(message, FAMILY_ID).and_then(|id| id.first_chunk());
+            family = id.map(|id| u16::from_ne_bytes(*id));
         }
     })?;
     let Some(family) = family else {
         return Ok(None);
     };
+
     let mut links = Vec::new();
     dump(family, GET_INTERFACE, &[], |message| {
         links.push(Link {
@@ -347,20 +346,30 @@ fn asked() -> Result<Option<Vec<Link>>, Errno> {
             ..Link::default()
         });
     })?;
+
     for link in &mut links {
         let index = link.interface.index.to_ne_bytes();
         let of_link = [&[8, 0][..], &IFINDEX.to_ne_bytes(), &index].concat();
+
         // A link of a kind without a network or stations is no error, nor one that was unplugged.
         let asked = dump(family, GET_SCAN, &of_link, |message| {
             link.network = link.network.take().or_else(|| network(message));
         });
         gone_or_failed(asked)?;
+
         let asked = dump(family, GET_STATION, &of_link, |message| {
             link.stations.extend(station(message));
         });
         gone_or_failed(asked)?;
     }
     Ok(Some(links))
+}
+
+/// Value of the first attribute of this kind.
+fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut attributes = netlink::attributes(message);
+    let (_, value) = attributes.find(|(kind, _)| *kind == wanted)?;
+    Some(value)
 }
 
 fn gone_or_failed(asked: Result<(), Errno>) -> Result<(), Errno> {
@@ -378,6 +387,7 @@ fn dump(
     mut each: impl FnMut(&[u8]),
 ) -> Result<(), Errno> {
     const VERSION: u8 = 1;
+
     let request = [&[command, VERSION, 0, 0], attributes].concat();
     netlink::list(Some(protocols::GENERIC), family, &request, |message| {
         each(message.get(HEAD_BYTES..).unwrap_or_default());
@@ -406,9 +416,11 @@ fn network(message: &[u8]) -> Option<Network> {
     const BSSID: u16 = 1;
     const ELEMENTS: u16 = 6;
     const STATUS: u16 = 9;
+
     let (_, entry) = netlink::attributes(message).find(|(kind, _)| *kind == BSS)?;
     let mut network = Network::default();
     let mut status = None;
+
     for (kind, value) in netlink::attributes(entry) {
         match kind {
             BSSID => network.bssid = value.to_vec(),
@@ -417,6 +429,7 @@ fn network(message: &[u8]) -> Option<Network> {
             _ => {}
         }
     }
+
     network.status = status?;
     Some(network)
 }
@@ -424,10 +437,12 @@ fn network(message: &[u8]) -> Option<Network> {
 /// The name of the network among the elements of a beacon, each with type, length and value.
 fn name_of(mut elements: &[u8]) -> String {
     const SSID: u8 = 0;
+
     while let [kind, length, rest @ ..] = elements {
         let Some((value, behind)) = rest.split_at_checked(usize::from(*length)) else {
             break;
         };
+
         if *kind == SSID {
             return String::from_utf8_lossy(value).into_owned();
         }
@@ -439,13 +454,15 @@ fn name_of(mut elements: &[u8]) -> String {
 fn station(message: &[u8]) -> Option<Station> {
     let mut station = Station::default();
     let mut is_known = false;
+
     for (kind, value) in netlink::attributes(message) {
         match kind {
             MAC => station.hardware_addr = value.to_vec(),
             STA_INFO => {
                 is_known = true;
-                netlink::attributes(value)
-                    .for_each(|(kind, value)| set_reading(&mut station, kind, value));
+                for (kind, value) in netlink::attributes(value) {
+                    set_reading(&mut station, kind, value);
+                }
             }
             _ => {}
         }
@@ -459,6 +476,7 @@ fn set_reading(station: &mut Station, kind: u16, value: &[u8]) {
     let word = || netlink::word(value, 0);
     let short = || word().map(u64::from);
     let long = || Some(u64::from_ne_bytes(*value.first_chunk()?));
+
     match kind {
         // Milliseconds.
         1 => station.inactive = short().map(|time| time * 1_000_000),
@@ -484,18 +502,15 @@ fn set_reading(station: &mut Station, kind: u16, value: &[u8]) {
 fn bits_per_second(value: &[u8]) -> Option<u64> {
     const SHORT: u16 = 1;
     const LONG: u16 = 5;
-    let rate = |wanted, value: &[u8]| match wanted {
-        LONG => netlink::word(value, 0).map(u64::from),
-        _ => Some(u64::from(u16::from_ne_bytes(*value.first_chunk()?))),
+
+    // The rate in 16 bits stops at 6.5 Gbit/s, so the longer one comes first.
+    let long = attribute(value, LONG).and_then(|rate| netlink::word(rate, 0));
+    let short = || {
+        let rate = attribute(value, SHORT)?;
+        Some(u64::from(u16::from_ne_bytes(*rate.first_chunk()?)))
     };
-    let find = |wanted| {
-        netlink::attributes(value)
-            .find(move |(kind, _)| *kind == wanted)
-            .and_then(|(kind, value)| rate(kind, value))
-    };
-    find(LONG)
-        .or_else(|| find(SHORT))
-        .map(|rate| rate * 100_000)
+    let rate = long.map(u64::from).or_else(short)?;
+    Some(rate * 100_000)
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //!
 //! Source: `/proc/net/xfrm_stat`.
 
-use crate::collector::{CollectError, Collector};
-use crate::file::File;
+use crate::collector::{CollectError, Collector, OrAbsent};
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use crate::table::{Row, metrics_of};
 use takt_model::{Metric, Samples};
 
 struct Xfrm {
-    xfrm_stat: File,
+    xfrm_stat: KernelFile,
 }
 
 #[rustfmt::skip]
@@ -71,31 +71,21 @@ const METRICS: &[Metric] = metrics_of!([], FIELDS);
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Xfrm {
-        xfrm_stat: File::new(paths.procfs.join("net/xfrm_stat")),
+        xfrm_stat: KernelFile::new(paths.procfs.join("net/xfrm_stat")),
     })
 }
 
 impl Collector for Xfrm {
-    fn name(&self) -> &'static str {
-        "xfrm"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
 
-    fn max_series(&self) -> usize {
-        METRICS.len()
-    }
-
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let text = self
-            .xfrm_stat
-            .read()
-            .map_err(|error| error.or_absent("no IPsec in this kernel"))?;
-        let counts = text
-            .lines()
-            .filter_map(|line| line.split_once(char::is_whitespace));
+        let text = self.xfrm_stat.read();
+        let text = text.or_absent("no IPsec in this kernel")?;
+
+        let lines = text.lines();
+        let counts = lines.filter_map(|line| line.split_once(char::is_whitespace));
         for row in FIELDS {
             let count = counts.clone().find(|(name, _)| *name == row.source);
             if let Some(count) = count.and_then(|(_, count)| count.trim_ascii().parse().ok()) {

@@ -100,10 +100,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Xfs {
-    fn name(&self) -> &'static str {
-        "xfs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -115,9 +111,11 @@ impl Collector for Xfs {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         // Without one mounted, there is still the sum of all, `stats`.
         for device in sysfs::names(&self.directory, "").unwrap_or_default() {
-            let Some(text) = sysfs::text(&self.directory.join(&device).join("stats/stats")) else {
+            let file = self.directory.join(&device).join("stats/stats");
+            let Some(text) = sysfs::text(&file) else {
                 continue;
             };
+
             for (count, metric) in COUNTS.iter().zip(METRICS) {
                 if let Some(value) = count.find(&text) {
                     out.push(metric, &[&device], value as f64);

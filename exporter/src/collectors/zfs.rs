@@ -3,7 +3,7 @@
 //! Source: `/proc/spl/kstat/zfs`. ZFS chooses the names, so these are families; a hyphen becomes an
 //! underscore. Of a pool that is just being exported, the files that are gone are left out.
 
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, device_names, flag};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
@@ -77,10 +77,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Zfs {
-    fn name(&self) -> &'static str {
-        "zfs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[STATE]
     }
@@ -94,13 +90,15 @@ impl Collector for Zfs {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let names = sysfs::names(&self.kstat, "")
-            .map_err(|source| CollectError::read(&self.kstat, source).or_absent("no ZFS"))?;
+        let names = device_names(&self.kstat, "", "no ZFS")?;
+
         for (file, family) in FILES.iter().zip(&FAMILIES[2..]) {
             let text = text(&self.kstat.join(file)).unwrap_or_default();
-            fields(&text, &["3", "4"])
-                .for_each(|(field, value)| out.push_field::<&str>(family, &field, &[], value));
+            for (field, value) in fields(&text, &["3", "4"]) {
+                out.push_field::<&str>(family, &field, &[], value);
+            }
         }
+
         for pool in names {
             push_pool(&self.kstat.join(&pool), &pool, out);
         }
@@ -110,45 +108,44 @@ impl Collector for Zfs {
 
 fn push_pool(directory: &Path, pool: &str, out: &mut Samples) {
     let io = text(&directory.join("io")).unwrap_or_default();
-    columns(&io).for_each(|(field, value)| out.push_field(&POOL, &field, &[pool], value));
+    for (field, value) in columns(&io) {
+        out.push_field(&POOL, &field, &[pool], value);
+    }
+
     for file in sysfs::names(directory, "objset-").unwrap_or_default() {
         let text = text(&directory.join(file)).unwrap_or_default();
         let data_set = data_set(&text).unwrap_or_default();
-        fields(&text, &["4"])
-            .for_each(|(field, value)| out.push_field(&DATA_SET, &field, &[pool, data_set], value));
+        for (field, value) in fields(&text, &["4"]) {
+            out.push_field(&DATA_SET, &field, &[pool, data_set], value);
+        }
     }
+
     if let Some(now) = sysfs::text(&directory.join("state")) {
         let now = now.lines().next().unwrap_or_default().to_ascii_lowercase();
-        STATES
-            .iter()
-            .for_each(|state| out.push(&STATE, &[pool, state], f64::from(u8::from(now == *state))));
+        for state in STATES {
+            let is_it = flag(now == state);
+            out.push(&STATE, &[pool, state], is_it);
+        }
     }
 }
 
 /// These files may be longer than the page that one reading of `/sys` brings.
 fn text(path: &Path) -> Option<String> {
-    std::fs::read(path)
-        .ok()
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = std::fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The lines of name, type and value, below their headline; only those of the types (`3` signed,
 /// `4` unsigned).
 fn fields<'a>(text: &'a str, types: &'a [&str]) -> impl Iterator<Item = (String, f64)> + 'a {
-    text.lines()
-        .map(str::split_ascii_whitespace)
-        .skip_while(|line| !line.clone().eq(["name", "type", "data"]))
-        .skip(1)
-        .filter_map(move |mut line| {
-            let name = line.next()?;
-            let kind = line.next()?;
-            let value = line.next()?;
-            let value = types
-                .contains(&kind)
-                .then(|| value.parse().ok())
-                .flatten()?;
-            Some((metric_name(name)?, value))
-        })
+    let lines = text.lines().map(str::split_ascii_whitespace);
+    let table = lines.skip_while(|line| !line.clone().eq(["name", "type", "data"]));
+    table.skip(1).filter_map(move |mut line| {
+        let name = metric_name(line.next()?)?;
+        let kind = line.next()?;
+        let value = line.next()?.parse().ok()?;
+        types.contains(&kind).then_some((name, value))
+    })
 }
 
 /// The name of the data set, in which there may be blanks.
@@ -161,21 +158,19 @@ fn data_set(text: &str) -> Option<&str> {
 /// The numbers of the second line under the names of the first. A headline of something else may
 /// stand above.
 fn columns(text: &str) -> impl Iterator<Item = (String, f64)> {
-    let mut lines = text
-        .lines()
-        .skip_while(|line| !line.trim_ascii_start().starts_with("nread"));
+    let is_heading = |line: &str| line.trim_ascii_start().starts_with("nread");
+    let mut lines = text.lines().skip_while(move |line| !is_heading(line));
     let names = lines.next().unwrap_or_default().split_ascii_whitespace();
     let values = lines.next().unwrap_or_default().split_ascii_whitespace();
-    names
-        .zip(values)
-        .filter_map(|(name, value)| Some((metric_name(name)?, value.parse().ok()?)))
+
+    let pairs = names.zip(values);
+    pairs.filter_map(|(name, value)| Some((metric_name(name)?, value.parse().ok()?)))
 }
 
 fn metric_name(name: &str) -> Option<String> {
     let name = name.replace('-', "_");
-    name.bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        .then_some(name)
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    name.bytes().all(is_plain).then_some(name)
 }
 
 #[cfg(test)]

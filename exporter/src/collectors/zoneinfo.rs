@@ -3,13 +3,13 @@
 //! Source: `/proc/zoneinfo`. Its fields count pages.
 
 use crate::collector::{CollectError, Collector};
-use crate::file::File;
+use crate::file::KernelFile;
 use crate::paths::Paths;
 use crate::table::{Row, metrics_of};
 use takt_model::{Family, Kind, Metric, Samples};
 
 struct Zoneinfo {
-    zoneinfo: File,
+    zoneinfo: KernelFile,
 }
 
 const ZONE: &[&str] = &["node", "zone"];
@@ -86,15 +86,11 @@ const PROTECTION: Family = Family {
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Zoneinfo {
-        zoneinfo: File::new(paths.procfs.join("zoneinfo")),
+        zoneinfo: KernelFile::new(paths.procfs.join("zoneinfo")),
     })
 }
 
 impl Collector for Zoneinfo {
-    fn name(&self) -> &'static str {
-        "zoneinfo"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -126,10 +122,8 @@ fn push(labels: &[&str; 2], text: &str, out: &mut Samples) {
     let mut found = [None; FIELDS.len()];
     for line in text.lines().map(str::trim_ascii) {
         if let Some(list) = line.strip_prefix("protection:") {
-            let list = list
-                .trim_ascii()
-                .trim_start_matches('(')
-                .trim_end_matches(')');
+            let list = list.trim_ascii().trim_start_matches('(');
+            let list = list.trim_end_matches(')');
             for (at, pages) in list.split(',').enumerate() {
                 if let Ok(pages) = pages.trim_ascii().parse::<i64>() {
                     out.push_field(&PROTECTION, &at.to_string(), labels, pages as f64);
@@ -137,20 +131,23 @@ fn push(labels: &[&str; 2], text: &str, out: &mut Samples) {
             }
             continue;
         }
+
         // The watermarks once stood behind the word `pages`, as `pages free` still does.
         let mut words = line.split_ascii_whitespace();
         let (Some(name), Some(value)) = (words.next(), words.next()) else {
             continue;
         };
+
         if let Some(at) = FIELDS.iter().position(|row| row.source == name)
             && let Ok(value) = value.parse::<i64>()
         {
             found[at] = Some(value as f64);
         }
     }
+
     for (row, value) in FIELDS.iter().zip(found) {
-        value
-            .into_iter()
-            .for_each(|value| row.push(labels, value, out));
+        if let Some(value) = value {
+            row.push(labels, value, out);
+        }
     }
 }

@@ -2,16 +2,16 @@
 
 /// A value. Types that need no distinction here share a variant.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum BusValue {
     /// A byte, an integer or a boolean; negative numbers and fractions as their bits.
     Number(u64),
     /// A string, an object path or a signature.
     Text(String),
     /// An array, a struct or a dictionary entry.
-    List(Vec<Value>),
+    List(Vec<BusValue>),
 }
 
-impl Value {
+impl BusValue {
     pub fn number(&self) -> Option<u64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -41,8 +41,8 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn pad(&mut self, size: usize) {
-        self.bytes
-            .resize(self.bytes.len().next_multiple_of(size), 0);
+        let padded = self.bytes.len().next_multiple_of(size);
+        self.bytes.resize(padded, 0);
     }
 
     pub fn byte(&mut self, byte: u8) {
@@ -52,8 +52,8 @@ impl Writer {
     /// A length or number below 2³².
     pub fn word(&mut self, number: usize) {
         self.pad(4);
-        self.bytes
-            .extend(u32::try_from(number).unwrap_or_default().to_ne_bytes());
+        let number = u32::try_from(number).unwrap_or_default();
+        self.bytes.extend(number.to_ne_bytes());
     }
 
     pub fn text(&mut self, text: &str) {
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads values of the types of a signature; `None` where the bytes do not match.
-    pub fn values(&mut self, mut signature: &str) -> Option<Vec<Value>> {
+    pub fn values(&mut self, mut signature: &str) -> Option<Vec<BusValue>> {
         let mut values = Vec::new();
         while !signature.is_empty() {
             let (first, rest) = signature.split_at_checked(length_of_type(signature)?)?;
@@ -106,56 +106,61 @@ impl<'a> Reader<'a> {
         Some(values)
     }
 
-    fn value(&mut self, signature: &str) -> Option<Value> {
+    fn value(&mut self, signature: &str) -> Option<BusValue> {
         self.depth += 1;
         if self.depth > Self::MAX_DEPTH {
             return None;
         }
+
         let value = match signature.as_bytes().first()? {
-            b'y' => Value::Number(self.number(1)?),
-            b'n' | b'q' => Value::Number(self.number(2)?),
-            b'b' | b'i' | b'u' | b'h' => Value::Number(self.number(4)?),
-            b'x' | b't' | b'd' => Value::Number(self.number(8)?),
+            b'y' => BusValue::Number(self.number(1)?),
+            b'n' | b'q' => BusValue::Number(self.number(2)?),
+            b'b' | b'i' | b'u' | b'h' => BusValue::Number(self.number(4)?),
+            b'x' | b't' | b'd' => BusValue::Number(self.number(8)?),
             b's' | b'o' => {
                 let length = usize::try_from(self.number(4)?).ok()?;
-                Value::Text(self.text(length)?)
+                BusValue::Text(self.text(length)?)
             }
             b'g' => {
                 let length = usize::try_from(self.number(1)?).ok()?;
-                Value::Text(self.text(length)?)
+                BusValue::Text(self.text(length)?)
             }
             b'v' => {
                 let length = usize::try_from(self.number(1)?).ok()?;
                 let signature = self.text(length)?;
                 self.value(&signature)?
             }
-            b'a' => Value::List(self.array(signature.get(1..)?)?),
+            b'a' => BusValue::List(self.array(signature.get(1..)?)?),
             b'(' | b'{' => {
                 self.align(8);
-                Value::List(self.values(signature.get(1..signature.len() - 1)?)?)
+                BusValue::List(self.values(signature.get(1..signature.len() - 1)?)?)
             }
             _ => return None,
         };
+
         self.depth -= 1;
         Some(value)
     }
 
-    fn array(&mut self, signature: &str) -> Option<Vec<Value>> {
+    fn array(&mut self, signature: &str) -> Option<Vec<BusValue>> {
         let length = usize::try_from(self.number(4)?).ok()?;
         self.align(alignment(signature)?);
-        let end = self
-            .at
-            .checked_add(length)
-            .filter(|end| *end <= self.bytes.len())?;
+        let end = self.at.checked_add(length)?;
+        if end > self.bytes.len() {
+            return None;
+        }
+
         let mut values = Vec::new();
         while self.at < end {
             let before = self.at;
             values.push(self.value(signature)?);
+
             // An empty struct would be there without end.
             if self.at == before {
                 return None;
             }
         }
+
         Some(values)
     }
 
@@ -168,6 +173,7 @@ impl<'a> Reader<'a> {
         self.align(size);
         let bytes = self.bytes.get(self.at..self.at.checked_add(size)?)?;
         self.at += size;
+
         Some(match size {
             1 => u64::from(bytes[0]),
             2 => u64::from(u16::from_ne_bytes(*bytes.first_chunk()?)),
@@ -230,14 +236,14 @@ mod tests {
         ];
         let values = Reader::new(&bytes[..28 + 4]).values("a(yv)");
         let expected = [
-            vec![Value::Number(5), Value::Number(9)],
-            vec![Value::Number(6), Value::Text("abc".into())],
+            vec![BusValue::Number(5), BusValue::Number(9)],
+            vec![BusValue::Number(6), BusValue::Text("abc".into())],
         ];
         assert_eq!(values, None, "the list ends within a struct");
         let bytes = [&[20, 0, 0, 0], &bytes[4..28]].concat();
         assert_eq!(
             Reader::new(&bytes).values("a(yv)"),
-            Some(vec![Value::List(expected.map(Value::List).to_vec())])
+            Some(vec![BusValue::List(expected.map(BusValue::List).to_vec())])
         );
     }
 

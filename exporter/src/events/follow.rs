@@ -1,10 +1,10 @@
 //! The thread that follows the kernel log.
 
-use super::history::Mark;
-use super::judge::Source;
+use super::history::LogMark;
+use super::judge::EventSource;
 use super::kernel_log::{KernelLog, Next, Record};
 use super::recognise::Recogniser;
-use super::writer::First;
+use super::writer::FirstStart;
 use super::{Events, Inner};
 use std::io;
 use std::path::Path;
@@ -28,19 +28,18 @@ impl Events {
         let events = Arc::downgrade(&self.0);
         let path = path.to_owned();
         let sysfs = sysfs.to_owned();
+
         let thread = std::thread::Builder::new()
             .name("kernel log".to_owned())
             .stack_size(256 << 10);
-        thread
-            .spawn(move || follow(&events, &path, &sysfs, log))
-            .map(drop)
+        let started = thread.spawn(move || follow(&events, &path, &sysfs, log));
+        started.map(drop)
     }
 
     fn open_log(&self, path: &Path, is_first: bool) -> Option<KernelLog> {
-        KernelLog::open(path)
-            .and_then(|log| self.begin(log, is_first))
-            .map_err(|error| self.cannot_follow(path, &error))
-            .ok()
+        let log = KernelLog::open(path).and_then(|log| self.begin(log, is_first));
+        let log = log.map_err(|error| self.cannot_follow(path, &error));
+        log.ok()
     }
 
     /// Prepares an opened log. With a history the log is read from its beginning, and records that
@@ -49,14 +48,15 @@ impl Events {
     fn begin(&self, mut log: KernelLog, is_first: bool) -> io::Result<KernelLog> {
         let mut writer = self.writer();
         if writer.history.is_some() {
-            let is_cut = |mark: &Mark| {
+            let is_cut = |mark: &LogMark| {
                 mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position)
             };
-            writer
-                .marks
-                .retain(|source, mark| *source != Source::Kernel || !is_cut(mark));
+            // A log that is shorter than what was read of it is another one.
+            let marks = &mut writer.marks;
+            marks.retain(|source, mark| *source != EventSource::Kernel || !is_cut(mark));
+
             let end = log.end().filter(|_| is_first);
-            writer.first = writer.first.map(|first| First {
+            writer.first = writer.first.map(|first| FirstStart {
                 end: end.or(first.end),
                 ..first
             });
@@ -64,6 +64,7 @@ impl Events {
             log.skip_to_end()?;
         }
         drop(writer);
+
         let mut shown = self.shown();
         shown.log.is_followed = true;
         if shown.log.problem.take().is_some() {
@@ -83,6 +84,7 @@ impl Events {
                  device needs CAP_SYSLOG where kernel.dmesg_restrict is 1"
             );
         }
+
         log.is_followed = false;
         log.problem = Some((path.to_owned(), error.kind(), error.to_string()));
     }
@@ -92,6 +94,7 @@ impl Events {
 fn read_on(events: &Weak<Inner>, sysfs: &Path, mut log: KernelLog) -> Option<io::Error> {
     let mut recogniser = Recogniser::new(sysfs);
     let mut identity = log.identity();
+
     loop {
         let next = log.next(LOOK_UP);
         let events = Events(events.upgrade()?);
@@ -103,12 +106,12 @@ fn read_on(events: &Weak<Inner>, sysfs: &Path, mut log: KernelLog) -> Option<io:
                 message,
             })) => {
                 if let Some(found) = recogniser.read(&message, level) {
-                    let mark = Mark {
-                        source: Source::Kernel,
+                    let mark = LogMark {
+                        source: EventSource::Kernel,
                         log: identity.clone(),
                         position,
                     };
-                    events.record(Source::Kernel, found, at, Some(mark));
+                    events.record(EventSource::Kernel, found, at, Some(mark));
                     events.sync();
                 }
             }
@@ -127,11 +130,12 @@ fn read_on(events: &Weak<Inner>, sysfs: &Path, mut log: KernelLog) -> Option<io:
             Ok(Next::Restarted) => {
                 identity = log.identity();
                 let mut writer = events.writer();
-                writer.marks.remove(&Source::Kernel);
+                writer.marks.remove(&EventSource::Kernel);
                 writer.first = None;
             }
             Err(error) => return Some(error),
         }
+
         events.send_held_back(Timestamp::from(SystemTime::now()));
     }
 }
@@ -148,12 +152,14 @@ fn follow(events: &Weak<Inner>, path: &Path, sysfs: &Path, mut log: Option<Kerne
             };
             Events(inner).cannot_follow(path, &error);
         }
+
         std::thread::sleep(TRY_AGAIN);
         let Some(inner) = events.upgrade() else {
             return;
         };
         let events = Events(inner);
         events.send_held_back(Timestamp::from(SystemTime::now()));
+
         // A log that comes later is new as a whole.
         log = events.open_log(path, false);
     }

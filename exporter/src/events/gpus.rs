@@ -17,14 +17,14 @@ const MAX_GPUS: usize = 256;
 const WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
-pub(crate) struct Gpus {
+pub(crate) struct GpuNames {
     directory: PathBuf,
     uuids: Arc<Mutex<BTreeMap<String, String>>>,
     /// Whether a thread is reading; it may hang.
     is_looking: Arc<AtomicBool>,
 }
 
-impl Gpus {
+impl GpuNames {
     pub fn new(procfs: &Path) -> Self {
         let gpus = Self {
             directory: procfs.join("driver/nvidia/gpus"),
@@ -37,10 +37,12 @@ impl Gpus {
     /// The UUID of the GPU at `bus_id`. The driver is read only for unknown GPUs.
     pub fn uuid(&self, bus_id: &str) -> Option<String> {
         let known = lock(&self.uuids).get(bus_id).cloned();
-        known.or_else(|| {
-            self.look();
-            lock(&self.uuids).get(bus_id).cloned()
-        })
+        if known.is_some() {
+            return known;
+        }
+
+        self.look();
+        lock(&self.uuids).get(bus_id).cloned()
     }
 
     pub fn learn(&self, bus_id: &str, uuid: String) {
@@ -55,23 +57,27 @@ impl Gpus {
         if !self.directory.is_dir() || self.is_looking.swap(true, Ordering::AcqRel) {
             return;
         }
+
         let directory = self.directory.clone();
         let uuids = Arc::clone(&self.uuids);
         let is_looking = Arc::clone(&self.is_looking);
         let (done, is_done) = mpsc::channel();
+
         let thread = std::thread::Builder::new()
             .name("gpu names".to_owned())
             .stack_size(128 << 10);
         let spawned = thread.spawn(move || {
             let found = read(&directory);
             let mut uuids = lock(&uuids);
-            found
-                .into_iter()
-                .for_each(|(bus_id, uuid)| learn(&mut uuids, &bus_id, uuid));
+            for (bus_id, uuid) in found {
+                learn(&mut uuids, &bus_id, uuid);
+            }
             drop(uuids);
+
             is_looking.store(false, Ordering::Release);
             let _ = done.send(());
         });
+
         match spawned {
             Ok(_) => drop(is_done.recv_timeout(WAIT)),
             Err(_) => self.is_looking.store(false, Ordering::Release),
@@ -85,6 +91,7 @@ fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
     let Some(bus_id) = pci::bus_id(bus_id) else {
         return;
     };
+
     let has_room = uuids.len() < MAX_GPUS || uuids.contains_key(&bus_id);
     if uuid.starts_with("GPU-") && !uuid.contains('?') && has_room {
         uuids.insert(bus_id, uuid);
@@ -93,21 +100,15 @@ fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
 
 /// Bus ids and UUIDs from the driver's files.
 fn read(directory: &Path) -> Vec<(String, String)> {
-    std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(MAX_GPUS)
-        .filter_map(|entry| {
-            let text = std::fs::read_to_string(entry.path().join("information")).ok()?;
-            let uuid = text
-                .lines()
-                .find_map(|line| line.strip_prefix("GPU UUID:"))?
-                .trim()
-                .to_owned();
-            Some((entry.file_name().into_string().ok()?, uuid))
-        })
-        .collect()
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let gpus = entries.take(MAX_GPUS).filter_map(|entry| {
+        let text = std::fs::read_to_string(entry.path().join("information")).ok()?;
+        let mut lines = text.lines();
+        let uuid = lines.find_map(|line| line.strip_prefix("GPU UUID:"))?;
+        let bus_id = entry.file_name().into_string().ok()?;
+        Some((bus_id, uuid.trim().to_owned()))
+    });
+    gpus.collect()
 }
 
 fn lock(uuids: &Mutex<BTreeMap<String, String>>) -> MutexGuard<'_, BTreeMap<String, String>> {
@@ -120,7 +121,7 @@ mod tests {
     use std::time::Instant;
 
     /// The thread may be late on a busy machine.
-    fn wait_for(gpus: &Gpus, bus_id: &str) -> Option<String> {
+    fn wait_for(gpus: &GpuNames, bus_id: &str) -> Option<String> {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
             let uuid = gpus.uuid(bus_id);
@@ -147,7 +148,7 @@ mod tests {
             "0000:07:00.0",
             "GPU UUID: \t GPU-????????-????-????-????-????????????\n",
         );
-        let gpus = Gpus::new(procfs.path());
+        let gpus = GpuNames::new(procfs.path());
         assert_eq!(wait_for(&gpus, "0000:06:00.0").as_deref(), Some("GPU-2c57"));
         assert_eq!(gpus.uuid("0000:07:00.0"), None, "lost before anybody asked");
         gpu("0000:07:00.0", "GPU UUID: GPU-7\n");
@@ -171,7 +172,7 @@ mod tests {
             0,
         )
         .unwrap();
-        let gpus = Gpus::new(procfs.path());
+        let gpus = GpuNames::new(procfs.path());
         let began = Instant::now();
         (0..1000).for_each(|_| assert_eq!(gpus.uuid("0000:06:00.0"), None));
         assert!(began.elapsed() < 500 * WAIT, "only the first waits");

@@ -4,7 +4,7 @@
 //! that brought no new event. Lines are appended; from time to time the file is rewritten with
 //! those that are still needed.
 
-use super::judge::Source;
+use super::judge::EventSource;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,28 +22,28 @@ const MAX_LINES: usize = 4 * KEPT_EVENTS;
 
 /// A position in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mark {
+pub(crate) struct LogMark {
     #[serde(default)]
-    pub source: Source,
+    pub source: EventSource,
     /// The log's identity: each boot has another kernel log.
     pub log: String,
     pub position: u64,
 }
 
 /// The position in each log.
-pub(crate) type Marks = BTreeMap<Source, Mark>;
+pub(crate) type LogMarks = BTreeMap<EventSource, LogMark>;
 
 #[derive(Serialize, Deserialize)]
 struct Entry<E> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    mark: Option<Mark>,
+    mark: Option<LogMark>,
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<E>,
 }
 
 /// The file. Where it cannot be written, events are still sent.
 #[derive(Debug)]
-pub(crate) struct History {
+pub(crate) struct EventHistory {
     path: PathBuf,
     file: File,
     lines: usize,
@@ -54,17 +54,17 @@ pub(crate) struct History {
 
 /// The contents of a history.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct HistoryContents {
     pub events: VecDeque<Arc<Event>>,
-    pub marks: Marks,
+    pub marks: LogMarks,
 }
 
-impl History {
+impl EventHistory {
     /// Opens the history in `directory`, which is created if needed.
     ///
     /// # Errors
     /// When the directory cannot be used, or another exporter uses it.
-    pub fn open(directory: &Path) -> io::Result<(Self, Found)> {
+    pub fn open(directory: &Path) -> io::Result<(Self, HistoryContents)> {
         std::fs::create_dir_all(directory)?;
         let lock = File::create(directory.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
@@ -73,47 +73,50 @@ impl History {
                 "another exporter uses this state directory",
             )
         })?;
+
         let path = directory.join("events.jsonl");
         let found = match std::fs::read(&path) {
             Ok(bytes) => read(&bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => HistoryContents::default(),
             Err(error) => return Err(error),
         };
+
         let (file, lines) = write_anew(&path, &found)?;
-        Ok((
-            Self {
-                path,
-                file,
-                lines,
-                _lock: lock,
-                is_failing: false,
-            },
-            found,
-        ))
+
+        let history = Self {
+            path,
+            file,
+            lines,
+            _lock: lock,
+            is_failing: false,
+        };
+        Ok((history, found))
     }
 
     /// Appends an event, or a position that brought none. The line survives a power cut only once
     /// the file of [`shorten`] is synced.
     ///
     /// [`shorten`]: History::shorten
-    pub fn append(&mut self, mark: Option<&Mark>, event: Option<&Event>) {
+    pub fn append(&mut self, mark: Option<&LogMark>, event: Option<&Event>) {
         let mut text = Vec::new();
         if self.is_failing {
             // The last line may be cut off and others missing: everything kept has to be rewritten.
             text.push(b'\n');
             self.lines = MAX_LINES + 1;
         }
+
         let result = line(mark, event).and_then(|line| {
             text.extend(line);
             self.file.write_all(&text)
         });
+
         self.lines += 1;
         self.wrote(result);
     }
 
     /// Rewrites the file if it is too long. Returns a handle to it: syncing the handle, which may
     /// take long, makes the appended lines survive a power cut.
-    pub fn shorten(&mut self, kept: impl FnOnce() -> Found) -> io::Result<File> {
+    pub fn shorten(&mut self, kept: impl FnOnce() -> HistoryContents) -> io::Result<File> {
         if self.lines > MAX_LINES {
             (self.file, self.lines) = write_anew(&self.path, &kept())?;
         }
@@ -134,7 +137,7 @@ impl History {
     }
 }
 
-fn line(mark: Option<&Mark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
+fn line(mark: Option<&LogMark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(&Entry {
         mark: mark.cloned(),
         event,
@@ -144,23 +147,24 @@ fn line(mark: Option<&Mark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a history. Lines that are cut off or damaged are left out.
-fn read(bytes: &[u8]) -> Found {
-    let mut found = Found::default();
-    for line in bytes
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty())
-    {
+fn read(bytes: &[u8]) -> HistoryContents {
+    let mut found = HistoryContents::default();
+    let lines = bytes.split(|byte| *byte == b'\n');
+    for line in lines.filter(|line| !line.is_empty()) {
         let Ok(entry) = serde_json::from_slice::<Entry<Event>>(line) else {
             tracing::warn!("skipped a damaged line of the history of events");
             continue;
         };
-        found
-            .marks
-            .extend(entry.mark.map(|mark| (mark.source, mark)));
+
+        if let Some(mark) = entry.mark {
+            found.marks.insert(mark.source, mark);
+        }
+
+        // A line that comes twice, or out of order, counts once.
         let newest = found.events.back().map_or(0, |event: &Arc<Event>| event.id);
-        found
-            .events
-            .extend(entry.event.filter(|event| event.id > newest).map(Arc::new));
+        if let Some(event) = entry.event.filter(|event| event.id > newest) {
+            found.events.push_back(Arc::new(event));
+        }
         if found.events.len() > KEPT_EVENTS {
             found.events.pop_front();
         }
@@ -169,9 +173,11 @@ fn read(bytes: &[u8]) -> Found {
 }
 
 /// Rewrites the file: events first, then positions. Returns it with its number of lines.
-fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
+fn write_anew(path: &Path, found: &HistoryContents) -> io::Result<(File, usize)> {
+    // After a power cut there is the old file or the new one, whole.
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
+
     let mut text = Vec::new();
     for event in &found.events {
         text.extend(line(None, Some(event))?);
@@ -179,12 +185,15 @@ fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
     for mark in found.marks.values() {
         text.extend(line(Some(mark), None)?);
     }
+
     file.write_all(&text)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
+
     if let Some(directory) = path.parent() {
         File::open(directory)?.sync_all()?;
     }
+
     Ok((file, found.events.len() + found.marks.len()))
 }
 
@@ -205,46 +214,46 @@ mod tests {
         }
     }
 
-    fn mark(position: u64) -> Mark {
-        Mark {
-            source: Source::Kernel,
+    fn mark(position: u64) -> LogMark {
+        LogMark {
+            source: EventSource::Kernel,
             log: "boot".into(),
             position,
         }
     }
 
-    fn marks(position: u64) -> Marks {
-        Marks::from([(Source::Kernel, mark(position))])
+    fn marks(position: u64) -> LogMarks {
+        LogMarks::from([(EventSource::Kernel, mark(position))])
     }
 
     #[test]
     fn what_was_appended_is_found_again() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("deep/state");
-        let (mut history, found) = History::open(&state).unwrap();
+        let (mut history, found) = EventHistory::open(&state).unwrap();
         assert!(found.events.is_empty() && found.marks.is_empty());
         assert!(
-            History::open(&state)
+            EventHistory::open(&state)
                 .unwrap_err()
                 .to_string()
                 .contains("another exporter")
         );
         history.append(Some(&mark(3)), Some(&event(7)));
         history.append(Some(&mark(9)), None);
-        let of_bmc = Mark {
-            source: Source::Bmc,
+        let of_bmc = LogMark {
+            source: EventSource::Bmc,
             log: "record".into(),
             position: 2,
         };
         history.append(Some(&of_bmc), None);
         history.append(None, Some(&event(8)));
         history
-            .shorten(Found::default)
+            .shorten(HistoryContents::default)
             .unwrap()
             .sync_data()
             .unwrap();
         drop(history);
-        let (history, found) = History::open(&state).unwrap();
+        let (history, found) = EventHistory::open(&state).unwrap();
         assert_eq!(
             found
                 .events
@@ -254,10 +263,10 @@ mod tests {
             [7, 8]
         );
         assert_eq!(*found.events[0], event(7));
-        let all = Marks::from([(Source::Kernel, mark(9)), (Source::Bmc, of_bmc)]);
+        let all = LogMarks::from([(EventSource::Kernel, mark(9)), (EventSource::Bmc, of_bmc)]);
         assert_eq!(found.marks, all, "each log has its own");
         drop(history);
-        let (_history, again) = History::open(&state).unwrap();
+        let (_history, again) = EventHistory::open(&state).unwrap();
         assert_eq!(
             (again.events, again.marks),
             (found.events, found.marks),
@@ -282,7 +291,7 @@ mod tests {
     #[test]
     fn events_missing_on_a_full_disk_are_written_later() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut history, _) = History::open(directory.path()).unwrap();
+        let (mut history, _) = EventHistory::open(directory.path()).unwrap();
         history.append(Some(&mark(1)), Some(&event(1)));
         let file = std::mem::replace(
             &mut history.file,
@@ -295,7 +304,7 @@ mod tests {
         history.file.write_all(b"{\"mark\":{\"lo").unwrap();
         history.append(Some(&mark(3)), Some(&event(3)));
         assert!(!history.is_failing);
-        let ids = |found: &Found| {
+        let ids = |found: &HistoryContents| {
             found
                 .events
                 .iter()
@@ -304,13 +313,13 @@ mod tests {
         };
         let found = read(&std::fs::read(directory.path().join("events.jsonl")).unwrap());
         assert_eq!(ids(&found), [1, 3], "a torn line costs itself alone");
-        let kept = || Found {
+        let kept = || HistoryContents {
             events: [1, 2, 3].map(|id| Arc::new(event(id))).into(),
             marks: marks(3),
         };
         history.shorten(kept).unwrap();
         drop(history);
-        let (_history, found) = History::open(directory.path()).unwrap();
+        let (_history, found) = EventHistory::open(directory.path()).unwrap();
         assert_eq!((ids(&found), found.marks), (vec![1, 2, 3], marks(3)));
     }
 
@@ -319,14 +328,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(History::open(&file).is_err(), "a file");
+        assert!(EventHistory::open(&file).is_err(), "a file");
         std::fs::create_dir_all(directory.path().join("state/events.jsonl")).unwrap();
         assert!(
-            History::open(&directory.path().join("state")).is_err(),
+            EventHistory::open(&directory.path().join("state")).is_err(),
             "nothing that can be read"
         );
         // For root, /proc is the directory that takes no file.
-        assert!(History::open(Path::new("/proc/takt")).is_err());
+        assert!(EventHistory::open(Path::new("/proc/takt")).is_err());
     }
 
     proptest! {
@@ -348,10 +357,10 @@ mod tests {
     #[test]
     fn the_file_stays_small() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut history, _) = History::open(directory.path()).unwrap();
+        let (mut history, _) = EventHistory::open(directory.path()).unwrap();
         for id in 1..=(MAX_LINES as u64 + 10) {
             history.append(Some(&mark(id)), Some(&event(id)));
-            let kept = || Found {
+            let kept = || HistoryContents {
                 events: [Arc::new(event(id))].into(),
                 marks: marks(id),
             };
@@ -365,7 +374,7 @@ mod tests {
             .count();
         assert!(lines < MAX_LINES / 2, "{lines}");
         drop(history);
-        let (_history, found) = History::open(directory.path()).unwrap();
+        let (_history, found) = EventHistory::open(directory.path()).unwrap();
         assert_eq!(found.events.back().unwrap().id, MAX_LINES as u64 + 10);
     }
 }

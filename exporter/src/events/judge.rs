@@ -12,7 +12,7 @@ use takt_model::{EventKind, Labels, Timestamp};
 /// The source of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Source {
+pub(crate) enum EventSource {
     #[default]
     Kernel,
     Nvml,
@@ -21,7 +21,7 @@ pub(crate) enum Source {
 
 /// The decision about a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum EventVerdict {
     /// A new event: counted and sent.
     News,
     /// Reported before, by the other source or by an earlier line.
@@ -87,7 +87,7 @@ pub(crate) struct Judge {
 
 #[derive(Debug)]
 struct XidReport {
-    source: Source,
+    source: EventSource,
     gpu: String,
     xid: String,
     at: Timestamp,
@@ -96,12 +96,13 @@ struct XidReport {
 impl Judge {
     pub fn verdict(
         &mut self,
-        source: Source,
+        source: EventSource,
         kind: EventKind,
         labels: &Labels,
         at: Timestamp,
-    ) -> Verdict {
+    ) -> EventVerdict {
         let gpu = labels.get("pci_bus_id").unwrap_or_default();
+
         let is_known = match (kind, labels.get("xid")) {
             (EventKind::Xid, Some(xid)) => {
                 if xid == OFF_THE_BUS {
@@ -115,19 +116,21 @@ impl Judge {
             }
             _ => false,
         };
+
         if is_known {
-            Verdict::Known
+            EventVerdict::Known
         } else if is_fatal(labels) || self.allows(&EventStream::of(kind, labels), at) {
-            Verdict::News
+            EventVerdict::News
         } else {
-            Verdict::Flood
+            EventVerdict::Flood
         }
     }
 
     /// Whether the other source has reported the same XID; each report matches one of the other's.
-    fn has_twin(&mut self, source: Source, gpu: &str, xid: &str, at: Timestamp) -> bool {
+    fn has_twin(&mut self, source: EventSource, gpu: &str, xid: &str, at: Timestamp) -> bool {
         self.single
             .retain(|report| apart(report.at, at) <= TWINS_WITHIN);
+
         let is_twin =
             |report: &XidReport| report.source != source && report.gpu == gpu && report.xid == xid;
         match self.single.iter().position(is_twin) {
@@ -152,8 +155,10 @@ impl Judge {
         let stream = self.limited_as(stream, at);
         let (left, since) = self.allowance.entry(stream).or_insert((BURST, at));
         *left = refilled(*left, *since, at);
+
         // Also where the clock was set back: it may take years to catch up.
         *since = at;
+
         let allows = *left >= 1.0;
         if allows {
             *left -= 1.0;
@@ -166,14 +171,18 @@ impl Judge {
         if self.allowance.contains_key(stream) {
             return stream.clone();
         }
+
+        // Streams that may send their whole burst again need no memory.
         if self.allowance.len() >= MAX_STREAMS {
             let is_used = |left: f64, since| refilled(left, since, at) < BURST;
             self.allowance
                 .retain(|_, (left, since)| is_used(*left, *since));
         }
+
         if self.allowance.len() < MAX_STREAMS {
             return stream.clone();
         }
+
         EventStream {
             kind: stream.kind,
             labels: Labels::new(),
@@ -211,11 +220,11 @@ fn apart(one: Timestamp, other: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::Source::{Kernel, Nvml};
-    use super::Verdict::{Flood, Known, News};
+    use super::EventSource::{Kernel, Nvml};
+    use super::EventVerdict::{Flood, Known, News};
     use super::*;
 
-    fn xid(judge: &mut Judge, source: Source, xid: &str, seconds: i64) -> Verdict {
+    fn xid(judge: &mut Judge, source: EventSource, xid: &str, seconds: i64) -> EventVerdict {
         let labels = [("pci_bus_id", "0000:06:00.0"), ("xid", xid)]
             .into_iter()
             .collect();
@@ -227,7 +236,7 @@ mod tests {
         )
     }
 
-    fn lost(judge: &mut Judge, gpu: &str, seconds: i64) -> Verdict {
+    fn lost(judge: &mut Judge, gpu: &str, seconds: i64) -> EventVerdict {
         let labels = [("pci_bus_id", gpu)].into_iter().collect();
         judge.verdict(
             Kernel,

@@ -124,9 +124,11 @@ impl Device {
             OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
             Mode::empty(),
         )?;
+
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
             .trim()
             .to_owned();
+
         Ok(Self {
             handle,
             boot,
@@ -178,6 +180,7 @@ fn wait(handle: &OwnedFd, timeout: Duration) -> io::Result<bool> {
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: timeout.subsec_nanos().into(),
     };
+
     match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
@@ -201,9 +204,8 @@ impl Clock {
     }
 
     fn at(&self, micros: u64) -> Timestamp {
-        let ago = self
-            .since_start
-            .saturating_sub(Duration::from_micros(micros));
+        let since_start = Duration::from_micros(micros);
+        let ago = self.since_start.saturating_sub(since_start);
         Timestamp::from(self.wall).minus(ago)
     }
 }
@@ -214,14 +216,17 @@ impl Clock {
 pub(super) fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
     let (head, message) = text.split_once(';')?;
     let mut fields = head.split(',');
+
     let mut number = || fields.next()?.parse::<u64>().ok();
     let level = kernel_level(number()?)?;
     let position = number()?;
     let micros = number()?;
+
     // Before 4.10, the rest of a message that was cut: it may begin with any text.
     if fields.next() == Some("+") {
         return None;
     }
+
     let message = unescape(message.lines().next().unwrap_or_default());
     Some(Record {
         position,
@@ -243,17 +248,20 @@ fn unescape(text: &str) -> String {
     if !text.contains("\\x") {
         return text.to_owned();
     }
+
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
+
     while let [first, behind @ ..] = rest {
         let hex = |at: usize| {
-            behind
-                .get(at)
-                .and_then(|digit| char::from(*digit).to_digit(16))
+            let digit = *behind.get(at)?;
+            char::from(digit).to_digit(16)
         };
+
         let escaped = (*first == b'\\' && behind.first() == Some(&b'x'))
             .then(|| Some(hex(1)? * 16 + hex(2)?))
             .flatten();
+
         match escaped {
             Some(byte) => {
                 bytes.push(byte as u8);
@@ -265,6 +273,7 @@ fn unescape(text: &str) -> String {
             }
         }
     }
+
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -296,15 +305,18 @@ impl Follow {
         let file = open_file(path)?;
         let changes =
             inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+
         let directory = path
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
+
         // The directory: a file that replaces this one is a change too.
         let flags = inotify::WatchFlags::MODIFY
             | inotify::WatchFlags::CREATE
             | inotify::WatchFlags::MOVED_TO;
         inotify::add_watch(&changes, directory, flags)?;
+
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -319,6 +331,7 @@ impl Follow {
     fn skip_to_end(&mut self) -> io::Result<()> {
         let end = self.file.seek(io::SeekFrom::End(0))?;
         self.forget(end);
+
         // The rest of a line whose begin was skipped is no message.
         self.is_within_left_out_line = !self.is_at_line()?;
         Ok(())
@@ -330,6 +343,7 @@ impl Follow {
         if self.offset > 0 && self.file.read_at(&mut before, self.offset - 1)? == 0 {
             return Ok(false);
         }
+
         Ok(before == [b'\n'])
     }
 
@@ -363,12 +377,15 @@ impl Follow {
                 self.forget(0);
                 return Ok(Next::Restarted);
             }
+
             if self.fill()? {
                 return Ok(self.line().unwrap_or(Next::Nothing));
             }
+
             if self.is_another()? {
                 return Ok(Next::Restarted);
             }
+
             if may_wait && wait(&self.changes, timeout)? {
                 self.forget_changes();
             }
@@ -379,6 +396,7 @@ impl Follow {
     fn fill(&mut self) -> io::Result<bool> {
         let before = self.pending.len();
         let mut piece = (&self.file).take(LINE_BYTES as u64);
+
         piece.read_to_end(&mut self.pending)?;
         Ok(self.pending.len() > before)
     }
@@ -386,7 +404,6 @@ impl Follow {
     /// The next whole line, or that a line was left out; `None` while the file has no more.
     fn line(&mut self) -> Option<Next> {
         let end = self.pending.iter().position(|byte| *byte == b'\n');
-
         if self.is_within_left_out_line || end.unwrap_or(self.pending.len()) > LINE_BYTES {
             let begins_here = !std::mem::replace(&mut self.is_within_left_out_line, end.is_none());
             self.take(end.map_or(self.pending.len(), |end| end + 1));
@@ -400,6 +417,7 @@ impl Follow {
         let line = self.take(end? + 1);
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches(['\n', '\r']);
+
         let clock = Clock::now();
         let record = parse_record(line, &clock).unwrap_or_else(|| self.prefixed(line, &clock));
         Some(Next::Record(Record {
@@ -421,10 +439,12 @@ impl Follow {
             .as_ref()
             .and_then(|found| found.name("priority")?.as_str().parse().ok());
         let level = priority.map(kernel_level);
+
         let message = match level {
             Some(None) => "",
             _ => &line[prefix.map_or(0, |found| found[0].len())..],
         };
+
         Record {
             position: 0,
             at: clock.wall.into(),
@@ -444,6 +464,7 @@ impl Follow {
             // Between two files; the old one stays until there is a new one.
             _ => return Ok(false),
         }
+
         self.forget(0);
         Ok(true)
     }

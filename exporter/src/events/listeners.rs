@@ -56,7 +56,7 @@ struct Entry {
 }
 
 /// A listener's place, given back when this is dropped.
-pub(crate) struct Place {
+pub(crate) struct ListenerPlace {
     number: u64,
     listeners: Listeners,
     replaced: watch::Receiver<bool>,
@@ -64,17 +64,11 @@ pub(crate) struct Place {
 
 impl Listeners {
     /// Adds a listener. `None` where there are too many, which happens to no server.
-    pub fn enter(&self, client: IpAddr, kind: ListenerKind) -> Option<Place> {
+    pub fn enter(&self, client: IpAddr, kind: ListenerKind) -> Option<ListenerPlace> {
         let mut entries = self.lock();
-        let count = |is_counted: &dyn Fn(&Entry) -> bool| {
-            entries
-                .all
-                .iter()
-                .filter(|entry| entry.kind == kind && is_counted(entry))
-                .count()
-        };
-        let of_client = count(&|entry| entry.client == client);
-        let of_all = count(&|_| true);
+        let of_kind = entries.all.iter().filter(|entry| entry.kind == kind);
+        let of_all = of_kind.clone().count();
+        let of_client = of_kind.filter(|entry| entry.client == client).count();
         match kind {
             ListenerKind::Server if of_client >= MAX_SERVERS_PER_CLIENT => {
                 replace_oldest(&mut entries.all, |entry| entry.client == client);
@@ -87,6 +81,7 @@ impl Listeners {
             }
             ListenerKind::Server | ListenerKind::Other => {}
         }
+
         let (sender, replaced) = watch::channel(false);
         let number = entries.next_number;
         entries.next_number += 1;
@@ -96,7 +91,8 @@ impl Listeners {
             kind,
             replaced: sender,
         });
-        Some(Place {
+
+        Some(ListenerPlace {
             number,
             listeners: self.clone(),
             replaced,
@@ -115,15 +111,14 @@ impl Listeners {
 
 /// Ends the connection of the oldest server that `is_meant`.
 fn replace_oldest(entries: &mut Vec<Entry>, is_meant: impl Fn(&Entry) -> bool) {
-    let oldest = entries
-        .iter()
-        .position(|entry| entry.kind == ListenerKind::Server && is_meant(entry));
+    let is_it = |entry: &Entry| entry.kind == ListenerKind::Server && is_meant(entry);
+    let oldest = entries.iter().position(is_it);
     if let Some(oldest) = oldest {
         entries.remove(oldest).replaced.send_replace(true);
     }
 }
 
-impl Place {
+impl ListenerPlace {
     /// Returns when another listener has taken this place.
     pub async fn replaced(&mut self) {
         // An error means that the entry is gone, as after a replacement.
@@ -131,12 +126,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ListenerPlace {
     fn drop(&mut self) {
-        self.listeners
-            .lock()
-            .all
-            .retain(|entry| entry.number != self.number);
+        let mut entries = self.listeners.lock();
+        entries.all.retain(|entry| entry.number != self.number);
     }
 }
 
@@ -149,7 +142,7 @@ mod tests {
         IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
     }
 
-    fn is_replaced(place: &Place) -> bool {
+    fn is_replaced(place: &ListenerPlace) -> bool {
         *place.replaced.borrow()
     }
 

@@ -6,7 +6,7 @@
 //! BMC's log ─► the collector `ipmi` ─┘
 //! ```
 //!
-//! One writer at a time goes through this. Pages and listeners read only [`Shown`], so a disk that
+//! One writer at a time goes through this. Pages and listeners read only [`ShownEvents`], so a disk that
 //! hangs delays neither. docs/events.md describes the format.
 
 mod follow;
@@ -18,21 +18,20 @@ mod listeners;
 mod processes;
 mod recognise;
 mod shown;
-mod stream;
 mod writer;
 
-pub(crate) use self::history::Mark;
-pub(crate) use self::judge::Source;
+pub(crate) use self::history::LogMark;
+pub(crate) use self::judge::EventSource;
+pub(crate) use self::listeners::{ListenerKind, ListenerPlace};
 pub(crate) use self::shown::{MAX_SERVERS, MAX_XIDS};
-pub(crate) use self::stream::events;
 
-use self::gpus::Gpus;
-use self::history::{Found, History};
+use self::gpus::GpuNames;
+use self::history::{EventHistory, HistoryContents};
 use self::judge::Judge;
 use self::listeners::Listeners;
 use self::recognise::Recognised;
-use self::shown::Shown;
-use self::writer::{First, Writer};
+use self::shown::ShownEvents;
+use self::writer::{EventWriter, FirstStart};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -60,9 +59,9 @@ pub struct Events(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    writer: Mutex<Writer>,
-    shown: Mutex<Shown>,
-    gpus: Gpus,
+    writer: Mutex<EventWriter>,
+    shown: Mutex<ShownEvents>,
+    gpus: GpuNames,
     procfs: PathBuf,
     /// Numbers of the node's jobs by SLUID, where the cgroups are named by that.
     jobs_by_sluid: Mutex<BTreeMap<String, String>>,
@@ -76,7 +75,7 @@ struct Inner {
 
 /// The next event after an id.
 #[derive(Debug, PartialEq)]
-pub(crate) enum After {
+pub(crate) enum NextEvent {
     Event(Arc<Event>),
     /// Events in between are no longer kept, or the node never gave this id.
     Gap,
@@ -89,36 +88,41 @@ impl Events {
     /// # Errors
     /// When the state directory cannot be used, or the system gives no thread.
     pub(crate) fn open(procfs: &Path, state_directory: Option<&Path>) -> io::Result<Self> {
-        let (history, found) = state_directory.map(History::open).transpose()?.unzip();
+        let (history, found) = state_directory.map(EventHistory::open).transpose()?.unzip();
         let has_history = history.is_some();
+
         let found = found.unwrap_or_default();
-        let is_first =
-            has_history && found.events.is_empty() && !found.marks.contains_key(&Source::Kernel);
-        let first = is_first.then(|| First {
+        let is_first = has_history
+            && found.events.is_empty()
+            && !found.marks.contains_key(&EventSource::Kernel);
+        let first = is_first.then(|| FirstStart {
             at: Timestamp::from(SystemTime::now()),
             end: None,
         });
-        let shown = Shown::restored(found.events, has_history);
+
+        let shown = ShownEvents::restored(found.events, has_history);
         let newest = shown.kept.back().map_or(shown.forgotten, |event| event.id);
+
         let (unsynced, to_sync) = sync_channel(1);
         let inner = Inner {
-            writer: Mutex::new(Writer {
+            writer: Mutex::new(EventWriter {
                 judge: Judge::default(),
                 history,
                 marks: found.marks,
                 newest,
                 first,
-                ..Writer::default()
+                ..EventWriter::default()
             }),
             shown: Mutex::new(shown),
-            gpus: Gpus::new(procfs),
+            gpus: GpuNames::new(procfs),
             procfs: procfs.to_owned(),
             jobs_by_sluid: Mutex::default(),
             boot_id: crate::sysfs::text(&procfs.join("sys/kernel/random/boot_id")),
-            newest: watch::Sender::new(first.map_or(newest, First::id)),
+            newest: watch::Sender::new(first.map_or(newest, FirstStart::id)),
             listeners: Listeners::default(),
             unsynced: Some(unsynced),
         };
+
         let events = Self(Arc::new(inner));
         if has_history {
             let events = Arc::downgrade(&events.0);
@@ -134,20 +138,14 @@ impl Events {
     /// instead.
     pub fn xid_by_nvml(&self, bus_id: &str, xid: u64) {
         let labels = [("pci_bus_id", bus_id), ("xid", &xid.to_string())];
-        self.by_nvml(
-            EventKind::Xid,
-            &labels,
-            format!("NVML: Xid ({bus_id}): {xid}"),
-        );
+        let message = format!("NVML: Xid ({bus_id}): {xid}");
+        self.by_nvml(EventKind::Xid, &labels, message);
     }
 
     /// Records a GPU that NVML reports as lost, unless the kernel log has reported it.
     pub fn gpu_lost_by_nvml(&self, bus_id: &str) {
-        self.by_nvml(
-            EventKind::GpuLost,
-            &[("pci_bus_id", bus_id)],
-            format!("NVML: GPU {bus_id} is lost"),
-        );
+        let message = format!("NVML: GPU {bus_id} is lost");
+        self.by_nvml(EventKind::GpuLost, &[("pci_bus_id", bus_id)], message);
     }
 
     /// Takes over the UUIDs of GPUs by PCI bus id. GPUs that are not among them stay known: they
@@ -164,10 +162,8 @@ impl Events {
     }
 
     fn known_jobs(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0
-            .jobs_by_sluid
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let jobs = &self.0.jobs_by_sluid;
+        jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn by_nvml(&self, kind: EventKind, labels: &[(&str, &str)], message: String) {
@@ -176,52 +172,55 @@ impl Events {
         if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
             labels.set("pci_bus_id", &bus_id);
         }
+
         if self.shown().log.is_followed {
             std::thread::sleep(KERNEL_FIRST);
         }
-        self.record(
-            Source::Nvml,
-            Recognised {
-                kind,
-                labels,
-                message,
-            },
-            at,
-            None,
-        );
+
+        let found = Recognised {
+            kind,
+            labels,
+            message,
+        };
+        self.record(EventSource::Nvml, found, at, None);
         self.sync();
     }
 
     /// The position in the BMC's log, from before a restart where there is a history.
-    pub(crate) fn bmc_mark(&self) -> Option<Mark> {
-        self.writer().marks.get(&Source::Bmc).cloned()
+    pub(crate) fn bmc_mark(&self) -> Option<LogMark> {
+        self.writer().marks.get(&EventSource::Bmc).cloned()
     }
 
     /// Records an event of the BMC's log.
-    pub(crate) fn hardware_log(&self, labels: Labels, message: String, at: Timestamp, mark: Mark) {
-        self.record(
-            Source::Bmc,
-            Recognised {
-                kind: EventKind::HardwareLog,
-                labels,
-                message,
-            },
-            at,
-            Some(mark),
-        );
+    pub(crate) fn hardware_log(
+        &self,
+        labels: Labels,
+        message: String,
+        at: Timestamp,
+        mark: LogMark,
+    ) {
+        let found = Recognised {
+            kind: EventKind::HardwareLog,
+            labels,
+            message,
+        };
+        self.record(EventSource::Bmc, found, at, Some(mark));
         self.sync();
     }
 
     /// Moves the position in the BMC's log to `mark`; the records before it were no events.
-    pub(crate) fn bmc_log_was_read(&self, mark: Mark) {
+    pub(crate) fn bmc_log_was_read(&self, mark: LogMark) {
         let mut writer = self.writer();
-        if writer.marks.get(&Source::Bmc) == Some(&mark) {
+        if writer.marks.get(&EventSource::Bmc) == Some(&mark) {
             return;
         }
+
         if let Some(history) = &mut writer.history {
             history.append(Some(&mark), None);
         }
-        writer.marks.insert(Source::Bmc, mark);
+        writer.marks.insert(EventSource::Bmc, mark);
+
+        // The thread that syncs needs this lock.
         drop(writer);
         self.sync();
     }
@@ -229,19 +228,18 @@ impl Events {
     /// Wakes the thread that syncs the history to disk. Listeners do not wait for the disk.
     fn sync(&self) {
         // A wake-up that is already queued serves this event too.
-        let _ = self
-            .0
-            .unsynced
-            .as_ref()
-            .map(|unsynced| unsynced.try_send(()));
+        if let Some(unsynced) = &self.0.unsynced {
+            let _ = unsynced.try_send(());
+        }
     }
 
     fn file_to_sync(&self) -> Option<io::Result<File>> {
         let writer = &mut *self.writer();
-        let kept = || Found {
+        let kept = || HistoryContents {
             events: self.shown().kept.clone(),
             marks: writer.marks.clone(),
         };
+
         writer.history.as_mut().map(|history| history.shorten(kept))
     }
 
@@ -252,22 +250,20 @@ impl Events {
     }
 
     /// The next event for a reader that has seen `id`.
-    pub(crate) fn after(&self, id: u64) -> After {
+    pub(crate) fn after(&self, id: u64) -> NextEvent {
         let shown = self.shown();
         // An event is kept a moment before its id is published.
-        let newest = shown
-            .kept
-            .back()
-            .map_or(0, |event| event.id)
-            .max(*self.0.newest.borrow());
+        let kept = shown.kept.back().map_or(0, |event| event.id);
+        let newest = kept.max(*self.0.newest.borrow());
         if id < shown.forgotten || id > newest {
-            return After::Gap;
+            return NextEvent::Gap;
         }
+
         let place = shown.kept.partition_point(|event| event.id <= id);
-        shown
-            .kept
-            .get(place)
-            .map_or(After::Nothing, |event| After::Event(Arc::clone(event)))
+        match shown.kept.get(place) {
+            Some(event) => NextEvent::Event(Arc::clone(event)),
+            None => NextEvent::Nothing,
+        }
     }
 
     /// The id from which all kept events follow.
@@ -296,12 +292,10 @@ impl Events {
     /// The last XID of a GPU since the start; 0 without one.
     pub(crate) fn last_xid(&self, uuid: &str) -> u32 {
         let shown = self.shown();
-        shown
-            .xids
-            .iter()
-            .filter(|((gpu, _), count)| gpu == uuid && count.total > 0)
-            .max_by_key(|(_, count)| count.last)
-            .map_or(0, |((_, xid), _)| *xid)
+        let counts = shown.xids.iter();
+        let of_gpu = counts.filter(|((gpu, _), count)| gpu == uuid && count.total > 0);
+        let last = of_gpu.max_by_key(|(_, count)| count.last);
+        last.map_or(0, |((_, xid), _)| *xid)
     }
 
     /// Connections that wait for events.
@@ -309,11 +303,11 @@ impl Events {
         &self.0.listeners
     }
 
-    pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
+    pub(crate) fn shown(&self) -> MutexGuard<'_, ShownEvents> {
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    fn writer(&self) -> MutexGuard<'_, EventWriter> {
         self.0.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -322,12 +316,11 @@ impl Events {
 /// directory is free as soon as the last handle is dropped.
 fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
     while to_sync.recv().is_ok() {
-        let Some(file) = events
-            .upgrade()
-            .and_then(|inner| Events(inner).file_to_sync())
-        else {
+        let inner = events.upgrade();
+        let Some(file) = inner.and_then(|inner| Events(inner).file_to_sync()) else {
             return;
         };
+
         let result = file.and_then(|file| file.sync_data());
         let Some(inner) = events.upgrade() else {
             return;

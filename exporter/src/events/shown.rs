@@ -16,7 +16,7 @@ pub(crate) const MAX_SERVERS: usize = 256;
 
 /// The part of the events that pages and listeners see.
 #[derive(Default)]
-pub(crate) struct Shown {
+pub(crate) struct ShownEvents {
     /// The last events, oldest first.
     pub kept: VecDeque<Arc<Event>>,
     /// Id of the newest event that is no longer kept.
@@ -53,19 +53,21 @@ pub(crate) struct LogState {
     pub problem: Option<(PathBuf, io::ErrorKind, String)>,
 }
 
-impl Shown {
+impl ShownEvents {
     /// The state after a start, with the kept events of the history.
     pub fn restored(events: VecDeque<Arc<Event>>, has_history: bool) -> Self {
         let mut shown = Self::default();
         for event in &events {
             shown.remember(event);
         }
+
         shown.forgotten = match events.front() {
             // Events before this start are unknown. Ids are times.
             _ if !has_history => millis(SystemTime::now()),
             Some(oldest) if events.len() == KEPT_EVENTS => oldest.id - 1,
             _ => 0,
         };
+
         shown.kept = events;
         shown
     }
@@ -73,10 +75,12 @@ impl Shown {
     /// Counts an event. `is_sent` is false where it is one of too many.
     pub fn count(&mut self, event: &Event, is_sent: bool) {
         self.remember(event);
+
         let add = |count: &mut Count| {
             count.total += 1;
             count.untold += u64::from(!is_sent);
         };
+
         self.counts.entry(event.kind).and_modify(add);
         if let Some(xid) = xid_of(event) {
             self.xids.entry(xid).and_modify(add);
@@ -91,11 +95,13 @@ impl Shown {
         {
             self.xids.entry(xid).or_default().last = Some(event.at);
         }
+
         let responds = match event.kind {
             EventKind::NfsNotResponding => false,
             EventKind::NfsResponding => true,
             _ => return,
         };
+
         if let Some(server) = event.labels.get("server")
             && (self.servers.len() < MAX_SERVERS || self.servers.contains_key(server))
         {
@@ -116,16 +122,13 @@ impl Shown {
 
 /// The GPU of an XID event, by UUID or else by PCI bus id, and the XID.
 fn xid_of(event: &Event) -> Option<(String, u32)> {
-    let xid = event
-        .labels
-        .get("xid")
-        .filter(|_| event.kind == EventKind::Xid)?
-        .parse()
-        .ok()?;
-    let gpu = event
-        .labels
-        .get("uuid")
-        .or_else(|| event.labels.get("pci_bus_id"))
-        .unwrap_or_default();
+    if event.kind != EventKind::Xid {
+        return None;
+    }
+    let xid = event.labels.get("xid")?.parse().ok()?;
+
+    let uuid = event.labels.get("uuid");
+    let gpu = uuid.or_else(|| event.labels.get("pci_bus_id"));
+    let gpu = gpu.unwrap_or_default();
     Some((gpu.to_owned(), xid))
 }

@@ -97,7 +97,7 @@ fn a_restart_neither_repeats_nor_loses_an_event() {
     assert_eq!(count.total, 1, "counted since this start");
     drop(shown);
     assert!(
-        matches!(events.after(newest), After::Event(event) if event.message.contains("process 3"))
+        matches!(events.after(newest), NextEvent::Event(event) if event.message.contains("process 3"))
     );
 }
 
@@ -108,15 +108,15 @@ fn events_before_the_first_start_are_kept_but_not_sent() {
     let events = node.start(true);
     let present = *events.subscribe().borrow();
     wait_for(&events, 2);
-    assert_eq!(events.after(present), After::Nothing);
+    assert_eq!(events.after(present), NextEvent::Nothing);
     assert!(
-        matches!(events.after(events.oldest()), After::Event(event) if event.message.contains("process 1"))
+        matches!(events.after(events.oldest()), NextEvent::Event(event) if event.message.contains("process 1"))
     );
     assert_eq!(events.shown().counts[&EventKind::OomKill].total, 2);
     node.write(&oom(3));
     wait_for(&events, 3);
     assert!(
-        matches!(events.after(present), After::Event(event) if event.message.contains("process 3"))
+        matches!(events.after(present), NextEvent::Event(event) if event.message.contains("process 3"))
     );
     drop(events);
     // From now on it is known which events were sent: those of a time without an exporter are new.
@@ -126,7 +126,7 @@ fn events_before_the_first_start_are_kept_but_not_sent() {
     wait_for(&events, 4);
     assert!(newest > present);
     assert!(
-        matches!(events.after(newest), After::Event(event) if event.message.contains("process 4"))
+        matches!(events.after(newest), NextEvent::Event(event) if event.message.contains("process 4"))
     );
 }
 
@@ -237,15 +237,15 @@ fn a_log_that_comes_later_is_followed() {
 fn a_reader_is_notified_of_lost_events() {
     let events = Events::open(Path::new("/nonexistent"), None).unwrap();
     let begin = events.oldest();
-    assert_eq!(events.after(begin), After::Nothing);
+    assert_eq!(events.after(begin), NextEvent::Nothing);
     assert_eq!(
         events.after(begin - 1),
-        After::Gap,
+        NextEvent::Gap,
         "an exporter before this one"
     );
     assert_eq!(
         events.after(begin + 1_000_000_000),
-        After::Gap,
+        NextEvent::Gap,
         "a node with another clock"
     );
     for n in 0..KEPT_EVENTS as u64 + 5 {
@@ -256,16 +256,16 @@ fn a_reader_is_notified_of_lost_events() {
         };
         // A second apart, so that it is no flood.
         events.record(
-            Source::Kernel,
+            EventSource::Kernel,
             told,
             Timestamp::from_seconds(n as i64),
             None,
         );
     }
     assert_eq!(events.shown().kept.len(), KEPT_EVENTS);
-    assert_eq!(events.after(begin), After::Gap);
+    assert_eq!(events.after(begin), NextEvent::Gap);
     let oldest = events.oldest();
-    assert!(matches!(events.after(oldest), After::Event(event) if event.message == "5"));
+    assert!(matches!(events.after(oldest), NextEvent::Event(event) if event.message == "5"));
     let ids: Vec<_> = events.shown().kept.iter().map(|event| event.id).collect();
     assert!(ids.is_sorted_by(|one, next| one < next));
 }

@@ -1,9 +1,9 @@
 //! The writing side: each event is judged, numbered, written to the history, and then shown.
 
-use super::history::{History, Mark, Marks};
-use super::judge::{EventStream, Judge, Source, Verdict};
+use super::history::{EventHistory, LogMark, LogMarks};
+use super::judge::{EventSource, EventStream, EventVerdict, Judge};
 use super::recognise::Recognised;
-use super::shown::Shown;
+use super::shown::ShownEvents;
 use super::{Events, processes};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -16,22 +16,22 @@ const HELD_MESSAGE_BYTES: usize = 1024;
 
 /// State of the writing side. One event at a time goes through it.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(super) struct EventWriter {
     pub judge: Judge,
     /// `None` without a state directory.
-    pub history: Option<History>,
-    pub marks: Marks,
+    pub history: Option<EventHistory>,
+    pub marks: LogMarks,
     /// Id of the newest event.
     pub newest: u64,
     /// Set at the first start with a history.
-    pub first: Option<First>,
+    pub first: Option<FirstStart>,
     /// Events that were one too many: the newest of each stream, with the number of others.
     pub held_back: BTreeMap<EventStream, HeldBack>,
 }
 
 /// The newest event of a stream that was held back.
 pub(super) struct HeldBack {
-    source: Source,
+    source: EventSource,
     found: Recognised,
     at: Timestamp,
     /// Number of events that were held back before it.
@@ -41,14 +41,14 @@ pub(super) struct HeldBack {
 /// The first start with a history. Events that the log held before it are kept and counted, but not
 /// sent as new.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct First {
+pub(super) struct FirstStart {
     /// Time of the start.
     pub at: Timestamp,
     /// End of the log at the start, where the log has one.
     pub end: Option<u64>,
 }
 
-impl First {
+impl FirstStart {
     /// Ids below the start's that are reserved for events from before it.
     const ROOM: u64 = 1_000_000;
 
@@ -63,9 +63,9 @@ impl First {
     }
 }
 
-impl Writer {
+impl EventWriter {
     /// Whether the record at `mark` was read before.
-    fn has_read(&self, source: Source, mark: Option<&Mark>) -> bool {
+    fn has_read(&self, source: EventSource, mark: Option<&LogMark>) -> bool {
         let known = self.marks.get(&source);
         let (Some(mark), Some(known)) = (mark, known) else {
             return false;
@@ -75,16 +75,17 @@ impl Writer {
 
     /// The id of an event. Ids are times and rise, also over restarts where nothing was kept.
     /// Events from before the first start get ids before it.
-    fn id(&self, source: Source, mark: Option<&Mark>, at: Timestamp) -> u64 {
+    fn id(&self, source: EventSource, mark: Option<&LogMark>, at: Timestamp) -> u64 {
         if let (Some(first), Some(mark)) = (self.first, mark)
-            && source == Source::Kernel
+            && source == EventSource::Kernel
             && first.was_after(mark.position, at)
         {
             let own = u64::try_from(at.0).unwrap_or(0);
-            let latest = first.id().saturating_sub(First::ROOM);
+            let latest = first.id().saturating_sub(FirstStart::ROOM);
             return own.min(latest).max(self.newest + 1);
         }
-        let newest = self.first.map_or(0, First::id).max(self.newest);
+
+        let newest = self.first.map_or(0, FirstStart::id).max(self.newest);
         millis(SystemTime::now()).max(newest + 1)
     }
 
@@ -92,7 +93,7 @@ impl Writer {
     fn hold_back(
         &mut self,
         stream: &EventStream,
-        source: Source,
+        source: EventSource,
         found: &Recognised,
         at: Timestamp,
     ) {
@@ -100,18 +101,21 @@ impl Writer {
         if self.held_back.len() >= MAX_HELD_BACK {
             return;
         }
+
         let end = found.message.floor_char_boundary(HELD_MESSAGE_BYTES);
         let found = Recognised {
             kind: found.kind,
             labels: found.labels.clone(),
             message: found.message[..end].to_owned(),
         };
+
         let held = HeldBack {
             source,
             found,
             at,
             others: before.map_or(0, |before| before.others + 1),
         };
+
         self.held_back.insert(stream.clone(), held);
     }
 }
@@ -120,10 +124,10 @@ impl Events {
     /// Records one event. `mark` is its position in the log that reported it.
     pub(super) fn record(
         &self,
-        source: Source,
+        source: EventSource,
         found: Recognised,
         at: Timestamp,
-        mark: Option<Mark>,
+        mark: Option<LogMark>,
     ) {
         let mut writer = self.writer();
         // The kernel log is read from its beginning after a restart, so that the judge knows what
@@ -132,12 +136,19 @@ impl Events {
         if writer.has_read(source, mark.as_ref()) {
             return;
         }
+
         let stream = EventStream::of(found.kind, &found.labels);
-        if verdict == Verdict::Flood {
+        if verdict == EventVerdict::Flood {
             writer.hold_back(&stream, source, &found, at);
         }
-        let is_news = verdict == Verdict::News;
-        let others = is_news.then(|| writer.held_back.remove(&stream)).flatten();
+
+        let is_news = verdict == EventVerdict::News;
+        let others = if is_news {
+            writer.held_back.remove(&stream)
+        } else {
+            None
+        };
+
         let event = Event {
             id: writer.id(source, mark.as_ref(), at),
             at,
@@ -145,17 +156,21 @@ impl Events {
             labels: self.completed(found.kind, found.labels, at),
             message: with_others(found.message, others.map_or(0, |held| held.others + 1)),
         };
+
         if let Some(history) = &mut writer.history
-            && verdict != Verdict::Flood
+            && verdict != EventVerdict::Flood
             && (is_news || mark.is_some())
         {
             history.append(mark.as_ref(), is_news.then_some(&event));
         }
-        writer.marks.extend(mark.map(|mark| (source, mark)));
+        if let Some(mark) = mark {
+            writer.marks.insert(source, mark);
+        }
+
         match verdict {
-            Verdict::Known => {}
-            Verdict::Flood => self.shown().count(&event, false),
-            Verdict::News => {
+            EventVerdict::Known => {}
+            EventVerdict::Flood => self.shown().count(&event, false),
+            EventVerdict::News => {
                 writer.newest = event.id;
                 self.show(event);
             }
@@ -189,6 +204,7 @@ impl Events {
             writer.newest = event.id;
             self.publish(event, |shown, event| shown.remember(event));
         }
+
         self.sync();
     }
 
@@ -200,18 +216,19 @@ impl Events {
             let now = Timestamp::from(SystemTime::now());
             processes::add_job(&mut labels, &self.0.procfs, at, now);
         }
-        let uuid = labels
-            .get("pci_bus_id")
-            .and_then(|bus_id| self.0.gpus.uuid(bus_id));
+
+        let bus_id = labels.get("pci_bus_id");
+        let uuid = bus_id.and_then(|bus_id| self.0.gpus.uuid(bus_id));
         if let Some(uuid) = uuid {
             labels.set("uuid", &uuid);
         }
-        let job = labels
-            .get("sluid")
-            .and_then(|sluid| self.known_jobs().get(sluid).cloned());
+
+        let sluid = labels.get("sluid");
+        let job = sluid.and_then(|sluid| self.known_jobs().get(sluid).cloned());
         if let Some(job) = job {
             labels.set("jobid", &job);
         }
+
         if let Some(boot_id) = &self.0.boot_id
             && kind == EventKind::Xid
         {
@@ -225,12 +242,14 @@ impl Events {
         self.publish(event, |shown, event| shown.count(event, true));
     }
 
-    fn publish(&self, event: Event, note: impl FnOnce(&mut Shown, &Event)) {
+    fn publish(&self, event: Event, note: impl FnOnce(&mut ShownEvents, &Event)) {
         let id = event.id;
         let mut shown = self.shown();
         note(&mut shown, &event);
         shown.keep(event);
         drop(shown);
+
+        // After the event is kept: a listener that is woken looks at once.
         self.0.newest.send_if_modified(|newest| {
             let is_newer = id > *newest;
             *newest = id.max(*newest);

@@ -1,6 +1,7 @@
 //! Metrics of the exporter itself: its collectors, its version, its process, requests it refused.
 
-use crate::metered::Outcome;
+use crate::collector::flag;
+use crate::metered::ReadingOutcome;
 use crate::process::ProcessUsage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -75,11 +76,19 @@ pub(super) fn report_process(out: &mut Samples) {
 }
 
 /// Adds the result of a collector's last reading.
-pub(super) fn report_reading(out: &mut Samples, name: &str, outcome: Outcome, duration: Duration) {
-    let flag = |is_set: bool| f64::from(u8::from(is_set));
+pub(super) fn report_reading(
+    out: &mut Samples,
+    name: &str,
+    outcome: ReadingOutcome,
+    duration: Duration,
+) {
     out.push(&DURATION, &[name], duration.as_secs_f64());
-    out.push(&SUCCESS, &[name], flag(outcome == Outcome::Collected));
-    out.push(&ABSENT, &[name], flag(outcome == Outcome::Absent));
+    out.push(
+        &SUCCESS,
+        &[name],
+        flag(outcome == ReadingOutcome::Collected),
+    );
+    out.push(&ABSENT, &[name], flag(outcome == ReadingOutcome::Absent));
 }
 
 /// Adds when the shown values of a collector were read.

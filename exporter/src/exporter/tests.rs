@@ -15,9 +15,6 @@ struct Hangs {
 }
 
 impl Collector for Hangs {
-    fn name(&self) -> &'static str {
-        "hangs"
-    }
     fn metrics(&self) -> &'static [Metric] {
         &[VALUE]
     }
@@ -34,12 +31,12 @@ impl Collector for Hangs {
     }
 }
 
-fn entry(new: fn(&Options) -> Box<dyn Collector>) -> Entry {
+fn entry(new: fn(&Options) -> Box<dyn Collector>) -> CollectorEntry {
     let reads = Reads::OnItsThread {
         deadline: DEADLINE,
         pause: Duration::ZERO,
     };
-    Entry {
+    CollectorEntry {
         name: "hangs",
         about: "Hangs",
         by_default: true,
@@ -48,7 +45,7 @@ fn entry(new: fn(&Options) -> Box<dyn Collector>) -> Entry {
     }
 }
 
-fn listed(name: &str) -> Entry {
+fn listed(name: &str) -> CollectorEntry {
     *COLLECTORS.iter().find(|entry| entry.name == name).unwrap()
 }
 
@@ -130,7 +127,7 @@ async fn a_collector_with_a_pause_is_not_read_for_each_scrape() {
         let after = usize::MAX;
         Box::new(Hangs { begun, after })
     }
-    let seldom = Entry {
+    let seldom = CollectorEntry {
         reads: Reads::OnItsThread {
             deadline: DEADLINE,
             pause: Duration::from_secs(3600),

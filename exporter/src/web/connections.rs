@@ -61,6 +61,7 @@ pub(crate) fn connections() -> Connections {
     if let Err(error) = raise_open_files(WANTED_FILES) {
         tracing::debug!(%error, wanted = WANTED_FILES, "cannot raise the limit of open files");
     }
+
     let limits = LIMITS.within_files(open_files_max(), RESERVED_FILES);
     Connections::new(limits, ClosedConnections::default())
 }

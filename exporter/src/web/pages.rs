@@ -16,7 +16,7 @@ const SLOW_READER: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Leave to write and send pages.
-pub(crate) struct Pages {
+pub(crate) struct PageLimit {
     all: Arc<Semaphore>,
     /// Pages of one client at the same time: three quarters of all.
     share: usize,
@@ -31,7 +31,7 @@ pub(crate) struct PagePermit {
     _of_client: OwnedSemaphorePermit,
 }
 
-impl Pages {
+impl PageLimit {
     /// `max` pages at the same time; 0 is no limit.
     pub fn new(max: usize) -> Self {
         let max = if max == 0 {
@@ -39,6 +39,7 @@ impl Pages {
         } else {
             max.min(Semaphore::MAX_PERMITS)
         };
+
         Self {
             all: Arc::new(Semaphore::new(max)),
             share: (max - max / 4).max(1),
@@ -51,6 +52,9 @@ impl Pages {
     /// clients that do not read; `None` where that was in vain.
     pub async fn enter(&self, client: IpAddr, connections: &Connections) -> Option<PagePermit> {
         let until = Instant::now() + self.patience;
+
+        // The client's own limit comes first, so that one who waits for it takes nobody else's
+        // place.
         let of_client = acquire(&self.of_client(client), until, connections).await?;
         let of_all = acquire(&self.all, until, connections).await?;
         Some(PagePermit {
@@ -60,11 +64,11 @@ impl Pages {
     }
 
     fn of_client(&self, client: IpAddr) -> Arc<Semaphore> {
-        let mut by_client = self
-            .by_client
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let by_client = self.by_client.lock();
+        let mut by_client = by_client.unwrap_or_else(PoisonError::into_inner);
+        // Clients without a page need no entry.
         by_client.retain(|_, pages| Arc::strong_count(pages) > 1);
+
         let pages = by_client
             .entry(client)
             .or_insert_with(|| Arc::new(Semaphore::new(self.share)));
@@ -80,13 +84,16 @@ async fn acquire(
     if let Ok(permit) = Arc::clone(pages).try_acquire_owned() {
         return Some(permit);
     }
+
     let mut permit = std::pin::pin!(Arc::clone(pages).acquire_owned());
     loop {
         connections.close_slowest_reader(SLOW_READER);
+
         tokio::select! {
             permit = &mut permit => return permit.ok(),
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
         }
+
         if Instant::now() >= until {
             return None;
         }
@@ -102,10 +109,10 @@ mod tests {
     const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-    fn pages(max: usize) -> Pages {
-        Pages {
+    fn pages(max: usize) -> PageLimit {
+        PageLimit {
             patience: Duration::ZERO,
-            ..Pages::new(max)
+            ..PageLimit::new(max)
         }
     }
 
@@ -117,7 +124,7 @@ mod tests {
         assert!(permit.is_some() && pages.enter(ONE, &connections).await.is_none());
         drop(permit);
         assert!(pages.enter(ONE, &connections).await.is_some());
-        assert!(Pages::new(0).enter(ONE, &connections).await.is_some());
+        assert!(PageLimit::new(0).enter(ONE, &connections).await.is_some());
     }
 
     #[tokio::test]

@@ -45,6 +45,7 @@ pub(crate) async fn serve(
     let mut check = tokio::time::interval(CHECK_INTERVAL);
     let (end, ended) = watch::channel(false);
     let mut tasks = JoinSet::new();
+
     loop {
         tokio::select! {
             () = &mut shutdown => break,
@@ -61,8 +62,10 @@ pub(crate) async fn serve(
             },
         }
     }
+
     drop(listener);
     end.send_replace(true);
+
     let finish = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_PAGES, finish).await;
 }
@@ -76,6 +79,7 @@ async fn answer(
     ended: watch::Receiver<bool>,
 ) {
     let connection = Arc::clone(&open.connection);
+
     let requests = async {
         let _ = stream.set_nodelay(true);
         let stream = WatchedStream {
@@ -99,6 +103,7 @@ async fn answer(
             }
         }
     };
+
     tokio::select! {
         () = requests => {}
         () = connection.closed() => {}
@@ -112,6 +117,7 @@ async fn speak_http(
     mut ended: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
+
     let service = service_fn(|mut request: Request<Incoming>| {
         connection.requested();
         let answering = Answering(Arc::clone(connection));
@@ -122,12 +128,14 @@ async fn speak_http(
             Ok::<_, Infallible>(response.map(|body| AnswerBody { body, answering }))
         }
     });
+
     let http = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut http = pin!(http);
     let mut is_ending = false;
+
     loop {
         tokio::select! {
             result = http.as_mut() => {
@@ -169,6 +177,7 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         let connection = &self.answering.0;
+
         let watched = |frame: Frame<Bytes>| {
             frame.map_data(|bytes| Bytes::from_owner(Piece::new(bytes, Arc::clone(connection))))
         };

@@ -9,13 +9,15 @@ use tokio::net::TcpListener;
 /// Opens the listening sockets. Fails where one of them cannot be had.
 pub(super) async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, Error> {
     if options.systemd_socket {
-        return systemd_sockets()
-            .and_then(|sockets| sockets.into_iter().map(TcpListener::from_std).collect())
-            .map_err(|source| Error::Listen {
-                address: "the sockets of systemd".to_owned(),
-                source,
-            });
+        let sockets = systemd_sockets();
+        let sockets =
+            sockets.and_then(|sockets| sockets.into_iter().map(TcpListener::from_std).collect());
+        return sockets.map_err(|source| Error::Listen {
+            address: "the sockets of systemd".to_owned(),
+            source,
+        });
     }
+
     let mut listeners = Vec::new();
     for address in &options.listen_address {
         let listener = listen(address).await;
@@ -32,15 +34,15 @@ pub(super) async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, 
 fn systemd_sockets() -> io::Result<Vec<std::net::TcpListener>> {
     const FIRST: i32 = 3;
     let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<i32>().ok())
+        let text = std::env::var(name).ok()?;
+        text.parse::<i32>().ok()
     };
     let is_ours =
         number("LISTEN_PID").is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
-    let count = number("LISTEN_FDS")
-        .filter(|count| is_ours && *count > 0)
+    let count = number("LISTEN_FDS").filter(|count| is_ours && *count > 0);
+    let count = count
         .ok_or_else(|| io::Error::other("LISTEN_PID and LISTEN_FDS name none for this process"))?;
+
     let sockets = (FIRST..FIRST.saturating_add(count)).map(|number| {
         // SAFETY: systemd opened the socket with this number for this process, and nothing else in
         // the process uses the number, so the listener may own it.

@@ -1,7 +1,7 @@
 //! Checks before every route: passwords and the rate limit. Adds the configured headers to every
 //! answer.
 
-use super::{LiveConfig, Problem, RateLimit, duration};
+use super::{KeyProblem, LiveConfig, RateLimit, duration};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
-pub(super) struct Guard {
+pub(super) struct RequestGuard {
     /// Password hashes by user. Without users no password is asked for.
     users: BTreeMap<String, String>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -65,22 +65,22 @@ const HEADERS: &[(&str, &[&str])] = &[
     ("X-XSS-Protection", &[]),
 ];
 
-impl Guard {
+impl RequestGuard {
     pub fn new(
         users: BTreeMap<String, String>,
         headers: BTreeMap<String, String>,
         limit: &RateLimit,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, KeyProblem> {
         for (user, hash) in &users {
             if hash.parse::<bcrypt::HashParts>().is_err() {
                 let hint = "expected a bcrypt hash, as `htpasswd -nB USER` makes it";
                 return Err((format!("basic_auth_users.{user}"), hint.to_owned()));
             }
         }
-        let headers = headers
-            .iter()
-            .map(|(name, value)| header(name, value))
-            .collect::<Result<_, _>>()?;
+
+        let headers = headers.iter().map(|(name, value)| header(name, value));
+        let headers = headers.collect::<Result<_, _>>()?;
+
         Ok(Self {
             users,
             headers,
@@ -90,47 +90,44 @@ impl Guard {
     }
 }
 
-fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Problem> {
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), KeyProblem> {
     let wrong = |problem: String| (format!("http_server_config.headers.{name}"), problem);
+
     let known = HEADERS.iter().find(|(known, _)| *known == name);
-    let names = || {
-        HEADERS
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ")
+    let Some((_, values)) = known else {
+        let names: Vec<_> = HEADERS.iter().map(|(name, _)| *name).collect();
+        return Err(wrong(format!("expected one of {}", names.join(", "))));
     };
-    let (_, values) = known.ok_or_else(|| wrong(format!("expected one of {}", names())))?;
     if !values.is_empty() && !value.is_empty() && !values.contains(&value) {
         return Err(wrong(format!("expected {}", values.join(" or "))));
     }
-    let name = name
-        .to_ascii_lowercase()
-        .parse::<HeaderName>()
-        .map_err(|error| wrong(error.to_string()))?;
-    Ok((
-        name,
-        HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?,
-    ))
+
+    let name = name.to_ascii_lowercase().parse::<HeaderName>();
+    let name = name.map_err(|error| wrong(error.to_string()))?;
+    let value = HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?;
+    Ok((name, value))
 }
 
 impl Limit {
-    fn new(file: &RateLimit) -> Result<Option<Self>, Problem> {
+    fn new(file: &RateLimit) -> Result<Option<Self>, KeyProblem> {
         if file.interval.is_empty() || file.interval == "0" {
             return Ok(None);
         }
+
         let interval = duration(&file.interval).ok_or_else(|| {
             (
                 "rate_limit.interval".to_owned(),
                 "expected a time such as 1s".to_owned(),
             )
         })?;
+
         if file.burst == 0 {
             return Err((
                 "rate_limit.burst".to_owned(),
                 "expected at least 1: 0 would refuse all requests".to_owned(),
             ));
         }
+
         let burst = file.burst as f64;
         let state = Mutex::new((burst, Instant::now()));
         Ok((!interval.is_zero()).then_some(Self {
@@ -143,6 +140,7 @@ impl Limit {
     fn allows(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since) = *state;
+
         let left = (left + now.saturating_duration_since(since).as_secs_f64() / self.seconds)
             .min(self.burst);
         let allows = left >= 1.0;
@@ -164,6 +162,7 @@ pub(crate) async fn guard(
         )
             .into_response();
     };
+
     let guard = &config.guard;
     let mut response = match &guard.limit {
         Some(limit) if !limit.allows(Instant::now()) => {
@@ -179,6 +178,7 @@ pub(crate) async fn guard(
         )
             .into_response(),
     };
+
     for (name, value) in &config.guard.headers {
         response.headers_mut().insert(name.clone(), value.clone());
     }
@@ -189,15 +189,15 @@ async fn is_known(config: &Arc<super::WebConfig>, headers: &HeaderMap) -> bool {
     let Some((user, password)) = headers.get(AUTHORIZATION).and_then(credentials) else {
         return false;
     };
+
     let guard = &config.guard;
     let verdicts = &guard.verdicts;
-    let key = verdicts
-        .keys
-        .each_ref()
-        .map(|keys| keys.hash_one((&user, &password)));
+    let keys = verdicts.keys.each_ref();
+    let key = keys.map(|keys| keys.hash_one((&user, &password)));
     if let Some(is_right) = verdicts.lock().get(key) {
         return is_right;
     }
+
     let Ok(_check) = verdicts.checks.acquire().await else {
         return false;
     };
@@ -205,6 +205,7 @@ async fn is_known(config: &Arc<super::WebConfig>, headers: &HeaderMap) -> bool {
     if let Some(is_right) = verdicts.lock().get(key) {
         return is_right;
     }
+
     let hash = guard.users.get(&user).cloned();
     // On another thread, so that other requests need not wait.
     let verify = move || {
@@ -249,6 +250,7 @@ impl KnownVerdicts {
         } else {
             &mut self.wrong
         };
+
         if keys.len() >= MAX_VERDICTS {
             keys.clear();
         }
@@ -259,10 +261,11 @@ impl KnownVerdicts {
 /// `Basic` and base64 of `user:password`.
 fn credentials(header: &HeaderValue) -> Option<(String, String)> {
     let (scheme, encoded) = header.to_str().ok()?.split_once(' ')?;
-    let decoded = BASE64_STANDARD
-        .decode(encoded.trim())
-        .ok()
-        .filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+
+    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
     let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
 }

@@ -10,7 +10,7 @@ mod tls;
 
 pub(crate) use self::guard::guard;
 
-use self::guard::Guard;
+use self::guard::RequestGuard;
 use self::tls::TlsFile;
 use rustls::ServerConfig;
 use serde::Deserialize;
@@ -81,12 +81,12 @@ struct RateLimit {
 }
 
 /// A wrong value: the key and the mistake.
-type Problem = (String, String);
+type KeyProblem = (String, String);
 
 /// The checked configuration.
 pub(crate) struct WebConfig {
     pub tls: Option<Arc<ServerConfig>>,
-    guard: Guard,
+    guard: RequestGuard,
 }
 
 /// The configuration, read again when it changes.
@@ -124,11 +124,13 @@ impl LiveConfig {
     pub fn load(path: &Path) -> Result<Self, WebConfigError> {
         let (config, files) = load(path);
         let config = config?;
+
         let has_tls = config.tls.is_some();
         let last = Mutex::new(Last {
             result: Ok(Arc::new(config)),
             files,
         });
+
         Ok(Self {
             path: path.to_owned(),
             has_tls,
@@ -144,35 +146,36 @@ impl LiveConfig {
     /// The configuration in force. `None` while the file is wrong, which is logged once.
     pub fn current(&self) -> Option<Arc<WebConfig>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last
-            .files
-            .iter()
-            .any(|(file, before)| stamp(file) != *before)
-        {
-            let (config, files) = load(&self.path);
-            let config = match config {
-                Ok(config) if config.tls.is_some() == self.has_tls => Ok(Arc::new(config)),
-                Ok(_) => Err("TLS can be turned on or off only by a restart".to_owned()),
-                Err(error) => Err(std::error::Error::source(&error)
-                    .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))),
-            };
-            match &config {
-                Ok(_) => {
-                    tracing::info!(file = %self.path.display(), "web configuration read again")
-                }
-                Err(error) => {
-                    tracing::error!(
-                        error,
-                        "all requests are refused until the web configuration is corrected"
-                    )
-                }
-            }
-            *last = Last {
-                result: config,
-                files,
-            };
+        let mut files = last.files.iter();
+        if files.any(|(file, before)| stamp(file) != *before) {
+            *last = self.read_again();
         }
         last.result.as_ref().ok().cloned()
+    }
+
+    fn read_again(&self) -> Last {
+        let (config, files) = load(&self.path);
+        let result = match config {
+            Ok(config) if config.tls.is_some() == self.has_tls => Ok(Arc::new(config)),
+            Ok(_) => Err("TLS can be turned on or off only by a restart".to_owned()),
+            Err(error) => Err(match std::error::Error::source(&error) {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            }),
+        };
+
+        match &result {
+            Ok(_) => {
+                tracing::info!(file = %self.path.display(), "web configuration read again")
+            }
+            Err(error) => {
+                tracing::error!(
+                    error,
+                    "all requests are refused until the web configuration is corrected"
+                )
+            }
+        }
+        Last { result, files }
     }
 }
 
@@ -193,29 +196,28 @@ fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError>
         source,
     })?;
     let file = file.unwrap_or_default();
+
     let directory = path.parent().unwrap_or(Path::new(""));
-    let wrong = |(key, problem): Problem| WebConfigError::Key {
+    let wrong = |(key, problem): KeyProblem| WebConfigError::Key {
         path: path.to_owned(),
         key,
         problem,
     };
+
     let tls = file.tls_server_config.filter(TlsFile::is_enabled);
     if let Some(tls) = &tls {
-        files.extend(tls.files(directory).map(|file| {
+        // The stamps come first: what changes during the reading is read again.
+        for file in tls.files(directory) {
             let stamp = stamp(&file);
-            (file, stamp)
-        }));
+            files.push((file, stamp));
+        }
     }
-    let tls = tls
-        .map(|tls| tls.build(directory).map(Arc::new))
-        .transpose()
-        .map_err(wrong)?;
-    let guard = Guard::new(
-        file.basic_auth_users,
-        file.http_server_config.headers,
-        &file.rate_limit,
-    )
-    .map_err(wrong)?;
+    let tls = tls.map(|tls| tls.build(directory).map(Arc::new));
+    let tls = tls.transpose().map_err(wrong)?;
+
+    let headers = file.http_server_config.headers;
+    let guard = RequestGuard::new(file.basic_auth_users, headers, &file.rate_limit);
+    let guard = guard.map_err(wrong)?;
     Ok(WebConfig { tls, guard })
 }
 
@@ -223,12 +225,12 @@ fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError>
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = Duration::ZERO;
+
     while !rest.is_empty() {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let unit_end = rest[digits..]
-            .find(|letter: char| letter.is_ascii_digit())
-            .map_or(rest.len(), |at| digits + at);
-        let seconds = match &rest[digits..unit_end] {
+        let unit = &rest[digits..];
+        let unit = unit.split(|letter: char| letter.is_ascii_digit()).next()?;
+        let seconds = match unit {
             "ns" => 1e-9,
             "us" | "µs" => 1e-6,
             "ms" => 1e-3,
@@ -237,9 +239,10 @@ fn duration(text: &str) -> Option<Duration> {
             "h" => 3600.0,
             _ => return None,
         };
+
         let count: f64 = rest[..digits].parse().ok()?;
         total = total.checked_add(Duration::try_from_secs_f64(count * seconds).ok()?)?;
-        rest = &rest[unit_end..];
+        rest = &rest[digits + unit.len()..];
     }
     (!text.is_empty()).then_some(total)
 }

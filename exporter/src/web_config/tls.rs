@@ -1,6 +1,6 @@
 //! `tls_server_config`: certificates, clients, versions and ciphers, as a configuration of rustls.
 
-use super::Problem;
+use super::KeyProblem;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -33,7 +33,7 @@ pub(super) struct TlsFile {
     prefer_server_cipher_suites: Option<bool>,
 }
 
-fn problem(key: &str, problem: impl Into<String>) -> Problem {
+fn problem(key: &str, problem: impl Into<String>) -> KeyProblem {
     (format!("tls_server_config.{key}"), problem.into())
 }
 
@@ -66,17 +66,15 @@ impl TlsFile {
     /// The files named in the section, relative to the configuration's directory.
     pub fn files(&self, directory: &Path) -> impl Iterator<Item = PathBuf> {
         let named = [&self.cert_file, &self.key_file, &self.client_ca_file];
-        named
-            .into_iter()
-            .filter(|file| !file.is_empty())
-            .map(|file| directory.join(file))
+        let named = named.into_iter().filter(|file| !file.is_empty());
+        named.map(|file| directory.join(file))
     }
 
     /// The configuration for rustls.
     ///
     /// # Errors
     /// When a key is missing or wrong, or a file cannot be used.
-    pub fn build(&self, directory: &Path) -> Result<ServerConfig, Problem> {
+    pub fn build(&self, directory: &Path) -> Result<ServerConfig, KeyProblem> {
         // Both keys are checked before a file is read.
         for (key, inline, file) in [
             ("cert", &self.cert, &self.cert_file),
@@ -86,6 +84,7 @@ impl TlsFile {
                 return Err(missing(key));
             }
         }
+
         let chain = pem("cert", &self.cert, &self.cert_file, directory)?;
         let chain = certificates("cert_file", &chain)?;
         let key = pem("key", &self.key, &self.key_file, directory)?;
@@ -93,6 +92,7 @@ impl TlsFile {
             let reason = format!("expected a private key in PEM: {error}");
             problem("key_file", reason)
         })?;
+
         let provider = Arc::new(self.provider()?);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&self.versions()?)
@@ -101,9 +101,11 @@ impl TlsFile {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
+
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| problem("key_file", format!("does not fit cert_file: {error}")))?;
+
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -113,7 +115,7 @@ impl TlsFile {
         &self,
         directory: &Path,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Problem> {
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, KeyProblem> {
         let is_optional = match self.client_auth_type.as_str() {
             "" | "NoClientCert" if self.has_client_ca() => {
                 let reason = "missing, though client_ca_file is set";
@@ -132,17 +134,16 @@ impl TlsFile {
                 return Err(problem("client_auth_type", reason));
             }
         };
-        let pem = pem(
-            "client_ca",
-            &self.client_ca,
-            &self.client_ca_file,
-            directory,
-        )?;
+
+        let inline = &self.client_ca;
+        let pem = pem("client_ca", inline, &self.client_ca_file, directory)?;
+
         let wrong = |error: &dyn std::error::Error| problem("client_ca_file", error.to_string());
         let mut roots = RootCertStore::empty();
         for root in certificates("client_ca_file", &pem)? {
             roots.add(root).map_err(|error| wrong(&error))?;
         }
+
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         let verifier = if is_optional {
             verifier.allow_unauthenticated()
@@ -150,11 +151,13 @@ impl TlsFile {
             verifier
         };
         let verifier = verifier.build().map_err(|error| wrong(&error))?;
+
         self.refuse_allowed_sans()?;
+
         Ok(Some(verifier))
     }
 
-    fn refuse_allowed_sans(&self) -> Result<(), Problem> {
+    fn refuse_allowed_sans(&self) -> Result<(), KeyProblem> {
         if self.client_allowed_sans.is_empty() {
             return Ok(());
         }
@@ -169,7 +172,7 @@ impl TlsFile {
     }
 
     /// Protocol versions from `min_version` to `max_version`; never one before 1.2.
-    fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
+    fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, KeyProblem> {
         let number = |key: &str, text: &str, default: u8| match text {
             "" => Ok(default),
             "TLS10" => Ok(10),
@@ -180,11 +183,13 @@ impl TlsFile {
         };
         let least = number("min_version", &self.min_version, 12)?;
         let most = number("max_version", &self.max_version, 13)?;
+
         let versions: Vec<_> = [(12, &TLS12), (13, &TLS13)]
             .into_iter()
             .filter(|(version, _)| (least..=most).contains(version))
             .map(|(_, supported)| supported)
             .collect();
+
         if versions.is_empty() {
             let reason = "expected TLS12 or TLS13, and not before min_version";
             return Err(problem("max_version", reason));
@@ -193,12 +198,13 @@ impl TlsFile {
     }
 
     /// Ciphers and curves. As in Go, the list of ciphers restricts TLS 1.2 only.
-    fn provider(&self) -> Result<CryptoProvider, Problem> {
+    fn provider(&self) -> Result<CryptoProvider, KeyProblem> {
         let mut provider = ring::default_provider();
         let name = |suite: &rustls::SupportedCipherSuite| {
             format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
         };
         let known: Vec<_> = provider.cipher_suites.iter().map(name).collect();
+
         for suite in &self.cipher_suites {
             if !known.contains(suite) {
                 return Err(problem(
@@ -212,6 +218,7 @@ impl TlsFile {
                 suite.tls13().is_some() || self.cipher_suites.contains(&name(suite))
             });
         }
+
         let groups = [
             ("X25519", "X25519"),
             ("CurveP256", "secp256r1"),
@@ -225,6 +232,7 @@ impl TlsFile {
                 ));
             }
         }
+
         if !self.curve_preferences.is_empty() {
             let wanted = |name: &str| {
                 groups.iter().any(|(go, own)| {
@@ -240,7 +248,7 @@ impl TlsFile {
 }
 
 /// The PEM text of a key of the section: written in place, or in the file of `KEY_file`.
-fn pem(key: &str, inline: &str, file: &str, directory: &Path) -> Result<Vec<u8>, Problem> {
+fn pem(key: &str, inline: &str, file: &str, directory: &Path) -> Result<Vec<u8>, KeyProblem> {
     if !inline.is_empty() {
         return Ok(inline.as_bytes().to_vec());
     }
@@ -254,12 +262,12 @@ fn pem(key: &str, inline: &str, file: &str, directory: &Path) -> Result<Vec<u8>,
     })
 }
 
-fn missing(key: &str) -> Problem {
+fn missing(key: &str) -> KeyProblem {
     let reason = format!("missing; expected it or {key}");
     problem(&format!("{key}_file"), reason)
 }
 
-fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
+fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, KeyProblem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),

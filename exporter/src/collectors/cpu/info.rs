@@ -4,8 +4,8 @@
 //! field is an empty label.
 
 use crate::collector::CollectError;
-use crate::file::File;
-use crate::filter::{Filter, Pattern};
+use crate::file::KernelFile;
+use crate::filter::{NameFilter, NamePattern};
 use takt_model::{Metric, Samples};
 
 const INFO: Metric = Metric::gauge(
@@ -49,16 +49,16 @@ const BUG: Metric = Metric::gauge(
 );
 pub(super) const METRICS: [Metric; 3] = [INFO, FLAG, BUG];
 
-pub(super) struct Info {
-    cpuinfo: File,
-    flags: Option<Filter>,
-    bugs: Option<Filter>,
+pub(super) struct CpuInfo {
+    cpuinfo: KernelFile,
+    flags: Option<NameFilter>,
+    bugs: Option<NameFilter>,
 }
 
-impl Info {
-    pub fn new(cpuinfo: File, flags: Option<Pattern>, bugs: Option<Pattern>) -> Self {
-        let flags = flags.map(Filter::including);
-        let bugs = bugs.map(Filter::including);
+impl CpuInfo {
+    pub fn new(cpuinfo: KernelFile, flags: Option<NamePattern>, bugs: Option<NamePattern>) -> Self {
+        let flags = flags.map(NameFilter::including);
+        let bugs = bugs.map(NameFilter::including);
         Self {
             cpuinfo,
             flags,
@@ -69,27 +69,23 @@ impl Info {
     pub fn push(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let text = self.cpuinfo.read()?;
         for cpu in cpus(text) {
-            out.push(
-                &INFO,
-                &FIELDS.map(|name| field(cpu, name).unwrap_or_default()),
-                1.0,
-            );
+            let labels = FIELDS.map(|name| field(cpu, name).unwrap_or_default());
+            out.push(&INFO, &labels, 1.0);
         }
+
+        // All CPUs of a node have the same flags and bugs.
         let first = cpus(text).next().unwrap_or_default();
         for (metric, filter, names) in [
             (&FLAG, &mut self.flags, ["flags", "Features"]),
             (&BUG, &mut self.bugs, ["bugs", "bugs"]),
         ] {
             let Some(filter) = filter else { continue };
-            let words = names
-                .iter()
-                .find_map(|name| field(first, name))
-                .unwrap_or_default();
-            for word in words
-                .split_ascii_whitespace()
-                .filter(|word| filter.passes(word))
-            {
-                out.push(metric, &[word], 1.0);
+
+            let words = names.iter().find_map(|name| field(first, name));
+            for word in words.unwrap_or_default().split_ascii_whitespace() {
+                if filter.passes(word) {
+                    out.push(metric, &[word], 1.0);
+                }
             }
         }
         Ok(())
@@ -99,28 +95,23 @@ impl Info {
 /// The clock of each CPU in hertz, under its package, core and number.
 pub(crate) fn frequencies(text: &str) -> impl Iterator<Item = ([&str; 3], f64)> {
     cpus(text).map(|cpu| {
-        let megahertz = field(cpu, "cpu MHz")
-            .and_then(|text| text.parse::<f64>().ok())
-            .unwrap_or_default();
-        (
-            ["physical id", "core id", "processor"]
-                .map(|name| field(cpu, name).unwrap_or_default()),
-            megahertz * 1e6,
-        )
+        let text = |name| field(cpu, name).unwrap_or_default();
+        let labels = ["physical id", "core id", "processor"].map(text);
+        let megahertz = text("cpu MHz").parse::<f64>().unwrap_or_default();
+        (labels, megahertz * 1e6)
     })
 }
 
 fn cpus(text: &str) -> impl Iterator<Item = &str> {
-    text.split("\n\n")
-        .filter(|cpu| field(cpu, "processor").is_some())
+    let paragraphs = text.split("\n\n");
+    paragraphs.filter(|cpu| field(cpu, "processor").is_some())
 }
 
 /// `model name : AMD EPYC`
 fn field<'a>(cpu: &'a str, name: &str) -> Option<&'a str> {
-    cpu.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(field, _)| field.trim_ascii() == name)
-        .map(|(_, value)| value.trim_ascii())
+    let mut fields = cpu.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = fields.find(|(field, _)| field.trim_ascii() == name)?;
+    Some(value.trim_ascii())
 }
 
 #[cfg(test)]

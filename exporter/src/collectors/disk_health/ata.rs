@@ -3,8 +3,9 @@
 //! Commands and layouts follow ATA/ATAPI Command Set 3 (ACS-3) and, for the numbers of attributes,
 //! which no standard defines, smartmontools. The commands go through SCSI's ATA PASS-THROUGH (16).
 
-use super::Health;
-use super::scsi::{Registers, command};
+use super::HealthValues;
+use super::scsi::{AtaRegisters, command};
+use crate::collector::flag;
 use std::fs::File;
 use std::io;
 
@@ -56,6 +57,7 @@ impl Taskfile {
             is_wide,
         } = *self;
         let protocol = protocol << 1 | u8::from(is_wide);
+
         [
             PASS_THROUGH_16,
             protocol,
@@ -78,9 +80,10 @@ impl Taskfile {
 
     /// Sends a command without data and returns the registers. `None` if a bridge does not report
     /// them.
-    fn run(&self, disk: &File) -> io::Result<Option<Registers>> {
+    fn run(&self, disk: &File) -> io::Result<Option<AtaRegisters>> {
         const TELL_THE_REGISTERS: u8 = 0x20;
         let reply = command(disk, &self.block(3, TELL_THE_REGISTERS), &mut [])?;
+
         let Some(sense) = reply.sense else {
             return Ok(None);
         };
@@ -95,6 +98,7 @@ impl Taskfile {
         // From the device, in blocks, whose number is in the count.
         const ONE_SECTOR: u8 = 0x0e;
         let mut sector = [0; SECTOR];
+
         let taskfile = Self { count: 1, ..*self };
         let reply = command(disk, &taskfile.block(4, ONE_SECTOR), &mut sector)?;
         let is_whole = reply.bytes == SECTOR && reply.sense.is_none();
@@ -115,6 +119,7 @@ pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
         command: CHECK_POWER_MODE,
         ..Taskfile::default()
     };
+
     // Without an answer to this, the next command might wake the disk.
     let registers = question.run(disk)?.ok_or_else(refused)?;
     // Standby, and a spindle that stands while a cache answers.
@@ -122,20 +127,21 @@ pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
 }
 
 /// Reads the health of a disk. `identity` is its IDENTIFY DEVICE data, if known.
-pub(super) fn health(disk: &File, identity: Option<&[u8]>) -> io::Result<Health> {
+pub(super) fn health(disk: &File, identity: Option<&[u8]>) -> io::Result<HealthValues> {
     let attributes = Taskfile::smart(READ_DATA).read(disk)?;
+
     // Each further value may be missing.
     let thresholds = Taskfile::smart(READ_THRESHOLDS).read(disk).ok();
-    let is_well = Taskfile::smart(RETURN_STATUS)
-        .run(disk)
-        .ok()
-        .flatten()
-        .and_then(judgement);
-    let mut health = Health {
-        healthy: is_well.map(|is_well| f64::from(u8::from(is_well))),
-        ..Health::default()
+    let status = Taskfile::smart(RETURN_STATUS).run(disk).ok().flatten();
+    let is_well = status.and_then(judgement);
+
+    let mut health = HealthValues {
+        healthy: is_well.map(flag),
+        ..HealthValues::default()
     };
+
     read_attributes(&attributes, thresholds.as_ref(), &mut health);
+
     if let Some(identity) = identity.filter(|identity| keeps_statistics(identity)) {
         let sector_bytes = logical_sector_bytes(identity);
         for page in [GENERAL, SOLID_STATE] {
@@ -153,7 +159,7 @@ pub(super) fn health(disk: &File, identity: Option<&[u8]>) -> io::Result<Health>
     Ok(health)
 }
 
-fn judgement(registers: Registers) -> Option<bool> {
+fn judgement(registers: AtaRegisters) -> Option<bool> {
     match (registers.lba_mid, registers.lba_high) {
         SMART_IS_MEANT => Some(true),
         (0xf4, 0x2c) => Some(false),
@@ -163,16 +169,18 @@ fn judgement(registers: Registers) -> Option<bool> {
 
 /// SMART READ DATA and READ THRESHOLDS: up to 30 entries of 12 bytes each. A page with a wrong
 /// checksum is dropped.
-fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Health) {
+fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut HealthValues) {
     if !adds_up(data) {
         return;
     }
     let thresholds = thresholds.filter(|thresholds| adds_up(thresholds));
+
     let mut failing = 0;
     for entry in entries(data) {
         let count = |bytes: usize| Some(number(&entry[5..5 + bytes]));
         let temperature =
             || Some(f64::from(entry[5])).filter(|celsius| (1.0..=120.0).contains(celsius));
+
         // Some makers keep other things in the upper bytes, by smartmontools' drive database: 5 and
         // 188 have two bytes, 9 three, temperatures one with the lowest and the highest beside it.
         match entry[0] {
@@ -187,41 +195,41 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
             199 => health.crc_errors = count(4),
             _ => {}
         }
+
         let threshold =
             thresholds.and_then(|page| entries(page).find(|threshold| threshold[0] == entry[0]));
+
         // 0 never fails, 0xff is for tests; values are 1 to 0xfd.
         let is_failing = |threshold: u8| {
             matches!(threshold, 1..=0xfd) && matches!(entry[3], 1..=0xfd) && entry[3] <= threshold
         };
         failing += u32::from(threshold.is_some_and(|threshold| is_failing(threshold[1])));
     }
+
     health.failing_attributes = thresholds.map(|_| f64::from(failing));
 }
 
 /// Numbers are little-endian.
 fn number(bytes: &[u8]) -> f64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64
+    let digits = bytes.iter().rev();
+    digits.fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64
 }
 
 fn entries(page: &Sector) -> impl Iterator<Item = &[u8]> {
-    page[2..2 + 30 * 12]
-        .chunks_exact(12)
-        .filter(|entry| entry[0] != 0)
+    let entries = page[2..2 + 30 * 12].chunks_exact(12);
+    entries.filter(|entry| entry[0] != 0)
 }
 
 fn adds_up(page: &Sector) -> bool {
-    page.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
-        && page.iter().any(|byte| *byte != 0)
+    let sum = page.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    // All zeros add up as well, and are no page.
+    sum == 0 && page.iter().any(|byte| *byte != 0)
 }
 
 /// A word of IDENTIFY DEVICE.
 fn word(identity: &[u8], number: usize) -> u16 {
-    identity
-        .get(2 * number..2 * number + 2)
-        .map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+    let bytes = identity.get(2 * number..2 * number + 2);
+    bytes.map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
 /// Returns whether logs can be read page by page. Otherwise they are not read, since some old
@@ -246,7 +254,7 @@ const GENERAL: u8 = 1;
 const SOLID_STATE: u8 = 7;
 
 /// Their units are standardised, unlike those of attributes, so they take precedence.
-fn read_statistics(statistics: &Sector, page: u8, sector_bytes: f64, health: &mut Health) {
+fn read_statistics(statistics: &Sector, page: u8, sector_bytes: f64, health: &mut HealthValues) {
     if statistics[2] != page {
         return;
     }
@@ -254,13 +262,14 @@ fn read_statistics(statistics: &Sector, page: u8, sector_bytes: f64, health: &mu
     let valid = |at: usize, bytes: usize| {
         (statistics[at + 7] & 0xc0 == 0xc0).then(|| number(&statistics[at..at + bytes]))
     };
+
     match page {
         GENERAL => {
-            health.power_on_seconds = valid(0x10, 4)
-                .map(|hours| hours * 3600.0)
-                .or(health.power_on_seconds);
-            health.written_bytes = valid(0x18, 6).map(|sectors| sectors * sector_bytes);
-            health.read_bytes = valid(0x28, 6).map(|sectors| sectors * sector_bytes);
+            let sectors = |at| valid(at, 6).map(|sectors| sectors * sector_bytes);
+            let power_on = valid(0x10, 4).map(|hours| hours * 3600.0);
+            health.power_on_seconds = power_on.or(health.power_on_seconds);
+            health.written_bytes = sectors(0x18);
+            health.read_bytes = sectors(0x28);
         }
         _ => health.used = valid(0x08, 1).map(|percent| percent / 100.0),
     }
@@ -281,8 +290,8 @@ mod tests {
         page
     }
 
-    fn read(data: &Sector, thresholds: Option<&Sector>) -> Health {
-        let mut health = Health::default();
+    fn read(data: &Sector, thresholds: Option<&Sector>) -> HealthValues {
+        let mut health = HealthValues::default();
         read_attributes(data, thresholds, &mut health);
         health
     }
@@ -300,7 +309,7 @@ mod tests {
             [198, 0x10, 0, 100, 100, 3, 1, 0, 0, 0, 0, 0],
             [199, 0x3e, 0, 200, 200, 5, 0, 0, 0, 0, 0, 0],
         ]);
-        let expected = Health {
+        let expected = HealthValues {
             reallocated: Some(8.0),
             power_on_seconds: Some(11_603.0 * 3600.0),
             reported_uncorrectable: Some(2.0),
@@ -309,19 +318,19 @@ mod tests {
             pending: Some(16.0),
             offline_uncorrectable: Some(259.0),
             crc_errors: Some(5.0),
-            ..Health::default()
+            ..HealthValues::default()
         };
         assert_eq!(read(&data, None), expected);
         let mut torn = data;
         torn[20] ^= 1;
         assert_eq!(
             read(&torn, None),
-            Health::default(),
+            HealthValues::default(),
             "a page whose sum is wrong"
         );
         assert_eq!(
             read(&[0; SECTOR], Some(&[0; SECTOR])),
-            Health::default(),
+            HealthValues::default(),
             "a bridge that answers with nothing"
         );
     }
@@ -382,9 +391,9 @@ mod tests {
         for (at, number, flags) in [(0x10, 5_u64, 0xc0_u64), (0x18, 3, 0xc0), (0x28, 9, 0x80)] {
             general[at..at + 8].copy_from_slice(&(number | flags << 56).to_le_bytes());
         }
-        let mut health = Health {
+        let mut health = HealthValues {
             power_on_seconds: Some(1.0),
-            ..Health::default()
+            ..HealthValues::default()
         };
         read_statistics(&general, GENERAL, 4096.0, &mut health);
         let bytes = (
@@ -430,7 +439,7 @@ mod tests {
     #[test]
     fn the_disk_s_own_judgement() {
         let told = |mid, high| {
-            judgement(Registers {
+            judgement(AtaRegisters {
                 status: 0x50,
                 count: 0,
                 lba_mid: mid,

@@ -13,7 +13,7 @@ mod ata;
 mod sas;
 mod scsi;
 
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names, flag};
 use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
@@ -36,13 +36,13 @@ struct DiskHealth {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Disk {
-    health: Health,
+    health: HealthValues,
     is_asleep: bool,
 }
 
 /// Health of one disk; `None` for values that it does not report.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Health {
+struct HealthValues {
     healthy: Option<f64>,
     failing_attributes: Option<f64>,
     temperature: Option<f64>,
@@ -58,7 +58,7 @@ struct Health {
     written_bytes: Option<f64>,
 }
 
-impl Health {
+impl HealthValues {
     /// In the order of [`METRICS`], after the first of them.
     fn values(&self) -> [Option<f64>; METRICS.len() - 1] {
         [
@@ -172,10 +172,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for DiskHealth {
-    fn name(&self) -> &'static str {
-        "disk_health"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -189,16 +185,16 @@ impl Collector for DiskHealth {
             self.ask()?;
             self.asked = Some(Instant::now());
         }
+
         for (device, disk) in &self.disks {
-            out.push(&METRICS[0], &[device], f64::from(u8::from(disk.is_asleep)));
-            METRICS[1..]
-                .iter()
-                .zip(disk.health.values())
-                .filter_map(|(metric, value)| Some((metric, value?)))
-                .for_each(|(metric, value)| {
+            out.push(&METRICS[0], &[device], flag(disk.is_asleep));
+            for (metric, value) in METRICS[1..].iter().zip(disk.health.values()) {
+                if let Some(value) = value {
                     out.push(metric, &[device], value);
-                });
+                }
+            }
         }
+
         match self.problem.filter(|_| self.disks.is_empty()) {
             None => Ok(()),
             Some(NOT_ALLOWED) => Err(CollectError::Denied(NOT_ALLOWED)),
@@ -209,11 +205,11 @@ impl Collector for DiskHealth {
 
 impl DiskHealth {
     fn ask(&mut self) -> Result<(), CollectError> {
-        let names = sysfs::names(&self.block, "sd")
-            .map_err(|source| CollectError::read(&self.block, source).or_absent(NO_DISKS))?;
+        let names = device_names(&self.block, "sd", NO_DISKS)?;
         let mut known = std::mem::take(&mut self.disks);
         let problem_before =
             std::mem::replace(&mut self.problem, names.is_empty().then_some(NO_DISKS));
+
         for name in names.into_iter().take(MAX_DEVICES) {
             let disk = match ask(&self.block.join(&name), &name) {
                 Ok(Some(health)) => Disk {
@@ -221,15 +217,14 @@ impl DiskHealth {
                     is_asleep: false,
                 },
                 Ok(None) => {
-                    let before = known
-                        .remove(&name)
-                        .map(|disk| disk.health)
-                        .unwrap_or_default();
+                    // The last values hold, but for the temperature.
+                    let before = known.remove(&name).map(|disk| disk.health);
+                    let health = HealthValues {
+                        temperature: None,
+                        ..before.unwrap_or_default()
+                    };
                     Disk {
-                        health: Health {
-                            temperature: None,
-                            ..before
-                        },
+                        health,
                         is_asleep: true,
                     }
                 }
@@ -243,8 +238,10 @@ impl DiskHealth {
                     continue;
                 }
             };
+
             self.disks.insert(name, disk);
         }
+
         // If all are left out, the collector reports it.
         if self.problem == Some(NOT_ALLOWED)
             && problem_before != self.problem
@@ -261,11 +258,12 @@ impl DiskHealth {
 }
 
 /// Reads one disk; `None` if it sleeps. `block` is its directory in `/sys/block`.
-fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
+fn ask(block: &Path, name: &str) -> io::Result<Option<HealthValues>> {
     // The kernel would wake a disk that it put to sleep itself as soon as the device is opened.
     if sysfs::text(&block.join("device/power/runtime_status")).as_deref() == Some("suspended") {
         return Ok(None);
     }
+
     let language = language(block);
     let open = || {
         OpenOptions::new()
@@ -273,6 +271,7 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
             .custom_flags(libc::O_NONBLOCK)
             .open(Path::new("/dev").join(name))
     };
+
     match language {
         DiskProtocol::Ata { identity } => {
             let disk: File = open()?;
@@ -315,15 +314,18 @@ fn language(block: &Path) -> DiskProtocol {
         .filter(|page| page.len() >= IDENTITY_FROM);
     let is_ata = information.is_some()
         || sysfs::text(&block.join("device/vendor")).as_deref() == Some("ATA");
+
     if is_ata {
         let identity = information
             .and_then(|page| Some(page.get(IDENTITY_FROM..IDENTITY_FROM + 512)?.to_vec()));
         return DiskProtocol::Ata { identity };
     }
+
     let path = std::fs::canonicalize(block).unwrap_or_default();
     let is_usb = path
         .components()
         .any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
+
     if is_usb {
         DiskProtocol::Unknown
     } else {

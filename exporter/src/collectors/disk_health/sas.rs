@@ -3,8 +3,9 @@
 //! Layouts follow SCSI Primary Commands 4 (SPC-4). A process that may open the disk may send these
 //! commands.
 
-use super::Health;
-use super::scsi::{Sense, command};
+use super::HealthValues;
+use super::scsi::{SenseData, command};
+use crate::collector::flag;
 use std::fs::File;
 use std::io;
 
@@ -21,17 +22,17 @@ pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
     let mut data = [0; 18];
     let request = [REQUEST_SENSE, 0, 0, 0, data.len() as u8, 0];
     let reply = command(disk, &request, &mut data)?;
-    Ok(Sense::parse(&data[..reply.bytes]).is_some_and(|sense| sleeps(&sense)))
+    Ok(SenseData::parse(&data[..reply.bytes]).is_some_and(|sense| sleeps(&sense)))
 }
 
 /// Standby of either depth, or waiting for the command to start. In idle a disk answers without
 /// being woken.
-fn sleeps(sense: &Sense) -> bool {
+fn sleeps(sense: &SenseData) -> bool {
     matches!(sense.code, (0x5e, 0x02 | 0x04 | 0x43) | (0x04, 0x02))
 }
 
 /// Reads the health of a disk.
-pub(super) fn health(disk: &File) -> io::Result<Health> {
+pub(super) fn health(disk: &File) -> io::Result<HealthValues> {
     let mut page = [0; 64];
     let request = [
         LOG_SENSE,
@@ -45,18 +46,18 @@ pub(super) fn health(disk: &File) -> io::Result<Health> {
         page.len() as u8,
         0,
     ];
+
     let reply = command(disk, &request, &mut page)?;
-    let told = if reply.sense.is_none() {
-        parse(&page[..reply.bytes])
-    } else {
-        None
+    let health = match reply.sense {
+        None => parse(&page[..reply.bytes]),
+        Some(_) => None,
     };
-    told.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no informational exceptions"))
+    health.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no informational exceptions"))
 }
 
 /// A header of four bytes, then parameter 0: number, control, length, additional sense code,
 /// qualifier, temperature.
-fn parse(page: &[u8]) -> Option<Health> {
+fn parse(page: &[u8]) -> Option<HealthValues> {
     let [first, _, length @ ..] = page else {
         return None;
     };
@@ -65,20 +66,19 @@ fn parse(page: &[u8]) -> Option<Health> {
     let (0, 0, 2..) = (*parameter.first()?, *parameter.get(1)?, *parameter.get(3)?) else {
         return None;
     };
+
     if first & 0x3f != INFORMATIONAL_EXCEPTIONS {
         return None;
     }
+
     let will_fail = *parameter.get(4)? == WILL_FAIL;
     // 0 and 255 are for disks that do not measure.
-    let temperature = parameter
-        .get(6)
-        .copied()
-        .filter(|celsius| (1..=0xfe).contains(celsius))
-        .map(f64::from);
-    Some(Health {
-        healthy: Some(f64::from(u8::from(!will_fail))),
-        temperature,
-        ..Health::default()
+    let temperature = parameter.get(6).copied();
+    let temperature = temperature.filter(|celsius| (1..=0xfe).contains(celsius));
+    Some(HealthValues {
+        healthy: Some(flag(!will_fail)),
+        temperature: temperature.map(f64::from),
+        ..HealthValues::default()
     })
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_stopped_disk_sleeps() {
-        let sense = |code| Sense {
+        let sense = |code| SenseData {
             key: 0,
             code,
             registers: None,

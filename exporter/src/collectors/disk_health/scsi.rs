@@ -43,23 +43,24 @@ const SENSE_BYTES: usize = 32;
 
 /// Result of a command.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ScsiReply {
     /// Number of bytes read.
     pub bytes: usize,
     /// Sense data of the disk.
-    pub sense: Option<Sense>,
+    pub sense: Option<SenseData>,
 }
 
 /// Sends a command that changes nothing.
-pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Result<Reply> {
+pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Result<ScsiReply> {
     let mut sense = [0; SENSE_BYTES];
+    let direction = if data.is_empty() {
+        NO_DATA
+    } else {
+        FROM_DEVICE
+    };
     let mut header = Header {
         interface: b'S'.into(),
-        direction: if data.is_empty() {
-            NO_DATA
-        } else {
-            FROM_DEVICE
-        },
+        direction,
         command_bytes: command.len() as u8,
         sense_bytes: SENSE_BYTES as u8,
         segments: 0,
@@ -83,13 +84,15 @@ pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Resul
     };
     // SAFETY: the header points to buffers of the lengths that it says, and all of them live on.
     unsafe { ioctl(disk, SG_IO, &raw mut header) }?;
+
     let missing = usize::try_from(header.data_missing).unwrap_or(0);
     let bytes = data.len().saturating_sub(missing);
+
     match (header.host_status, header.status) {
-        (0, GOOD) => Ok(Reply { bytes, sense: None }),
-        (0, CHECK_CONDITION) => Ok(Reply {
+        (0, GOOD) => Ok(ScsiReply { bytes, sense: None }),
+        (0, CHECK_CONDITION) => Ok(ScsiReply {
             bytes,
-            sense: Sense::parse(&sense),
+            sense: SenseData::parse(&sense),
         }),
         (host, status) => Err(io::Error::other(format!(
             "host status {host:#x}, SCSI status {status:#x}"
@@ -99,24 +102,24 @@ pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Resul
 
 /// Sense data, in either of SPC's formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sense {
+pub(super) struct SenseData {
     pub key: u8,
     /// The additional sense code and its qualifier.
     pub code: (u8, u8),
     /// Registers of an ATA disk.
-    pub registers: Option<Registers>,
+    pub registers: Option<AtaRegisters>,
 }
 
 /// Registers of an ATA disk after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Registers {
+pub(super) struct AtaRegisters {
     pub status: u8,
     pub count: u8,
     pub lba_mid: u8,
     pub lba_high: u8,
 }
 
-impl Sense {
+impl SenseData {
     /// "ATA pass-through information available": the fixed format then has registers in place of
     /// other things.
     const REGISTERS: (u8, u8) = (0x00, 0x1d);
@@ -128,7 +131,7 @@ impl Sense {
             0x70 | 0x71 => {
                 let code = (at(12)?, at(13)?);
                 let registers = || {
-                    Some(Registers {
+                    Some(AtaRegisters {
                         status: at(4)?,
                         count: at(6)?,
                         lba_mid: at(10)?,
@@ -144,16 +147,17 @@ impl Sense {
             }
             0x72 | 0x73 => {
                 let end = (8 + usize::from(at(7)?)).min(sense.len());
-                let registers = Self::descriptor(sense.get(8..end)?, Self::ATA_STATUS_RETURN)
-                    .and_then(|found| {
-                        let at = |place: usize| found.get(place).copied();
-                        Some(Registers {
-                            status: at(13)?,
-                            count: at(5)?,
-                            lba_mid: at(9)?,
-                            lba_high: at(11)?,
-                        })
-                    });
+                let descriptor = sense.get(8..end)?;
+                let registers = Self::descriptor(descriptor, Self::ATA_STATUS_RETURN);
+                let registers = registers.and_then(|found| {
+                    let at = |place: usize| found.get(place).copied();
+                    Some(AtaRegisters {
+                        status: at(13)?,
+                        count: at(5)?,
+                        lba_mid: at(9)?,
+                        lba_high: at(11)?,
+                    })
+                });
                 Some(Self {
                     key: at(1)? & 0xf,
                     code: (at(2)?, at(3)?),
@@ -190,32 +194,32 @@ mod tests {
 
     #[test]
     fn registers_come_in_both_formats() {
-        let registers = Registers {
+        let registers = AtaRegisters {
             status: 0x50,
             count: 0x3c,
             lba_mid: 0,
             lba_high: 0,
         };
-        let fixed = Sense {
+        let fixed = SenseData {
             key: 1,
             code: (0, 0x1d),
             registers: Some(registers),
         };
-        assert_eq!(Sense::parse(&FIXED), Some(fixed));
+        assert_eq!(SenseData::parse(&FIXED), Some(fixed));
         // libata's of Linux 6.1 to CHECK POWER MODE, of a disk that is awake (QEMU's, under a real
         // kernel).
         let awake = [
             0x72, 1, 0, 0x1d, 0, 0, 0, 0x0e, 9, 0x0c, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0x50,
         ];
-        let registers = Registers {
+        let registers = AtaRegisters {
             status: 0x50,
             count: 0xff,
             lba_mid: 0,
             lba_high: 0,
         };
         assert_eq!(
-            Sense::parse(&awake),
-            Some(Sense {
+            SenseData::parse(&awake),
+            Some(SenseData {
                 registers: Some(registers),
                 ..fixed
             })
@@ -225,15 +229,15 @@ mod tests {
             0x72, 1, 0, 0x1d, 0, 0, 0, 18, 2, 2, 0, 0, 9, 12, 0, 0, 0, 0xff, 0, 0, 0, 0x4f, 0,
             0xc2, 0, 0x50,
         ];
-        let registers = Registers {
+        let registers = AtaRegisters {
             status: 0x50,
             count: 0xff,
             lba_mid: 0x4f,
             lba_high: 0xc2,
         };
         assert_eq!(
-            Sense::parse(&descriptors),
-            Some(Sense {
+            SenseData::parse(&descriptors),
+            Some(SenseData {
                 registers: Some(registers),
                 ..fixed
             })
@@ -241,14 +245,14 @@ mod tests {
         // "Invalid command operation code", which has no registers.
         let illegal = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];
         assert_eq!(
-            Sense::parse(&illegal),
-            Some(Sense {
+            SenseData::parse(&illegal),
+            Some(SenseData {
                 key: 5,
                 code: (0x20, 0),
                 registers: None
             })
         );
-        assert_eq!(Sense::parse(&[0; 32]), None);
+        assert_eq!(SenseData::parse(&[0; 32]), None);
     }
 
     #[test]
@@ -266,8 +270,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_sense_ends_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..40), format in 0x6f_u8..0x75) {
-            let _ = Sense::parse(&bytes);
-            let _ = Sense::parse(&[&[format], &bytes[..]].concat());
+            let _ = SenseData::parse(&bytes);
+            let _ = SenseData::parse(&[&[format], &bytes[..]].concat());
         }
     }
 }

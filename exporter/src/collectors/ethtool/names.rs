@@ -60,11 +60,13 @@ pub(super) fn rename(
         if !passes(&plain) {
             continue;
         }
+
         let common = COMMON.iter().find(|(name, ..)| *name == plain);
         let (name, help) = match common {
             Some((_, name, help)) => ((*name).to_owned(), (*help).to_owned()),
             None => (spelt_out(&plain), format!("Network interface {plain}")),
         };
+
         let renamed = Renamed {
             name: name.clone(),
             help,
@@ -82,13 +84,13 @@ pub(super) fn rename(
 fn plain(name: &str) -> String {
     let mut plain = String::new();
     let mut rest = name;
+
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     while let Some(at) = rest.find(|c| !is_word(c)) {
         plain.push_str(rest[..at].trim_end_matches('_'));
         plain.push('_');
-        rest = rest[at..]
-            .trim_start_matches(|c| !is_word(c))
-            .trim_start_matches('_');
+        rest = rest[at..].trim_start_matches(|c| !is_word(c));
+        rest = rest.trim_start_matches('_');
     }
     plain + rest
 }
@@ -104,13 +106,11 @@ fn spelt_out(name: &str) -> String {
 /// then.
 fn replace_word(name: &str, word: &str, by: &str) -> String {
     let mut was_replaced = false;
-    name.split('_')
-        .map(|found| {
-            was_replaced = found == word && !was_replaced;
-            if was_replaced { by } else { found }
-        })
-        .collect::<Vec<_>>()
-        .join("_")
+    let words = name.split('_').map(|found| {
+        was_replaced = found == word && !was_replaced;
+        if was_replaced { by } else { found }
+    });
+    words.collect::<Vec<_>>().join("_")
 }
 
 #[cfg(test)]

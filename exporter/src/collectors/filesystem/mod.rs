@@ -6,10 +6,10 @@
 
 mod watch;
 
-use self::watch::{Answer, Watches};
-use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
+use self::watch::{MountAnswer, Watches};
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError, flag};
 use crate::file::{MountList, unescape};
-use crate::filter::{Filter, Pattern};
+use crate::filter::{NameFilter, NamePattern};
 use crate::paths::Paths;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -31,14 +31,14 @@ pub struct FilesystemOptions {
     #[arg(
         default_value = r"^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)"
     )]
-    pub mount_points_exclude: Pattern,
+    pub mount_points_exclude: NamePattern,
     /// Mount points to keep, all others being left out.
     #[arg(
         long = "collector.filesystem.mount-points-include",
         value_name = "REGEXP"
     )]
     #[arg(conflicts_with = "mount-points-exclude")]
-    pub mount_points_include: Option<Pattern>,
+    pub mount_points_include: Option<NamePattern>,
     /// Types of file systems to leave out.
     #[arg(
         id = "fs-types-exclude",
@@ -49,14 +49,14 @@ pub struct FilesystemOptions {
     #[arg(
         default_value = r"^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$"
     )]
-    pub fs_types_exclude: Pattern,
+    pub fs_types_exclude: NamePattern,
     /// Types of file systems to keep, all others being left out.
     #[arg(
         long = "collector.filesystem.fs-types-include",
         value_name = "REGEXP",
         conflicts_with = "fs-types-exclude"
     )]
-    pub fs_types_include: Option<Pattern>,
+    pub fs_types_include: Option<NamePattern>,
     /// Flag of node_exporter, accepted without effect: a mount that hangs delays no page.
     #[arg(
         long = "collector.filesystem.mount-timeout",
@@ -77,14 +77,14 @@ pub struct FilesystemOptions {
 struct Filesystem {
     mounts: Mounts,
     rootfs: PathBuf,
-    mount_points: Filter,
-    fs_types: Filter,
+    mount_points: NameFilter,
+    fs_types: NameFilter,
     statfs: StatFs,
     watches: Watches,
 }
 
 /// The system call, or what stands for it in a test.
-type StatFs = fn(&Path) -> io::Result<Space>;
+type StatFs = fn(&Path) -> io::Result<MountSpace>;
 
 const LABELS: &[&str] = &["device", "mountpoint", "fstype"];
 const SIZE: Metric = Metric::gauge(
@@ -160,8 +160,8 @@ impl Filesystem {
         Self {
             mounts: Mounts::new(&paths.procfs),
             rootfs: paths.rootfs.clone(),
-            mount_points: Filter::new(mount_points_include, mount_points_exclude),
-            fs_types: Filter::new(fs_types_include, fs_types_exclude),
+            mount_points: NameFilter::new(mount_points_include, mount_points_exclude),
+            fs_types: NameFilter::new(fs_types_include, fs_types_exclude),
             statfs,
             watches: Watches::new(statfs),
         }
@@ -169,10 +169,6 @@ impl Filesystem {
 }
 
 impl Collector for Filesystem {
-    fn name(&self) -> &'static str {
-        "filesystem"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -184,26 +180,29 @@ impl Collector for Filesystem {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let (mount_points, fs_types, rootfs) =
             (&mut self.mount_points, &mut self.fs_types, &self.rootfs);
+
         self.mounts.list().parse(|text| {
             let mut seen = HashSet::new();
             let mut mounts = Vec::new();
+
             for mount in parse(text) {
                 let mut mount = mount?;
                 mount.seen_from(rootfs);
                 let is_chosen = mount_points.passes(&mount.point) && fs_types.passes(mount.fs_type);
+
                 if is_chosen && seen.insert(mount.labels().map(str::to_owned)) {
                     mounts.push(mount);
                 }
             }
+
             let paths = |mount: &Mount<'_>| rootfs.join(mount.point.trim_start_matches('/'));
-            let remote = mounts
-                .iter()
-                .filter(|mount| !mount.is_local())
-                .map(|mount| (mount.labels(), paths(mount)));
+            let remote = mounts.iter().filter(|mount| !mount.is_local());
+            let remote = remote.map(|mount| (mount.labels(), paths(mount)));
             self.watches.ask(remote);
+
             for mount in &mounts {
                 let answer = if mount.is_local() {
-                    Answer::from((self.statfs)(&paths(mount)))
+                    MountAnswer::from((self.statfs)(&paths(mount)))
                 } else {
                     self.watches.answer(mount.labels())
                 };
@@ -225,18 +224,14 @@ impl Mounts {
 
     /// The first that can be read, or the last.
     fn list(&mut self) -> &mut MountList {
-        let at = self
-            .0
-            .iter_mut()
-            .position(MountList::opens)
-            .unwrap_or(self.0.len() - 1);
-        &mut self.0[at]
+        let first = self.0.iter_mut().position(MountList::opens);
+        &mut self.0[first.unwrap_or(self.0.len() - 1)]
     }
 }
 
 /// Space from `statfs`, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Space {
+struct MountSpace {
     size: f64,
     free: f64,
     avail: f64,
@@ -244,10 +239,11 @@ struct Space {
     files_free: f64,
 }
 
-fn statfs(path: &Path) -> io::Result<Space> {
+fn statfs(path: &Path) -> io::Result<MountSpace> {
     let stat = rustix::fs::statfs(path)?;
     let bytes = |blocks: u64| blocks as f64 * stat.f_bsize as f64;
-    Ok(Space {
+
+    Ok(MountSpace {
         size: bytes(stat.f_blocks),
         free: bytes(stat.f_bfree),
         avail: bytes(stat.f_bavail),
@@ -289,15 +285,14 @@ impl Mount<'_> {
         }
     }
 
-    fn push(&self, answer: Answer, out: &mut Samples) {
+    fn push(&self, answer: MountAnswer, out: &mut Samples) {
         let labels = &self.labels();
-        let flag = |on: bool| f64::from(u8::from(on));
         match &answer {
-            Answer::Space(_) => {
+            MountAnswer::Space(_) => {
                 out.push(&DEVICE_ERROR, labels, 0.0);
                 out.push(&READONLY, labels, flag(self.read_only));
             }
-            Answer::Error(why) => {
+            MountAnswer::Error(why) => {
                 let [device, point, fs_type] = *labels;
                 let labels = [
                     ("device", device),
@@ -310,10 +305,12 @@ impl Mount<'_> {
                 }
             }
         }
+
         if let Some((major, minor)) = self.numbers {
             out.push(&MOUNT_INFO, &[self.device, major, minor, &self.point], 1.0);
         }
-        if let Answer::Space(space) = answer {
+
+        if let MountAnswer::Space(space) = answer {
             out.push(&SIZE, labels, space.size);
             out.push(&FREE, labels, space.free);
             out.push(&AVAIL, labels, space.avail);
@@ -342,6 +339,7 @@ fn parse_mounts(line: &str) -> Option<Mount<'_>> {
     let mut words = line.split_ascii_whitespace();
     let [device, point, fs_type, options] =
         [words.next()?, words.next()?, words.next()?, words.next()?];
+
     Some(Mount {
         device,
         point: unescape(point),
@@ -357,8 +355,10 @@ fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
     let (mount, system) = line.split_once(" - ")?;
     let mut words = mount.split_ascii_whitespace().skip(2);
     let [numbers, _, point, options] = [words.next()?, words.next()?, words.next()?, words.next()?];
+
     let mut words = system.split(' ');
     let [fs_type, device, of_system] = [words.next()?, words.next()?, words.next()?];
+
     Some(Mount {
         device,
         point: unescape(point),
@@ -449,15 +449,15 @@ mod tests {
 
     #[test]
     fn a_dead_server_costs_no_other_mount_its_values() {
-        fn statfs(path: &Path) -> io::Result<Space> {
+        fn statfs(path: &Path) -> io::Result<MountSpace> {
             match path.to_str() {
                 Some("/dead") => std::thread::sleep(Duration::from_secs(3600)),
                 Some("/forbidden") => return Err(io::ErrorKind::PermissionDenied.into()),
                 _ => {}
             }
-            Ok(Space {
+            Ok(MountSpace {
                 size: 1e9,
-                ..Space::default()
+                ..MountSpace::default()
             })
         }
         let procfs = tempfile::tempdir().unwrap();

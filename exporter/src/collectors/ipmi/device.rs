@@ -66,7 +66,7 @@ pub(super) struct Bmc {
 
 /// Answer of the BMC: completion code, and data if the code is 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct BmcAnswer {
     pub code: u8,
     pub data: Vec<u8>,
 }
@@ -80,8 +80,9 @@ impl Bmc {
     }
 
     /// Sends a command and waits for its answer until the timeout.
-    pub fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
+    pub fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<BmcAnswer> {
         self.asked += 1;
+
         let mut data = data.to_vec();
         let message = Message {
             function,
@@ -89,6 +90,7 @@ impl Bmc {
             bytes: data.len() as u16,
             data: data.as_mut_ptr(),
         };
+
         let address_bytes = size_of::<Address>() as libc::c_uint;
         let mut request = Request {
             address: &raw const BMC_ADDRESS,
@@ -96,9 +98,11 @@ impl Bmc {
             id: self.asked,
             message,
         };
+
         // SAFETY: the request points to an address and data of the lengths that it says, and they
         // live on.
         unsafe { ioctl(&self.device, SEND_COMMAND, &raw mut request) }?;
+
         let until = Instant::now() + TIMEOUT;
         loop {
             self.wait(until)?;
@@ -119,6 +123,7 @@ impl Bmc {
                 events: libc::POLLIN,
                 revents: 0,
             };
+
             // SAFETY: one `pollfd`, which lives on.
             match unsafe { libc::poll(&raw mut waits, 1, left) } {
                 0 => {
@@ -136,8 +141,9 @@ impl Bmc {
         }
     }
 
-    fn receive(&self) -> io::Result<Option<(libc::c_long, Answer)>> {
+    fn receive(&self) -> io::Result<Option<(libc::c_long, BmcAnswer)>> {
         let mut data = [0; ANSWER_BYTES];
+
         let mut address = BMC;
         let message = Message {
             function: 0,
@@ -145,6 +151,7 @@ impl Bmc {
             bytes: ANSWER_BYTES as u16,
             data: data.as_mut_ptr(),
         };
+
         let address_bytes = size_of::<Address>() as libc::c_uint;
         let mut received = Received {
             kind: 0,
@@ -153,6 +160,7 @@ impl Bmc {
             id: 0,
             message,
         };
+
         // SAFETY: there is room for an address and for data of the lengths that it says.
         let answered = unsafe { ioctl(&self.device, RECEIVE_MESSAGE_TRUNCATED, &raw mut received) };
         if let Err(error) = answered {
@@ -163,19 +171,18 @@ impl Bmc {
             );
             return if is_none { Ok(None) } else { Err(error) };
         }
+
         let said = data
             .get(..usize::from(received.message.bytes))
             .unwrap_or_default();
         let [code, data @ ..] = said else {
             return Ok(None);
         };
-        Ok(Some((
-            received.id,
-            Answer {
-                code: *code,
-                data: data.to_vec(),
-            },
-        )))
+        let answer = BmcAnswer {
+            code: *code,
+            data: data.to_vec(),
+        };
+        Ok(Some((received.id, answer)))
     }
 }
 

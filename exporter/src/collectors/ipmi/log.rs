@@ -3,14 +3,14 @@
 //! IPMI 2.0, §31. Records are linked: each is answered with the id of the next. Ids are reused and
 //! logs are cleared, so a mark is a whole record: if it is unchanged, the records after it are new.
 
-use super::device::Answer;
-use super::record::{self, BYTES, Raw};
-use crate::events::{Mark, Source};
+use super::device::BmcAnswer;
+use super::record::{self, BYTES, RawRecord};
+use crate::events::{EventSource, LogMark};
 use std::io;
 
 /// A BMC, or a stand-in for one.
 pub(super) trait BmcTransport {
-    fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer>;
+    fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<BmcAnswer>;
 }
 
 /// How full the log is.
@@ -34,7 +34,7 @@ const NO_MORE: u16 = 0xffff;
 const AT_ONCE: usize = 64;
 
 /// Completion code of success.
-pub(super) fn well(answer: Answer) -> io::Result<Vec<u8>> {
+pub(super) fn well(answer: BmcAnswer) -> io::Result<Vec<u8>> {
     match answer.code {
         0 => Ok(answer.data),
         code => Err(io::Error::other(format!(
@@ -55,6 +55,7 @@ pub(super) fn fill(bmc: &mut impl BmcTransport) -> io::Result<LogSpace> {
     let &[_, e0, e1, f0, f1, .., flags] = info.get(..14).ok_or_else(too_short)? else {
         return Err(too_short());
     };
+
     let entries = u16::from_le_bytes([e0, e1]);
     let free_bytes = u16::from_le_bytes([f0, f1]);
     Ok(LogSpace {
@@ -76,13 +77,14 @@ pub(super) fn clock(bmc: &mut impl BmcTransport) -> io::Result<u32> {
 /// skipped.
 pub(super) fn follow(
     bmc: &mut impl BmcTransport,
-    mark: &mut Option<Mark>,
-    news: &mut Vec<Raw>,
+    mark: &mut Option<LogMark>,
+    news: &mut Vec<RawRecord>,
 ) -> io::Result<()> {
     let Some(known) = mark else {
         *mark = entry(bmc, LAST)?.map(|(_, last)| mark_of(&last));
         return Ok(());
     };
+
     let mut lost_since = None;
     let mut next = match place(known) {
         None => FIRST,
@@ -96,6 +98,7 @@ pub(super) fn follow(
             }
         },
     };
+
     for _ in 0..AT_ONCE {
         if next == NO_MORE {
             break;
@@ -103,64 +106,68 @@ pub(super) fn follow(
         let Some((behind, record)) = entry(bmc, next)? else {
             break;
         };
+
         let is_old =
             lost_since.is_some_and(|since| record::time(&record).is_some_and(|at| at <= since));
         if !is_old {
             news.push(record);
         }
+
         *mark = Some(mark_of(&record));
+
+        // A log whose last record names itself would never end.
         if behind == next {
             break;
         }
+
         next = behind;
     }
     Ok(())
 }
 
 /// The mark of an empty log: every later record is new.
-pub(super) fn mark_of_empty() -> Mark {
-    Mark {
-        source: Source::Bmc,
+pub(super) fn mark_of_empty() -> LogMark {
+    LogMark {
+        source: EventSource::Bmc,
         log: String::new(),
         position: 0,
     }
 }
 
-pub(super) fn mark_of(record: &Raw) -> Mark {
-    Mark {
-        source: Source::Bmc,
+pub(super) fn mark_of(record: &RawRecord) -> LogMark {
+    LogMark {
+        source: EventSource::Bmc,
         log: record::hex(record),
         position: record::id(record).into(),
     }
 }
 
 /// The record at the mark, where there was one.
-fn place(mark: &Mark) -> Option<Raw> {
-    mark.log
-        .as_bytes()
-        .chunks_exact(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect::<Option<Vec<_>>>()?
-        .try_into()
-        .ok()
+fn place(mark: &LogMark) -> Option<RawRecord> {
+    let mut bytes = Vec::new();
+    for pair in mark.log.as_bytes().chunks_exact(2) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        bytes.push(u8::from_str_radix(pair, 16).ok()?);
+    }
+    bytes.try_into().ok()
 }
 
 /// The id of the next, and the record.
-fn entry(bmc: &mut impl BmcTransport, id: u16) -> io::Result<Option<(u16, Raw)>> {
+fn entry(bmc: &mut impl BmcTransport, id: u16) -> io::Result<Option<(u16, RawRecord)>> {
     const NOT_THERE: [u8; 2] = [0xc9, 0xcb];
     const ALL_OF_IT: [u8; 2] = [0, 0xff];
+
     let [low, high] = id.to_le_bytes();
-    let answer = bmc.ask(
-        STORAGE,
-        GET_LOG_ENTRY,
-        &[0, 0, low, high, ALL_OF_IT[0], ALL_OF_IT[1]],
-    )?;
+    let request = [0, 0, low, high, ALL_OF_IT[0], ALL_OF_IT[1]];
+    let answer = bmc.ask(STORAGE, GET_LOG_ENTRY, &request)?;
     if NOT_THERE.contains(&answer.code) {
         return Ok(None);
     }
+
     let data = well(answer)?;
     let (next, record) = data.split_first_chunk::<2>().ok_or_else(too_short)?;
     let record = record.first_chunk::<BYTES>().ok_or_else(too_short)?;
+
     Ok(Some((u16::from_le_bytes(*next), *record)))
 }
 
@@ -172,11 +179,11 @@ mod tests {
     /// A log of records; what does not answer fails.
     #[derive(Default)]
     struct Bmc {
-        records: Vec<Raw>,
+        records: Vec<RawRecord>,
         fails_at: Option<u16>,
     }
 
-    fn record(id: u16, time: u32) -> Raw {
+    fn record(id: u16, time: u32) -> RawRecord {
         let id = id.to_le_bytes();
         let time = time.to_le_bytes();
         [
@@ -186,7 +193,7 @@ mod tests {
     }
 
     impl BmcTransport for Bmc {
-        fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
+        fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<BmcAnswer> {
             assert_eq!((function, command), (STORAGE, GET_LOG_ENTRY));
             let wanted = u16::from_le_bytes([data[2], data[3]]);
             if self.fails_at == Some(wanted) {
@@ -203,13 +210,13 @@ mod tests {
             let found = place
                 .and_then(|place| Some((self.records.get(place)?, self.records.get(place + 1))));
             Ok(match found {
-                None => Answer {
+                None => BmcAnswer {
                     code: 0xcb,
                     data: Vec::new(),
                 },
                 Some((record, next)) => {
                     let next = next.map_or(NO_MORE, record::id).to_le_bytes();
-                    Answer {
+                    BmcAnswer {
                         code: 0,
                         data: [&next[..], record].concat(),
                     }
@@ -220,7 +227,7 @@ mod tests {
 
     impl Bmc {
         /// The ids of what is new.
-        fn news(&mut self, mark: &mut Option<Mark>) -> Vec<u16> {
+        fn news(&mut self, mark: &mut Option<LogMark>) -> Vec<u16> {
             let mut news = Vec::new();
             let _ = follow(self, mark, &mut news);
             news.iter().map(record::id).collect()
@@ -290,9 +297,9 @@ mod tests {
     fn how_full_it_is() {
         struct Info<'a>(&'a [u8]);
         impl BmcTransport for Info<'_> {
-            fn ask(&mut self, _: u8, command: u8, _: &[u8]) -> io::Result<Answer> {
+            fn ask(&mut self, _: u8, command: u8, _: &[u8]) -> io::Result<BmcAnswer> {
                 assert_eq!(command, GET_LOG_INFO);
-                Ok(Answer {
+                Ok(BmcAnswer {
                     code: self.0[0],
                     data: self.0[1..].to_vec(),
                 })
@@ -327,8 +334,8 @@ mod tests {
     struct GarbageBmc(Vec<u8>);
 
     impl BmcTransport for GarbageBmc {
-        fn ask(&mut self, _: u8, _: u8, _: &[u8]) -> io::Result<Answer> {
-            Ok(Answer {
+        fn ask(&mut self, _: u8, _: u8, _: &[u8]) -> io::Result<BmcAnswer> {
+            Ok(BmcAnswer {
                 code: 0,
                 data: self.0.clone(),
             })
@@ -341,7 +348,7 @@ mod tests {
             let bmc = &mut GarbageBmc(bytes);
             let _ = (fill(bmc), clock(bmc));
             let mut news = Vec::new();
-            let mut mark = Some(Mark { source: Source::Bmc, log, position: 1 });
+            let mut mark = Some(LogMark { source: EventSource::Bmc, log, position: 1 });
             let _ = follow(bmc, &mut mark, &mut news);
             prop_assert!(news.len() <= AT_ONCE);
         }

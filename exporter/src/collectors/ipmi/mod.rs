@@ -14,11 +14,11 @@ mod device;
 mod log;
 mod record;
 
-use self::device::{Answer, Bmc};
+use self::device::{Bmc, BmcAnswer};
 use self::log::{BmcTransport, LogSpace};
-use self::record::Raw;
-use crate::collector::{CollectError, Collector};
-use crate::events::{Events, Mark};
+use self::record::RawRecord;
+use crate::collector::{CollectError, Collector, flag};
+use crate::events::{Events, LogMark};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -28,7 +28,7 @@ struct Ipmi {
     device: PathBuf,
     events: Events,
     /// How far the log was read.
-    mark: Option<Mark>,
+    mark: Option<LogMark>,
     asked: Option<Instant>,
     /// The BMC's last answer, and its time.
     said: Option<(Instant, BmcStatus)>,
@@ -81,10 +81,6 @@ pub(crate) fn new() -> Box<dyn Collector> {
 }
 
 impl Collector for Ipmi {
-    fn name(&self) -> &'static str {
-        "ipmi"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -101,24 +97,21 @@ impl Collector for Ipmi {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         if self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
-            self.problem = self
-                .ask()
-                .err()
-                .map(|error| (error.kind(), error.to_string()));
+            let error = self.ask().err();
+            self.problem = error.map(|error| (error.kind(), error.to_string()));
             self.asked = Some(Instant::now());
         }
+
         if let Some((_, said)) = self.said.filter(|(at, _)| at.elapsed() < KEPT) {
             out.push::<&str>(&ENTRIES, &[], said.fill.entries.into());
             out.push::<&str>(&FREE, &[], said.fill.free_bytes.into());
-            out.push::<&str>(
-                &OVERFLOWN,
-                &[],
-                f64::from(u8::from(said.fill.has_overflown)),
-            );
+            let has_overflown = flag(said.fill.has_overflown);
+            out.push::<&str>(&OVERFLOWN, &[], has_overflown);
             for ((fault, ..), is_there) in FAULTS.iter().zip(said.faults.into_iter().flatten()) {
-                out.push(&FAULT, &[fault], f64::from(u8::from(is_there)));
+                out.push(&FAULT, &[fault], flag(is_there));
             }
         }
+
         match &self.problem {
             None => Ok(()),
             Some((io::ErrorKind::PermissionDenied, _)) => {
@@ -140,13 +133,9 @@ impl Ipmi {
     fn ask(&mut self) -> io::Result<()> {
         let bmc = &mut Bmc::open(&self.device)?;
         let fill = log::fill(bmc)?;
-        self.said = Some((
-            Instant::now(),
-            BmcStatus {
-                fill,
-                faults: faults(bmc).unwrap_or_default(),
-            },
-        ));
+        let faults = faults(bmc).unwrap_or_default();
+        self.said = Some((Instant::now(), BmcStatus { fill, faults }));
+
         let mut news = Vec::new();
         let result = match fill.entries {
             0 => {
@@ -155,28 +144,34 @@ impl Ipmi {
             }
             _ => log::follow(bmc, &mut self.mark, &mut news),
         };
+
+        // Also what was read before an error, as the mark stands behind it.
         self.tell(bmc, &news);
         result
     }
 
-    fn tell(&mut self, bmc: &mut Bmc, news: &[Raw]) {
-        let told: Vec<_> = news
-            .iter()
-            .filter_map(|record| Some((record, record::read(record)?)))
-            .collect();
-        if !told.is_empty() {
+    /// Sends the records that are events, with their times by the node's clock.
+    fn tell(&mut self, bmc: &mut Bmc, news: &[RawRecord]) {
+        let entries = news.iter();
+        let entries = entries.filter_map(|record| Some((record, record::read(record)?)));
+        let entries: Vec<_> = entries.collect();
+
+        if !entries.is_empty() {
             let now = SystemTime::now();
             // How far its clock is off, time zone and all.
             let clock = log::clock(bmc).ok();
-            for (record, told) in told {
-                let age = clock
-                    .zip(record::time(record))
-                    .map_or(0, |(clock, at)| clock.saturating_sub(at));
+            for (record, entry) in entries {
+                let age = match (clock, record::time(record)) {
+                    (Some(clock), Some(at)) => clock.saturating_sub(at),
+                    _ => 0,
+                };
                 let at = Timestamp::from(now).minus(Duration::from_secs(age.into()));
+                let mark = log::mark_of(record);
                 self.events
-                    .hardware_log(told.labels, told.message, at, log::mark_of(record));
+                    .hardware_log(entry.labels, entry.message, at, mark);
             }
         }
+
         if let Some(mark) = &self.mark {
             self.events.bmc_log_was_read(mark.clone());
         }
@@ -184,7 +179,7 @@ impl Ipmi {
 }
 
 impl BmcTransport for Bmc {
-    fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
+    fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<BmcAnswer> {
         self.ask(function, command, data)
     }
 }
@@ -204,9 +199,8 @@ const FAULTS: &[(&str, usize, u8)] = &[
 /// Faults of the chassis; `None` if the BMC does not support the command.
 fn faults(bmc: &mut impl BmcTransport) -> io::Result<Option<[bool; FAULTS.len()]>> {
     let answer = bmc.ask(CHASSIS, GET_CHASSIS_STATUS, &[])?;
-    Ok(log::well(answer)
-        .ok()
-        .and_then(|status| parse_faults(&status)))
+    let status = log::well(answer).ok();
+    Ok(status.and_then(|status| parse_faults(&status)))
 }
 
 fn parse_faults(status: &[u8]) -> Option<[bool; FAULTS.len()]> {

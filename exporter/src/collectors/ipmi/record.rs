@@ -8,7 +8,7 @@ use takt_model::Labels;
 
 /// A record of the log has this many bytes.
 pub(super) const BYTES: usize = 16;
-pub(super) type Raw = [u8; BYTES];
+pub(super) type RawRecord = [u8; BYTES];
 
 /// Times up to this are counted from the BMC's own start, not from 1970.
 const LAST_OF_START: u32 = 0x2000_0000;
@@ -21,25 +21,26 @@ pub(super) struct LogEntry {
 }
 
 /// The id by which the log knows the record.
-pub(super) fn id(record: &Raw) -> u16 {
+pub(super) fn id(record: &RawRecord) -> u16 {
     u16::from_le_bytes([record[0], record[1]])
 }
 
 /// Seconds since 1970 by the BMC's clock, where that had been set and the record has a time.
-pub(super) fn time(record: &Raw) -> Option<u32> {
+pub(super) fn time(record: &RawRecord) -> Option<u32> {
     const WITHOUT_TIME: u8 = 0xe0;
+
     let time = u32::from_le_bytes([record[3], record[4], record[5], record[6]]);
     Some(time)
         .filter(|time| record[2] < WITHOUT_TIME && (LAST_OF_START + 1..u32::MAX).contains(time))
 }
 
 /// All bytes of the record, for the event and to recognise it again.
-pub(super) fn hex(record: &Raw) -> String {
+pub(super) fn hex(record: &RawRecord) -> String {
     record.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The event of a record that says that something failed or is about to fail. Recovery is no event.
-pub(super) fn read(record: &Raw) -> Option<LogEntry> {
+pub(super) fn read(record: &RawRecord) -> Option<LogEntry> {
     const SYSTEM_EVENT: u8 = 0x02;
     const IS_OVER: u8 = 0x80;
     let &[
@@ -59,10 +60,13 @@ pub(super) fn read(record: &Raw) -> Option<LogEntry> {
         data,
         ..,
     ] = record;
+
     if kind != SYSTEM_EVENT || event_type & IS_OVER != 0 {
         return None;
     }
+
     let (event, severity) = meaning(sensor_type, event_type & 0x7f, data & 0x0f)?;
+
     let sensor_type = sensor_type_name(sensor_type);
     let sensor = format!("{sensor:#04x}");
     let labels = [
@@ -175,10 +179,10 @@ fn meaning(sensor_type: u8, event_type: u8, offset: u8) -> Option<(&'static str,
         TYPE_S_OWN => (OF_A_TYPE, sensor_type),
         _ => (OF_ANY_SENSOR, event_type),
     };
-    table
+    let (.., event, severity) = table
         .iter()
-        .find(|(of, at, ..)| (*of, *at) == (kind, offset))
-        .map(|(.., event, severity)| (*event, *severity))
+        .find(|(of, at, ..)| (*of, *at) == (kind, offset))?;
+    Some((*event, *severity))
 }
 
 fn sensor_type_name(sensor_type: u8) -> &'static str {
@@ -211,7 +215,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn record(sensor_type: u8, event_type: u8, data: u8) -> Raw {
+    fn record(sensor_type: u8, event_type: u8, data: u8) -> RawRecord {
         // Record 1 of 2021-03-20 00:56:43 by generator 0x92, sensor 0x12, as `ipmitool sel get`
         // showed it to the writer of ackdo.com/2021/03/21/ipmi_ackdo_os_boot_sensor, with another
         // sensor in it.
@@ -310,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_record_ends_the_reader(record: Raw, sensor_type in 0_u8..0x30, event_type in prop::sample::select(vec![1_u8, 4, 7, 0xb, 0x6f])) {
+        fn no_record_ends_the_reader(record: RawRecord, sensor_type in 0_u8..0x30, event_type in prop::sample::select(vec![1_u8, 4, 7, 0xb, 0x6f])) {
             let _ = (read(&record), time(&record), id(&record));
             let mut record = record;
             (record[2], record[10], record[12]) = (2, sensor_type, event_type);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// The variables of one process that name GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Environment {
+pub(super) struct StepEnvironment {
     /// `SLURM_JOB_ID`.
     pub jobid: Option<u32>,
     /// Whether it is a batch script's or an interactive shell's: those have all GPUs of the job.
@@ -29,11 +29,12 @@ pub(super) enum GrantedGpus {
     Indices(BTreeSet<u32>),
 }
 
-impl Environment {
+impl StepEnvironment {
     /// Reads `NAME=value`s that end with a zero each.
     pub fn parse(bytes: &[u8]) -> Self {
         let (mut jobid, mut indices, mut step_indices, mut uuids, mut runtime_uuids) =
             (None, None, None, None, None);
+
         for (name, value) in bytes.split(|byte| *byte == 0).filter_map(variable) {
             match name {
                 "SLURM_JOB_ID" => jobid = value.parse().ok(),
@@ -44,9 +45,11 @@ impl Environment {
                 _ => {}
             }
         }
+
         let numbered = |text: &str| Some(parse_list(text)?.into_iter().collect());
         let named = |text: &str| parse_uuids(text).map(GrantedGpus::Uuids);
         let listed = |text: &str| named(text).or_else(|| numbered(text).map(GrantedGpus::Indices));
+
         // UUIDs need no interpretation. Numbers in CUDA_VISIBLE_DEVICES do not help: within a
         // cgroup they begin at 0.
         let gpus = uuids
@@ -54,6 +57,7 @@ impl Environment {
             .map(GrantedGpus::Uuids)
             .or_else(|| indices.and_then(listed))
             .or_else(|| step_indices.and_then(listed));
+
         Self {
             jobid,
             knows_all: false,
@@ -69,6 +73,7 @@ fn variable(bytes: &[u8]) -> Option<(&str, &str)> {
 /// A list in which everything is a UUID, or a beginning of one, as CUDA allows.
 fn parse_uuids(text: &str) -> Option<BTreeSet<String>> {
     let is_uuid = |word: &&str| word.starts_with("GPU-") || word.starts_with("MIG-");
+
     let words: Vec<_> = text.split(',').map(str::trim_ascii).collect();
     words
         .iter()
@@ -81,8 +86,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(text: &str) -> Environment {
-        Environment::parse(text.replace('\n', "\0").as_bytes())
+    fn read(text: &str) -> StepEnvironment {
+        StepEnvironment::parse(text.replace('\n', "\0").as_bytes())
     }
 
     fn indices(numbers: &[u32]) -> GrantedGpus {
@@ -130,7 +135,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "(SLURM_JOB_GPUS=|CUDA_VISIBLE_DEVICES=|[0-9,-]|GPU-|\\PC){0,20}") {
-            let _ = Environment::parse(&[&bytes, text.as_bytes()].concat());
+            let _ = StepEnvironment::parse(&[&bytes, text.as_bytes()].concat());
         }
     }
 }

@@ -4,7 +4,7 @@
 //! everything is denied but what is listed; version 2 keeps no list), UUIDs in its environment,
 //! Slurm's numbers there, and what its processes hold open, where that is less than all.
 
-use super::environment::{Environment, GrantedGpus};
+use super::environment::{GrantedGpus, StepEnvironment};
 use crate::gpus::GpuTable;
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub enum GpuOrder {
 
 /// The GPUs that a job was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Grant {
+pub(super) enum GpuGrant {
     /// These, and no others: GPUs, or parts of them, by UUID.
     Gpus(BTreeSet<String>),
     /// No source says which GPUs the job was given.
@@ -28,11 +28,11 @@ pub(super) enum Grant {
 
 /// Sources from which the GPUs of a job are derived.
 #[derive(Debug, Default)]
-pub(super) struct Evidence<'a> {
+pub(super) struct GpuEvidence<'a> {
     /// `devices.list` of the job or of its containers, version 1.
     pub device_lists: Vec<String>,
     /// Environment of the first process of each step.
-    pub environments: Vec<&'a Environment>,
+    pub environments: Vec<&'a StepEnvironment>,
     /// The minors that its processes hold open.
     pub open: BTreeSet<u32>,
 }
@@ -40,23 +40,19 @@ pub(super) struct Evidence<'a> {
 /// NVIDIA's character devices.
 const NVIDIA_MAJOR: &str = "195";
 
-pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) -> Grant {
+pub(super) fn grant(evidence: &GpuEvidence<'_>, table: &GpuTable, order: GpuOrder) -> GpuGrant {
     let by_minor = |minors: &BTreeSet<u32>| {
         let is_one = |minor: Option<u32>| minor.is_some_and(|minor| minors.contains(&minor));
-        table
-            .gpus
-            .iter()
-            .filter(|gpu| is_one(gpu.minor))
-            .map(|gpu| gpu.uuid.clone())
-            .collect::<BTreeSet<_>>()
+        let gpus = table.gpus.iter().filter(|gpu| is_one(gpu.minor));
+        gpus.map(|gpu| gpu.uuid.clone()).collect::<BTreeSet<_>>()
     };
-    let lists = evidence
-        .device_lists
-        .iter()
-        .filter_map(|list| parse_device_list(list));
+
+    let lists = evidence.device_lists.iter();
+    let lists = lists.filter_map(|list| parse_device_list(list));
     if let Some(minors) = lists.reduce(|a, b| &a | &b) {
-        return Grant::Gpus(by_minor(&minors));
+        return GpuGrant::Gpus(by_minor(&minors));
     }
+
     let mut gpus = BTreeSet::new();
     for environment in &evidence.environments {
         match &environment.gpus {
@@ -73,40 +69,34 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
             },
         }
     }
-    let is_told = evidence
-        .environments
-        .iter()
+
+    let mut environments = evidence.environments.iter();
+    let is_told = environments
+        .clone()
         .any(|environment| environment.gpus != GrantedGpus::Nothing);
-    let would_be_told = evidence
-        .environments
-        .iter()
-        .any(|environment| environment.knows_all);
+    let would_be_told = environments.any(|environment| environment.knows_all);
     match (is_told, would_be_told) {
-        (true, _) | (false, true) => Grant::Gpus(gpus),
+        (true, _) | (false, true) => GpuGrant::Gpus(gpus),
         // Where no cgroup forbids it, a process that looks for GPUs opens them all.
         (false, false) if !evidence.open.is_empty() && evidence.open.len() < table.gpus.len() => {
-            Grant::Gpus(by_minor(&evidence.open))
+            GpuGrant::Gpus(by_minor(&evidence.open))
         }
-        (false, false) => Grant::Unknown,
+        (false, false) => GpuGrant::Unknown,
     }
 }
 
 /// The UUID of the table that begins so: CUDA takes beginnings too. An unknown beginning is
 /// returned unchanged, since the GPU may be lost.
 fn whole(uuid: &str, table: &GpuTable) -> Option<String> {
-    let parts = |gpu: &'_ crate::gpus::KnownGpu| {
-        gpu.parts
-            .iter()
-            .map(|(uuid, _)| uuid.clone())
-            .collect::<Vec<_>>()
-    };
-    let known = table
-        .gpus
-        .iter()
-        .flat_map(|gpu| std::iter::once(gpu.uuid.clone()).chain(parts(gpu)));
+    let gpus = table.gpus.iter();
+    let known = gpus.flat_map(|gpu| {
+        let parts = gpu.parts.iter().map(|(part, _)| part);
+        std::iter::once(&gpu.uuid).chain(parts)
+    });
+
     let mut matching = known.filter(|known| known.starts_with(uuid));
     match (matching.next(), matching.next()) {
-        (Some(one), None) => Some(one),
+        (Some(one), None) => Some(one.clone()),
         // Their GPUs are unknown.
         (Some(_), Some(_)) => None,
         (None, _) => Some(uuid.to_owned()),
@@ -124,20 +114,21 @@ fn parse_device_list(text: &str) -> Option<BTreeSet<u32>> {
         let [kind, numbers, access] = words[..] else {
             return None;
         };
+
         let (major, minor) = numbers.split_once(':')?;
+
         match (kind, major, minor) {
             // Containers may make any device's file, not use it.
             _ if !access.contains(['r', 'w']) => {}
             ("a", ..) | ("c", "*", _) | ("c", NVIDIA_MAJOR, "*") => return None,
-            ("c", NVIDIA_MAJOR, minor) => minors.extend(
-                minor
-                    .parse::<u32>()
-                    .ok()
-                    .filter(|minor| *minor < FIRST_OTHER),
-            ),
+            ("c", NVIDIA_MAJOR, minor) => {
+                let minor = minor.parse::<u32>().ok();
+                minors.extend(minor.filter(|minor| *minor < FIRST_OTHER));
+            }
             _ => {}
         }
     }
+
     (!text.trim_ascii().is_empty()).then_some(minors)
 }
 
@@ -160,26 +151,26 @@ mod tests {
         GpuTable { gpus, read_at: 0.0 }
     }
 
-    fn given(evidence: &Evidence<'_>, order: GpuOrder) -> Option<Vec<String>> {
+    fn given(evidence: &GpuEvidence<'_>, order: GpuOrder) -> Option<Vec<String>> {
         match grant(evidence, &table(), order) {
-            Grant::Gpus(gpus) => Some(gpus.into_iter().collect()),
-            Grant::Unknown => None,
+            GpuGrant::Gpus(gpus) => Some(gpus.into_iter().collect()),
+            GpuGrant::Unknown => None,
         }
     }
 
-    fn environment(text: &str, knows_all: bool) -> Environment {
-        Environment {
+    fn environment(text: &str, knows_all: bool) -> StepEnvironment {
+        StepEnvironment {
             knows_all,
-            ..Environment::parse(text.replace(' ', "\0").as_bytes())
+            ..StepEnvironment::parse(text.replace(' ', "\0").as_bytes())
         }
     }
 
     fn told(text: &str, knows_all: bool, order: GpuOrder) -> Option<Vec<String>> {
         let environment = environment(text, knows_all);
         given(
-            &Evidence {
+            &GpuEvidence {
                 environments: vec![&environment],
-                ..Evidence::default()
+                ..GpuEvidence::default()
             },
             order,
         )
@@ -235,9 +226,9 @@ mod tests {
             environment("SLURM_STEP_GPUS=0", false),
             environment("SLURM_STEP_GPUS=2", false),
         ];
-        let evidence = Evidence {
+        let evidence = GpuEvidence {
             environments: steps.iter().collect(),
-            ..Evidence::default()
+            ..GpuEvidence::default()
         };
         assert_eq!(
             given(&evidence, GpuOrder::Pci),
@@ -252,7 +243,7 @@ mod tests {
             let environments = vec![&environment];
             let device_lists = vec![list.to_owned()];
             given(
-                &Evidence {
+                &GpuEvidence {
                     device_lists,
                     environments,
                     open: BTreeSet::new(),
@@ -285,9 +276,9 @@ mod tests {
     fn open_devices_name_the_gpu_without_another_source() {
         let open = |minors: &[u32]| {
             given(
-                &Evidence {
+                &GpuEvidence {
                     open: minors.iter().copied().collect(),
-                    ..Evidence::default()
+                    ..GpuEvidence::default()
                 },
                 GpuOrder::Pci,
             )

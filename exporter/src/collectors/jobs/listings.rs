@@ -67,6 +67,7 @@ impl CgroupListings {
         let Some(found) = metadata_unless_empty(path) else {
             return Arc::default();
         };
+
         let now = self.now;
         if let Some(known) = self.known.get_mut(path)
             && (known.inode, known.links) == (found.ino(), found.nlink())
@@ -75,6 +76,7 @@ impl CgroupListings {
             known.used = now;
             return Arc::clone(&known.names);
         }
+
         let names: Arc<[String]> = list(path).collect();
         if (self.counts_links)(path) {
             let listing = Listing {
@@ -92,10 +94,8 @@ impl CgroupListings {
 
 /// The names of the directories in one; none where it is gone.
 pub(super) fn directories(path: &Path) -> impl Iterator<Item = String> {
-    metadata_unless_empty(path)
-        .map(|_| list(path))
-        .into_iter()
-        .flatten()
+    let found = metadata_unless_empty(path);
+    found.map(|_| list(path)).into_iter().flatten()
 }
 
 /// `None` for a directory without directories.
@@ -105,12 +105,9 @@ fn metadata_unless_empty(path: &Path) -> Option<Metadata> {
 }
 
 fn list(path: &Path) -> impl Iterator<Item = String> {
-    std::fs::read_dir(path)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter_map(|entry| entry.file_name().into_string().ok())
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 fn is_of_cgroups(path: &Path) -> bool {

@@ -17,14 +17,14 @@ mod stepd;
 mod tree;
 mod usage;
 
-use self::environment::{Environment, GrantedGpus};
-use self::grant::{Evidence, GpuOrder, Grant};
+use self::environment::{GrantedGpus, StepEnvironment};
+use self::grant::{GpuEvidence, GpuGrant, GpuOrder};
 use self::listings::CgroupListings;
-use self::pods::Pod;
-use self::processes::{ProcessOwner, Processes};
-use self::stepd::Stepds;
+use self::pods::PodName;
+use self::processes::{ProcessOwner, Processes, STEPD};
+use self::stepd::StepDaemons;
 use self::tree::JobCgroups;
-use self::usage::{Disks, JobUsage};
+use self::usage::{BlockDevices, JobUsage};
 use crate::collector::{CollectError, Collector};
 use crate::events::Events;
 use crate::gpus::{GpuTable, SharedGpus};
@@ -55,8 +55,8 @@ struct Jobs {
     listings: CgroupListings,
     pod_logs: PathBuf,
     processes: Processes,
-    stepds: Stepds,
-    disks: Disks,
+    stepds: StepDaemons,
+    disks: BlockDevices,
     gpus: SharedGpus,
     events: Events,
     /// How long the first reading waits for that of the GPUs, so that the first page is whole.
@@ -78,9 +78,9 @@ struct Job {
 struct KnownJob {
     user: Option<String>,
     uid: Option<u32>,
-    pod: Option<Pod>,
+    pod: Option<PodName>,
     /// Environment of the first process of each step.
-    environments: BTreeMap<String, Environment>,
+    environments: BTreeMap<String, StepEnvironment>,
     /// Whether an environment may not be read.
     is_unreadable: bool,
     oom_kills: MonotonicSum,
@@ -262,8 +262,8 @@ pub(crate) fn new(paths: &Paths, options: &JobsOptions, gpus: &SharedGpus) -> Bo
         listings: CgroupListings::new(),
         pod_logs: paths.rootfs.join("var/log/pods"),
         processes: Processes::new(paths.procfs.clone()),
-        stepds: Stepds::default(),
-        disks: Disks::new(paths.sysfs.clone()),
+        stepds: StepDaemons::default(),
+        disks: BlockDevices::new(paths.sysfs.clone()),
         gpus: gpus.clone(),
         events: Events::default(),
         patience: FIRST_PATIENCE,
@@ -273,10 +273,6 @@ pub(crate) fn new(paths: &Paths, options: &JobsOptions, gpus: &SharedGpus) -> Bo
 }
 
 impl Collector for Jobs {
-    fn name(&self) -> &'static str {
-        "jobs"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -293,6 +289,7 @@ impl Collector for Jobs {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let mut jobs = self.find();
         self.known.retain(|key, _| jobs.contains_key(key));
+
         for (key, job) in &jobs {
             let known = self.known.entry(key.clone()).or_default();
             known.learn(key, job, &mut self.processes);
@@ -300,8 +297,10 @@ impl Collector for Jobs {
                 known.pod = pods::find(&self.pod_logs, uid);
             }
         }
+
         let left_out = jobs.len().saturating_sub(MAX_JOBS);
         jobs = jobs.into_iter().take(MAX_JOBS).collect();
+
         let mut names = BTreeMap::new();
         for (key, job) in &jobs {
             let known = self.known.entry(key.clone()).or_default();
@@ -309,20 +308,26 @@ impl Collector for Jobs {
             push_job(key, &name, job, known, &mut self.disks, out);
             names.insert(key.clone(), name);
         }
+
+        // Events of the kernel name a job by its SLUID where its cgroup does.
         self.events.jobs_by_sluid(numbers_by_sluid(&names));
+
         let unreadable = jobs
             .keys()
             .filter(|key| self.known.get(key).is_some_and(|known| known.is_unreadable));
         out.push::<&str>(&UNREADABLE, &[], unreadable.count() as f64);
         out.push::<&str>(&LEFT_OUT, &[], left_out as f64);
+
         let uids: BTreeSet<_> = self.known.values().filter_map(|known| known.uid).collect();
         for uid in uids.into_iter().take(MAX_JOBS) {
             if let (user, Some(gid)) = (self.processes.user(uid), self.processes.gid(uid)) {
                 out.push(&USER_INFO, &[user, uid.to_string(), gid.to_string()], 1.0);
             }
         }
+
         self.push_gpus(&jobs, &names, out);
         self.processes.forget();
+
         if self.cgroups.exists() {
             Ok(())
         } else {
@@ -335,19 +340,19 @@ impl Jobs {
     /// The jobs that have processes: cgroups may be left behind empty.
     fn find(&mut self) -> BTreeMap<JobKey, Job> {
         let groups = tree::find(&self.cgroups, &mut self.listings);
-        let mut jobs: BTreeMap<_, _> = groups
-            .into_iter()
-            .map(|(key, group)| {
-                let steps = tree::processes(&group);
-                (key, Job { group, steps })
-            })
-            .filter(|(_, job)| !job.steps.is_empty())
-            .collect();
+
+        let mut jobs = BTreeMap::new();
+        for (key, group) in groups {
+            let steps = tree::processes(&group);
+            if !steps.is_empty() {
+                jobs.insert(key, Job { group, steps });
+            }
+        }
+
+        // Where Slurm runs without cgroups.
         for (key, steps) in self.stepds.jobs(&self.processes) {
-            jobs.entry(key).or_insert_with(|| Job {
-                group: JobCgroups::default(),
-                steps,
-            });
+            let group = JobCgroups::default();
+            jobs.entry(key).or_insert(Job { group, steps });
         }
         jobs
     }
@@ -360,43 +365,54 @@ impl Jobs {
     ) {
         let table = self.gpus.table(std::mem::take(&mut self.patience));
         let mut holdings = GpuHolders::default();
+
         let mut grants = BTreeMap::new();
         for (key, job) in jobs {
             let (Some(known), Some(name)) = (self.known.get(key), names.get(key)) else {
                 continue;
             };
+
             let grant = known.grant(job, &table, self.order);
-            if let Grant::Gpus(gpus) = &grant {
+            if let GpuGrant::Gpus(gpus) = &grant {
                 let user = known.user.clone().unwrap_or_default();
-                holdings.given.extend(
-                    gpus.iter()
-                        .map(|uuid| (uuid.clone(), name.clone(), user.clone())),
-                );
+                for uuid in gpus {
+                    let given = (uuid.clone(), name.clone(), user.clone());
+                    holdings.given.insert(given);
+                }
             }
             grants.insert(key, grant);
         }
+
         for gpu in &table.gpus {
             for process in &gpu.processes {
                 let Some(owner) = self.processes.owner(process.pid, table.read_at) else {
                     continue;
                 };
+
                 let uuid = gpu.used_by(process);
+
+                // A job that has a whole GPU may use its parts, and one that has a part shows on
+                // the GPU where the driver names no part.
                 let may = |gpus: &BTreeSet<String>| {
                     let is_part = |given: &String| gpu.parts.iter().any(|(part, _)| part == given);
                     gpus.contains(uuid)
                         || gpus.contains(&gpu.uuid)
                         || (uuid == gpu.uuid && gpus.iter().any(is_part))
                 };
+
                 let job = owner.job.as_ref();
                 let name = job.map(|job| names.get(job).cloned().unwrap_or_else(|| job.name()));
+
                 let is_allowed = match job.and_then(|job| grants.get(job)) {
-                    Some(Grant::Gpus(gpus)) => may(gpus),
+                    Some(GpuGrant::Gpus(gpus)) => may(gpus),
                     // The job's GPUs are unknown; the ones it uses count as given.
-                    Some(Grant::Unknown) | None => job.is_some(),
+                    Some(GpuGrant::Unknown) | None => job.is_some(),
                 };
+
                 if let Some(name) = &name {
                     holdings.memory(uuid, name, process.memory);
                 }
+
                 match name {
                     Some(name) if is_allowed => {
                         // The job's user, even if a process has switched to another one.
@@ -411,6 +427,7 @@ impl Jobs {
                 }
             }
         }
+
         holdings.push(out);
     }
 }
@@ -473,7 +490,9 @@ impl KnownJob {
             self.user.get_or_insert_with(|| processes.user(uid));
             self.uid = Some(uid);
         }
+
         self.is_unreadable = false;
+
         for (step, pids) in &job.steps {
             if is_stepd(step) || self.environments.contains_key(step) {
                 continue;
@@ -481,62 +500,51 @@ impl KnownJob {
             let Some(first) = first_process(pids, processes) else {
                 continue;
             };
+
             // A pod's processes run as a user of its image, who has no name on the node.
             if self.user.is_none() && key.scheduler() == "slurm" {
                 self.uid = processes.uid(first);
                 self.user = self.uid.map(|uid| processes.user(uid));
             }
+
             match processes.environment(first) {
                 Ok(environment) => {
-                    let knows_all = ["step_batch", "step_interactive"]
-                        .iter()
-                        .any(|name| step.starts_with(name));
                     let is_slurm = key.scheduler() == "slurm";
+                    let is_of_job = is_slurm && environment.jobid.is_some();
                     // Between fork and exec a process has its parent's environment.
-                    if (is_slurm && environment.jobid.is_some())
-                        || environment.gpus != GrantedGpus::Nothing
-                    {
-                        let knows_all = is_slurm && knows_all;
-                        self.environments.insert(
-                            step.clone(),
-                            Environment {
-                                knows_all,
-                                ..environment
-                            },
-                        );
+                    if is_of_job || environment.gpus != GrantedGpus::Nothing {
+                        let knows_all = is_slurm && has_all_gpus(step);
+                        let environment = StepEnvironment {
+                            knows_all,
+                            ..environment
+                        };
+                        self.environments.insert(step.clone(), environment);
                     }
                 }
                 Err(error) => self.is_unreadable |= error.kind() == io::ErrorKind::PermissionDenied,
             }
         }
+
         // The last source, since it is expensive.
         if self.environments.is_empty() && self.open.is_empty() {
-            self.open = job
-                .steps
-                .iter()
-                .filter(|(step, _)| !is_stepd(step))
-                .flat_map(|(_, pids)| pids)
-                .take(8)
-                .flat_map(|pid| processes.open_gpus(*pid))
-                .collect();
+            const MOST_PROCESSES: usize = 8;
+            let steps = job.steps.iter().filter(|(step, _)| !is_stepd(step));
+            let pids = steps.flat_map(|(_, pids)| pids).take(MOST_PROCESSES);
+            self.open = pids.flat_map(|pid| processes.open_gpus(*pid)).collect();
         }
     }
 
     /// Name of the job: Slurm's number if it is known.
     fn name(&self, key: &JobKey) -> String {
-        let number = || {
-            self.environments
-                .values()
-                .find_map(|environment| environment.jobid)
-        };
-        match key {
-            JobKey::Sluid(_) => number().map_or_else(|| key.name(), |number| number.to_string()),
-            JobKey::Slurm(_) | JobKey::Pod(_) => key.name(),
+        let number = self.environments.values().find_map(|known| known.jobid);
+        match (key, number) {
+            (JobKey::Sluid(_), Some(number)) => number.to_string(),
+            _ => key.name(),
         }
     }
 
-    fn grant(&self, job: &Job, table: &GpuTable, order: GpuOrder) -> Grant {
-        let evidence = Evidence {
+    fn grant(&self, job: &Job, table: &GpuTable, order: GpuOrder) -> GpuGrant {
+        let evidence = GpuEvidence {
             device_lists: tree::device_lists(&job.group),
             environments: self.environments.values().collect(),
             open: self.open.clone(),
@@ -547,13 +555,15 @@ impl KnownJob {
 
 /// The numbers of jobs whose cgroups have the SLUID alone, where the environment told them.
 fn numbers_by_sluid(names: &BTreeMap<JobKey, String>) -> BTreeMap<String, String> {
-    names
-        .iter()
-        .filter_map(|(key, name)| match key {
-            JobKey::Sluid(sluid) if sluid != name => Some((sluid.clone(), name.clone())),
-            _ => None,
-        })
-        .collect()
+    let mut numbers = BTreeMap::new();
+    for (key, name) in names {
+        if let JobKey::Sluid(sluid) = key
+            && sluid != name
+        {
+            numbers.insert(sluid.clone(), name.clone());
+        }
+    }
+    numbers
 }
 
 impl MonotonicSum {
@@ -569,37 +579,27 @@ fn push_job(
     name: &str,
     job: &Job,
     known: &mut KnownJob,
-    disks: &mut Disks,
+    disks: &mut BlockDevices,
     out: &mut Samples,
 ) {
-    let sluid = if let JobKey::Sluid(sluid) = key {
-        sluid
-    } else {
-        ""
+    let user = known.user.as_deref().unwrap_or_default();
+    let sluid = match key {
+        JobKey::Sluid(sluid) => sluid,
+        _ => "",
     };
-    out.push(
-        &INFO,
-        &[
-            name,
-            known.user.as_deref().unwrap_or_default(),
-            key.scheduler(),
-            sluid,
-        ],
-        1.0,
-    );
-    if let Some(Pod {
+    out.push(&INFO, &[name, user, key.scheduler(), sluid], 1.0);
+    if let Some(PodName {
         namespace,
         name: pod,
     }) = &known.pod
     {
         out.push(&POD_INFO, &[name, namespace, pod], 1.0);
     }
-    let of_job = job
-        .steps
-        .iter()
-        .filter(|(step, _)| !is_stepd(step))
-        .map(|(_, pids)| pids.len());
-    out.push(&PROCESSES, &[name], of_job.sum::<usize>() as f64);
+
+    let steps = job.steps.iter().filter(|(step, _)| !is_stepd(step));
+    let processes: usize = steps.map(|(_, pids)| pids.len()).sum();
+    out.push(&PROCESSES, &[name], processes as f64);
+
     let mut usage = JobUsage::default();
     for directory in &job.group.directories {
         match directory.controller {
@@ -607,6 +607,9 @@ fn push_job(
             controller => usage.add_v1(controller, &directory.path, disks),
         }
     }
+
+    // Steps take their counts with them when they end.
+    let oom_kills = usage.oom_kills.map(|kills| known.oom_kills.step(kills));
     for (metric, value) in [
         (&CPU, usage.cpu_seconds),
         (&CPU_THROTTLED, usage.cpu_throttled_seconds),
@@ -617,24 +620,23 @@ fn push_job(
         (&MEMORY_ANONYMOUS, usage.memory_anonymous),
         (&MEMORY_FILE, usage.memory_file),
         (&MEMORY_SWAP, usage.memory_swap),
-        (
-            &OOM_KILLS,
-            usage.oom_kills.map(|kills| known.oom_kills.step(kills)),
-        ),
+        (&OOM_KILLS, oom_kills),
         (&THREADS, usage.threads),
     ] {
-        value
-            .into_iter()
-            .for_each(|value| out.push(metric, &[name], value));
+        if let Some(value) = value {
+            out.push(metric, &[name], value);
+        }
     }
+
     for (mode, value) in [
         ("user", usage.cpu_user_seconds),
         ("system", usage.cpu_system_seconds),
     ] {
-        value
-            .into_iter()
-            .for_each(|value| out.push(&CPU_MODE, &[name, mode], value));
+        if let Some(value) = value {
+            out.push(&CPU_MODE, &[name, mode], value);
+        }
     }
+
     for (metric, pair) in [
         (&IO_BYTES, usage.io_bytes),
         (&IO_OPERATIONS, usage.io_operations),
@@ -643,11 +645,18 @@ fn push_job(
             out.push(metric, &[name, direction], value);
         }
     }
+
     for (resource, value) in ["cpu", "io", "memory"].iter().zip(usage.pressure_seconds) {
-        value
-            .into_iter()
-            .for_each(|value| out.push(&PRESSURE, &[name, resource], value));
+        if let Some(value) = value {
+            out.push(&PRESSURE, &[name, resource], value);
+        }
     }
+}
+
+/// Whether the process of this step has all GPUs of the job in its environment: a batch script and
+/// an interactive shell do, a step of `srun` may have a part of them.
+fn has_all_gpus(step: &str) -> bool {
+    step.starts_with("step_batch") || step.starts_with("step_interactive")
 }
 
 /// Version 2 puts `slurmstepd` in a cgroup of its own.
@@ -659,11 +668,12 @@ fn is_stepd(step: &str) -> bool {
 fn first_process(pids: &[u32], processes: &Processes) -> Option<u32> {
     /// The first process that is not `slurmstepd` or a copy of it.
     const FIRST: usize = 4;
+
     let mut pids = pids.to_owned();
     pids.sort_unstable();
+
     pids.into_iter().take(FIRST).find(|pid| {
-        processes
-            .stat(*pid)
-            .is_some_and(|stat| stat.name != "slurmstepd")
+        let stat = processes.stat(*pid);
+        stat.is_some_and(|stat| stat.name != STEPD)
     })
 }

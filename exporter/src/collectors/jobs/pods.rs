@@ -7,25 +7,23 @@ use crate::sysfs;
 use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pod {
+pub(super) struct PodName {
     pub namespace: String,
     pub name: String,
 }
 
-pub(super) fn find(logs: &Path, uid: &str) -> Option<Pod> {
-    sysfs::names(logs, "")
-        .unwrap_or_default()
+pub(super) fn find(logs: &Path, uid: &str) -> Option<PodName> {
+    let directories = sysfs::names(logs, "").unwrap_or_default();
+    directories
         .iter()
         .find_map(|directory| parse(directory, uid))
 }
 
 /// Neither namespaces nor names have underscores.
-fn parse(directory: &str, uid: &str) -> Option<Pod> {
-    let (namespace, name) = directory
-        .strip_suffix(uid)?
-        .strip_suffix('_')?
-        .split_once('_')?;
-    Some(Pod {
+fn parse(directory: &str, uid: &str) -> Option<PodName> {
+    let pod = directory.strip_suffix(uid)?.strip_suffix('_')?;
+    let (namespace, name) = pod.split_once('_')?;
+    Some(PodName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
@@ -43,7 +41,7 @@ mod tests {
         );
         assert_eq!(
             pod,
-            Some(Pod {
+            Some(PodName {
                 namespace: "research".into(),
                 name: "train-0".into()
             })

@@ -3,7 +3,7 @@
 //! Sources: `/proc/PID/stat`, `status` and `cgroup`, and the system's users. Where Slurm runs
 //! without cgroups, the `slurmstepd` among a process's ancestors names the job.
 
-use super::environment::Environment;
+use super::environment::StepEnvironment;
 use crate::job_path::{self, JobKey};
 use nix::unistd::{Uid, User};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A process's owner.
+/// The user and the job that a process runs for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessOwner {
     pub user: String,
@@ -24,7 +24,7 @@ pub(super) struct ProcessOwner {
     pub is_desktop: bool,
 }
 
-/// Fields of `/proc/PID/stat`.
+/// Fields 2, 4 and 22 of `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessStat {
     pub name: String,
@@ -36,8 +36,10 @@ pub(super) struct ProcessStat {
 
 pub(super) struct Processes {
     procfs: PathBuf,
+    /// Name and group id by user id; `None` for users that the system does not know.
     users: HashMap<u32, Option<(String, u32)>>,
     users_since: Instant,
+    /// Owners by process id and start time.
     owners: HashMap<(u32, u64), ProcessOwner>,
 }
 
@@ -102,18 +104,22 @@ impl Processes {
         if stat.began as f64 / TICKS > seen_at {
             return None;
         }
+
         if let Some(owner) = self.owners.get(&(pid, stat.began)) {
             return Some(owner.clone());
         }
+
         let user = self.uid(pid).map(|uid| self.user(uid))?;
         let cgroup = self.text(pid, "cgroup").unwrap_or_default();
         let job = job_path::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
+
         let owner = ProcessOwner {
             user,
             job,
             is_desktop: DESKTOP.contains(&stat.name.as_str()),
             command: stat.name,
         };
+
         self.owners.insert((pid, stat.began), owner.clone());
         Some(owner)
     }
@@ -142,24 +148,26 @@ impl Processes {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    pub fn environment(&self, pid: u32) -> io::Result<Environment> {
-        Ok(Environment::parse(&std::fs::read(
-            self.procfs.join(format!("{pid}/environ")),
-        )?))
+    pub fn environment(&self, pid: u32) -> io::Result<StepEnvironment> {
+        let bytes = std::fs::read(self.procfs.join(format!("{pid}/environ")))?;
+        Ok(StepEnvironment::parse(&bytes))
     }
 
     /// The minors of the GPUs that the process holds open: `/dev/nvidia0` and so on.
     pub fn open_gpus(&self, pid: u32) -> Vec<u32> {
         /// Processes with more open files are read up to this number.
         const MOST_FILES: usize = 1024;
+
         let files = std::fs::read_dir(self.procfs.join(format!("{pid}/fd")))
             .into_iter()
             .flatten()
             .flatten();
+
         let minor = |file: std::fs::DirEntry| {
             let target = std::fs::read_link(file.path()).ok()?;
             target.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
         };
+
         files.take(MOST_FILES).filter_map(minor).collect()
     }
 
@@ -179,13 +187,12 @@ impl Processes {
             self.users.clear();
             self.users_since = Instant::now();
         }
-        let ask = || {
-            User::from_uid(Uid::from_raw(uid))
-                .ok()
-                .flatten()
-                .map(|user| (user.name, user.gid.as_raw()))
-        };
-        self.users.entry(uid).or_insert_with(ask).as_ref()
+
+        let account = self.users.entry(uid).or_insert_with(|| {
+            let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
+            Some((user.name, user.gid.as_raw()))
+        });
+        account.as_ref()
     }
 
     /// Returns the ids of all processes.
@@ -199,11 +206,11 @@ impl Processes {
 
     /// A process's children; none on kernels without CONFIG_PROC_CHILDREN.
     pub fn children(&self, pid: u32) -> Vec<u32> {
-        std::fs::read_dir(self.procfs.join(format!("{pid}/task")))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|task| read_to_string(task.path().join("children")).ok())
+        let threads = std::fs::read_dir(self.procfs.join(format!("{pid}/task")));
+        let threads = threads.into_iter().flatten().flatten();
+
+        threads
+            .filter_map(|thread| read_to_string(thread.path().join("children")).ok())
             .flat_map(|list| parse_children(&list))
             .collect()
     }
@@ -224,9 +231,9 @@ impl Processes {
         if std::fs::metadata(&process).ok()?.uid() != 0 {
             return None;
         }
-        parse_title(&String::from_utf8_lossy(
-            &std::fs::read(process.join("cmdline")).ok()?,
-        ))
+
+        let title = std::fs::read(process.join("cmdline")).ok()?;
+        parse_title(&String::from_utf8_lossy(&title))
     }
 
     /// The name of a process's program, at most 15 bytes.
@@ -236,15 +243,18 @@ impl Processes {
         Some(name)
     }
 
+    // The nearest `slurmstepd` above the process runs its step.
     fn job_of_ancestor(&self, process: &ProcessStat) -> Option<JobKey> {
         let mut parent = process.parent;
         for _ in 0..MOST_ANCESTORS {
             if parent <= 1 {
                 return None;
             }
+
             if let Some((job, _)) = self.step_of_stepd(parent) {
                 return Some(job);
             }
+
             parent = self.stat(parent)?.parent;
         }
         None
@@ -255,6 +265,7 @@ impl Processes {
 fn parse_stat(bytes: &[u8]) -> Option<ProcessStat> {
     let text = String::from_utf8_lossy(bytes);
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
+
     let fields: Vec<_> = rest.split_ascii_whitespace().collect();
     Some(ProcessStat {
         name: name.to_owned(),
@@ -276,19 +287,17 @@ fn parse_children(text: &str) -> Vec<u32> {
 
 /// `slurmstepd: [7.batch]`, `[7.0]`, `[7.extern]`; the step as cgroups call it.
 fn parse_title(title: &str) -> Option<(JobKey, String)> {
-    let (job, step) = title
-        .strip_prefix("slurmstepd: [")?
-        .split(']')
-        .next()?
-        .split_once('.')?;
+    let name = title.strip_prefix("slurmstepd: [")?.split(']').next()?;
+    let (job, step) = name.split_once('.')?;
+
     // `7+1` is a part of a heterogeneous job.
-    let job = job
-        .split('+')
-        .next()?
-        .parse()
-        .ok()
-        .map(JobKey::Slurm)
-        .or_else(|| job_path::is_sluid(job).then(|| JobKey::Sluid(job.to_owned())))?;
+    let number = job.split('+').next()?.parse().ok().map(JobKey::Slurm);
+    let job = match number {
+        Some(number) => number,
+        None if job_path::is_sluid(job) => JobKey::Sluid(job.to_owned()),
+        None => return None,
+    };
+
     Some((job, format!("step_{step}")))
 }
 

@@ -20,7 +20,7 @@ const LOOKS: u8 = 3;
 const MOST_PROCESSES: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(super) struct Stepds {
+pub(super) struct StepDaemons {
     /// How often each process was looked at.
     looked: HashMap<u32, u8>,
     stepds: HashSet<u32>,
@@ -28,7 +28,7 @@ pub(super) struct Stepds {
     last: Option<Instant>,
 }
 
-impl Stepds {
+impl StepDaemons {
     /// The processes by job and step, as [`super::tree::processes`] has them.
     pub fn jobs(&mut self, processes: &Processes) -> BTreeMap<JobKey, BTreeMap<String, Vec<u32>>> {
         let pause = if self.slurmds.is_empty() {
@@ -40,19 +40,17 @@ impl Stepds {
             self.last = Some(Instant::now());
             self.look(processes);
         }
+
         let mut jobs: BTreeMap<JobKey, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
-        self.stepds
-            .retain(|pid| match processes.step_of_stepd(*pid) {
-                None => false,
-                Some((job, step)) => {
-                    let steps = jobs.entry(job).or_default();
-                    steps
-                        .entry(step)
-                        .or_default()
-                        .extend(descendants(*pid, processes));
-                    true
-                }
-            });
+        self.stepds.retain(|pid| {
+            let Some((job, step)) = processes.step_of_stepd(*pid) else {
+                return false;
+            };
+            let steps = jobs.entry(job).or_default();
+            let pids = steps.entry(step).or_default();
+            pids.extend(descendants(*pid, processes));
+            true
+        });
         jobs
     }
 
@@ -70,6 +68,7 @@ impl Stepds {
             }
             looked.insert(pid, times.saturating_add(1).min(LOOKS));
         }
+
         self.slurmds.retain(|pid| looked.contains_key(pid));
         self.looked = looked;
     }

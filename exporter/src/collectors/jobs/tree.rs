@@ -15,12 +15,12 @@ pub(super) const CONTROLLERS_V1: [&str; 7] = [
     "freezer", "memory", "cpuacct", "pids", "devices", "blkio", "cpuset",
 ];
 
-/// The hierarchy of version 2 in [`Directory::controller`].
+/// The hierarchy of version 2 in [`JobDirectory::controller`].
 pub(super) const V2: &str = "";
 
 /// One directory of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Directory {
+pub(super) struct JobDirectory {
     /// Controller of version 1, or [`V2`].
     pub controller: &'static str,
     pub path: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Directory {
 /// The cgroups of a job, found by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct JobCgroups {
-    pub directories: Vec<Directory>,
+    pub directories: Vec<JobDirectory>,
     /// User of the job; only version 1 has it in a name.
     pub uid: Option<u32>,
 }
@@ -37,19 +37,24 @@ pub(super) struct JobCgroups {
 /// The jobs below `root`, which is where cgroups are mounted.
 pub(super) fn find(root: &Path, listings: &mut CgroupListings) -> BTreeMap<JobKey, JobCgroups> {
     listings.begin(Instant::now());
+
     let mut found = FoundJobs {
         jobs: BTreeMap::new(),
         listings,
     };
+
     let unified = if root.join("cgroup.controllers").exists() {
         root.to_owned()
     } else {
         root.join("unified")
     };
+
     found.slices(V2, &unified, DEEPEST);
+
     for controller in CONTROLLERS_V1 {
         found.hierarchy(controller, &root.join(controller));
     }
+
     let FoundJobs { jobs, listings } = found;
     listings.end();
     jobs
@@ -66,7 +71,7 @@ struct FoundJobs<'l> {
 impl FoundJobs<'_> {
     fn add(&mut self, key: JobKey, controller: &'static str, path: PathBuf) -> &mut JobCgroups {
         let group = self.jobs.entry(key).or_default();
-        group.directories.push(Directory { controller, path });
+        group.directories.push(JobDirectory { controller, path });
         group
     }
 
@@ -87,6 +92,7 @@ impl FoundJobs<'_> {
                 continue;
             };
             let of_user = directory.join(user);
+
             for name in self.listings.directories(&of_user).iter() {
                 if let Some(number) = job_path::job_number(name) {
                     self.add(JobKey::Slurm(number), controller, of_user.join(name))
@@ -105,6 +111,7 @@ impl FoundJobs<'_> {
 
     fn slice(&mut self, controller: &'static str, directory: &Path, name: &str, depth: usize) {
         let path = directory.join(name);
+
         if controller == V2 && job_path::is_slurm_v2(name) {
             for name in self.listings.directories(&path).iter() {
                 if let Some(key) = job_path::job_v2(name) {
@@ -121,6 +128,7 @@ impl FoundJobs<'_> {
     fn pods(&mut self, controller: &'static str, directory: &Path, depth: usize) {
         for name in self.listings.directories(directory).iter() {
             let path = directory.join(name);
+
             if let Some(key) = job_path::pod(name) {
                 self.add(key, controller, path);
             } else if depth > 0
@@ -137,17 +145,14 @@ impl FoundJobs<'_> {
 /// `step_0/user/task_1`.
 pub(super) fn processes(group: &JobCgroups) -> BTreeMap<String, Vec<u32>> {
     let mut by_step = BTreeMap::new();
-    let first = group
-        .directories
-        .first()
-        .map(|directory| directory.controller);
-    // A job that several slurmds of one host have has a directory of each.
-    for directory in group
-        .directories
-        .iter()
-        .filter(|directory| Some(directory.controller) == first)
-    {
-        add_processes(&directory.path, "", DEEPEST, &mut by_step);
+
+    // A job that several slurmds of one host have has a directory of each. The directories of other
+    // controllers list the same processes again.
+    let first = group.directories.first().map(|first| first.controller);
+    for directory in &group.directories {
+        if Some(directory.controller) == first {
+            add_processes(&directory.path, "", DEEPEST, &mut by_step);
+        }
     }
     by_step
 }
@@ -159,15 +164,18 @@ fn add_processes(
     by_step: &mut BTreeMap<String, Vec<u32>>,
 ) {
     let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+
     // 0 is a process that our own namespace does not see.
     let pids: Vec<u32> = text
         .lines()
         .filter_map(|line| line.parse().ok())
         .filter(|pid| *pid != 0)
         .collect();
+
     if !pids.is_empty() {
         by_step.entry(below.to_owned()).or_default().extend(pids);
     }
+
     if depth > 0 {
         for name in directories(directory) {
             let step = if below.is_empty() {
@@ -183,18 +191,16 @@ fn add_processes(
 /// Contents of `devices.list`, the devices that a job may use in version 1. A pod's containers have
 /// lists of their own.
 pub(super) fn device_lists(group: &JobCgroups) -> Vec<String> {
-    let of_devices = group
-        .directories
-        .iter()
-        .filter(|directory| directory.controller == "devices");
-    let and_below = |job: &Directory| {
-        let containers = directories(&job.path)
-            .map(|name| job.path.join(name))
-            .collect::<Vec<_>>();
-        std::iter::once(job.path.clone()).chain(containers)
-    };
-    of_devices
-        .flat_map(and_below)
-        .flat_map(|path| std::fs::read_to_string(path.join("devices.list")))
-        .collect()
+    let mut lists = Vec::new();
+    for job in &group.directories {
+        if job.controller != "devices" {
+            continue;
+        }
+
+        let containers = directories(&job.path).map(|name| job.path.join(name));
+        for path in std::iter::once(job.path.clone()).chain(containers) {
+            lists.extend(std::fs::read_to_string(path.join("devices.list")));
+        }
+    }
+    lists
 }

@@ -42,13 +42,14 @@ const USER_HZ: f64 = 100.0;
 
 impl JobUsage {
     /// Adds a job's directory in the hierarchy of version 2.
-    pub fn add_v2(&mut self, directory: &Path, disks: &mut Disks) {
+    pub fn add_v2(&mut self, directory: &Path, disks: &mut BlockDevices) {
         let cpu = fields(directory, "cpu.stat");
         let seconds = |key: &str| cpu.get(key).map(|microseconds| microseconds / 1e6);
         add(&mut self.cpu_seconds, seconds("usage_usec"));
         add(&mut self.cpu_user_seconds, seconds("user_usec"));
         add(&mut self.cpu_system_seconds, seconds("system_usec"));
         add(&mut self.cpu_throttled_seconds, seconds("throttled_usec"));
+
         add(
             &mut self.memory_current,
             number(directory, "memory.current"),
@@ -59,6 +60,7 @@ impl JobUsage {
             &mut self.memory_swap,
             number(directory, "memory.swap.current"),
         );
+
         let memory = fields(directory, "memory.stat");
         add(&mut self.memory_anonymous, memory.get("anon").copied());
         add(&mut self.memory_file, memory.get("file").copied());
@@ -66,11 +68,13 @@ impl JobUsage {
             &mut self.oom_kills,
             fields(directory, "memory.events").get("oom_kill").copied(),
         );
+
         if let Ok(text) = read_to_string(directory.join("io.stat")) {
             let [bytes, operations] = parse_io_stat(&text, |device| disks.is_stacked(device));
             add_pair(&mut self.io_bytes, bytes);
             add_pair(&mut self.io_operations, operations);
         }
+
         add(&mut self.threads, number(directory, "pids.current"));
         for (total, resource) in self
             .pressure_seconds
@@ -80,17 +84,19 @@ impl JobUsage {
             let text = read_to_string(directory.join(format!("{resource}.pressure")));
             add(total, text.ok().and_then(|text| parse_pressure(&text)));
         }
+
         add(&mut self.cpus, cpus(directory, "cpuset.cpus.effective"));
     }
 
     /// Adds a job's directory in the hierarchy of one controller of version 1.
-    pub fn add_v1(&mut self, controller: &str, directory: &Path, disks: &mut Disks) {
+    pub fn add_v1(&mut self, controller: &str, directory: &Path, disks: &mut BlockDevices) {
         match controller {
             "cpuacct" => {
                 add(
                     &mut self.cpu_seconds,
                     number(directory, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1e9),
                 );
+
                 let cpu = fields(directory, "cpuacct.stat");
                 add(
                     &mut self.cpu_user_seconds,
@@ -114,6 +120,7 @@ impl JobUsage {
                     &mut self.memory_limit,
                     number(directory, "memory.limit_in_bytes"),
                 );
+
                 let memory = fields(directory, "memory.stat");
                 add(&mut self.memory_anonymous, memory.get("total_rss").copied());
                 add(&mut self.memory_file, memory.get("total_cache").copied());
@@ -121,19 +128,18 @@ impl JobUsage {
                 add(&mut self.oom_kills, oom_kills_v1(directory, DEEPEST));
             }
             "blkio" => {
-                let [bytes, operations] = ["io_service_bytes", "io_serviced"].map(|file| {
-                    // Without "_recursive" it counts only what the directory's own tasks did.
-                    let text =
-                        read_to_string(directory.join(format!("blkio.throttle.{file}_recursive")));
-                    text.ok()
-                        .map(|text| parse_blkio(&text, |device| disks.is_stacked(device)))
-                });
-                bytes
-                    .into_iter()
-                    .for_each(|bytes| add_pair(&mut self.io_bytes, bytes));
-                operations
-                    .into_iter()
-                    .for_each(|operations| add_pair(&mut self.io_operations, operations));
+                // Without "_recursive" it counts only what the directory's own tasks did.
+                let mut sums = |file| {
+                    let file = format!("blkio.throttle.{file}_recursive");
+                    let text = read_to_string(directory.join(file)).ok()?;
+                    Some(parse_blkio(&text, |device| disks.is_stacked(device)))
+                };
+                if let Some(bytes) = sums("io_service_bytes") {
+                    add_pair(&mut self.io_bytes, bytes);
+                }
+                if let Some(operations) = sums("io_serviced") {
+                    add_pair(&mut self.io_operations, operations);
+                }
             }
             "pids" => add(&mut self.threads, number(directory, "pids.current")),
             "cpuset" => add(&mut self.cpus, cpus(directory, "cpuset.effective_cpus")),
@@ -150,13 +156,13 @@ fn oom_kills_v1(directory: &Path, depth: usize) -> Option<f64> {
     let own = fields(directory, "memory.oom_control")
         .get("oom_kill")
         .copied();
+
     if depth == 0 {
         return own;
     }
-    let below = std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
+
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let below = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter_map(|entry| oom_kills_v1(&entry.path(), depth - 1));
     own.into_iter().chain(below).reduce(|a, b| a + b)
@@ -173,11 +179,8 @@ fn add_pair(total: &mut Option<[f64; 2]>, more: [f64; 2]) {
 
 /// Reads a file with one number; `None` for `max` and other texts.
 fn number(directory: &Path, file: &str) -> Option<f64> {
-    let value: f64 = read_to_string(directory.join(file))
-        .ok()?
-        .trim_ascii()
-        .parse()
-        .ok()?;
+    let text = read_to_string(directory.join(file)).ok()?;
+    let value: f64 = text.trim_ascii().parse().ok()?;
     (value.is_finite() && (0.0..NO_LIMIT).contains(&value)).then_some(value)
 }
 
@@ -200,9 +203,12 @@ fn parse_io_stat(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [[f64;
     let mut sums = [[0.0; 2]; 2];
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
+
+        // What passes through a stacked device is counted by those below it too.
         if words.next().is_none_or(&mut is_stacked) {
             continue;
         }
+
         for (key, value) in words.filter_map(|word| word.split_once('=')) {
             let place = match key {
                 "rbytes" => (0, 0),
@@ -211,6 +217,7 @@ fn parse_io_stat(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [[f64;
                 "wios" => (1, 1),
                 _ => continue,
             };
+
             sums[place.0][place.1] += value.parse::<u64>().unwrap_or(0) as f64;
         }
     }
@@ -225,11 +232,13 @@ fn parse_blkio(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [f64; 2]
         let [device, direction, value] = words[..] else {
             continue;
         };
+
         let place = match direction {
             "Read" => 0,
             "Write" => 1,
             _ => continue,
         };
+
         if !is_stacked(device) {
             sums[place] += value.parse::<u64>().unwrap_or(0) as f64;
         }
@@ -240,18 +249,15 @@ fn parse_blkio(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [f64; 2]
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds.
 fn parse_pressure(text: &str) -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
-    let total = some
-        .rsplit_once("total=")?
-        .1
-        .trim_ascii()
-        .parse::<u64>()
-        .ok()?;
-    Some(total as f64 / 1e6)
+    let (_, total) = some.rsplit_once("total=")?;
+    let microseconds: u64 = total.trim_ascii().parse().ok()?;
+    Some(microseconds as f64 / 1e6)
 }
 
 fn cpus(directory: &Path, file: &str) -> Option<f64> {
-    parse_list(read_to_string(directory.join(file)).ok()?.trim_ascii())
-        .map(|list| list.len() as f64)
+    let text = read_to_string(directory.join(file)).ok()?;
+    let list = parse_list(text.trim_ascii())?;
+    Some(list.len() as f64)
 }
 
 /// `0-3,8`: the kernel's way, and Slurm's, to write numbers. `None` for anything else, and for
@@ -264,9 +270,11 @@ pub(super) fn parse_list(text: &str) -> Option<Vec<u32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let first = first.trim_ascii().parse::<u32>().ok()?;
         let last = last.trim_ascii().parse::<u32>().ok()?;
+
         if first > last || last > MOST {
             return None;
         }
+
         numbers.extend(first..=last);
     }
     Some(numbers)
@@ -274,12 +282,12 @@ pub(super) fn parse_list(text: &str) -> Option<Vec<u32>> {
 
 /// The node's block devices: what passes through one that lies on others is counted by those too.
 #[derive(Debug)]
-pub(super) struct Disks {
+pub(super) struct BlockDevices {
     sysfs: PathBuf,
     stacked: HashMap<String, bool>,
 }
 
-impl Disks {
+impl BlockDevices {
     pub fn new(sysfs: PathBuf) -> Self {
         Self {
             sysfs,
@@ -291,6 +299,7 @@ impl Disks {
         if let Some(known) = self.stacked.get(device) {
             return *known;
         }
+
         let below = self.sysfs.join("dev/block").join(device).join("slaves");
         let is_stacked = std::fs::read_dir(below).is_ok_and(|mut entries| entries.next().is_some());
         self.stacked.insert(device.to_owned(), is_stacked);

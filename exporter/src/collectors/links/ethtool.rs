@@ -13,42 +13,40 @@ use std::sync::atomic::{AtomicI8, Ordering};
 
 /// A link's settings. Speeds are in megabits a second.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Settings {
+pub(crate) struct LinkSettings {
     pub megabits: Option<u32>,
     pub is_full_duplex: Option<bool>,
     pub is_autonegotiated: bool,
-    pub supported: Modes,
-    pub advertised: Modes,
-    pub partner: Modes,
+    pub supported: LinkModes,
+    pub advertised: LinkModes,
+    pub partner: LinkModes,
 }
 
 /// A set of link modes, a bit each.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Modes(Vec<u32>);
+pub(crate) struct LinkModes(Vec<u32>);
 
-impl Modes {
+impl LinkModes {
     #[cfg(test)]
     pub fn of(bits: &[u32]) -> Self {
         let mut words = vec![0; 4];
-        bits.iter()
-            .for_each(|bit| words[*bit as usize / 32] |= 1 << (bit % 32));
+        for bit in bits {
+            words[*bit as usize / 32] |= 1 << (bit % 32);
+        }
         Self(words)
     }
 
     /// Whether this bit is among them.
     pub fn has(&self, bit: u32) -> bool {
-        self.0
-            .get(bit as usize / 32)
-            .is_some_and(|word| word & (1 << (bit % 32)) != 0)
+        let word = self.0.get(bit as usize / 32);
+        word.is_some_and(|word| word & (1 << (bit % 32)) != 0)
     }
 
     /// The highest speed among them; modes such as "autonegotiation" have none.
     pub fn fastest(&self) -> Option<u32> {
-        SPEEDS
-            .iter()
-            .filter(|(_, bits)| bits.iter().any(|bit| self.has(*bit)))
-            .map(|(megabits, _)| *megabits)
-            .max()
+        let is_among = |bits: &&[u32]| bits.iter().any(|bit| self.has(*bit));
+        let speeds = SPEEDS.iter().filter(|(_, bits)| is_among(bits));
+        speeds.map(|(megabits, _)| *megabits).max()
     }
 }
 
@@ -97,26 +95,28 @@ struct IfReq {
 }
 
 /// Asks the kernel for a link's settings.
-pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
+pub(crate) fn settings(device: &str) -> Result<LinkSettings, Errno> {
     let ask = |words: i8, buffer: &mut [u8]| {
         buffer[WORDS] = words.to_ne_bytes()[0];
         call(device, ETHTOOL_GLINKSETTINGS, buffer)
     };
+
     /// Words of a set in this kernel, once known.
     static KERNEL_WORDS: AtomicI8 = AtomicI8::new(0);
+
     let known = KERNEL_WORDS.load(Ordering::Relaxed);
     if let Ok(words @ 1..) = usize::try_from(known) {
         let mut answer = vec![0; HEAD_BYTES + 3 * 4 * words];
         ask(known, &mut answer)?;
         return parse(&answer).ok_or(Errno::OPNOTSUPP);
     }
+
     let mut head = [0; HEAD_BYTES];
     ask(0, &mut head)?;
     // The number, negative: "not so many as you said".
-    let words = i8::from_ne_bytes([head[WORDS]])
-        .checked_neg()
-        .filter(|words| *words > 0)
-        .ok_or(Errno::OPNOTSUPP)?;
+    let words = i8::from_ne_bytes([head[WORDS]]).checked_neg();
+    let words = words.filter(|words| *words > 0).ok_or(Errno::OPNOTSUPP)?;
+
     let mut answer = vec![0; HEAD_BYTES + 3 * 4 * MAX_WORDS];
     ask(words, &mut answer)?;
     KERNEL_WORDS.store(words, Ordering::Relaxed);
@@ -125,7 +125,7 @@ pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
 
 /// Which driver a link has.
 #[derive(Debug, Default)]
-pub(crate) struct Driver {
+pub(crate) struct LinkDriver {
     pub name: String,
     pub version: String,
     pub firmware: String,
@@ -150,11 +150,12 @@ const MAX_COUNTERS: usize = 16_384;
 const ROOM: usize = 4;
 
 /// Asks for a link's driver.
-pub(crate) fn driver(device: &str) -> Result<Driver, Errno> {
+pub(crate) fn driver(device: &str) -> Result<LinkDriver, Errno> {
     let mut answer = [0; DRIVER_BYTES];
     call(device, ETHTOOL_GDRVINFO, &mut answer)?;
+
     let text = |number: usize| text(&answer[4 + number * TEXT_BYTES..][..TEXT_BYTES]);
-    Ok(Driver {
+    Ok(LinkDriver {
         name: text(0),
         version: text(1),
         firmware: text(2),
@@ -167,36 +168,31 @@ pub(crate) fn driver(device: &str) -> Result<Driver, Errno> {
 pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     let mut answer = [0; DRIVER_BYTES];
     call(device, ETHTOOL_GDRVINFO, &mut answer)?;
+
     let count = u32::from_ne_bytes(std::array::from_fn(|byte| answer[COUNTERS_AT + byte]));
     let count = usize::try_from(count).unwrap_or_default();
     if count == 0 || count > MAX_COUNTERS {
         return Err(Errno::OPNOTSUPP);
     }
+
     // A driver whose queues are just being changed may write more than it said, and the kernel
     // writes all of it. Pages of the buffers that it does not write take no memory.
     let room = ROOM * MAX_COUNTERS;
     let mut names = vec![0; 12 + room * TEXT_BYTES];
     let mut values = vec![0; 8 + room * 8];
-    let words = |words: [usize; 2]| {
-        words
-            .map(|word| u32::try_from(word).unwrap_or_default().to_ne_bytes())
-            .concat()
-    };
-    names[4..12].copy_from_slice(&words([COUNTER_NAMES as usize, count]));
-    values[4..8].copy_from_slice(&words([count, 0])[..4]);
+    let bytes = |word: usize| u32::try_from(word).unwrap_or_default().to_ne_bytes();
+    names[4..8].copy_from_slice(&bytes(COUNTER_NAMES as usize));
+    names[8..12].copy_from_slice(&bytes(count));
+    values[4..8].copy_from_slice(&bytes(count));
+
     call(device, ETHTOOL_GSTRINGS, &mut names)?;
     call(device, ETHTOOL_GSTATS, &mut values)?;
+
     let names = names[12..].chunks(TEXT_BYTES).map(text);
-    let values = values[8..]
-        .as_chunks()
-        .0
-        .iter()
-        .map(|bytes| u64::from_ne_bytes(*bytes));
-    Ok(names
-        .zip(values)
-        .take(count)
-        .filter(|(name, _)| !name.is_empty())
-        .collect())
+    let (values, _) = values[8..].as_chunks();
+    let values = values.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+    let counters = names.zip(values).take(count);
+    Ok(counters.filter(|(name, _)| !name.is_empty()).collect())
 }
 
 /// The text before the first zero.
@@ -230,8 +226,10 @@ fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
     if device.len() >= request.name.len() {
         return Err(Errno::NODEV);
     }
+
     request.name[..device.len()].copy_from_slice(device.as_bytes());
     buffer[..4].copy_from_slice(&command.to_ne_bytes());
+
     // SAFETY: the request points to a buffer that is as long as the command's answer, and both live
     // on.
     let answered = unsafe { ioctl(socket, SIOCETHTOOL, &raw mut request) };
@@ -240,14 +238,15 @@ fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-fn parse(answer: &[u8]) -> Option<Settings> {
+fn parse(answer: &[u8]) -> Option<LinkSettings> {
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
     let words = usize::try_from(i8::from_ne_bytes([*answer.get(WORDS)?])).ok()?;
     let modes = |number: usize| {
         let words = (0..words).map(|at| word(HEAD_BYTES + 4 * (number * words + at)));
-        words.collect::<Option<Vec<_>>>().map(Modes)
+        words.collect::<Option<Vec<_>>>().map(LinkModes)
     };
-    Some(Settings {
+
+    Some(LinkSettings {
         megabits: word(SPEED).filter(|megabits| !matches!(*megabits, 0 | SPEED_UNKNOWN)),
         is_full_duplex: match answer.get(DUPLEX)? {
             0 => Some(false),

@@ -8,12 +8,11 @@
 pub(crate) mod ethtool;
 mod routes;
 
-use self::ethtool::Settings;
-use self::routes::Routes;
-use crate::collector::{CollectError, Collector, MAX_DEVICES};
-use crate::file::{File, MountList};
+use self::ethtool::LinkSettings;
+use self::routes::LinkRoutes;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, device_names, flag};
+use crate::file::{KernelFile, MountList};
 use crate::paths::Paths;
-use crate::sysfs;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use takt_model::{Metric, Samples};
 struct Links {
     class_net: PathBuf,
     /// Routes of IPv4 and of IPv6.
-    routes: [File; 2],
+    routes: [KernelFile; 2],
     /// The mounts of the node.
     mounts: MountList,
     settings: AskSettings,
@@ -33,7 +32,7 @@ struct Links {
     looked_at: Option<Instant>,
 }
 
-type AskSettings = fn(&str) -> Result<Settings, Errno>;
+type AskSettings = fn(&str) -> Result<LinkSettings, Errno>;
 
 /// How long the list of adapters holds. One that was plugged in is seen a little later.
 const HARDWARE_KEPT: Duration = Duration::from_secs(4);
@@ -93,10 +92,6 @@ pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
 }
 
 impl Collector for Links {
-    fn name(&self) -> &'static str {
-        "links"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         &[
             NEGOTIATED,
@@ -115,14 +110,13 @@ impl Collector for Links {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        if self
-            .looked_at
-            .is_none_or(|looked_at| looked_at.elapsed() >= HARDWARE_KEPT)
-        {
+        let looked_at = self.looked_at;
+        if looked_at.is_none_or(|looked_at| looked_at.elapsed() >= HARDWARE_KEPT) {
             self.look()?;
         }
+
         for (device, is_wireless) in &self.hardware {
-            out.push(&WIRELESS, &[device], f64::from(u8::from(*is_wireless)));
+            out.push(&WIRELESS, &[device], flag(*is_wireless));
             let settings = (self.settings)(device);
             if matches!(settings, Err(Errno::NODEV)) {
                 // The link is gone.
@@ -130,6 +124,7 @@ impl Collector for Links {
             }
             push_speeds(device, settings, out);
         }
+
         self.push_traffic(out);
         Ok(())
     }
@@ -139,7 +134,7 @@ impl Links {
     fn new(class_net: PathBuf, procfs: &Path, settings: AskSettings) -> Self {
         Self {
             class_net,
-            routes: ["net/route", "net/ipv6_route"].map(|file| File::new(procfs.join(file))),
+            routes: ["net/route", "net/ipv6_route"].map(|file| KernelFile::new(procfs.join(file))),
             mounts: MountList::new(procfs.join("1/mounts")),
             settings,
             hardware: Vec::new(),
@@ -150,27 +145,27 @@ impl Links {
     /// Finds the links with hardware behind them. Bridges, tunnels and containers' links have none.
     fn look(&mut self) -> Result<(), CollectError> {
         self.hardware.clear();
-        let devices = sysfs::names(&self.class_net, "").map_err(|source| {
-            CollectError::read(&self.class_net, source).or_absent("no network devices")
-        })?;
+        let devices = device_names(&self.class_net, "", "no network devices")?;
+
         for device in devices {
             let directory = self.class_net.join(&device);
-            let is_wireless = ["wireless", "phy80211"]
-                .iter()
-                .any(|name| directory.join(name).exists());
+            let radio = ["wireless", "phy80211"];
+            let is_wireless = radio.iter().any(|name| directory.join(name).exists());
             if is_wireless || directory.join("device").exists() {
                 self.hardware.push((device, is_wireless));
             }
         }
+
         self.looked_at = Some(Instant::now());
         Ok(())
     }
 }
 
 /// A link that vanishes meanwhile, or that knows no speeds, has none, and harms no other.
-fn push_speeds(device: &str, settings: Result<Settings, Errno>, out: &mut Samples) {
+fn push_speeds(device: &str, settings: Result<LinkSettings, Errno>, out: &mut Samples) {
     let Ok(settings) = settings else { return };
     let bits = |megabits: u32| f64::from(megabits) * 1e6;
+
     let speeds = [
         (&NEGOTIATED, settings.megabits),
         (&CAPABILITY, settings.supported.fastest()),
@@ -182,28 +177,28 @@ fn push_speeds(device: &str, settings: Result<Settings, Errno>, out: &mut Sample
             out.push(metric, &[device], bits(megabits));
         }
     }
+
     if let Some(is_full) = settings.is_full_duplex {
-        out.push(&FULL_DUPLEX, &[device], f64::from(u8::from(is_full)));
+        out.push(&FULL_DUPLEX, &[device], flag(is_full));
     }
+
     if let (Some(_), Some(_)) = (settings.megabits, settings.supported.fastest()) {
         let cause = cause(&settings);
         for name in CAUSES {
-            out.push(
-                &BELOW,
-                &[device, name],
-                f64::from(u8::from(cause == Some(name))),
-            );
+            let is_it = flag(cause == Some(name));
+            out.push(&BELOW, &[device, name], is_it);
         }
     }
 }
 
 /// Why the link is slower than its adapter, if it is.
-fn cause(settings: &Settings) -> Option<&'static str> {
+fn cause(settings: &LinkSettings) -> Option<&'static str> {
     let negotiated = settings.megabits?;
     let capability = settings.supported.fastest()?;
     if negotiated >= capability {
         return None;
     }
+
     let offered = settings.advertised.fastest().unwrap_or(capability);
     Some(match settings.partner.fastest() {
         _ if offered <= negotiated => "configured",
@@ -217,11 +212,14 @@ impl Links {
     fn push_traffic(&mut self, out: &mut Samples) {
         // Routes are of the exporter's network namespace, and mounts of the node.
         let [v4, v6] = &mut self.routes;
-        let routes = Routes::parse(v4.read().unwrap_or_default(), v6.read().unwrap_or_default());
+        let routes =
+            LinkRoutes::parse(v4.read().unwrap_or_default(), v6.read().unwrap_or_default());
+
         let traffic = routes.defaults().map(|device| (device, "default_route"));
-        let to_servers = nfs_servers(self.mounts.read().unwrap_or_default())
-            .filter_map(|server| routes.to(server))
-            .map(|device| (device, "nfs"));
+        let servers = nfs_servers(self.mounts.read().unwrap_or_default());
+        let to_servers = servers.filter_map(|server| routes.to(server));
+        let to_servers = to_servers.map(|device| (device, "nfs"));
+
         let traffic: BTreeSet<_> = traffic.chain(to_servers).collect();
         for (device, kind) in traffic {
             out.push(&TRAFFIC, &[device, kind], 1.0);
@@ -234,31 +232,34 @@ fn nfs_servers(mounts: &str) -> impl Iterator<Item = std::net::IpAddr> + '_ {
     mounts.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(2);
         let kind = words.next()?;
-        let address = words
-            .next()?
-            .split(',')
-            .find_map(|option| option.strip_prefix("addr="))?;
+        let mut options = words.next()?.split(',');
+        let address = options.find_map(|option| option.strip_prefix("addr="))?;
         matches!(kind, "nfs" | "nfs4").then(|| address.parse().ok())?
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ethtool::Modes;
+    use super::ethtool::LinkModes;
     use super::*;
 
     const T1000: u32 = 5;
     const T2500: u32 = 47;
     const T5000: u32 = 48;
 
-    fn settings(megabits: u32, supported: &[u32], advertised: &[u32], partner: &[u32]) -> Settings {
-        Settings {
+    fn settings(
+        megabits: u32,
+        supported: &[u32],
+        advertised: &[u32],
+        partner: &[u32],
+    ) -> LinkSettings {
+        LinkSettings {
             is_autonegotiated: true,
             megabits: Some(megabits),
             is_full_duplex: Some(true),
-            supported: Modes::of(supported),
-            advertised: Modes::of(advertised),
-            partner: Modes::of(partner),
+            supported: LinkModes::of(supported),
+            advertised: LinkModes::of(advertised),
+            partner: LinkModes::of(partner),
         }
     }
 

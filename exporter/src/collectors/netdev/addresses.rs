@@ -18,11 +18,12 @@ pub(super) fn push(metric: &Metric, out: &mut Samples) -> Result<(), Errno> {
         if let Some((link, bits, address)) = parse(message)
             && let Some(device) = names.of(link)
         {
+            let scope = scope(&address);
             let labels = [
                 device.as_str(),
                 &address.to_string(),
                 &bits.to_string(),
-                scope(&address),
+                scope,
             ];
             out.push(metric, &labels, 1.0);
         }
@@ -30,18 +31,20 @@ pub(super) fn push(metric: &Metric, out: &mut Samples) -> Result<(), Errno> {
 }
 
 fn parse(message: &[u8]) -> Option<(u32, u8, IpAddr)> {
-    let values = || netlink::attributes(message.get(HEAD_BYTES..).unwrap_or_default());
+    let attributes = message.get(HEAD_BYTES..).unwrap_or_default();
     let value = |kind| {
-        values()
-            .find(|(found, _)| *found == kind)
-            .map(|(_, value)| value)
+        let mut attributes = netlink::attributes(attributes);
+        let (_, value) = attributes.find(|(found, _)| *found == kind)?;
+        Some(value)
     };
+
     let bytes = value(LOCAL).or_else(|| value(ADDRESS))?;
     let address = match bytes.len() {
         4 => IpAddr::from(Ipv4Addr::from(*bytes.first_chunk::<4>()?)),
         16 => IpAddr::from(Ipv6Addr::from(*bytes.first_chunk::<16>()?)),
         _ => return None,
     };
+
     Some((netlink::word(message, 4)?, *message.get(1)?, address))
 }
 
@@ -50,6 +53,7 @@ fn scope(address: &IpAddr) -> &'static str {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     };
+
     if address.is_loopback() || is_of_link {
         "link-local"
     } else if address.is_unspecified() || address.is_multicast() {

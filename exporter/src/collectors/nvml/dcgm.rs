@@ -14,8 +14,7 @@ mod rules;
 
 use super::metrics::*;
 use super::reading::REASONS;
-use super::values::Value;
-use super::{Gpu, Reading};
+use super::{Gpu, GpuReading};
 use takt_model::{Kind, Metric, Samples};
 
 /// The release of dcgm-exporter whose names, labels and units are written.
@@ -276,7 +275,7 @@ pub(super) const MAX_SERIES: usize = 128;
 /// The values of a GPU that answers.
 pub(super) fn push(
     gpu: &Gpu,
-    reading: &Reading,
+    reading: &GpuReading,
     release: DcgmRelease,
     hostname: &str,
     last_xid: u32,
@@ -300,19 +299,9 @@ pub(super) fn push(
     ];
 
     for name in NAMES {
-        let is_wanted = |labels: &[std::borrow::Cow<'static, str>]| {
-            labels.len() >= name.labels.len()
-                && labels
-                    .iter()
-                    .rev()
-                    .zip(name.labels.iter().rev())
-                    .all(|(a, b)| a == b)
-        };
-        let found = reading
-            .values
-            .0
-            .iter()
-            .filter(|value| value.metric.name == name.from.name && is_wanted(&value.labels));
+        let of_metric = reading.values.0.iter();
+        let of_metric = of_metric.filter(|value| value.metric.name == name.from.name);
+        let found = of_metric.filter(|value| ends_with(&value.labels, name.labels));
         if let Some(sum) = found.map(|value| value.value).reduce(|a, b| a + b) {
             let (scale, unit) = name.unit.of(release);
             let help = format!("{}{unit}", name.help);
@@ -327,22 +316,16 @@ pub(super) fn push(
         DcgmRelease::V4_9 => "DCGM_FI_DEV_XID_ERROR",
         _ => "DCGM_FI_DEV_XID_ERRORS",
     };
-    gauge(
-        xid,
-        "Value of the last XID error encountered.",
-        f64::from(last_xid),
-    );
-    let reasons = reading
-        .values
-        .0
-        .iter()
-        .filter(|value| value.metric.name == THROTTLE.name);
-    let bit = |value: &Value| {
-        REASONS
-            .iter()
-            .position(|reason| value.labels.iter().any(|label| label == reason))
-    };
-    let bits = reasons.filter_map(|value| Some(bit(value)?).map(|bit| (value.value as u64) << bit));
+    let help = "Value of the last XID error encountered.";
+    gauge(xid, help, f64::from(last_xid));
+
+    let reasons = reading.values.0.iter();
+    let reasons = reasons.filter(|value| value.metric.name == THROTTLE.name);
+    let bits = reasons.filter_map(|value| {
+        let is_named = |reason: &&str| value.labels.iter().any(|label| label == reason);
+        let bit = REASONS.iter().position(is_named)?;
+        Some((value.value as u64) << bit)
+    });
     if let Some(bits) = bits.reduce(|a, b| a | b) {
         gauge(
             "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
@@ -350,6 +333,12 @@ pub(super) fn push(
             bits as f64,
         );
     }
+}
+
+/// Whether the last of the labels are these.
+fn ends_with(labels: &[std::borrow::Cow<'static, str>], wanted: &[&str]) -> bool {
+    let last = labels.len().checked_sub(wanted.len());
+    last.is_some_and(|last| labels[last..].iter().zip(wanted).all(|(a, b)| a == b))
 }
 
 /// dcgm-exporter's figures are whole, or have few digits; 0.58 times 100 shall not be

@@ -6,7 +6,7 @@
 use super::metrics::*;
 use super::nvlink;
 use super::reading::FixedValues;
-use super::values::{NvmlQuery, Values};
+use super::values::{GpuValues, NvmlQuery};
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper_sys::bindings as sys;
@@ -130,15 +130,14 @@ pub(super) fn read(
     device: &Device<'_>,
     fixed: &FixedValues,
     ask: &mut NvmlQuery<'_>,
-    values: &mut Values,
+    values: &mut GpuValues,
 ) -> Result<(), NvmlError> {
-    let mut requests: Vec<_> = FIELDS
-        .iter()
-        .map(|field| request(field.id, field.scope))
-        .collect();
+    let requests = FIELDS.iter().map(|field| request(field.id, field.scope));
+    let mut requests: Vec<_> = requests.collect();
     let Some(found) = get(device, &mut requests, ask)? else {
         return Ok(());
     };
+
     for (field, found) in FIELDS.iter().zip(found) {
         let Some(found) = found else { continue };
         let counts = match field.only {
@@ -147,9 +146,11 @@ pub(super) fn read(
             NotZero => found.value != 0.0,
             In64Bits => found.is_wide,
         };
+
         let value = counts.then_some(found.value * field.unit);
         values.tabled(field.metric, field.label, value);
     }
+
     nvlink::read(device, &fixed.nvlinks, ask, values)
 }
 
@@ -177,28 +178,25 @@ pub(super) fn get(
     ask: &mut NvmlQuery<'_>,
 ) -> Result<Option<Vec<Option<FieldValue>>>, NvmlError> {
     if ask.is_renumbered {
-        requests
-            .iter_mut()
-            .for_each(|request| request.fieldId = newer_id(request.fieldId));
+        for request in requests.iter_mut() {
+            request.fieldId = newer_id(request.fieldId);
+        }
     }
+
+    let symbol = &device.nvml().lib().nvmlDeviceGetFieldValues;
+    let count = requests.len() as i32;
     // SAFETY: the handle is the device's; pointer and length are the slice's.
-    let code = call(
-        &device.nvml().lib().nvmlDeviceGetFieldValues,
-        |function| unsafe {
-            function(
-                device.handle(),
-                requests.len() as i32,
-                requests.as_mut_ptr(),
-            )
-        },
-    );
-    Ok(ask
-        .value("GetFieldValues", code)?
-        .map(|()| requests.iter().map(found).collect()))
+    let code = call(symbol, |function| unsafe {
+        function(device.handle(), count, requests.as_mut_ptr())
+    });
+
+    let answered = ask.value("GetFieldValues", code)?;
+    Ok(answered.map(|()| requests.iter().map(found).collect()))
 }
 
 pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<FieldValue> {
     nvml_try(field.nvmlReturn).ok()?;
+
     // SAFETY: the type says which of the union's members NVML has written.
     let (value, is_wide) = unsafe {
         match field.valueType {
@@ -226,9 +224,8 @@ pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<FieldValue> {
 
 /// From 580.82 on, drivers have other numbers for some fields.
 pub(super) fn is_renumbered(driver: &str) -> bool {
-    let mut parts = driver
-        .split('.')
-        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let parts = driver.split('.');
+    let mut parts = parts.map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580, 82)
 }
 

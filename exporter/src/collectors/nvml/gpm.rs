@@ -4,7 +4,7 @@
 //! Data-centre GPUs have it from Hopper on. NVML reports percent.
 
 use super::metrics::{ACTIVITY, MIG_ACTIVITY};
-use super::values::{NvmlQuery, Values};
+use super::values::{GpuValues, NvmlQuery};
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
@@ -31,7 +31,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The last samples of one GPU: of the whole, and of its parts by GPU instance (MIG).
 #[derive(Default)]
-pub(super) struct Activity {
+pub(super) struct GpuActivity {
     samples: BTreeMap<Option<u32>, KeptSample>,
 }
 
@@ -53,14 +53,14 @@ impl Drop for KeptSample {
     }
 }
 
-impl Activity {
-    /// The whole GPU's.
+impl GpuActivity {
+    /// Adds the activity of the whole GPU since the sample before.
     pub fn read(
         &mut self,
         nvml: &Arc<Nvml>,
         device: &Device<'_>,
         ask: &mut NvmlQuery<'_>,
-        values: &mut Values,
+        values: &mut GpuValues,
     ) -> Result<(), NvmlError> {
         let sample = ask.value("GpmSampleGet", device.gpm_sample())?;
         for (part, share) in self.since(None, nvml, sample, ask)? {
@@ -69,26 +69,25 @@ impl Activity {
         Ok(())
     }
 
-    /// That of a part.
+    /// Adds the activity of one GPU instance (MIG). The caller gives its parent, its number and the
+    /// UUID of one of its parts.
     pub fn read_part(
         &mut self,
         nvml: &Arc<Nvml>,
         (parent, instance, uuid): (&Device<'_>, u32, &str),
         ask: &mut NvmlQuery<'_>,
-        values: &mut Values,
+        values: &mut GpuValues,
     ) -> Result<(), NvmlError> {
         let sample = ask.value("GpmMigSampleGet", parent.gpm_mig_sample(instance))?;
         for (part, share) in self.since(Some(instance), nvml, sample, ask)? {
-            values.labelled(
-                &MIG_ACTIVITY,
-                [uuid.to_owned(), part.to_owned()],
-                Some(share),
-            );
+            let labels = [uuid.to_owned(), part.to_owned()];
+            values.labelled(&MIG_ACTIVITY, labels, Some(share));
         }
         Ok(())
     }
 
-    /// Compares with the sample before, and keeps this one.
+    /// Shares of the time since the kept sample, by part of the GPU; empty without such a sample,
+    /// or where it is too young. Keeps this sample in its place.
     fn since(
         &mut self,
         instance: Option<u32>,
@@ -99,32 +98,32 @@ impl Activity {
         let Some(sample) = sample else {
             return Ok(Vec::new());
         };
-        let before = self
-            .samples
-            .get(&instance)
-            .filter(|kept| Arc::ptr_eq(&kept.nvml, nvml));
+
+        // A driver that was loaded again cannot compare samples of the one before.
+        let before = self.samples.get(&instance);
+        let before = before.filter(|kept| Arc::ptr_eq(&kept.nvml, nvml));
         if before.is_some_and(|kept| kept.at.elapsed() < SHORTEST) {
             return Ok(Vec::new());
         }
+
         let mut shares = Vec::new();
         if let Some(kept) = before {
             // SAFETY: the sample stays the kept one's: it is taken out again before it would be
             // freed.
-            let first =
-                std::mem::ManuallyDrop::new(unsafe { GpmSample::from_handle(nvml, kept.sample) });
-            let metrics = ask.value(
-                "GpmMetricsGet",
-                gpm_metrics_get(nvml, &first, &sample, &PARTS.map(|(_, id)| id)),
-            )?;
+            let first = unsafe { GpmSample::from_handle(nvml, kept.sample) };
+            let first = std::mem::ManuallyDrop::new(first);
+            let ids = PARTS.map(|(_, id)| id);
+            let metrics = gpm_metrics_get(nvml, &first, &sample, &ids);
+            let metrics = ask.value("GpmMetricsGet", metrics)?;
+
             for ((part, _), metric) in PARTS.iter().zip(metrics.into_iter().flatten()) {
                 let metric = ask.value("GpmMetricsGet", metric)?;
-                shares.extend(
-                    metric
-                        .filter(|metric| metric.value.is_finite())
-                        .map(|metric| (*part, metric.value / 100.0)),
-                );
+                if let Some(metric) = metric.filter(|metric| metric.value.is_finite()) {
+                    shares.push((*part, metric.value / 100.0));
+                }
             }
         }
+
         let kept = KeptSample {
             nvml: Arc::clone(nvml),
             sample: sample.into_handle(),

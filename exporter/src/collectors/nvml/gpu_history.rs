@@ -5,7 +5,7 @@
 //! on the PCI bus; one that was taken out for good is forgotten by deleting its line while the
 //! exporter does not run.
 
-use super::{Gpu, Identity};
+use super::{Gpu, GpuIdentity};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct GpuHistory {
     file: Option<PathBuf>,
     /// By UUID.
-    known: BTreeMap<String, Identity>,
+    known: BTreeMap<String, GpuIdentity>,
 }
 
 const FILE: &str = "gpus.tsv";
@@ -24,6 +24,7 @@ impl GpuHistory {
     pub fn load(directory: Option<&Path>) -> Self {
         let file = directory.map(|directory| directory.join(FILE));
         let text = file.as_ref().map(std::fs::read_to_string);
+
         let known = match &text {
             Some(Ok(text)) => parse(text),
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
@@ -35,7 +36,7 @@ impl GpuHistory {
         Self { file, known }
     }
 
-    pub fn identities(&self) -> impl Iterator<Item = &Identity> {
+    pub fn identities(&self) -> impl Iterator<Item = &GpuIdentity> {
         self.known.values()
     }
 
@@ -47,17 +48,15 @@ impl GpuHistory {
     /// the only one missing.
     pub fn recognise(&self, gpus: &mut [Gpu]) {
         let here: Vec<_> = gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect();
-        let missing: Vec<_> = self
-            .known
-            .values()
-            .filter(|identity| !here.contains(&identity.uuid))
-            .collect();
-        let is_single =
-            missing.len() == 1 && gpus.iter().filter(|gpu| !gpu.identity.is_known()).count() == 1;
+        let mut missing: Vec<_> = self.known.values().collect();
+        missing.retain(|identity| !here.contains(&identity.uuid));
+
+        let unknown = gpus.iter().filter(|gpu| !gpu.identity.is_known());
+        let is_single = missing.len() == 1 && unknown.count() == 1;
+
         for gpu in gpus.iter_mut().filter(|gpu| !gpu.identity.is_known()) {
-            let in_place = missing
-                .iter()
-                .find(|identity| identity.index == gpu.identity.index);
+            let mut known = missing.iter();
+            let in_place = known.find(|identity| identity.index == gpu.identity.index);
             if let Some(identity) = in_place.or(missing.first().filter(|_| is_single)) {
                 gpu.identity = (*identity).clone();
             }
@@ -67,23 +66,22 @@ impl GpuHistory {
     /// Remembers those that are here.
     pub fn update(&mut self, gpus: &[Gpu]) {
         let mut is_changed = false;
-        for identity in gpus
-            .iter()
-            .map(|gpu| &gpu.identity)
-            .filter(|identity| identity.is_known())
-        {
+        let identities = gpus.iter().map(|gpu| &gpu.identity);
+        for identity in identities.filter(|identity| identity.is_known()) {
             let before = self.known.len();
-            let is_other = |other: &Identity| {
+            let is_other = |other: &GpuIdentity| {
                 other.uuid != identity.uuid && other.pci_bus_id == identity.pci_bus_id
             };
             self.known
                 .retain(|_, other| identity.pci_bus_id.is_empty() || !is_other(other));
             is_changed |= before != self.known.len();
+
             if self.known.get(&identity.uuid) != Some(identity) {
                 self.known.insert(identity.uuid.clone(), identity.clone());
                 is_changed = true;
             }
         }
+
         if is_changed && let Err(error) = self.save() {
             tracing::warn!(file = FILE, %error, "cannot keep the GPUs that are here");
         }
@@ -93,15 +91,16 @@ impl GpuHistory {
         let Some(file) = &self.file else {
             return Ok(());
         };
+
         let draft = file.with_extension("new");
         std::fs::write(&draft, render(&self.known))?;
         std::fs::rename(draft, file)
     }
 }
 
-fn render(known: &BTreeMap<String, Identity>) -> String {
+fn render(known: &BTreeMap<String, GpuIdentity>) -> String {
     let mut text = format!("{HEADER}\n");
-    for Identity {
+    for GpuIdentity {
         uuid,
         index,
         minor,
@@ -122,15 +121,17 @@ fn render(known: &BTreeMap<String, Identity>) -> String {
 }
 
 /// A line that cannot be read is passed over: at worst a GPU is not missed.
-fn parse(text: &str) -> BTreeMap<String, Identity> {
+fn parse(text: &str) -> BTreeMap<String, GpuIdentity> {
     let identity = |line: &str| {
         let fields: Vec<_> = line.split('\t').collect();
         // Files of older versions have no serial numbers.
+
         let (known, serial) = fields.split_at_checked(6)?;
         let [uuid, index, minor, pci_bus_id, model, driver] = *known else {
             return None;
         };
-        let identity = Identity {
+
+        let identity = GpuIdentity {
             uuid: uuid.to_owned(),
             index: index.parse().ok()?,
             minor: minor.parse().ok(),
@@ -139,6 +140,7 @@ fn parse(text: &str) -> BTreeMap<String, Identity> {
             driver: driver.to_owned(),
             serial: serial.first().copied().unwrap_or_default().to_owned(),
         };
+
         Some((uuid.to_owned(), identity))
     };
     text.lines().filter_map(identity).collect()
@@ -147,18 +149,18 @@ fn parse(text: &str) -> BTreeMap<String, Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::nvml::{Reading, UnavailableReason};
+    use crate::collectors::nvml::{GpuReading, UnavailableReason};
     use proptest::prelude::*;
 
     fn gpu(uuid: &str, index: u32, bus: &str) -> Gpu {
-        let identity = Identity {
+        let identity = GpuIdentity {
             uuid: uuid.into(),
             pci_bus_id: bus.into(),
-            ..Identity::unknown(String::new(), index, "580")
+            ..GpuIdentity::unknown(String::new(), index, "580")
         };
         Gpu {
             identity,
-            reading: Ok(Reading::default()),
+            reading: Ok(GpuReading::default()),
         }
     }
 

@@ -6,12 +6,12 @@
 //! as a whole, one for each GPU.
 
 use super::fields;
-use super::gpm::Activity;
+use super::gpm::GpuActivity;
 use super::mig;
 use super::reading::{self, FixedValues};
-use super::values::{Errors, NvmlQuery, ends_session};
-use super::worker::Worker;
-use super::{Gpu, Gpus, Identity, NvmlFailure, Reading, UnavailableReason, xid};
+use super::values::{CallErrors, NvmlQuery, ends_session};
+use super::worker::CallWorker;
+use super::{Gpu, GpuIdentity, GpuReading, Gpus, NvmlFailure, UnavailableReason, xid};
 use crate::events::Events;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
@@ -30,22 +30,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A node without the library seldom gets one, and looking for it costs more than all else.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-pub(super) struct Library {
+pub(super) struct NvmlLibrary {
     path: PathBuf,
-    session: Option<Arc<Session>>,
+    session: Option<Arc<NvmlSession>>,
     /// When it was last looked for in vain.
     missed: Option<Instant>,
-    whole: Option<Worker<Result<CountedSession, NvmlFailure>>>,
+    whole: Option<CallWorker<Result<CountedSession, NvmlFailure>>>,
     /// By index: a lost GPU cannot say who it is.
     slots: BTreeMap<u32, Slot>,
     events: Option<Events>,
 }
 
 /// A session, and how many GPUs NVML counts in it.
-type CountedSession = (Arc<Session>, u32);
+type CountedSession = (Arc<NvmlSession>, u32);
 
 /// The driver's library, initialised.
-pub(super) struct Session {
+pub(super) struct NvmlSession {
     pub nvml: Arc<nvml_wrapper::Nvml>,
     driver: String,
     is_renumbered: bool,
@@ -54,20 +54,20 @@ pub(super) struct Session {
 
 /// A place in NVML's list of GPUs.
 struct Slot {
-    worker: Worker<Result<(Identity, Reading), NvmlError>>,
+    worker: CallWorker<Result<(GpuIdentity, GpuReading), NvmlError>>,
     memory: Arc<Mutex<SlotMemory>>,
-    identity: Option<Identity>,
+    identity: Option<GpuIdentity>,
 }
 
 /// Facts about the GPU in a slot that are kept between readings.
 #[derive(Default)]
 struct SlotMemory {
-    known: Option<(Identity, FixedValues)>,
-    activity: Activity,
-    errors: Errors,
+    known: Option<(GpuIdentity, FixedValues)>,
+    activity: GpuActivity,
+    errors: CallErrors,
 }
 
-impl Library {
+impl NvmlLibrary {
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -86,23 +86,28 @@ impl Library {
                 error: NvmlError::LibraryNotFound,
             });
         }
+
         let attempt = "wait for NVML";
+        let failure = |error| NvmlFailure { attempt, error };
         let worker = match &mut self.whole {
             Some(worker) => worker,
-            none => none.insert(Worker::start("nvml calls").map_err(|error| NvmlFailure {
-                attempt,
-                error: no_thread(&error),
-            })?),
+            none => {
+                let worker = CallWorker::start("nvml calls");
+                none.insert(worker.map_err(|error| failure(no_thread(&error)))?)
+            }
         };
+
         // A driver that takes longer to begin than anybody waits has begun all the same.
         if let Some(late) = worker.late_answer() {
             return late;
         }
+
         let patience = if self.session.is_some() {
             PATIENCE
         } else {
             BEGINNING
         };
+
         let session = self.session.clone();
         let path = self.path.clone();
         let until = if worker.ask(move || count(session, &path)) {
@@ -110,69 +115,75 @@ impl Library {
         } else {
             Instant::now()
         };
-        worker.answer(until).unwrap_or(Err(NvmlFailure {
-            attempt,
-            error: NvmlError::Timeout,
-        }))
+
+        let answer = worker.answer(until);
+        answer.unwrap_or_else(|| Err(failure(NvmlError::Timeout)))
     }
 
     /// A new session has its XIDs waited for.
-    fn take_up(&mut self, session: &Arc<Session>) {
-        if self.session.is_none() {
-            self.session = Some(Arc::clone(session));
-            let watched = self
-                .events
-                .as_ref()
-                .map(|events| xid::watch(session, events));
-            if let Some(Err(error)) = watched {
-                tracing::warn!(%error, "no thread for NVML's XIDs");
-            }
+    fn take_up(&mut self, session: &Arc<NvmlSession>) {
+        if self.session.is_some() {
+            return;
+        }
+        self.session = Some(Arc::clone(session));
+
+        if let Some(events) = &self.events
+            && let Err(error) = xid::watch(session, events)
+        {
+            tracing::warn!(%error, "no thread for NVML's XIDs");
         }
     }
 
-    fn read_all(&mut self, session: &Arc<Session>, count: u32) -> Result<Vec<Gpu>, NvmlFailure> {
-        let attempt = "read a GPU";
+    fn read_all(
+        &mut self,
+        session: &Arc<NvmlSession>,
+        count: u32,
+    ) -> Result<Vec<Gpu>, NvmlFailure> {
+        let failure = |error| NvmlFailure {
+            attempt: "read a GPU",
+            error,
+        };
+
+        // All GPUs are asked before any answer is waited for, so that they share one limit.
         let until = Instant::now() + PATIENCE;
         let mut asked = Vec::new();
         for index in 0..count {
             let slot = match self.slots.remove(&index) {
                 Some(slot) => slot,
-                None => Slot::new(index).map_err(|error| NvmlFailure {
-                    attempt,
-                    error: no_thread(&error),
-                })?,
+                None => Slot::new(index).map_err(|error| failure(no_thread(&error)))?,
             };
+
             let slot = self.slots.entry(index).or_insert(slot);
             asked.push(slot.ask(session, index));
         }
+
         let mut gpus = Vec::new();
         for (index, asked) in (0..count).zip(asked) {
             let Some(slot) = self.slots.get_mut(&index) else {
                 continue;
             };
+
             // A GPU that hung before is not waited for again.
-            let answer = slot
-                .worker
-                .answer(if asked { until } else { Instant::now() });
-            gpus.push(
-                slot.gpu(answer, index, &session.driver)
-                    .map_err(|error| NvmlFailure { attempt, error })?,
-            );
+            let until = if asked { until } else { Instant::now() };
+            let answer = slot.worker.answer(until);
+            let gpu = slot.gpu(answer, index, &session.driver);
+            gpus.push(gpu.map_err(failure)?);
         }
+
         self.slots.retain(|index, _| *index < count);
         Ok(gpus)
     }
 }
 
-impl Drop for Library {
+impl Drop for NvmlLibrary {
     fn drop(&mut self) {
-        self.session
-            .iter()
-            .for_each(|session| session.is_over.store(true, Ordering::Relaxed));
+        if let Some(session) = &self.session {
+            session.is_over.store(true, Ordering::Relaxed);
+        }
     }
 }
 
-impl Gpus for Library {
+impl Gpus for NvmlLibrary {
     fn attach(&mut self, events: &Events) {
         self.events = Some(events.clone());
     }
@@ -190,6 +201,7 @@ impl Gpus for Library {
             self.take_up(&session);
             self.read_all(&session, count)
         });
+
         if let Err(trouble) = &read {
             if let NvmlError::LibloadingError(error) = &trouble.error {
                 // Nodes without GPUs have no such library; a library that is named by a flag must
@@ -199,6 +211,7 @@ impl Gpus for Library {
                 }
                 self.missed = Some(Instant::now());
             }
+
             if ends_session(&trouble.error) {
                 self.let_go();
             }
@@ -208,14 +221,15 @@ impl Gpus for Library {
 }
 
 /// Counts the GPUs, in the session or a new one.
-fn count(session: Option<Arc<Session>>, path: &Path) -> Result<CountedSession, NvmlFailure> {
+fn count(session: Option<Arc<NvmlSession>>, path: &Path) -> Result<CountedSession, NvmlFailure> {
     let session = match session {
         Some(session) => session,
-        None => Arc::new(Session::begin(path).map_err(|error| NvmlFailure {
+        None => Arc::new(NvmlSession::begin(path).map_err(|error| NvmlFailure {
             attempt: "begin with NVML",
             error,
         })?),
     };
+
     let count = session.nvml.device_count().map_err(|error| NvmlFailure {
         attempt: "count the GPUs",
         error,
@@ -228,19 +242,23 @@ fn no_thread(error: &io::Error) -> NvmlError {
     NvmlError::InsufficientMemory
 }
 
-impl Session {
+impl NvmlSession {
     fn begin(path: &Path) -> Result<Self, NvmlError> {
         let nvml = nvml_wrapper::Nvml::builder()
             .lib_path(path.as_os_str())
             .init()?;
+
         let driver = nvml.sys_driver_version().unwrap_or_default();
         let is_renumbered = fields::is_renumbered(&driver);
+
         // Without this symbol the wrapper's Drop panics; such a library is kept.
         let keep = nvml.lib().nvmlShutdown.is_err();
+
         let nvml = Arc::new(nvml);
         if keep {
             std::mem::forget(Arc::clone(&nvml));
         }
+
         Ok(Self {
             nvml,
             driver,
@@ -257,7 +275,7 @@ impl Session {
 
 impl Slot {
     fn new(index: u32) -> io::Result<Self> {
-        let worker = Worker::start(&format!("gpu {index}"))?;
+        let worker = CallWorker::start(&format!("gpu {index}"))?;
         Ok(Self {
             worker,
             memory: Arc::default(),
@@ -266,9 +284,10 @@ impl Slot {
     }
 
     /// Returns whether it could be asked: not while a call hangs.
-    fn ask(&mut self, session: &Arc<Session>, index: u32) -> bool {
+    fn ask(&mut self, session: &Arc<NvmlSession>, index: u32) -> bool {
         let session = Arc::clone(session);
         let memory = Arc::clone(&self.memory);
+
         self.worker.ask(move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.read(&session, index)
@@ -278,7 +297,7 @@ impl Slot {
     /// Fails only with what ends the session; anything else is this GPU's alone.
     fn gpu(
         &mut self,
-        answer: Option<Result<(Identity, Reading), NvmlError>>,
+        answer: Option<Result<(GpuIdentity, GpuReading), NvmlError>>,
         index: u32,
         driver: &str,
     ) -> Result<Gpu, NvmlError> {
@@ -299,10 +318,12 @@ impl Slot {
             }
             None => UnavailableReason::Hung,
         };
+
         let identity = self
             .identity
             .clone()
-            .unwrap_or_else(|| Identity::unknown(index.to_string(), index, driver));
+            .unwrap_or_else(|| GpuIdentity::unknown(index.to_string(), index, driver));
+
         Ok(Gpu {
             identity,
             reading: Err(silence),
@@ -311,31 +332,36 @@ impl Slot {
 }
 
 impl SlotMemory {
-    fn read(&mut self, session: &Session, index: u32) -> Result<(Identity, Reading), NvmlError> {
+    fn read(
+        &mut self,
+        session: &NvmlSession,
+        index: u32,
+    ) -> Result<(GpuIdentity, GpuReading), NvmlError> {
         let mut ask = NvmlQuery {
             errors: &mut self.errors,
             is_renumbered: session.is_renumbered,
         };
+
         let device = session.nvml.device_by_index(index)?;
         let uuid = device.uuid()?;
         // A GPU may have been taken out, and the one behind it moved up.
-        if self
-            .known
-            .as_ref()
-            .is_none_or(|(identity, _)| identity.uuid != uuid)
-        {
-            let identity = Identity::of(&device, uuid, index, &session.driver, &mut ask)?;
+        let known = self.known.as_ref();
+        if known.is_none_or(|(identity, _)| identity.uuid != uuid) {
+            let identity = GpuIdentity::of(&device, uuid, index, &session.driver, &mut ask)?;
             self.known = Some((identity, FixedValues::of(&device, &mut ask)?));
-            self.activity = Activity::default();
+            self.activity = GpuActivity::default();
         }
+
         let Some((identity, fixed)) = &self.known else {
             return Err(NvmlError::Unknown);
         };
+
         let mut values = reading::read(&device, fixed, &mut ask)?;
         if fixed.has_gpm {
             self.activity
                 .read(&session.nvml, &device, &mut ask, &mut values)?;
         }
+
         let parts = mig::read(
             &session.nvml,
             &device,
@@ -344,21 +370,20 @@ impl SlotMemory {
             &mut ask,
             &mut values,
         )?;
+
         let processes = reading::processes(&device, &mut ask)?;
         values.0.extend(fixed.values.0.iter().cloned());
-        Ok((
-            identity.clone(),
-            Reading {
-                values,
-                parts,
-                processes,
-                errors: self.errors.clone(),
-            },
-        ))
+        let reading = GpuReading {
+            values,
+            parts,
+            processes,
+            errors: self.errors.clone(),
+        };
+        Ok((identity.clone(), reading))
     }
 }
 
-impl Identity {
+impl GpuIdentity {
     fn of(
         device: &Device<'_>,
         uuid: String,
@@ -366,19 +391,21 @@ impl Identity {
         driver: &str,
         ask: &mut NvmlQuery<'_>,
     ) -> Result<Self, NvmlError> {
+        let minor = ask.value("GetMinorNumber", device.minor_number())?;
+        let pci = ask.value("GetPciInfo", device.pci_info())?;
+        let model = ask.value("GetName", device.name())?;
+        // GeForce cards report 0.
+        let serial = ask.value("GetSerial", device.serial())?;
+        let serial = serial.filter(|serial| serial != "0");
+
         Ok(Self {
             uuid,
             index,
-            minor: ask.value("GetMinorNumber", device.minor_number())?,
-            pci_bus_id: ask
-                .value("GetPciInfo", device.pci_info())?
-                .map_or_else(String::new, |pci| pci.bus_id),
-            model: ask.value("GetName", device.name())?.unwrap_or_default(),
+            minor,
+            pci_bus_id: pci.map_or_else(String::new, |pci| pci.bus_id),
+            model: model.unwrap_or_default(),
             driver: driver.to_owned(),
-            serial: ask
-                .value("GetSerial", device.serial())?
-                .filter(|serial| serial != "0")
-                .unwrap_or_default(),
+            serial: serial.unwrap_or_default(),
         })
     }
 }

@@ -23,12 +23,12 @@ mod xid;
 
 pub use self::dcgm::DcgmRelease;
 use self::gpu_history::GpuHistory;
-use self::library::Library;
+use self::library::NvmlLibrary;
 use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP, UTILIZATION};
-use self::pci::Slots;
-use self::rest::Rest;
-use self::values::{Errors, Values};
-use crate::collector::{CollectError, Collector, Shared};
+use self::pci::PciSlots;
+use self::rest::NvmlRest;
+use self::values::{CallErrors, GpuValues};
+use crate::collector::{CollectError, Collector, SharedState, flag};
 use crate::events::Events;
 use crate::gpus::{GpuProcess, KnownGpu, LettingGo, SharedGpus};
 use crate::paths::Paths;
@@ -67,8 +67,8 @@ struct Nvml {
     gpus: Box<dyn Gpus>,
     shared: SharedGpus,
     letting_go: LettingGo,
-    slots: Slots,
-    rest: Rest,
+    slots: PciSlots,
+    rest: NvmlRest,
     history: GpuHistory,
     events: Events,
     /// The release of dcgm-exporter whose names are wanted, and the node's name.
@@ -99,13 +99,13 @@ struct NvmlFailure {
 /// One GPU, read or not.
 #[derive(Debug, Clone)]
 struct Gpu {
-    identity: Identity,
-    reading: Result<Reading, UnavailableReason>,
+    identity: GpuIdentity,
+    reading: Result<GpuReading, UnavailableReason>,
 }
 
 /// Identity of a GPU; it stays the same while the driver runs.
 #[derive(Debug, Clone, PartialEq)]
-struct Identity {
+struct GpuIdentity {
     uuid: String,
     index: u32,
     minor: Option<u32>,
@@ -118,14 +118,14 @@ struct Identity {
 
 /// Values of a GPU that change.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Reading {
-    values: Values,
+struct GpuReading {
+    values: GpuValues,
     /// The parts into which the GPU is divided (MIG), by UUID, and the numbers of their GPU
     /// instances.
     parts: Vec<(String, u32)>,
     /// Each once. `None` is not supported.
     processes: Option<Vec<GpuProcess>>,
-    errors: Errors,
+    errors: CallErrors,
 }
 
 /// Why a GPU has no values.
@@ -152,14 +152,14 @@ pub(crate) fn new(
     paths: &Paths,
     options: &NvmlOptions,
     state_directory: Option<&Path>,
-    shared: &Shared,
+    shared: &SharedState,
 ) -> Box<dyn Collector> {
     Box::new(Nvml {
-        gpus: Box::new(Library::new(options.library.clone())),
+        gpus: Box::new(NvmlLibrary::new(options.library.clone())),
         shared: shared.gpus.clone(),
         letting_go: shared.letting_go.clone(),
-        slots: Slots::new(&paths.sysfs),
-        rest: Rest::default(),
+        slots: PciSlots::new(&paths.sysfs),
+        rest: NvmlRest::default(),
         history: GpuHistory::load(state_directory),
         events: Events::default(),
         dcgm: options.dcgm_names.map(|release| {
@@ -171,10 +171,6 @@ pub(crate) fn new(
 }
 
 impl Collector for Nvml {
-    fn name(&self) -> &'static str {
-        "nvml"
-    }
-
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -194,6 +190,7 @@ impl Collector for Nvml {
             self.leave_alone(UnavailableReason::LetGo, out);
             return Ok(());
         }
+
         let power = self.slots.power();
         let now = Instant::now();
         if !self.rest.may_ask(power, now) {
@@ -208,6 +205,7 @@ impl Collector for Nvml {
             self.tell(gpus);
             self.rest.saw(gpus.iter().all(Gpu::is_idle), power, now);
         }
+
         let gpus = read.as_deref().unwrap_or_default();
         for gpu in gpus {
             gpu.push(out);
@@ -216,36 +214,38 @@ impl Collector for Nvml {
                 dcgm::push(gpu, reading, *release, hostname, last_xid, out);
             }
         }
-        let silence = read
-            .as_ref()
-            .map_or_else(NvmlFailure::silence, |_| UnavailableReason::NotEnumerated);
+
+        // GPUs that were there before.
+        let silence = match &read {
+            Ok(_) => UnavailableReason::NotEnumerated,
+            Err(failure) => failure.silence(),
+        };
         let is_here = |uuid: &str| gpus.iter().any(|gpu| gpu.identity.uuid == uuid);
-        self.history
-            .identities()
-            .filter(|identity| !is_here(&identity.uuid))
-            .for_each(|gone| gone.push(Some(silence), out));
-        let is_absent = read.as_ref().is_err_and(NvmlFailure::is_absence);
+        for known in self.history.identities() {
+            if !is_here(&known.uuid) {
+                known.push(Some(silence), out);
+            }
+        }
+
         // Without an installed driver, cards that it could drive are not reported.
-        let unseen = if is_absent {
+        let unseen = if read.as_ref().is_err_and(NvmlFailure::is_absence) {
             Vec::new()
         } else {
             self.slots.without(gpus, &self.history)
         };
-        unseen.iter().for_each(|card| card.push(Some(silence), out));
+        for card in &unseen {
+            card.push(Some(silence), out);
+        }
+
         self.publish(gpus);
+
         let is_known = !self.history.is_empty() || !unseen.is_empty();
+        let is_hung = |gpu: &Gpu| gpu.reading == Err(UnavailableReason::Hung);
         match read {
-            Ok(gpus)
-                if !gpus.is_empty()
-                    && gpus
-                        .iter()
-                        .all(|gpu| gpu.reading == Err(UnavailableReason::Hung)) =>
-            {
-                Err(CollectError::Nvml {
-                    attempt: "read a GPU",
-                    source: NvmlError::Timeout,
-                })
-            }
+            Ok(gpus) if !gpus.is_empty() && gpus.iter().all(is_hung) => Err(CollectError::Nvml {
+                attempt: "read a GPU",
+                source: NvmlError::Timeout,
+            }),
             Ok(_) if is_known => Ok(()),
             Ok(_) => Err(CollectError::Absent("no NVIDIA GPU")),
             // A node image may bring the driver to nodes without GPUs.
@@ -264,53 +264,46 @@ impl Nvml {
     /// Closes NVML, and publishes the GPUs that are known without asking them.
     fn leave_alone(&mut self, reason: UnavailableReason, out: &mut Samples) {
         self.gpus.let_go();
-        self.history
-            .identities()
-            .for_each(|identity| identity.push(Some(reason), out));
+        for identity in self.history.identities() {
+            identity.push(Some(reason), out);
+        }
         self.publish(&[]);
     }
 
     /// Reports where the GPUs are, and once that a GPU is lost.
     fn tell(&mut self, gpus: &[Gpu]) {
-        let places = gpus
-            .iter()
-            .map(|gpu| (gpu.identity.pci_bus_id.clone(), gpu.identity.uuid.clone()));
+        let places = gpus.iter().map(|gpu| &gpu.identity);
+        let places = places.map(|gpu| (gpu.pci_bus_id.clone(), gpu.uuid.clone()));
         self.events.gpus(places);
+
         let is_lost = |gpu: &&Gpu| gpu.reading == Err(UnavailableReason::Lost);
-        let lost: BTreeSet<_> = gpus
-            .iter()
-            .filter(is_lost)
-            .map(|gpu| gpu.identity.pci_bus_id.clone())
-            .collect();
-        lost.difference(&self.lost)
-            .filter(|place| !place.is_empty())
-            .for_each(|place| self.events.gpu_lost_by_nvml(place));
+        let lost = gpus.iter().filter(is_lost);
+        let lost: BTreeSet<_> = lost.map(|gpu| gpu.identity.pci_bus_id.clone()).collect();
+        for place in lost.difference(&self.lost) {
+            if !place.is_empty() {
+                self.events.gpu_lost_by_nvml(place);
+            }
+        }
         self.lost = lost;
     }
 
     /// Lost GPUs are published too: jobs still hold them.
     fn publish(&self, gpus: &[Gpu]) {
-        let mut known: Vec<_> = self
-            .history
-            .identities()
-            .map(|identity| {
-                let reading = gpus
-                    .iter()
-                    .find(|gpu| gpu.identity.uuid == identity.uuid)
-                    .and_then(|gpu| gpu.reading.as_ref().ok());
-                KnownGpu {
-                    uuid: identity.uuid.clone(),
-                    index: identity.index,
-                    minor: identity.minor,
-                    parts: reading
-                        .map(|reading| reading.parts.clone())
-                        .unwrap_or_default(),
-                    processes: reading
-                        .and_then(|reading| reading.processes.clone())
-                        .unwrap_or_default(),
-                }
-            })
-            .collect();
+        let mut known = Vec::new();
+        for identity in self.history.identities() {
+            let gpu = gpus.iter().find(|gpu| gpu.identity.uuid == identity.uuid);
+            let reading = gpu.and_then(|gpu| gpu.reading.as_ref().ok());
+            let parts = reading.map(|reading| reading.parts.clone());
+            let processes = reading.and_then(|reading| reading.processes.clone());
+            known.push(KnownGpu {
+                uuid: identity.uuid.clone(),
+                index: identity.index,
+                minor: identity.minor,
+                parts: parts.unwrap_or_default(),
+                processes: processes.unwrap_or_default(),
+            });
+        }
+
         known.sort_by_key(|gpu| gpu.index);
         self.shared.publish(known);
     }
@@ -351,7 +344,7 @@ impl UnavailableReason {
     }
 }
 
-impl Identity {
+impl GpuIdentity {
     /// A GPU that does not answer; `place` distinguishes it from the others.
     fn unknown(place: String, index: u32, driver: &str) -> Self {
         Self {
@@ -379,21 +372,17 @@ impl Identity {
             driver,
             serial,
         } = self;
+
         let is_well = silence.is_none_or(|reason| reason == UnavailableReason::Asleep);
-        let up = f64::from(u8::from(is_well));
-        out.push(
-            &UP,
-            &[uuid.as_str(), silence.map_or("", UnavailableReason::word)],
-            up,
-        );
+        let up = flag(is_well);
+        let reason = silence.map_or("", UnavailableReason::word);
+        out.push(&UP, &[uuid.as_str(), reason], up);
+
         let index = index.to_string();
         let minor = minor.map_or_else(String::new, |minor| minor.to_string());
         let pci_bus_id = takt_model::pci::bus_id(pci_bus_id).unwrap_or_default();
-        out.push(
-            &INFO,
-            &[uuid, &index, &minor, &pci_bus_id, model, driver, serial],
-            1.0,
-        );
+        let labels = [uuid, &index, &minor, &pci_bus_id, model, driver, serial];
+        out.push(&INFO, &labels, 1.0);
     }
 }
 
@@ -410,11 +399,14 @@ impl Gpu {
         let uuid = &self.identity.uuid;
         self.identity
             .push(self.reading.as_ref().err().copied(), out);
+
         let Ok(reading) = &self.reading else { return };
         reading.values.push(uuid, out);
+
         if let Some(processes) = &reading.processes {
             out.push(&PROCESSES, &[uuid], processes.len() as f64);
         }
+
         for ((call, error), count) in &reading.errors {
             out.push(&ERRORS, &[uuid, *call, error.as_str()], *count as f64);
         }

@@ -7,14 +7,14 @@
 
 use super::fields::{self, FieldValue, call, found, get, request};
 use super::metrics::*;
-use super::reading::flag;
-use super::values::{NvmlQuery, Value, Values};
+use super::values::{GpuValue, GpuValues, NvmlQuery};
+use crate::collector::flag;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings as sys;
 use nvml_wrapper_sys::bindings::field_id::*;
 use std::borrow::Cow;
-use takt_model::Metric;
+use std::collections::BTreeSet;
 
 /// A figure of one link.
 #[derive(Debug)]
@@ -114,36 +114,29 @@ struct Question {
 
 impl Nvlinks {
     pub fn of(device: &Device<'_>, ask: &mut NvmlQuery<'_>) -> Result<Self, NvmlError> {
-        let count = get(
-            device,
-            &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)],
-            ask,
-        )?
-        .and_then(|values| values.first().copied().flatten());
+        let mut count = [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)];
+        let count = get(device, &mut count, ask)?;
+        let count = count.and_then(|values| values.first().copied().flatten());
         let count = count.map_or(0, |count| (count.value as u32).min(MAX_NVLINKS));
-        let mut asked: Vec<_> = (0..count)
-            .flat_map(|link| LINK_FIELDS.iter().filter_map(move |field| field.of(link)))
-            .collect();
+
+        let mut asked = Vec::new();
+        for link in 0..count {
+            asked.extend(LINK_FIELDS.iter().filter_map(|field| field.of(link)));
+        }
+
         if !asked.is_empty() {
             let mut requests = requests(&asked);
             get(device, &mut requests, ask)?;
+
             // A link that is down has no figures now; what a GPU does not have at all it refuses
             // for each.
-            let has: Vec<_> = requests
+            let answered: BTreeSet<_> = asked
                 .iter()
-                .map(|request| !is_refused(request))
+                .zip(&requests)
+                .filter(|(_, request)| !is_refused(request))
+                .map(|(question, _)| question.id)
                 .collect();
-            let is_known = |id| {
-                asked
-                    .iter()
-                    .zip(&has)
-                    .any(|(question, has)| question.id == id && *has)
-            };
-            asked = asked
-                .iter()
-                .filter(|question| is_known(question.id))
-                .copied()
-                .collect();
+            asked.retain(|question| answered.contains(&question.id));
         }
         Ok(Self { count, asked })
     }
@@ -158,6 +151,7 @@ impl LinkField {
             Numbered([_, seventh]) if link < OLD_LINKS => (seventh + link - 6, 0),
             Numbered(_) => return None,
         };
+
         Some(Question {
             link,
             id,
@@ -168,10 +162,9 @@ impl LinkField {
 }
 
 fn requests(asked: &[Question]) -> Vec<sys::nvmlFieldValue_t> {
-    asked
-        .iter()
-        .map(|question| request(question.id, question.scope))
-        .collect()
+    let requests = asked.iter();
+    let requests = requests.map(|question| request(question.id, question.scope));
+    requests.collect()
 }
 
 fn is_refused(field: &sys::nvmlFieldValue_t) -> bool {
@@ -179,6 +172,7 @@ fn is_refused(field: &sys::nvmlFieldValue_t) -> bool {
         sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
         sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT,
     ];
+
     refusals.contains(&field.nvmlReturn)
         || (found(field).is_none() && field.nvmlReturn == sys::nvmlReturn_enum_NVML_SUCCESS)
 }
@@ -187,33 +181,39 @@ pub(super) fn read(
     device: &Device<'_>,
     links: &Nvlinks,
     ask: &mut NvmlQuery<'_>,
-    values: &mut Values,
+    values: &mut GpuValues,
 ) -> Result<(), NvmlError> {
     for link in 0..links.count {
         let active = ask.value("GetNvLinkState", device.link_wrapper_for(link).is_active())?;
         values.labelled(&NVLINK_UP, [link.to_string()], active.map(flag));
     }
+
     if links.asked.is_empty() {
         return Ok(());
     }
     let Some(found) = get(device, &mut requests(&links.asked), ask)? else {
         return Ok(());
     };
+
     push(&links.asked, &found, values);
     Ok(())
 }
 
-fn push(asked: &[Question], found: &[Option<FieldValue>], values: &mut Values) {
-    let told_by_all = |metric: &Metric| values.0.iter().any(|value| value.metric == metric);
-    let has_sum = told_by_all(&NVLINK_BYTES);
+fn push(asked: &[Question], found: &[Option<FieldValue>], values: &mut GpuValues) {
+    let has_sum = values.0.iter().any(|value| value.metric == &NVLINK_BYTES);
+
     // If a GPU has several sources, the first one counts.
     let mut last = None;
     for (question, found) in asked.iter().zip(found) {
         let Question { link, field, .. } = question;
+
         let Some(found) = found else { continue };
-        if last.replace((link, field.to, field.kind)) == Some((link, field.to, field.kind)) {
+        let source = Some((link, field.to, field.kind));
+        if last == source {
             continue;
         }
+        last = source;
+
         let (metric, value) = match field.to {
             LinkValue::Errors => (&NVLINK_ERRORS, found.value),
             LinkValue::Ratio => (&NVLINK_BER, bit_error_ratio(found.value as u64)),
@@ -221,25 +221,25 @@ fn push(asked: &[Question], found: &[Option<FieldValue>], values: &mut Values) {
             LinkValue::Sum => continue,
         };
         let kind = (!field.kind.is_empty()).then_some(Cow::Borrowed(field.kind));
-        let labels = [Cow::Owned(link.to_string())]
-            .into_iter()
-            .chain(kind)
-            .collect();
-        values.0.push(Value {
+        let mut labels = vec![Cow::Owned(link.to_string())];
+        labels.extend(kind);
+        values.0.push(GpuValue {
             metric,
             labels,
             value,
         });
     }
-    for direction in ["tx", "rx"].into_iter().filter(|_| !has_sum) {
-        let of_direction = asked
-            .iter()
-            .zip(found)
-            .filter(|(question, _)| is_sum(question, direction));
+
+    // Other fields give these sums on some GPUs.
+    if has_sum {
+        return;
+    }
+    for direction in ["tx", "rx"] {
+        let of_direction = asked.iter().zip(found);
+        let of_direction = of_direction.filter(|(question, _)| is_sum(question, direction));
+        let sums = of_direction.map(|(_, found)| found.map(|found| found.value));
         // The sum of some would be a counter that falls.
-        let sum = of_direction
-            .map(|(_, found)| found.map(|found| found.value))
-            .sum::<Option<f64>>();
+        let sum = sums.sum::<Option<f64>>();
         let has_any = asked.iter().any(|question| is_sum(question, direction));
         values.labelled(&NVLINK_BYTES, [direction], sum.filter(|_| has_any));
     }
@@ -253,8 +253,10 @@ fn is_sum(question: &Question, direction: &str) -> bool {
 fn bit_error_ratio(packed: u64) -> f64 {
     let mantissa = (packed >> sys::NVML_NVLINK_BER_MANTISSA_SHIFT)
         & u64::from(sys::NVML_NVLINK_BER_MANTISSA_WIDTH);
+
     let exponent =
         (packed >> sys::NVML_NVLINK_BER_EXP_SHIFT) & u64::from(sys::NVML_NVLINK_BER_EXP_WIDTH);
+
     mantissa as f64 / 10_f64.powi(exponent as i32)
 }
 
@@ -262,30 +264,31 @@ fn bit_error_ratio(packed: u64) -> f64 {
 pub(super) fn fabric(
     device: &Device<'_>,
     ask: &mut NvmlQuery<'_>,
-    values: &mut Values,
+    values: &mut GpuValues,
 ) -> Result<(), NvmlError> {
     // SAFETY: a struct of numbers may be all zeros.
     let mut info: sys::nvmlGpuFabricInfo_v2_t = unsafe { std::mem::zeroed() };
     info.version = fields::version::<sys::nvmlGpuFabricInfo_v2_t>(2);
+
     // SAFETY: the handle is the device's; the library writes the version that the struct says,
     // which is this one.
     let code = call(
         &device.nvml().lib().nvmlDeviceGetGpuFabricInfoV,
         |function| unsafe { function(device.handle(), (&raw mut info).cast()) },
     );
+
     let info = ask.value("GetGpuFabricInfoV", code)?.map(|()| info);
-    let Some(info) =
-        info.filter(|info| u32::from(info.state) != sys::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED)
-    else {
+    let has_fabric = |info: &sys::nvmlGpuFabricInfo_v2_t| {
+        u32::from(info.state) != sys::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
+    };
+    let Some(info) = info.filter(has_fabric) else {
         return Ok(());
     };
+
     let is_complete = u32::from(info.state) == sys::NVML_GPU_FABRIC_STATE_COMPLETED;
-    values.one(
-        &FABRIC_READY,
-        Some(flag(
-            is_complete && info.status == sys::nvmlReturn_enum_NVML_SUCCESS,
-        )),
-    );
+    let is_ready = is_complete && info.status == sys::nvmlReturn_enum_NVML_SUCCESS;
+    values.one(&FABRIC_READY, Some(flag(is_ready)));
+
     let degraded = match info.healthMask & DEGRADED_BANDWIDTH {
         sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE => Some(1.0),
         sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE => Some(0.0),
@@ -330,7 +333,8 @@ mod tests {
             .find(|field| field.to == LinkValue::Sum)
             .unwrap();
         let asked: Vec<_> = (0..2).filter_map(|link| field.of(link)).collect();
-        let bytes = |values: &Values| values.0.iter().map(|value| value.value).collect::<Vec<_>>();
+        let bytes =
+            |values: &GpuValues| values.0.iter().map(|value| value.value).collect::<Vec<_>>();
         let found = |value| {
             Some(FieldValue {
                 value,
@@ -338,7 +342,7 @@ mod tests {
             })
         };
         let told = |found: [Option<FieldValue>; 2]| {
-            let mut values = Values::default();
+            let mut values = GpuValues::default();
             push(&asked, &found, &mut values);
             bytes(&values)
         };

@@ -3,7 +3,7 @@
 //! Source: `/sys/bus/pci/devices`. The bus is looked through seldom: cards do not come and go.
 
 use super::gpu_history::GpuHistory;
-use super::{Gpu, Identity};
+use super::{Gpu, GpuIdentity};
 use std::fs::{read_dir, read_link, read_to_string};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const OTHERS: [&str; 3] = ["vfio-pci", "nouveau", "pciback"];
 
 /// Power of all cards together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Power {
+pub(super) enum CardPower {
     /// A card that never sleeps is among them, or there is none.
     AlwaysOn,
     /// They may sleep, and one is awake.
@@ -28,14 +28,14 @@ pub(super) enum Power {
     Asleep,
 }
 
-pub(super) struct Slots {
+pub(super) struct PciSlots {
     devices: PathBuf,
     /// Addresses as the kernel writes them: `0000:41:00.0`.
     cards: Vec<String>,
     looked: Option<Instant>,
 }
 
-impl Slots {
+impl PciSlots {
     pub fn new(sysfs: &Path) -> Self {
         Self {
             devices: sysfs.join("bus/pci/devices"),
@@ -46,41 +46,43 @@ impl Slots {
 
     /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say
     /// who they are.
-    pub fn without(&mut self, gpus: &[Gpu], history: &GpuHistory) -> Vec<Identity> {
+    pub fn without(&mut self, gpus: &[Gpu], history: &GpuHistory) -> Vec<GpuIdentity> {
         self.look_again();
-        let published: Vec<_> = gpus
-            .iter()
-            .map(|gpu| &gpu.identity)
-            .chain(history.identities())
-            .filter_map(|identity| pci::bus_id(&identity.pci_bus_id))
-            .collect();
         // One that cannot say where it is may be any.
         if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
             return Vec::new();
         }
+
+        let here = gpus.iter().map(|gpu| &gpu.identity);
+        let published = here.chain(history.identities());
+        let published = published.filter_map(|identity| pci::bus_id(&identity.pci_bus_id));
+        let published: Vec<_> = published.collect();
+
         let unseen = self.cards.iter().filter(|card| !published.contains(card));
-        let identity = |card: &String| Identity {
+        let identity = |card: &String| GpuIdentity {
             pci_bus_id: card.clone(),
-            ..Identity::unknown(card.clone(), 0, "")
+            ..GpuIdentity::unknown(card.clone(), 0, "")
         };
         unseen.map(identity).collect()
     }
 
     /// The cards' power. To read it wakes none.
-    pub fn power(&mut self) -> Power {
+    pub fn power(&mut self) -> CardPower {
         self.look_again();
         let all_are = |file: &str, word: &str| {
-            let read = |card| crate::sysfs::text(&self.devices.join(card).join("power").join(file));
-            self.cards
-                .iter()
-                .all(|card| read(card).as_deref() == Some(word))
+            let read = |card: &String| {
+                crate::sysfs::text(&self.devices.join(card).join("power").join(file))
+            };
+            let is_so = |card: &String| read(card).as_deref() == Some(word);
+            self.cards.iter().all(is_so)
         };
+
         if self.cards.is_empty() || !all_are("control", "auto") {
-            Power::AlwaysOn
+            CardPower::AlwaysOn
         } else if all_are("runtime_status", "suspended") {
-            Power::Asleep
+            CardPower::Asleep
         } else {
-            Power::Awake
+            CardPower::Awake
         }
     }
 
@@ -98,19 +100,18 @@ impl Slots {
                 let value = read_to_string(device.join(file)).unwrap_or_default();
                 wanted.iter().any(|wanted| value.starts_with(wanted))
             };
+
             let driver = read_link(device.join("driver")).ok();
-            let driver = driver
-                .as_deref()
-                .and_then(Path::file_name)
-                .and_then(|name| name.to_str());
+            let driver = driver.as_deref().and_then(Path::file_name);
+            let driver = driver.and_then(|name| name.to_str());
             is("vendor", &[NVIDIA])
                 && is("class", &CLASSES)
                 && driver.is_none_or(|driver| !OTHERS.contains(&driver))
         };
-        let mut cards: Vec<_> = devices
-            .filter(|device| is_card(&device.path()))
-            .filter_map(|device| device.file_name().into_string().ok())
-            .collect();
+
+        let cards = devices.filter(|device| is_card(&device.path()));
+        let cards = cards.filter_map(|device| device.file_name().into_string().ok());
+        let mut cards: Vec<_> = cards.collect();
         cards.sort();
         cards
     }
@@ -143,16 +144,16 @@ mod tests {
                 .unwrap();
             }
         }
-        let mut slots = Slots::new(sysfs.path());
+        let mut slots = PciSlots::new(sysfs.path());
         assert_eq!(
             slots.power(),
-            Power::AlwaysOn,
+            CardPower::AlwaysOn,
             "without files of power management"
         );
         for (control, status, power) in [
-            ("auto", "active", Power::Awake),
-            ("auto", "suspended", Power::Asleep),
-            ("on", "active", Power::AlwaysOn),
+            ("auto", "active", CardPower::Awake),
+            ("auto", "suspended", CardPower::Asleep),
+            ("on", "active", CardPower::AlwaysOn),
         ] {
             for card in ["0000:01:00.0", "0000:21:00.0"] {
                 let directory = devices.join(card).join("power");

@@ -3,7 +3,7 @@
 //! Where a GPU may sleep, NVML is closed after a minute without work, and asked again when
 //! something else has woken the GPU. Pure: the time is an argument.
 
-use super::pci::Power;
+use super::pci::CardPower;
 use std::time::{Duration, Instant};
 
 /// Time without work after which NVML is closed.
@@ -15,7 +15,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(3600);
 
 /// Whether NVML rests.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct NvmlRest {
     idle_since: Option<Instant>,
     resting: Option<Resting>,
     not_before: Option<Instant>,
@@ -27,21 +27,22 @@ struct Resting {
     has_slept: bool,
 }
 
-impl Rest {
+impl NvmlRest {
     /// Whether NVML may be asked now.
-    pub fn may_ask(&mut self, power: Power, now: Instant) -> bool {
-        let Some(resting) = self.resting.as_mut().filter(|_| power == Power::Awake) else {
-            self.resting = (power == Power::Asleep).then_some(Resting {
+    pub fn may_ask(&mut self, power: CardPower, now: Instant) -> bool {
+        let Some(resting) = self.resting.as_mut().filter(|_| power == CardPower::Awake) else {
+            self.resting = (power == CardPower::Asleep).then_some(Resting {
                 since: now,
                 has_slept: true,
             });
-            return power != Power::Asleep;
+            return power != CardPower::Asleep;
         };
 
         let has_time = now.duration_since(resting.since) < FALLS_ASLEEP;
         if !resting.has_slept && has_time {
             return false;
         }
+
         self.not_before = (!resting.has_slept).then(|| now + TRY_AGAIN);
         self.resting = None;
         self.idle_since = None;
@@ -49,11 +50,12 @@ impl Rest {
     }
 
     /// Takes over whether the GPUs work.
-    pub fn saw(&mut self, is_idle: bool, power: Power, now: Instant) {
-        if !is_idle || power != Power::Awake {
+    pub fn saw(&mut self, is_idle: bool, power: CardPower, now: Instant) {
+        if !is_idle || power != CardPower::Awake {
             self.idle_since = None;
             return;
         }
+
         let since = *self.idle_since.get_or_insert(now);
         let is_time = self.not_before.is_none_or(|begin| now >= begin);
         if is_time && now.duration_since(since) >= IDLE {
@@ -72,9 +74,9 @@ mod tests {
     /// Asks once a second, and returns the seconds at which NVML was asked.
     fn asked(
         seconds: std::ops::Range<u64>,
-        rest: &mut Rest,
+        rest: &mut NvmlRest,
         begin: Instant,
-        power: impl Fn(u64) -> Power,
+        power: impl Fn(u64) -> CardPower,
     ) -> Vec<u64> {
         seconds
             .filter(|second| {
@@ -90,10 +92,10 @@ mod tests {
 
     #[test]
     fn a_gpu_without_work_sleeps_until_something_else_wakes_it() {
-        let (mut rest, begin) = (Rest::default(), Instant::now());
+        let (mut rest, begin) = (NvmlRest::default(), Instant::now());
         let power = |second| match second {
-            70..500 => Power::Asleep,
-            _ => Power::Awake,
+            70..500 => CardPower::Asleep,
+            _ => CardPower::Awake,
         };
         let expected: Vec<u64> = (0..61).chain(500..561).collect();
         assert_eq!(asked(0..580, &mut rest, begin, power), expected);
@@ -101,26 +103,28 @@ mod tests {
 
     #[test]
     fn one_that_sleeps_at_the_start_is_not_woken() {
-        let (mut rest, begin) = (Rest::default(), Instant::now());
-        assert_eq!(asked(0..9, &mut rest, begin, |_| Power::Asleep), [0; 0]);
+        let (mut rest, begin) = (NvmlRest::default(), Instant::now());
+        assert_eq!(asked(0..9, &mut rest, begin, |_| CardPower::Asleep), [0; 0]);
     }
 
     #[test]
     fn one_that_cannot_sleep_is_let_go_for_half_a_minute_an_hour() {
-        let (mut rest, begin) = (Rest::default(), Instant::now());
-        let missed = 3600 - asked(0..3600, &mut rest, begin, |_| Power::Awake).len();
+        let (mut rest, begin) = (NvmlRest::default(), Instant::now());
+        let missed = 3600 - asked(0..3600, &mut rest, begin, |_| CardPower::Awake).len();
         assert_eq!(missed, 29);
-        let always_on = asked(0..3600, &mut Rest::default(), begin, |_| Power::AlwaysOn);
+        let always_on = asked(0..3600, &mut NvmlRest::default(), begin, |_| {
+            CardPower::AlwaysOn
+        });
         assert_eq!(always_on.len(), 3600);
     }
 
     #[test]
     fn one_that_works_is_asked() {
-        let (mut rest, begin) = (Rest::default(), Instant::now());
+        let (mut rest, begin) = (NvmlRest::default(), Instant::now());
         for second in 0..600 {
             let now = begin + Duration::from_secs(second);
-            assert!(rest.may_ask(Power::Awake, now));
-            rest.saw(second % 30 != 0, Power::Awake, now);
+            assert!(rest.may_ask(CardPower::Awake, now));
+            rest.saw(second % 30 != 0, CardPower::Awake, now);
         }
     }
 }

@@ -18,8 +18,8 @@ fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, NvmlFailure>>) 
         gpus: Box::new(Recorded(readings.into_iter().collect())),
         shared: SharedGpus::default(),
         letting_go: LettingGo::default(),
-        slots: Slots::new("/nonexistent".as_ref()),
-        rest: Rest::default(),
+        slots: PciSlots::new("/nonexistent".as_ref()),
+        rest: NvmlRest::default(),
         history: GpuHistory::load(None),
         events: Events::default(),
         dcgm: None,
@@ -41,8 +41,8 @@ fn read(nvml: &mut Nvml, part: &str) -> (Vec<String>, Result<(), String>) {
     (lines.map(str::to_owned).collect(), result)
 }
 
-fn gpu(uuid: &str, reading: Result<Reading, UnavailableReason>) -> Gpu {
-    let identity = Identity {
+fn gpu(uuid: &str, reading: Result<GpuReading, UnavailableReason>) -> Gpu {
+    let identity = GpuIdentity {
         uuid: uuid.into(),
         index: 0,
         minor: Some(1),
@@ -54,8 +54,8 @@ fn gpu(uuid: &str, reading: Result<Reading, UnavailableReason>) -> Gpu {
     Gpu { identity, reading }
 }
 
-fn well() -> Result<Reading, UnavailableReason> {
-    Ok(Reading::default())
+fn well() -> Result<GpuReading, UnavailableReason> {
+    Ok(GpuReading::default())
 }
 
 fn trouble(error: NvmlError) -> NvmlFailure {
@@ -67,13 +67,13 @@ fn trouble(error: NvmlError) -> NvmlFailure {
 
 #[test]
 fn unsupported_values_are_left_out() {
-    let mut values = Values::default();
+    let mut values = GpuValues::default();
     values.one(&UTILIZATION, Some(0.0));
     values.labelled(&FAN, ["0"], None);
     values.labelled(&FAN, ["1"], Some(0.31));
-    let reading = Reading {
+    let reading = GpuReading {
         values,
-        ..Reading::default()
+        ..GpuReading::default()
     };
     let (lines, result) = read(&mut collector([Ok(vec![gpu("GPU-a", Ok(reading))])]), "");
     assert_eq!(result, Ok(()));
@@ -167,9 +167,9 @@ fn who_uses_the_gpus_is_told_to_the_jobs() {
         memory: Some(1 << 30),
         gpu_instance: None,
     };
-    let reading = Reading {
+    let reading = GpuReading {
         processes: Some(vec![process]),
-        ..Reading::default()
+        ..GpuReading::default()
     };
     let mut nvml = collector([
         Ok(vec![gpu("GPU-a", Ok(reading))]),
@@ -208,7 +208,7 @@ fn a_sleeping_gpu_is_up_and_not_asked() {
         std::fs::write(card.join(file), text).unwrap();
     }
     let mut nvml = collector([Ok(vec![gpu("GPU-a", well())])]);
-    nvml.slots = Slots::new(sysfs.path());
+    nvml.slots = PciSlots::new(sysfs.path());
     assert_eq!(
         read(&mut nvml, "_up").0,
         [r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#]

@@ -7,7 +7,7 @@ use takt_model::{Metric, Samples};
 
 /// A value of one GPU.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Value {
+pub(super) struct GpuValue {
     pub metric: &'static Metric,
     /// The labels behind `uuid`.
     pub labels: Vec<Cow<'static, str>>,
@@ -16,9 +16,9 @@ pub(super) struct Value {
 
 /// The values of one GPU.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Values(pub Vec<Value>);
+pub(super) struct GpuValues(pub Vec<GpuValue>);
 
-impl Values {
+impl GpuValues {
     /// Adds a value with no label but the UUID, if there is one.
     pub fn one(&mut self, metric: &'static Metric, value: Option<f64>) {
         self.labelled::<&'static str, 0>(metric, [], value);
@@ -31,12 +31,13 @@ impl Values {
         labels: [L; N],
         value: Option<f64>,
     ) {
-        let labels = || labels.map(Into::into).to_vec();
-        self.0.extend(value.map(|value| Value {
-            metric,
-            labels: labels(),
-            value,
-        }));
+        if let Some(value) = value {
+            self.0.push(GpuValue {
+                metric,
+                labels: labels.map(Into::into).to_vec(),
+                value,
+            });
+        }
     }
 
     /// The same with labels from a table.
@@ -46,24 +47,24 @@ impl Values {
         labels: &'static [&'static str],
         value: Option<f64>,
     ) {
-        let labels = || labels.iter().map(|label| Cow::Borrowed(*label)).collect();
-        self.0.extend(value.map(|value| Value {
-            metric,
-            labels: labels(),
-            value,
-        }));
+        if let Some(value) = value {
+            self.0.push(GpuValue {
+                metric,
+                labels: labels.iter().map(|label| Cow::Borrowed(*label)).collect(),
+                value,
+            });
+        }
     }
 
     /// The value with no label but the UUID.
     pub fn get(&self, metric: &'static Metric) -> Option<f64> {
-        self.0
-            .iter()
-            .find(|value| value.metric == metric && value.labels.is_empty())
-            .map(|value| value.value)
+        let mut values = self.0.iter();
+        let found = values.find(|value| value.metric == metric && value.labels.is_empty())?;
+        Some(found.value)
     }
 
     pub fn push(&self, uuid: &str, out: &mut Samples) {
-        for Value {
+        for GpuValue {
             metric,
             labels,
             value,
@@ -78,11 +79,11 @@ impl Values {
 }
 
 /// Calls that failed, by call and error.
-pub(super) type Errors = BTreeMap<(&'static str, String), u64>;
+pub(super) type CallErrors = BTreeMap<(&'static str, String), u64>;
 
 /// Takes NVML's answers: an absent value is absent, and a failure is counted.
 pub(super) struct NvmlQuery<'e> {
-    pub errors: &'e mut Errors,
+    pub errors: &'e mut CallErrors,
     /// Whether the driver has the newer numbers of the fields.
     pub is_renumbered: bool,
 }
@@ -104,12 +105,8 @@ impl NvmlQuery<'_> {
             Err(error) => {
                 // Their debug form is NVML's word for them; what else they carry is cut off.
                 let word = format!("{error:?}");
-                let word = word
-                    .split(['(', ' ', '{'])
-                    .next()
-                    .unwrap_or_default()
-                    .to_owned();
-                *self.errors.entry((call, word)).or_insert(0) += 1;
+                let word = word.split(['(', ' ', '{']).next().unwrap_or_default();
+                *self.errors.entry((call, word.to_owned())).or_insert(0) += 1;
                 tracing::debug!(call, %error, "no value");
                 Ok(None)
             }
@@ -131,7 +128,7 @@ mod tests {
 
     #[test]
     fn failures_are_counted_and_unsupported_values_are_not() {
-        let mut errors = Errors::new();
+        let mut errors = CallErrors::new();
         let mut ask = NvmlQuery {
             errors: &mut errors,
             is_renumbered: false,

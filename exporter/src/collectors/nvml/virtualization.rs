@@ -2,8 +2,8 @@
 
 use super::fields::call;
 use super::metrics::*;
-use super::reading::flag;
-use super::values::{NvmlQuery, Values};
+use super::values::{GpuValues, NvmlQuery};
+use crate::collector::flag;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings as sys;
@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 
 /// Role of the GPU in virtualization: host or guest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) enum Virtualization {
+pub(super) enum VirtualizationRole {
     #[default]
     Neither,
     Guest,
@@ -19,12 +19,12 @@ pub(super) enum Virtualization {
 }
 
 /// By NVML's numbers.
-const MODES: [(&str, Virtualization); 5] = [
-    ("none", Virtualization::Neither),
-    ("passthrough", Virtualization::Neither),
-    ("vgpu_guest", Virtualization::Guest),
-    ("vgpu_host", Virtualization::Host),
-    ("vsga_host", Virtualization::Neither),
+const MODES: [(&str, VirtualizationRole); 5] = [
+    ("none", VirtualizationRole::Neither),
+    ("passthrough", VirtualizationRole::Neither),
+    ("vgpu_guest", VirtualizationRole::Guest),
+    ("vgpu_host", VirtualizationRole::Host),
+    ("vsga_host", VirtualizationRole::Neither),
 ];
 
 /// No GPU is divided further.
@@ -33,65 +33,60 @@ const MAX_VGPUS: usize = 64;
 /// NVML's buffers for a UUID, the name of a machine and that of a type.
 const TEXT: usize = 96;
 
-impl Virtualization {
+impl VirtualizationRole {
     /// Role of the GPU; it stays the same while the driver is loaded.
     pub fn of(
         device: &Device<'_>,
         ask: &mut NvmlQuery<'_>,
-        values: &mut Values,
+        values: &mut GpuValues,
     ) -> Result<Self, NvmlError> {
         let mut mode = 0;
+        let symbol = &device.nvml().lib().nvmlDeviceGetVirtualizationMode;
         // SAFETY: the handle is the device's, the pointer valid.
-        let code = call(
-            &device.nvml().lib().nvmlDeviceGetVirtualizationMode,
-            |function| unsafe { function(device.handle(), &raw mut mode) },
-        );
-        let known = ask
-            .value("GetVirtualizationMode", code)?
-            .and_then(|()| MODES.get(mode as usize));
-        values.labelled(
-            &VIRTUALIZATION,
-            [known.map_or("", |(word, _)| word)],
-            known.map(|_| 1.0),
-        );
+        let code = call(symbol, |function| unsafe {
+            function(device.handle(), &raw mut mode)
+        });
+
+        let answered = ask.value("GetVirtualizationMode", code)?;
+        let known = answered.and_then(|()| MODES.get(mode as usize));
+        let word = known.map_or("", |(word, _)| word);
+        values.labelled(&VIRTUALIZATION, [word], known.map(|_| 1.0));
         Ok(known.map_or(Self::Neither, |(_, side)| *side))
     }
 }
 
 pub(super) fn read(
     device: &Device<'_>,
-    side: Virtualization,
+    side: VirtualizationRole,
     ask: &mut NvmlQuery<'_>,
-    values: &mut Values,
+    values: &mut GpuValues,
 ) -> Result<(), NvmlError> {
     match side {
-        Virtualization::Neither => Ok(()),
-        Virtualization::Guest => licence(device, ask, values),
-        Virtualization::Host => parts(device, ask, values),
+        VirtualizationRole::Neither => Ok(()),
+        VirtualizationRole::Guest => licence(device, ask, values),
+        VirtualizationRole::Host => parts(device, ask, values),
     }
 }
 
 fn licence(
     device: &Device<'_>,
     ask: &mut NvmlQuery<'_>,
-    values: &mut Values,
+    values: &mut GpuValues,
 ) -> Result<(), NvmlError> {
     // SAFETY: a struct of numbers may be all zeros.
     let mut features: sys::nvmlGridLicensableFeatures_t = unsafe { std::mem::zeroed() };
+    let symbol = &device.nvml().lib().nvmlDeviceGetGridLicensableFeatures_v4;
     // SAFETY: the handle is the device's, the pointer valid.
-    let code = call(
-        &device.nvml().lib().nvmlDeviceGetGridLicensableFeatures_v4,
-        |function| unsafe { function(device.handle(), &raw mut features) },
-    );
+    let code = call(symbol, |function| unsafe {
+        function(device.handle(), &raw mut features)
+    });
+
     if ask.value("GetGridLicensableFeatures", code)?.is_some()
         && features.isGridLicenseSupported != 0
     {
         let count = features.licensableFeaturesCount as usize;
-        let is_licensed = features
-            .gridLicensableFeatures
-            .iter()
-            .take(count)
-            .any(|feature| feature.featureState != 0);
+        let mut features = features.gridLicensableFeatures.iter().take(count);
+        let is_licensed = features.any(|feature| feature.featureState != 0);
         values.one(&VGPU_LICENSED, Some(flag(is_licensed)));
     }
     Ok(())
@@ -100,7 +95,7 @@ fn licence(
 fn parts(
     device: &Device<'_>,
     ask: &mut NvmlQuery<'_>,
-    values: &mut Values,
+    values: &mut GpuValues,
 ) -> Result<(), NvmlError> {
     let lib = device.nvml().lib();
     let mut count = MAX_VGPUS as u32;
@@ -109,10 +104,13 @@ fn parts(
     let code = call(&lib.nvmlDeviceGetActiveVgpus, |function| unsafe {
         function(device.handle(), &raw mut count, instances.as_mut_ptr())
     });
+
     if ask.value("GetActiveVgpus", code)?.is_none() {
         return Ok(());
     }
+
     values.one(&VGPUS, Some(f64::from(count)));
+
     for &instance in instances.iter().take(count as usize) {
         let uuid = text(|buffer, length| {
             // SAFETY: the buffer has that length.
@@ -124,6 +122,7 @@ fn parts(
         let Some(uuid) = ask.value("VgpuInstanceGetUUID", uuid)? else {
             continue;
         };
+
         let mut id_type = 0;
         let vm = text(|buffer, length| {
             // SAFETY: the buffer has that length, the pointer is valid.
@@ -132,8 +131,9 @@ fn parts(
             })
         });
         let vm = ask.value("VgpuInstanceGetVmID", vm)?.unwrap_or_default();
+
         let mut type_id = 0;
-        let mut used = 0;
+        let mut used_bytes = 0;
         // SAFETY: the pointers are valid.
         let (of_type, usage) = unsafe {
             (
@@ -141,10 +141,11 @@ fn parts(
                     function(instance, &raw mut type_id)
                 }),
                 call(&lib.nvmlVgpuInstanceGetFbUsage, |function| {
-                    function(instance, &raw mut used)
+                    function(instance, &raw mut used_bytes)
                 }),
             )
         };
+
         let name = match ask.value("VgpuInstanceGetType", of_type)? {
             None => None,
             Some(()) => {
@@ -157,9 +158,9 @@ fn parts(
                 ask.value("VgpuTypeGetName", name)?
             }
         };
-        let used = ask
-            .value("VgpuInstanceGetFbUsage", usage)?
-            .map(|()| used as f64);
+
+        let used = ask.value("VgpuInstanceGetFbUsage", usage)?;
+        let used = used.map(|()| used_bytes as f64);
         values.labelled(&VGPU_MEMORY, [uuid.clone()], used);
         values.labelled(&VGPU_INFO, [uuid, vm, name.unwrap_or_default()], Some(1.0));
     }
@@ -172,7 +173,7 @@ fn text(
 ) -> Result<String, NvmlError> {
     let mut buffer = [0; TEXT];
     write(buffer.as_mut_ptr().cast(), TEXT as u32)?;
-    let text =
-        CStr::from_bytes_until_nul(&buffer).map_err(|_| NvmlError::InsufficientSize(None))?;
+    let text = CStr::from_bytes_until_nul(&buffer);
+    let text = text.map_err(|_| NvmlError::InsufficientSize(None))?;
     Ok(text.to_string_lossy().into_owned())
 }

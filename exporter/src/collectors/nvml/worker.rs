@@ -11,13 +11,13 @@ type Question<A> = Box<dyn FnOnce() -> A + Send>;
 
 /// A thread that answers one question after the other. While an answer is due, it takes no other
 /// question. It ends when this is dropped, or, if it does not come back, never.
-pub(super) struct Worker<A> {
+pub(super) struct CallWorker<A> {
     questions: Sender<Question<A>>,
     answers: Receiver<A>,
     owes: bool,
 }
 
-impl<A: Send + 'static> Worker<A> {
+impl<A: Send + 'static> CallWorker<A> {
     pub fn start(name: &str) -> io::Result<Self> {
         let (questions, to_answer) = channel::<Question<A>>();
         let (answering, answers) = channel();
@@ -31,6 +31,7 @@ impl<A: Send + 'static> Worker<A> {
                 }
             }
         })?;
+
         Ok(Self {
             questions,
             answers,
@@ -44,6 +45,7 @@ impl<A: Send + 'static> Worker<A> {
         if self.owes && self.answers.try_recv().is_err() {
             return false;
         }
+
         self.owes = self.questions.send(Box::new(question)).is_ok();
         self.owes
     }
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn one_request_at_a_time_and_none_while_it_hangs() {
-        let mut worker = Worker::start("test").unwrap();
+        let mut worker = CallWorker::start("test").unwrap();
         let soon = || Instant::now() + Duration::from_secs(20);
         assert!(worker.ask(|| 1));
         assert_eq!(worker.answer(soon()), Some(1));

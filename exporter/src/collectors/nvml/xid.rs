@@ -4,7 +4,7 @@
 //! NVML reports only the last of several XIDs at the same moment.
 
 use super::fields;
-use super::library::Session;
+use super::library::NvmlSession;
 use crate::events::Events;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the thread that waits for the session's XIDs. It ends with the session.
-pub(super) fn watch(session: &Arc<Session>, events: &Events) -> io::Result<()> {
+pub(super) fn watch(session: &Arc<NvmlSession>, events: &Events) -> io::Result<()> {
     let session = Arc::clone(session);
     let events = events.clone();
     let thread = std::thread::Builder::new()
@@ -34,24 +34,24 @@ pub(super) fn watch(session: &Arc<Session>, events: &Events) -> io::Result<()> {
     Ok(())
 }
 
-fn tell(session: &Session, events: &Events) -> Result<(), NvmlError> {
+fn tell(session: &NvmlSession, events: &Events) -> Result<(), NvmlError> {
     let lib = session.nvml.lib();
     if let Err(error) = &lib.nvmlEventSetFree {
         // Without it the wrapper's Drop panics.
         return Err(NvmlError::FailedToLoadSymbol(error.to_string()));
     }
+
     let set = session.nvml.create_event_set()?;
     for index in 0..session.nvml.device_count()? {
         let Ok(device) = session.nvml.device_by_index(index) else {
             continue;
         };
         // To ask for a type that the GPU does not have is an error.
-        if !device
-            .supported_event_types()
-            .is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR))
-        {
+        let types = device.supported_event_types();
+        if !types.is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR)) {
             continue;
         }
+
         // SAFETY: both handles are the wrapper's. Its own function gives up the whole set when one
         // GPU fails.
         let registered = fields::call(&lib.nvmlDeviceRegisterEvents, |function| unsafe {
@@ -61,10 +61,12 @@ fn tell(session: &Session, events: &Events) -> Result<(), NvmlError> {
                 set.handle(),
             )
         });
+
         if let Err(error) = registered {
             tracing::debug!(index, %error, "NVML reports no XIDs of this GPU");
         }
     }
+
     while !session.is_over() {
         match set.wait(WAIT_MILLISECONDS) {
             Ok(event) => {

@@ -7,12 +7,12 @@ const PLACES: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids
 
 /// The names that were looked up. The file is long, and is read only for a device that was not seen
 /// before.
-pub(super) struct Names {
+pub(super) struct PciNames {
     file: Option<PathBuf>,
     known: HashMap<Vec<String>, [String; 5]>,
 }
 
-impl Names {
+impl PciNames {
     /// In the given file, or where distributions put it.
     pub fn new(file: Option<&Path>) -> Self {
         let usual = || PLACES.iter().map(PathBuf::from).find(|path| path.exists());
@@ -27,15 +27,10 @@ impl Names {
     /// is called by its number.
     pub fn of(&mut self, ids: &[String]) -> &[String; 5] {
         if !self.known.contains_key(ids) {
-            let text = self
-                .file
-                .as_ref()
-                .and_then(|file| std::fs::read(file).ok())
-                .unwrap_or_default();
-            self.known.insert(
-                ids.to_owned(),
-                look_up(&String::from_utf8_lossy(&text), ids),
-            );
+            let text = self.file.as_ref().and_then(|file| std::fs::read(file).ok());
+            let text = text.unwrap_or_default();
+            let names = look_up(&String::from_utf8_lossy(&text), ids);
+            self.known.insert(ids.to_owned(), names);
         }
         &self.known[ids]
     }
@@ -44,12 +39,15 @@ impl Names {
 fn look_up(text: &str, ids: &[String]) -> [String; 5] {
     let number = |at: usize| ids.get(at).map_or("", |id| id.trim_start_matches("0x"));
     let [class, vendor, device, other_vendor, subsystem] = [0, 1, 2, 3, 4].map(number);
+
     let devices = children(text, vendor, 0);
     let subsystems = devices.and_then(|devices| children(devices.1, device, 1));
     let pair = format!("{other_vendor} {subsystem}");
+
     let name = |found: Option<(&str, &str)>, otherwise: &str| {
         found.map_or(otherwise, |(name, _)| name).to_owned()
     };
+
     let class_name = || {
         let base = children(text, &format!("C {}", class.get(..2)?), 0)?;
         let Some(sub) = children(base.1, class.get(2..4)?, 1) else {
@@ -57,14 +55,13 @@ fn look_up(text: &str, ids: &[String]) -> [String; 5] {
         };
         Some(children(sub.1, class.get(4..6)?, 2).map_or(sub.0, |interface| interface.0))
     };
+
+    let subsystem_entry = subsystems.and_then(|subsystems| children(subsystems.1, &pair, 2));
     [
         name(devices, vendor),
         name(subsystems, device),
         name(children(text, other_vendor, 0), other_vendor),
-        name(
-            subsystems.and_then(|subsystems| children(subsystems.1, &pair, 2)),
-            subsystem,
-        ),
+        name(subsystem_entry, subsystem),
         class_name().map_or_else(|| format!("Unknown class ({class})"), str::to_owned),
     ]
 }
@@ -79,12 +76,14 @@ fn children<'a>(text: &'a str, id: &str, depth: usize) -> Option<(&'a str, &'a s
         if indent < depth && !is_comment {
             return None;
         }
+
         if indent == depth
             && let Some((found, name)) = line[indent..].split_once("  ")
             && found == id
         {
             return Some((name.trim(), behind));
         }
+
         rest = behind;
     }
     None

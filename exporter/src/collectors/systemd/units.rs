@@ -1,23 +1,24 @@
 //! Requests to systemd's manager.
 
-use crate::dbus::{Connection, DbusError, Method, Value};
+use crate::dbus::{BusConnection, BusValue, DbusError, DbusMethod};
 
 /// A unit, as the list has it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Unit {
+pub(super) struct SystemdUnit {
     pub name: String,
     pub is_loaded: bool,
     pub state: String,
     path: String,
 }
 
-impl Unit {
+impl SystemdUnit {
     /// Name, description, whether it is loaded, state, and more, then the path of its object.
-    fn parse(value: &Value) -> Option<Self> {
+    fn parse(value: &BusValue) -> Option<Self> {
         let [name, _, loaded, state, _, _, path, ..] = value.list() else {
             return None;
         };
-        let text = |value: &Value| value.text().map(str::to_owned);
+
+        let text = |value: &BusValue| value.text().map(str::to_owned);
         Some(Self {
             name: text(name)?,
             is_loaded: loaded.text()? == "loaded",
@@ -34,65 +35,63 @@ impl Unit {
             (".timer", "Timer"),
             (".socket", "Socket"),
         ];
-        KINDS
-            .iter()
-            .find(|(suffix, _)| self.name.ends_with(suffix))
-            .map_or("Unit", |(_, kind)| kind)
+        let mut kinds = KINDS.iter();
+        let kind = kinds.find(|(suffix, _)| self.name.ends_with(suffix));
+        kind.map_or("Unit", |(_, kind)| kind)
     }
 }
 
-pub(super) struct Manager<'a>(pub &'a mut Connection);
+pub(super) struct SystemdManager<'a>(pub &'a mut BusConnection);
 
 const DESTINATION: &str = "org.freedesktop.systemd1";
-const MANAGER: Method<'static> = Method {
+const MANAGER: DbusMethod<'static> = DbusMethod {
     destination: DESTINATION,
     path: "/org/freedesktop/systemd1",
     interface: "org.freedesktop.systemd1.Manager",
     name: "ListUnits",
 };
 
-impl Manager<'_> {
-    pub fn units(&mut self) -> Result<Vec<Unit>, DbusError> {
+impl SystemdManager<'_> {
+    pub fn units(&mut self) -> Result<Vec<SystemdUnit>, DbusError> {
         let values = self.0.call(MANAGER, &[])?;
-        Ok(values
-            .first()
-            .map_or(&[][..], Value::list)
-            .iter()
-            .filter_map(Unit::parse)
-            .collect())
+        let units = values.first().map_or(&[][..], BusValue::list);
+        Ok(units.iter().filter_map(SystemdUnit::parse).collect())
     }
 
     /// A property of the manager's own.
     pub fn text(&mut self, name: &str) -> Result<String, DbusError> {
-        let value = self.0.property(Method { name, ..MANAGER })?;
+        let value = self.0.property(DbusMethod { name, ..MANAGER })?;
         value.text().map(str::to_owned).ok_or(DbusError::Malformed)
     }
 
     /// A property of a unit, of one of its object's interfaces.
-    pub fn property(&mut self, unit: &Unit, interface: &str, name: &str) -> Option<Value> {
+    pub fn property(
+        &mut self,
+        unit: &SystemdUnit,
+        interface: &str,
+        name: &str,
+    ) -> Option<BusValue> {
         let interface = format!("{DESTINATION}.{interface}");
-        self.0
-            .property(Method {
-                destination: DESTINATION,
-                path: &unit.path,
-                interface: &interface,
-                name,
-            })
-            .ok()
+        let method = DbusMethod {
+            destination: DESTINATION,
+            path: &unit.path,
+            interface: &interface,
+            name,
+        };
+        self.0.property(method).ok()
     }
 }
 
 /// The number in a version such as `252.22-1~deb12u1` or `v256`.
 pub(super) fn version(text: &str) -> f64 {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let Some(text) = text
-        .char_indices()
-        .map(|(at, _)| at)
-        .find(|at| digits(&text[*at..]) >= 3)
-        .map(|at| &text[at..])
-    else {
+
+    let mut places = text.char_indices().map(|(at, _)| at);
+    let Some(first) = places.find(|at| digits(&text[*at..]) >= 3) else {
         return 0.0;
     };
+    let text = &text[first..];
+
     let whole = digits(text);
     let fraction = text[whole..].strip_prefix('.').map_or(0, digits);
     let length = if fraction == 0 {

@@ -250,8 +250,7 @@ pub(super) const FORMS: &[Form] = &[
 /// for them), empty drives.
 pub(super) fn is_no_disk(device: &str) -> bool {
     ["loop", "ublkb", "sr", "fd"].iter().any(|name| {
-        device
-            .strip_prefix(name)
-            .is_some_and(|number| number.starts_with(|digit: char| digit.is_ascii_digit()))
+        let number = device.strip_prefix(name);
+        number.is_some_and(|number| number.starts_with(|digit: char| digit.is_ascii_digit()))
     })
 }

@@ -59,6 +59,7 @@ impl Recogniser {
     /// where that is known.
     pub fn read(&mut self, message: &str, level: Option<LogLevel>) -> Option<Recognised> {
         let message = message.trim_end();
+
         self.oom
             .read(message)
             .or_else(|| self.lost_gpu(message))
@@ -71,6 +72,7 @@ impl Recogniser {
             let labels = is_like_it.then(|| labels_of(form, regex, message))??;
             Some((form, labels))
         })?;
+
         tidy(form.kind, message, &mut labels);
 
         let is_event = is_urgent_enough(form.kind, level) && self.is_proven(form, &labels);
@@ -107,10 +109,8 @@ impl Recogniser {
         } else {
             1
         };
-        message
-            .lines()
-            .take(lines)
-            .find_map(|line| self.line_about_lost_gpu(line))
+        let mut lines = message.lines().take(lines);
+        lines.find_map(|line| self.line_about_lost_gpu(line))
     }
 
     fn line_about_lost_gpu(&mut self, line: &str) -> Option<Recognised> {
@@ -118,6 +118,7 @@ impl Recogniser {
             self.gpu = id.split(' ').next().and_then(pci::bus_id).map(|id| (id, 1));
             return None;
         }
+
         let (gpu, lines) = self.gpu.take()?;
         if line.starts_with("NVRM: fallen off the bus") {
             let labels = Labels::from_iter([("pci_bus_id", &gpu)]);
@@ -129,6 +130,7 @@ impl Recogniser {
                 message,
             });
         }
+
         self.gpu = (lines < LINES_OF_THE_DRIVER).then_some((gpu, lines + 1));
         None
     }
@@ -137,10 +139,8 @@ impl Recogniser {
 /// The labels of a message of this form; `None` for other messages.
 fn labels_of(form: &Form, regex: &Regex, message: &str) -> Option<Labels> {
     let found = regex.captures(message)?;
-    let named = regex
-        .capture_names()
-        .flatten()
-        .filter_map(|name| Some((name, found.name(name)?.as_str())));
+    let names = regex.capture_names().flatten();
+    let named = names.filter_map(|name| Some((name, found.name(name)?.as_str())));
     Some(named.chain(form.labels.iter().copied()).collect())
 }
 
@@ -163,14 +163,15 @@ fn tidy(kind: EventKind, message: &str, labels: &mut Labels) {
         labels.set("port", &port);
         labels.set("agent", "");
     }
+
     if let Some(id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
         labels.set("pci_bus_id", &id);
     }
+
     if kind == EventKind::Xid && labels.get("xid") == Some("154") {
         // "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-        let action = message
-            .rsplit_once('(')
-            .and_then(|(_, action)| Some(action.split_once(')')?.0));
+        let action = message.rsplit_once('(');
+        let action = action.and_then(|(_, action)| Some(action.split_once(')')?.0));
         labels.set("recovery_action", action.unwrap_or_default());
     }
 }
@@ -182,15 +183,12 @@ fn reported_device(agent: &str, port: &str) -> Option<String> {
         Some(id) => {
             let id = u16::from_str_radix(id, 16).ok()?;
             let domain = port.split(':').next()?;
-            format!(
-                "{domain}:{:02x}:{:02x}.{:x}",
-                id >> 8,
-                id >> 3 & 0x1f,
-                id & 7
-            )
+            let (bus, device, function) = (id >> 8, id >> 3 & 0x1f, id & 7);
+            format!("{domain}:{bus:02x}:{device:02x}.{function:x}")
         }
         None => agent.to_owned(),
     };
+
     let device = pci::bus_id(&device)?;
     (!device.ends_with(":00:00.0")).then_some(device)
 }

@@ -33,15 +33,17 @@ impl OomKills {
             self.group = None;
             return None;
         }
+
         if let Some(rest) = message.strip_prefix("Tasks in ") {
-            self.group = rest
-                .strip_suffix(" are going to be killed due to memory.oom.group set")
-                .map(str::to_owned);
+            let group = rest.strip_suffix(" are going to be killed due to memory.oom.group set");
+            self.group = group.map(str::to_owned);
             return None;
         }
+
         if !message.contains("ut of memory") {
             return None;
         }
+
         let found = self.kill.captures(message)?;
         let of_cgroup = found["scope"].starts_with("Memory cgroup");
         let mut labels = Labels::from_iter([
@@ -49,20 +51,20 @@ impl OomKills {
             ("process", &found["process"]),
             ("scope", if of_cgroup { "cgroup" } else { "node" }),
         ]);
-        let victim = self
-            .victim
-            .as_deref()
-            .and_then(|line| victim(line, &found["process"], &found["pid"]));
+
+        let victim = self.victim.as_deref();
+        let victim = victim.and_then(|line| victim_of(line, &found["process"], &found["pid"]));
         if let Some((_, uid)) = victim {
             labels.set("uid", uid);
         }
-        let cgroup = victim
-            .map(|(cgroup, _)| cgroup)
-            .or(self.group.as_deref().filter(|_| of_cgroup));
+
+        let group = self.group.as_deref().filter(|_| of_cgroup);
+        let cgroup = victim.map(|(cgroup, _)| cgroup).or(group);
         if let Some(cgroup) = cgroup {
             labels.set("cgroup", cgroup);
             set_job(&mut labels, cgroup);
         }
+
         Some(Recognised {
             kind: EventKind::OomKill,
             labels,
@@ -86,7 +88,11 @@ fn set_job(labels: &mut Labels, cgroup: &str) {
 /// Users choose NAME, and the names of cgroups below their own, commas and all. NAME is known from
 /// the next message; C is one name without a slash; and B is A or below it, so a part of a user's
 /// cgroup is never taken for another cgroup.
-fn victim<'line>(line: &'line str, process: &str, pid: &str) -> Option<(&'line str, &'line str)> {
+fn victim_of<'line>(
+    line: &'line str,
+    process: &str,
+    pid: &str,
+) -> Option<(&'line str, &'line str)> {
     let (before, uid) = line.rsplit_once(",uid=")?;
     uid.parse::<u32>().ok()?;
     let before = before
@@ -94,6 +100,7 @@ fn victim<'line>(line: &'line str, process: &str, pid: &str) -> Option<(&'line s
         .strip_suffix(",pid=")?
         .strip_suffix(process)?
         .strip_suffix(",task=")?;
+
     let of_node = before.find(",global_oom,task_memcg=/");
     let of_cgroup = before.find(",oom_memcg=/");
     let is_of_node = of_node.is_some_and(|at| of_cgroup.is_none_or(|other| at < other));

@@ -1,9 +1,8 @@
 //! `/events`: server-sent events, from now on, from an id, or from a time.
 
-use super::listeners::{ListenerKind, Place};
-use super::{After, Events};
+use super::{client, unavailable};
+use crate::events::{Events, ListenerKind, ListenerPlace, NextEvent};
 use crate::exporter::Exporter;
-use crate::web::{client, unavailable};
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::header::{HeaderName, USER_AGENT};
@@ -26,23 +25,26 @@ const RETRY_LISTEN: u64 = 15;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-pub(crate) async fn events(
+pub(super) async fn events(
     State(exporter): State<Exporter>,
     Query(query): Query<Vec<(String, String)>>,
     connection: Option<Extension<Arc<Connection>>>,
     headers: HeaderMap,
 ) -> Response {
     let events = exporter.events();
+
     let start = match Start::asked(&query, &headers) {
         Ok(start) => start,
         Err(reason) => return (StatusCode::BAD_REQUEST, reason).into_response(),
     };
+
     let user_agent = headers.get(USER_AGENT).and_then(|name| name.to_str().ok());
     let kind = ListenerKind::of_user_agent(user_agent);
     let Some(place) = events.listeners().enter(client(connection), kind) else {
         exporter.refusals().events.fetch_add(1, Ordering::Relaxed);
         return refusal(events);
     };
+
     let newest = events.subscribe();
     let after = match start {
         Start::Now => *newest.borrow(),
@@ -50,9 +52,11 @@ pub(crate) async fn events(
         Start::AfterId(id) => id,
         Start::Since(at) => events.before(at),
     };
+
     // A new listener gets the id to go on from, should its connection end before the first event.
     let is_new = !matches!(start, Start::AfterId(_));
     let begin = is_new.then(|| Ok(place_message("begin", after).id(after.to_string())));
+
     let listening = Listening {
         events: events.clone(),
         newest,
@@ -60,6 +64,7 @@ pub(crate) async fn events(
         place,
         after,
     };
+
     Sse::new(iter(begin).chain(listening.messages()))
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
         .into_response()
@@ -70,9 +75,11 @@ pub(crate) async fn events(
 fn refusal(events: &Events) -> Response {
     let newest = *events.subscribe().borrow();
     let mut response = unavailable(RETRY_LISTEN, "too many listeners\n");
+
     response
         .headers_mut()
         .insert(LAST_EVENT_ID, HeaderValue::from(newest));
+
     response
 }
 
@@ -95,25 +102,22 @@ impl Start {
             "Last-Event-ID, or ?after=: expected the id of an event, or 0 for all that are kept\n";
         const TIME: &str = "?since=: expected milliseconds since 1970\n";
         if let Some(id) = headers.get(LAST_EVENT_ID) {
-            return id
-                .to_str()
-                .ok()
-                .and_then(|id| id.parse().ok())
-                .map(Self::AfterId)
-                .ok_or(ID);
+            let id = id.to_str().ok().and_then(|id| id.parse().ok());
+            return id.map(Self::AfterId).ok_or(ID);
         }
+
         let parameter = |name: &str| {
-            query
-                .iter()
-                .find(|(key, _)| key == name)
-                .map(|(_, value)| value.parse())
+            let (_, value) = query.iter().find(|(key, _)| key == name)?;
+            Some(value.parse())
         };
+
         if let Some(id) = parameter("after") {
             return id.map(Self::AfterId).map_err(|_| ID);
         }
         if let Some(at) = parameter("since") {
             return at.map(Self::Since).map_err(|_| TIME);
         }
+
         Ok(Self::Now)
     }
 }
@@ -123,7 +127,7 @@ struct Listening {
     events: Events,
     newest: watch::Receiver<u64>,
     ended: watch::Receiver<bool>,
-    place: Place,
+    place: ListenerPlace,
     /// Id of the last event that was sent.
     after: u64,
 }
@@ -140,18 +144,21 @@ impl Listening {
 
     async fn next(&mut self) -> Option<Message> {
         loop {
+            // Before the look, so that an event that comes after the look wakes this listener.
             self.newest.mark_unchanged();
+
             match self.events.after(self.after) {
-                After::Event(event) => {
+                NextEvent::Event(event) => {
                     self.after = event.id;
                     return Some(event_message(&event));
                 }
-                After::Gap => {
+                NextEvent::Gap => {
                     self.after = self.events.oldest();
                     return Some(place_message("gap", self.after));
                 }
-                After::Nothing => {}
+                NextEvent::Nothing => {}
             }
+
             tokio::select! {
                 changed = self.newest.changed() => changed.ok()?,
                 _ = self.ended.wait_for(|ended| *ended) => return None,
