@@ -44,6 +44,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0014_sign_in.sql"),
         include_str!("migrations/records/0015_calendar.sql"),
         include_str!("migrations/records/0016_secrets.sql"),
+        include_str!("migrations/records/0017_used_links.sql"),
     ],
 };
 

@@ -11,6 +11,7 @@ mod efficiency;
 mod held_gpus;
 mod import;
 mod imports;
+mod links;
 mod listed;
 mod nodes;
 mod present;

@@ -57,8 +57,9 @@ mod whoami;
 
 pub use about::{AboutAnswer, AboutQuestion, about};
 pub use alerts::{
-    ActiveAlert, AlertDesk, AlertOrder, AlertsAnswer, AlertsQuestion, EndedAlertView,
-    EndedAlertsQuestion, RuleLine, RulesQuestion, ShownSilence,
+    AcknowledgeByLink, ActiveAlert, AlertDesk, AlertOrder, AlertsAnswer, AlertsQuestion,
+    EndedAlertView, EndedAlertsQuestion, LinkState, LinkedAlert, LinkedAlerts,
+    LinkedAlertsQuestion, RuleLine, RulesQuestion, ShownSilence,
 };
 pub use assess::AssessQuestion;
 pub use audit::AuditQuestion;

@@ -2,7 +2,7 @@
 
 use super::periodic::{note_calendar, note_fairshare, watch_clock};
 use super::{End, PATIENCE, PageState, Source};
-use crate::alerting::{self, Absence, Alerts};
+use crate::alerting::{self, Absence, Alerts, link_key};
 use crate::answers::{self, AlertDesk, AnswerConfig};
 use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
@@ -416,7 +416,7 @@ impl Serving<'_> {
         let fresh = new_secret().map_err(anyhow::Error::from)?;
         let secret = Records::of(store.database()).secret("fingerprints", &fresh)?;
         let mut answers = AnswerConfig {
-            alerts: AlertDesk::new(alerts.handle(), secret),
+            alerts: AlertDesk::new(alerts.handle(), secret).with_links(link_key(&store)?),
             memory: memory.clone(),
             ..AnswerConfig::of(reload.current.clone())
         };
