@@ -97,6 +97,7 @@ pub use jobs::{JobsQuestion, STATES};
 pub use kept::KeptAnswers;
 pub use lake::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
 pub use listed_run::{ListedRun, RunUse, WhyWaiting, requested};
+pub use near::did_you_mean;
 pub use note_sent_report::NoteSentReport;
 pub use password::{PasswordAnswer, PasswordOrder};
 pub use period::LOCAL_CLUSTER;
