@@ -524,7 +524,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let a = |instants| ("a".to_owned(), instants);
-        assert_eq!(ended(50, 9), [a([60, 70]), a([20, 50])]);
+        // It began with its condition, before it fired.
+        assert_eq!(ended(50, 9), [a([60, 70]), a([10, 50])]);
         assert_eq!(ended(51, 9), [a([60, 70])]);
         assert_eq!(ended(0, 1), [a([60, 70])]);
     }
