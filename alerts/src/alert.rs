@@ -2,6 +2,7 @@
 //! that posts them.
 
 use crate::fingerprint::Fingerprint;
+use crate::notify::owner::OWNER_ACTION;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +10,9 @@ use takt_model::{Labels, Timestamp};
 
 /// How long an alert that was posted without an end counts as firing after the last post.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Annotations that tell operators and owners what to do.
+const INSTRUCTIONS: [&str; 2] = ["action", OWNER_ACTION];
 
 /// One alert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +46,26 @@ impl Alert {
     /// Whether it has resolved.
     pub fn is_resolved(&self, now: Timestamp) -> bool {
         self.ends_at.is_some_and(|end| end <= now)
+    }
+
+    /// Since when its condition holds, as far as that is known: what people are told as *since*.
+    pub fn since(&self) -> Timestamp {
+        self.began_at.unwrap_or(self.starts_at)
+    }
+
+    /// A fingerprint of what its annotations tell people to do. Words with digits are left out: a
+    /// measured value changes with each evaluation, the instruction does not. `None` without an
+    /// instruction.
+    pub fn instruction(&self) -> Option<Fingerprint> {
+        let said = |name: &'static str| {
+            let text = self.annotations.get(name)?;
+            let words = text
+                .split_whitespace()
+                .filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+            Some((name, words.collect::<Vec<_>>().join(" ")))
+        };
+        let texts: Labels = INSTRUCTIONS.into_iter().filter_map(said).collect();
+        (!texts.is_empty()).then(|| Fingerprint::of(&texts))
     }
 
     /// The label's value, or `""`.
@@ -188,16 +212,19 @@ impl AlertBook {
         self.0.entry(fingerprint).or_insert(alert)
     }
 
-    /// Replaces an alert's annotations. They are compared first, because most evaluations change
-    /// none.
-    pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
+    /// Replaces an alert's annotations, and returns whether they now tell people to do something else.
+    /// They are compared first, because most evaluations change none.
+    pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) -> bool {
         let Some(alert) = self.0.get_mut(&fingerprint) else {
-            return;
+            return false;
         };
         let is_same = |(name, text): &(String, String)| alert.annotations.get(name) == Some(text);
-        if alert.annotations.len() != words.len() || !words.iter().all(is_same) {
-            alert.annotations = words.iter().cloned().collect();
+        if alert.annotations.len() == words.len() && words.iter().all(is_same) {
+            return false;
         }
+        let before = alert.instruction();
+        alert.annotations = words.iter().cloned().collect();
+        before != alert.instruction()
     }
 
     /// One alert.

@@ -60,6 +60,9 @@ pub struct AlertsConfig {
     /// URL of this server for links in messages. Default: `auth.external_url`, else its listen
     /// address; this machine's name if it listens on all addresses.
     pub external_url: Option<String>,
+    /// Whether messages of Slack, ntfy and mail have a link that acknowledges their alerts, without
+    /// signing in: signed, for one use within a day (docs/alerts.md).
+    pub acknowledge_links: bool,
     /// URL that is requested while alerting works, such as a check of healthchecks.io, which
     /// notices when Takt is gone. The requests stop while a message has been undelivered for longer
     /// than `patience_seconds`.
@@ -96,6 +99,7 @@ impl Default for AlertsConfig {
             posted_max: 10_000,
             page_severity: "critical".to_owned(),
             external_url: None,
+            acknowledge_links: true,
             heartbeat_url: None,
             heartbeat_seconds: 60,
             patience_seconds: 300,

@@ -48,6 +48,10 @@ pub struct Message {
     pub timezone: Option<String>,
     /// The alerts, in Alertmanager's order.
     pub alerts: Vec<MessageAlert>,
+    /// Address of the page that acknowledges these alerts. A secret: it is made when the message is sent,
+    /// and not stored.
+    #[serde(skip)]
+    pub acknowledge_url: Option<String>,
 }
 
 /// One alert of a message.
@@ -73,6 +77,11 @@ pub struct MessageAlert {
 }
 
 impl MessageAlert {
+    /// Since when the alert's condition holds, as far as that is known.
+    pub fn since(&self) -> Timestamp {
+        self.began_at.unwrap_or(self.starts_at)
+    }
+
     /// The alert's state at `now`.
     pub fn new(alert: &Alert, now: Timestamp) -> Self {
         let is_resolved = alert.is_resolved(now);
@@ -239,6 +248,7 @@ mod tests {
             route_labels: Labels::new(),
             external_url: "http://takt".to_owned(),
             timezone: None,
+            acknowledge_url: None,
             alerts: vec![
                 message_alert("{alertname=A,instance=b,node=g01}", "hot", Some(9_000)),
                 message_alert("{alertname=A,instance=a,node=g01}", "hotter", Some(90_000)),

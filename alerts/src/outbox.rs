@@ -548,7 +548,10 @@ fn is_superseded_by(row: &Row, newer: &Message, is_open: IsOpen<'_>, now: Timest
     let is_same = row.instead_of.is_none()
         && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
     let is_repeat = row.message.reason == Reason::StillFiring
-        && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring);
+        && matches!(
+            newer.reason,
+            Reason::NewInGroup | Reason::Corrected | Reason::StillFiring
+        );
     let is_outdated = || is_old(row, now) && contains_firing(row, newer, is_open);
     is_same && row.state == RowState::Queued && (is_repeat || is_outdated())
 }
@@ -766,6 +769,7 @@ mod tests {
             route_labels: Labels::new(),
             external_url: String::new(),
             timezone: None,
+            acknowledge_url: None,
             alerts: Vec::new(),
         }
     }

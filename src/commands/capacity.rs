@@ -1,6 +1,6 @@
 //! `takt capacity`: use of the cluster's resources.
 
-use super::{ask, print};
+use super::{ask, print, warn_unrecorded};
 use crate::cli::{ListingFormat, Period, Place};
 use clap::Args;
 use takt_accounting::capacity::CapacityReport;
@@ -39,6 +39,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
         );
     }
 
+    warn_unrecorded(place, &report.from, &report.to);
     print(asked.format, &listing(report), &answer)
 }
 

@@ -3,11 +3,14 @@
 use super::server_by_socket;
 use crate::cli::Place;
 use crate::client::Server;
-use crate::output::stdout;
+use crate::output::{self, stdout};
 use crate::place;
 use crate::source::Whereabouts;
 use anyhow::{Context, bail};
-use std::io::{self, Write};
+use qrcode::render::unicode::Dense1x2;
+use qrcode::{EcLevel, QrCode};
+use std::io::{self, IsTerminal, Write};
+use std::net::IpAddr;
 use std::process::Command;
 use takt_identity::{LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
 use takt_server::Failure;
@@ -25,7 +28,51 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         link.seconds / 60,
         link.user
     )?;
-    Ok(writeln!(stdout(), "{}", link.url)?)
+    writeln!(stdout(), "{}", link.url)?;
+
+    // A telephone has no clipboard in common with this terminal.
+    if err.is_terminal()
+        && let Some((address, _)) = link.url.split_once('#')
+        && is_for_others(address)
+    {
+        if let Some(code) = qr_code(&link.url).filter(|code| fits(code)) {
+            write!(err, "\n{code}")?;
+        }
+        writeln!(
+            err,
+            "Elsewhere: open {address} and type what follows the #."
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether another machine can open the address.
+fn is_for_others(address: &str) -> bool {
+    let url = reqwest::Url::parse(address).ok();
+    let host = url.as_ref().and_then(reqwest::Url::host_str);
+    host.is_some_and(|host| {
+        let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        host != "localhost" && !ip.is_some_and(|ip| ip.is_loopback())
+    })
+}
+
+/// The text as a QR code of half blocks, white on black whatever the colours of the terminal are.
+fn qr_code(text: &str) -> Option<String> {
+    let code = QrCode::with_error_correction_level(text, EcLevel::L).ok()?;
+    let drawn = code.render::<Dense1x2>().build();
+    let lines = drawn.lines();
+    Some(
+        lines
+            .map(|line| format!("\x1b[38;5;231;48;5;16m{line}\x1b[0m\n"))
+            .collect(),
+    )
+}
+
+/// Whether the terminal shows each line of the code unbroken.
+fn fits(code: &str) -> bool {
+    let modules = |line: &str| line.chars().filter(|c| " ▀▄█".contains(*c)).count();
+    let widest = code.lines().map(modules).max().unwrap_or(0);
+    output::width().is_some_and(|width| widest <= width)
 }
 
 /// Asks a server on another machine, to which munge proves the user.
@@ -60,4 +107,36 @@ fn credential(challenge: &MungeChallenge, url: &str) -> anyhow::Result<String> {
         bail!("munge: {}", String::from_utf8_lossy(&made.stderr).trim());
     }
     Ok(String::from_utf8(made.stdout)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_becomes_a_code_that_a_terminal_can_show() {
+        let url = format!("https://takt.lab.example/login#{}", "x".repeat(43));
+        let code = qr_code(&url).expect("the link is short enough");
+        let lines: Vec<&str> = code.lines().collect();
+        // Version 5 has 37 modules, and a margin of 4 on each side; a line shows two rows.
+        assert_eq!(lines.len(), (37_usize + 8).div_ceil(2));
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.starts_with("\x1b[38;5;231;48;5;16m"))
+        );
+    }
+
+    #[test]
+    fn a_link_to_this_machine_is_for_nobody_else() {
+        for (address, expected) in [
+            ("https://takt.lab.example/login", true),
+            ("http://192.0.2.7:9856/login", true),
+            ("http://127.0.0.1:9856/login", false),
+            ("http://[::1]:9856/login", false),
+            ("http://localhost:9856/login", false),
+        ] {
+            assert_eq!(is_for_others(address), expected, "{address}");
+        }
+    }
 }

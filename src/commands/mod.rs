@@ -44,15 +44,16 @@ use crate::client::Server;
 use crate::output::{self, stdout};
 use crate::place;
 use crate::process_metrics;
-use crate::source::{Missing, Source, server_at_socket};
+use crate::source::{Missing, Source, server_at_socket, zone_of};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+use takt_accounting::Period;
 use takt_model::UnixTime;
 use takt_questions::listing::Listing;
-use takt_questions::{AnswerData, Question};
+use takt_questions::{AboutQuestion, AnswerData, Question};
 use takt_server::serve::Parts;
 use takt_server::{Failure, OrUsage};
 use tokio::runtime::Runtime;
@@ -142,6 +143,23 @@ where
     Q: Question,
 {
     source::<Q::Data>(place)?.ask(question)
+}
+
+/// Warns if the job records begin within a period, or after it: its figures look complete. The times are
+/// RFC 3339.
+fn warn_unrecorded(place: &Place, from: &str, to: &str) {
+    let Ok(about) = ask(place, &AboutQuestion {}) else {
+        return;
+    };
+    let records_from = about.records_from;
+    let zone = zone_of(Some(about));
+    let note = Period::span(from, to, &zone, Timestamp::now())
+        .ok()
+        .zip(records_from)
+        .and_then(|(period, records_from)| period.unrecorded_note(records_from));
+    if let Some(note) = note {
+        tracing::warn!("{note}");
+    }
 }
 
 /// Fails if a server is named: this command opens a data directory itself.

@@ -1,7 +1,7 @@
 //! `takt report`.
 
 use super::report_send::ReportSend;
-use super::{ask, pdf, report_send};
+use super::{ask, pdf, report_send, warn_unrecorded};
 use crate::cli::{Period, Person, Place};
 use crate::output::{self, stdout};
 use crate::person::operator;
@@ -144,6 +144,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
         timezone: asked.timezone.clone(),
     };
     let report = ask(place, &question)?;
+    warn_unrecorded(place, &report.from, &report.to);
     write(asked.format, |out| {
         let width = output::width();
         takt_reports::write_usage(&report, &asked.by, asked.format.into(), width, out)

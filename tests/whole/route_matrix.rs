@@ -34,6 +34,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/-/ready", "", "admin"),
     ("/-/reload", "admin", "admin"),
     ("/accounts/{account}", "user", "admin"),
+    ("/acknowledge", "", ""),
     ("/alerts", "user", "support"),
     ("/alerts/history", "user", "admin"),
     ("/alerts/history.csv", "user", "admin"),

@@ -352,6 +352,10 @@ fn gettable(
             "mutedBy": why.muted_by,
         },
     });
+    // Takt's own: Alertmanager knows no time before an alert fires.
+    if alert.began_at.is_some() {
+        shown["since"] = json!(times::write(alert.since()));
+    }
     if !alert.generator_url.is_empty() {
         shown["generatorURL"] = json!(alert.generator_url);
     }

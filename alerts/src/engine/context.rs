@@ -35,7 +35,7 @@ impl Engine {
             self.gpus.found(fingerprint, query.gpu_index(&labels, now));
             let words: Vec<_> = words.into_iter().collect();
             let words = self.gpus.name(fingerprint, &labels, &words);
-            self.router.reword(fingerprint, &words);
+            self.router.reword(fingerprint, &words, now);
         }
     }
 

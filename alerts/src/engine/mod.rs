@@ -458,7 +458,7 @@ impl Engine {
         for (fingerprint, instance) in fired {
             let words = &instance.annotations;
             let words = self.gpus.name(*fingerprint, &instance.labels, words);
-            self.router.reword(*fingerprint, &words);
+            self.router.reword(*fingerprint, &words, now);
         }
         batch.transitions = evaluation.transitions;
         batch.forgotten_instances = evaluation.forgotten;
@@ -479,7 +479,7 @@ impl Engine {
             let fingerprint = Fingerprint::of(&instance.labels);
             let words = &instance.annotations;
             let words = self.gpus.name(fingerprint, &instance.labels, words);
-            self.router.reword(fingerprint, &words);
+            self.router.reword(fingerprint, &words, now);
         }
         batch.transitions.extend(change.transitions);
         batch.event_instances = change.touched;

@@ -100,6 +100,11 @@ pub trait HttpNotifier: Send + Sync {
     fn pause(&self, _row: &Row, _thread: Option<&str>) -> Duration {
         Duration::ZERO
     }
+
+    /// As [`Notifier::acknowledge_place`].
+    fn acknowledge_place(&self, _row: &Row) -> Option<String> {
+        None
+    }
 }
 
 /// The meaning of a status code: 2xx is success, 408, 425, 429 and 5xx are temporary, others are
@@ -445,6 +450,10 @@ where
 
     fn pause(&self, row: &Row, thread: Option<&str>) -> Duration {
         self.notifier.pause(row, thread)
+    }
+
+    fn acknowledge_place(&self, row: &Row) -> Option<String> {
+        self.notifier.acknowledge_place(row)
     }
 }
 

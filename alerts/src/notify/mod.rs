@@ -31,6 +31,9 @@ use channels::ChannelContext;
 use futures_util::future::BoxFuture;
 use std::time::Duration;
 
+/// Text of the link that leads to the page that acknowledges alerts.
+const ACKNOWLEDGE: &str = "Acknowledge";
+
 /// All notifiers.
 pub const NOTIFIERS: &[&NotifierKind] = &[
     &email::KIND,
@@ -90,6 +93,12 @@ pub trait Notifier: Send + Sync {
     /// Average time between two messages that the service asks for.
     fn pause(&self, _row: &Row, _thread: Option<&str>) -> Duration {
         Duration::ZERO
+    }
+
+    /// Where the messages go, for the record of who acknowledged alerts by a link in one: `Slack link sent to
+    /// #ops`. `None` if messages of this channel have no such link.
+    fn acknowledge_place(&self, _row: &Row) -> Option<String> {
+        None
     }
 
     /// Whether messages that another channel refused for good may be sent here.

@@ -3,7 +3,7 @@
 use super::channels::ChannelContext;
 use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
 use super::http_config::address;
-use super::{Notifier, NotifierKind, link, no_split, subject, text, words::shortened};
+use super::{ACKNOWLEDGE, Notifier, NotifierKind, link, no_split, subject, text, words::shortened};
 use crate::message::Status;
 use crate::outbox::{Outcome, Row};
 use crate::yaml::{Mistake, Node};
@@ -70,13 +70,19 @@ impl HttpNotifier for Ntfy {
             (Status::Firing, false) => 4,
             (Status::Resolved, _) => 3,
         };
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "topic": self.topic,
             "title": shortened(&subject(message), 200),
             "message": shortened(&text(message), MESSAGE_MAX),
             "priority": priority,
             "click": link(message),
         });
+        if let Some(url) = &message.acknowledge_url {
+            // The button opens a page: a request in the background would act without a question.
+            body["actions"] = serde_json::json!([
+                {"action": "view", "label": ACKNOWLEDGE, "url": url},
+            ]);
+        }
         let mut headers = vec![("Content-Type", "application/json".to_owned())];
         if let Some(token) = &self.token {
             headers.push(("Authorization", format!("Bearer {token}")));
@@ -90,5 +96,13 @@ impl HttpNotifier for Ntfy {
 
     fn outcome(&self, reply: &HttpReply) -> Outcome {
         by_status(reply)
+    }
+
+    /// Names the receiver: who knows a topic can read it.
+    fn acknowledge_place(&self, row: &Row) -> Option<String> {
+        Some(format!(
+            "ntfy link sent to receiver {}",
+            row.message.receiver
+        ))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use takt_mail::Mailer;
 
 /// The annotation with what the owner should do, where `action` is for operators.
-const OWNER_ACTION: &str = "owner_action";
+pub const OWNER_ACTION: &str = "owner_action";
 
 /// The label with the name of the job's owner.
 const USER_LABEL: &str = "user";

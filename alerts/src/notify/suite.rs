@@ -57,6 +57,7 @@ pub(crate) fn row(alerts: usize, words: &str) -> Row {
         route_labels: Labels::new(),
         external_url: "http://takt".to_owned(),
         timezone: None,
+        acknowledge_url: None,
         alerts: (0..alerts).map(alert).collect(),
     };
     Row {

@@ -20,6 +20,9 @@ const WORDS_MAX: usize = 1_000;
 /// Places in a folded list.
 const PLACES_MAX: usize = 30;
 
+/// What a correction says first.
+const CORRECTION: &str = "the last message said something else to do, which is no longer right";
+
 /// Severities, the worst first.
 pub const WORST_FIRST: [&str; 3] = ["critical", "warning", "info"];
 
@@ -55,6 +58,7 @@ pub fn subject(message: &Message) -> String {
         .count();
     let state = match message.reason {
         Reason::StillFiring => format!("STILL FIRING {firing}"),
+        Reason::Corrected => format!("CORRECTION {firing}"),
         _ if firing > 0 => format!("FIRING {firing}"),
         _ => "RESOLVED".to_owned(),
     };
@@ -106,6 +110,11 @@ pub fn parts(message: &Message) -> Vec<Part> {
             _ if ptr::eq(all[0], alert) => parts.push(many(all)),
             _ => {}
         }
+    }
+    if message.reason == Reason::Corrected
+        && let Some(part) = parts.iter_mut().find(|part| part.status == Status::Firing)
+    {
+        part.facts.insert(0, ("correction", CORRECTION.to_owned()));
     }
     parts
 }
@@ -192,7 +201,7 @@ fn part(alert: &MessageAlert) -> Part {
         severity: label("severity").to_owned(),
         name: alert.labels.get("alertname").unwrap_or("alert").to_owned(),
         summary,
-        since: alert.began_at.unwrap_or(alert.starts_at),
+        since: alert.since(),
         until: alert.ends_at,
         facts,
         lines: words("kernel_lines")
@@ -237,7 +246,7 @@ fn many(alike: &[&MessageAlert]) -> Part {
         summary: format!("{} alerts, such as: {}", alike.len(), first.summary),
         since: alike
             .iter()
-            .map(|alert| alert.began_at.unwrap_or(alert.starts_at))
+            .map(|alert| alert.since())
             .min()
             .unwrap_or(first.since),
         until: alike.iter().filter_map(|alert| alert.ends_at).max(),

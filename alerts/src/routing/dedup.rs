@@ -1,10 +1,14 @@
 //! Whether a message is due, and why: compares the last message with the present state.
 
+use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
+
+/// Most corrections of one alert: a text that goes to and fro must not send a message each time.
+const CORRECTIONS_MAX: u32 = 3;
 
 /// The reason for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,6 +22,8 @@ pub enum Reason {
     SomeResolved,
     /// All alerts that the channel knows have resolved.
     Resolved,
+    /// The last message told people to do something that is no longer right.
+    Corrected,
     /// Nothing has changed for `repeat_interval`.
     StillFiring,
     /// No message.
@@ -32,6 +38,7 @@ impl Reason {
             Self::NewInGroup => "new alerts added",
             Self::SomeResolved => "some alerts resolved",
             Self::Resolved => "all alerts resolved",
+            Self::Corrected => "instructions changed",
             Self::StillFiring => "repeat interval elapsed",
             Self::Nothing => "",
         }
@@ -45,6 +52,43 @@ pub struct NotifiedAlert {
     pub labels: Labels,
     /// Since when it fired, by that message.
     pub starts_at: Timestamp,
+    /// What the last message told people to do; see [`Alert::instruction`]. `None` if that is unknown.
+    #[serde(default)]
+    pub instruction: Option<Fingerprint>,
+    /// Corrections of that so far.
+    #[serde(default)]
+    pub corrections: u32,
+}
+
+impl NotifiedAlert {
+    /// An alert that the next message begins with.
+    pub fn new(alert: &Alert) -> Self {
+        Self {
+            labels: alert.labels.clone(),
+            starts_at: alert.starts_at,
+            instruction: alert.instruction(),
+            corrections: 0,
+        }
+    }
+
+    /// Whether the channel was told to do something else about this alert than its present annotations
+    /// say.
+    pub fn is_wrong(&self, alert: &Alert) -> bool {
+        let now = alert.instruction();
+        now.is_some()
+            && self.instruction.is_some()
+            && self.instruction != now
+            && self.corrections < CORRECTIONS_MAX
+    }
+
+    /// The alert after another message with its present annotations.
+    pub fn told_again(&self, alert: &Alert) -> Self {
+        Self {
+            instruction: alert.instruction(),
+            corrections: self.corrections + u32::from(self.is_wrong(alert)),
+            ..self.clone()
+        }
+    }
 }
 
 /// The last message to one channel about one group.
@@ -124,6 +168,8 @@ mod tests {
         let notified = NotifiedAlert {
             labels: Labels::new(),
             starts_at: Timestamp(0),
+            instruction: None,
+            corrections: 0,
         };
         LogEntry {
             at: Timestamp::from_seconds(100_000 - seconds_ago),

@@ -68,6 +68,14 @@ pub fn plan(
             now,
         )
     };
+    let known = |member: &GroupMember<'_>| entry?.open.get(&member.fingerprint);
+    let is_wrong = unmuted()
+        .filter(|member| firing.contains(&member.fingerprint))
+        .any(|member| known(member).is_some_and(|known| known.is_wrong(member.alert)));
+    let reason = match reason {
+        Reason::Nothing | Reason::StillFiring if is_wrong => Reason::Corrected,
+        reason => reason,
+    };
     if reason == Reason::Nothing {
         return MessagePlan {
             reason,
@@ -82,16 +90,13 @@ pub fn plan(
         .filter(|member| !resolved.contains(&member.fingerprint))
         .chain(unmuted().filter(|member| firing.contains(&member.fingerprint)))
         .map(|member| {
-            let known = entry
-                .and_then(|entry| entry.open.get(&member.fingerprint))
-                .cloned();
-            (
-                member.fingerprint,
-                known.unwrap_or_else(|| NotifiedAlert {
-                    labels: member.alert.labels.clone(),
-                    starts_at: member.alert.starts_at,
-                }),
-            )
+            let notified = match known(member) {
+                // The message leaves it out.
+                Some(known) if member.is_muted => known.clone(),
+                Some(known) => known.told_again(member.alert),
+                None => NotifiedAlert::new(member.alert),
+            };
+            (member.fingerprint, notified)
         })
         .collect();
     let alerts = members
@@ -217,6 +222,59 @@ mod tests {
             }
             prop_assert!(entry.is_none_or(|entry| entry.open.is_empty()));
         }
+    }
+
+    #[test]
+    fn who_was_told_something_else_is_corrected_a_few_times() {
+        let told = |action: &str| Alert {
+            annotations: [("action".to_owned(), action.to_owned())].into(),
+            ..alert(1, None)
+        };
+        let at = |entry: Option<&LogEntry>, alert: &Alert, is_muted| {
+            let member = GroupMember {
+                fingerprint: alert.fingerprint(),
+                alert,
+                is_muted,
+                is_route_muted: false,
+            };
+            plan(entry, &[member], true, REPEAT, Timestamp::from_seconds(60))
+        };
+
+        let again = told("Submit it again; 3 h are lost.");
+        let wait = told("Slurm has requeued it: do not submit it again.");
+        let first = at(None, &again, false).entry;
+        let same = at(first.as_ref(), &again, false);
+        assert_eq!(same.reason, Reason::Nothing);
+
+        // Another number is the same instruction; a text that is not there is none.
+        let number = at(
+            first.as_ref(),
+            &told("Submit it again; 4 h are lost."),
+            false,
+        );
+        assert_eq!(number.reason, Reason::Nothing);
+        assert_eq!(
+            at(first.as_ref(), &alert(1, None), false).reason,
+            Reason::Nothing
+        );
+
+        // A muted alert is corrected when it is sent again.
+        assert_eq!(at(first.as_ref(), &wait, true).reason, Reason::Nothing);
+        let corrected = at(first.as_ref(), &wait, false);
+        assert_eq!(corrected.reason, Reason::Corrected);
+        assert_eq!(corrected.alerts, [wait.fingerprint()]);
+        let mut entry = corrected.entry;
+        assert_eq!(at(entry.as_ref(), &wait, false).reason, Reason::Nothing);
+
+        // A text that goes to and fro does not send for ever.
+        let mut corrections = 1;
+        for turn in 0..20 {
+            let alert = if turn % 2 == 0 { &again } else { &wait };
+            let plan = at(entry.as_ref(), alert, false);
+            corrections += u32::from(plan.reason == Reason::Corrected);
+            entry = plan.entry.or(entry);
+        }
+        assert_eq!(corrections, 3);
     }
 
     #[test]

@@ -15,10 +15,14 @@ use crate::message::{Message, MessageAlert, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
 /// Time intervals begin and end at full minutes.
 const MINUTE_MS: i64 = 60_000;
+
+/// How soon people are told that what they were told to do is no longer right.
+const CORRECTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The key of a log entry: one channel and one group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -184,9 +188,13 @@ impl Router {
         }
     }
 
-    /// Replaces the annotations of an active alert.
-    pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
-        self.alerts.reword(fingerprint, words);
+    /// Replaces the annotations of an active alert. Who was told to do something else is corrected soon.
+    pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)], now: Timestamp) {
+        let is_told = |entry: &LogEntry| entry.open.contains_key(&fingerprint);
+        if self.alerts.reword(fingerprint, words) && self.log.values().any(is_told) {
+            let soon = now.plus(CORRECTED_WITHIN);
+            self.groups.look_at(&|one| one == fingerprint, soon);
+        }
     }
 
     /// When a group has to be flushed next.
@@ -460,6 +468,7 @@ impl Router {
             route_labels: route_labels.clone(),
             external_url: self.settings.external_url.clone(),
             timezone: self.settings.timezone.clone(),
+            acknowledge_url: None,
             alerts,
         }
         .arranged()

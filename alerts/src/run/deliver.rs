@@ -38,6 +38,11 @@ impl Delivery {
         })
     }
 
+    /// Where the row's channel sends messages that have links; see [`Notifier::acknowledge_place`].
+    pub fn acknowledge_place(&self, row: &Row) -> Option<String> {
+        self.channels.get(&row.channel)?.acknowledge_place(row)
+    }
+
     /// Sends a row. The outcome comes back as work for the engine.
     pub fn send(&self, row: Row, thread: Option<String>) {
         let channels = Arc::clone(&self.channels);

@@ -28,6 +28,7 @@ pub use watch::{Heartbeat, WatchConfig, store_failure};
 
 use crate::engine::Report;
 use crate::events::{EndAnswers, with_jobs};
+use crate::message::Status;
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
 use crate::ports::{AlertStore, RuleQueries, SampleSink, StoreError};
@@ -76,6 +77,12 @@ pub trait Outside: AlertStore + SampleSink + Send {
 
     /// The jobs at the place where the event happened, at that time.
     fn jobs_at(&self, event: &Event) -> JobsAt;
+
+    /// Address of the page that acknowledges the alerts of a message, with a secret. `place` says where the
+    /// message is sent. `None` if messages have no such links.
+    fn acknowledge_url(&self, _row: &Row, _place: String) -> Option<String> {
+        None
+    }
 
     /// The reason why samples are not written to the disk at present, if they are not.
     fn storage_problem(&self) -> Option<String>;
@@ -430,7 +437,12 @@ where
             self.metrics.transitions_dropped.inc_by(dropped);
         }
 
-        for row in committed.messages {
+        for mut row in committed.messages {
+            if row.message.status == Status::Firing {
+                let place = self.delivery.acknowledge_place(&row);
+                row.message.acknowledge_url =
+                    place.and_then(|place| self.outside.acknowledge_url(&row, place));
+            }
             let thread = self.engine.outbox().thread(&row).map(str::to_owned);
             self.delivery.send(row, thread);
         }

@@ -68,6 +68,7 @@ pub(super) fn messages() -> Vec<Message> {
             route_labels: Labels::new(),
             external_url: "http://takt.example".to_owned(),
             timezone: None,
+            acknowledge_url: None,
             alerts,
         };
         message.arranged()

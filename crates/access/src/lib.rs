@@ -4,6 +4,7 @@
 //! [`Viewer`]; every answer takes it as an argument.
 
 mod labels;
+mod link;
 mod need;
 pub mod password;
 mod privacy;
@@ -16,6 +17,7 @@ mod throttle;
 mod viewer;
 
 pub use labels::ShownLabels;
+pub use link::MessageLink;
 pub use need::{Need, Refusal, RouteNeeds};
 pub use privacy::Privacy;
 pub use role::{Role, UnknownRole};

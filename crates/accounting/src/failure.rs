@@ -1,7 +1,7 @@
 //! Cause of a run's failure, with the evidence: Slurm's record, the run's own measurements, and the
 //! states of its nodes.
 
-use crate::efficiency::NodeFigures;
+use crate::efficiency::{FixKind, NodeFigures};
 use serde::{Deserialize, Serialize};
 use takt_jobs::{JobRun, NodeCondition, NodeEvent, NodeState};
 use takt_model::{Timestamp, UnixTime};
@@ -28,6 +28,28 @@ pub enum FailureCause {
     Signal,
     /// The program ended itself with an exit status other than 0.
     ExitStatus,
+}
+
+impl FailureCause {
+    /// Returns whether a change of the script would make this failure more likely. No answer proposes
+    /// such a change beside the failure.
+    pub fn forbids(self, fix: FixKind) -> bool {
+        matches!(
+            (self, fix),
+            (Self::OutOfMemory, FixKind::LessMemory) | (Self::TimeLimit, FixKind::LessTime)
+        )
+    }
+}
+
+/// Returns the cause of a failure as far as Slurm's state alone tells it.
+pub fn recorded_cause(run: &JobRun) -> Option<FailureCause> {
+    Some(match run.state.as_str() {
+        "NODE_FAIL" | "BOOT_FAIL" => FailureCause::NodeFailure,
+        "OUT_OF_MEMORY" => FailureCause::OutOfMemory,
+        "DEADLINE" => FailureCause::Deadline,
+        "PREEMPTED" => FailureCause::Preempted,
+        _ => return None,
+    })
 }
 
 /// Cause of a failure, with its evidence.
@@ -130,12 +152,8 @@ fn cause(run: &JobRun, traces: &Traces<'_>, has_node_event: bool) -> FailureCaus
     let status = ExitCode::of(run);
     let is_killed = status.signal == Some(9);
 
-    match run.state.as_str() {
-        "NODE_FAIL" | "BOOT_FAIL" => return FailureCause::NodeFailure,
-        "OUT_OF_MEMORY" => return FailureCause::OutOfMemory,
-        "DEADLINE" => return FailureCause::Deadline,
-        "PREEMPTED" => return FailureCause::Preempted,
-        _ => {}
+    if let Some(recorded) = recorded_cause(run) {
+        return recorded;
     }
 
     if kills || is_killed && memory_share(run, traces).is_some_and(|share| share >= NEAR_LIMIT) {

@@ -89,6 +89,9 @@ impl Unit {
     }
 }
 
+/// The first job of a recorded period may be submitted this long after its start, in seconds.
+const FIRST_JOB_DELAY: i64 = 86_400;
+
 impl Period {
     /// Returns a calendar month, `2026-10`.
     ///
@@ -204,6 +207,29 @@ impl Period {
     /// Returns the time zone.
     pub fn zone(&self) -> TimeZone {
         self.from.time_zone().clone()
+    }
+
+    /// Returns whether the job records begin so late in the period, or after it, that its begin is
+    /// unknown.
+    pub fn begins_unrecorded(&self, records_from: UnixTime) -> bool {
+        records_from > self.from() + FIRST_JOB_DELAY
+    }
+
+    /// Returns what is to be known of a period in which, or after which, the job records begin. `None` for
+    /// other periods.
+    pub fn unrecorded_note(&self, records_from: UnixTime) -> Option<String> {
+        if !self.begins_unrecorded(records_from) {
+            return None;
+        }
+        let begin = Timestamp::try_from(records_from).ok()?;
+        let day = begin.to_zoned(self.zone()).strftime("%Y-%m-%d").to_string();
+        Some(if records_from < self.to() {
+            format!(
+                "The job records begin on {day}: what ran before in this period is unknown, not zero."
+            )
+        } else {
+            format!("The job records begin on {day}: what ran in this period is unknown, not zero.")
+        })
     }
 
     /// Returns the start, the midnights of the following days, and the end.

@@ -1,8 +1,8 @@
 //! The things worth looking at first.
 
-use crate::faults::FaultKind;
+use crate::faults::{Fault, FaultKind};
 use crate::page::Demo;
-use crate::schedule::Job;
+use crate::schedule::{Job, Placement};
 use crate::workload::Kind;
 use takt_model::UnixTime;
 
@@ -15,6 +15,36 @@ pub struct Stop {
     pub command: String,
     /// Path of the page that shows it.
     pub page: String,
+}
+
+/// The GPU that falls off the bus, with the job that holds it then.
+fn lost_gpu(demo: &Demo, now: UnixTime) -> Stop {
+    let fault = demo.script.of(FaultKind::GpuLost);
+    let at = demo.script.pace.clock(now + fault.begins);
+    let node = &demo.cluster.nodes[fault.node].name;
+    let gpu = fault.gpu;
+    let whose = holder(demo, &fault, at).map_or_else(String::new, |job| {
+        let user = demo.cluster.users[job.user].name;
+        format!(" under {user}'s job {}", job.id)
+    });
+
+    Stop {
+        text: format!(
+            "GPU {gpu} of {node} is lost{whose} (XID 79), {} s after the start",
+            at - now
+        ),
+        command: "takt alerts list".to_owned(),
+        page: "/alerts".to_owned(),
+    }
+}
+
+/// The job that holds the GPU of a fault at `at`.
+fn holder<'d>(demo: &'d Demo, fault: &Fault, at: UnixTime) -> Option<&'d Job> {
+    let holds = |placed: &Placement| placed.node == fault.node && placed.gpus.contains(&fault.gpu);
+    demo.schedule
+        .jobs
+        .iter()
+        .find(|job| job.is_running(at) && job.placed.iter().any(holds))
 }
 
 /// Returns the tour at `now`.
@@ -38,19 +68,7 @@ pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
         page: page.to_owned(),
     };
     let mut stops = Vec::new();
-    if let Some(job) = job_of("alice", Kind::Steady) {
-        let place = &demo.cluster.nodes[job.placed[0].node].name;
-        let fault = demo.script.of(FaultKind::GpuLost);
-        let seconds = demo.script.pace.clock(now + fault.begins) - now;
-        stops.push(Stop {
-            text: format!(
-                "alice's job {} on {place} loses a GPU (XID 79) {seconds} s after the start",
-                job.id
-            ),
-            command: "takt alerts list".to_owned(),
-            page: "/alerts".to_owned(),
-        });
-    }
+    stops.push(lost_gpu(demo, now));
     if let Some(job) = job_of("bob", Kind::Unused) {
         stops.push(of_job(
             job,
@@ -82,4 +100,32 @@ pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
         "/fairshare",
     ));
     stops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Cluster, Size};
+
+    #[test]
+    fn the_first_stop_names_the_job_that_holds_the_gpu() {
+        for nodes in [3, 30, 300] {
+            for now in [1_795_000_000, 1_795_030_000, 1_795_555_555] {
+                let now = UnixTime(now);
+                let cluster = Cluster::new(Size::of(nodes).unwrap());
+                let demo = Demo::new(cluster, now, 1);
+                let fault = demo.script.of(FaultKind::GpuLost);
+
+                let text = &tour(&demo, now)[0].text;
+                let job = holder(&demo, &fault, now + fault.begins);
+                let job = job.unwrap_or_else(|| panic!("{nodes} nodes: the GPU is free: {text}"));
+
+                assert!(text.contains(&format!("'s job {} ", job.id)), "{text}");
+                assert!(
+                    text.contains(&demo.cluster.nodes[fault.node].name),
+                    "{text}"
+                );
+            }
+        }
+    }
 }

@@ -68,8 +68,9 @@ mod whoami;
 
 pub use about::{AboutAnswer, AboutQuestion, about};
 pub use alerts::{
-    ActiveAlert, AlertDesk, AlertOrder, AlertsAnswer, AlertsQuestion, EndedAlertView,
-    EndedAlertsQuestion, RuleLine, RulesQuestion, ShownSilence,
+    AcknowledgeByLink, ActiveAlert, AlertDesk, AlertOrder, AlertsAnswer, AlertsQuestion,
+    EndedAlertView, EndedAlertsQuestion, LinkState, LinkedAlert, LinkedAlerts,
+    LinkedAlertsQuestion, RuleLine, RulesQuestion, ShownSilence,
 };
 pub use assess_runs::AssessQuestion;
 pub use audit::AuditQuestion;
@@ -105,6 +106,7 @@ pub use jobs::{JobsQuestion, STATES};
 pub use kept::KeptAnswers;
 pub use lake::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
 pub use listed_run::{ListedRun, RunUse, WhyWaiting, requested};
+pub use near::did_you_mean;
 pub use note_sent_report::NoteSentReport;
 pub use password::{PasswordAnswer, PasswordOrder};
 pub use period::LOCAL_CLUSTER;

@@ -7,7 +7,7 @@ const ALIKE: f64 = 0.85;
 const MOST: usize = 3;
 
 /// `; did you mean alice or alicia?`, or nothing if no known name is similar.
-pub(super) fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k str>) -> String {
+pub fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let asked = asked.to_lowercase();
     let mut near: Vec<(f64, &str)> = Vec::new();
     for name in known {

@@ -309,6 +309,11 @@ pub const CHECKS: &[Check] = &[
         of_server::slurm_tres,
     ),
     check(
+        "slurm.size",
+        "slurmdbd records the size of the cluster twice, or larger than its nodes",
+        of_server::slurm_size,
+    ),
+    check(
         "slurm.records",
         "job records are old",
         of_server::slurm_records,

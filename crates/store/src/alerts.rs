@@ -93,7 +93,7 @@ pub struct SilenceRecord {
 pub struct EndedAlert {
     /// Alertname, severity (may be empty), fingerprint, labels as JSON.
     pub texts: [String; 4],
-    /// Begin and end.
+    /// Begin of the condition, and end.
     pub period: [Timestamp; 2],
 }
 
@@ -119,9 +119,9 @@ impl EndedAlert {
                                       WHERE state_after = 'inactive' AND happened_at >= make_timestamp(?1 * 1000))
             )
             SELECT any_value(alertname), coalesce(any_value(severity), ''), fingerprint, any_value(labels),
-                   epoch_ms(min(happened_at) FILTER (state_after = 'firing')) AS began, epoch_ms(max(happened_at)) AS ended
+                   epoch_ms(min(happened_at) FILTER (state_after IN ('pending', 'firing'))) AS began, epoch_ms(max(happened_at)) AS ended
             FROM steps GROUP BY rule, fingerprint, episode
-            HAVING began IS NOT NULL AND bool_or(state_after = 'inactive') AND ended >= ?1
+            HAVING bool_or(state_after = 'firing') AND bool_or(state_after = 'inactive') AND ended >= ?1
             ORDER BY ended DESC, fingerprint LIMIT ?2";
 
         let db = database.connect()?;
@@ -536,7 +536,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let a = |instants| ("a".to_owned(), instants);
-        assert_eq!(ended(50, 9), [a([60, 70]), a([20, 50])]);
+        // It began with its condition, before it fired.
+        assert_eq!(ended(50, 9), [a([60, 70]), a([10, 50])]);
         assert_eq!(ended(51, 9), [a([60, 70])]);
         assert_eq!(ended(0, 1), [a([60, 70])]);
     }

@@ -85,9 +85,9 @@ pub use records::{
     DeleteRuns, Due, FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu,
     HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
     KnownCluster, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, OpenRun, Origin, PastGpu,
-    PricedTime, QueueCounts, RecordHits, Records, RemoteWriteProgress, RunCurves, RunStrip,
-    RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,
-    TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
+    PricedTime, QueueCounts, RecordHits, Records, RegisteredSize, RemoteWriteProgress, RunCurves,
+    RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted,
+    SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use remote::{RemoteEngine, RemoteError, RemoteSeries, Steps};
 pub use segments::Health;

@@ -45,6 +45,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0015_calendar.sql"),
         include_str!("migrations/records/0016_secrets.sql"),
         include_str!("migrations/records/0017_slurm_26_05.sql"),
+        include_str!("migrations/records/0018_used_links.sql"),
     ],
 };
 

@@ -11,7 +11,15 @@ CREATE VIEW scheduler_nodes AS SELECT * EXCLUDE (partitions) FROM records.nodes;
 CREATE VIEW partition_nodes AS
 SELECT cluster, unnest(string_split(partitions, ',')) AS "partition", node FROM records.nodes WHERE partitions <> '';
 
-CREATE VIEW node_events AS SELECT * FROM records.node_events;
+-- At each instant at most one interval of a node, and one size of a cluster: an interval ends where a newer one begins, and
+-- one within an older interval is left out. Else amounts would be summed twice; records.node_events has what was reported.
+CREATE VIEW node_events AS
+SELECT * REPLACE (least(to_time, lead(from_time) OVER (PARTITION BY cluster, node ORDER BY from_time)) AS to_time)
+FROM (
+    SELECT * FROM records.node_events
+    QUALIFY coalesce(coalesce(to_time, 'infinity') >= max(coalesce(to_time, 'infinity')) OVER (
+        PARTITION BY cluster, node ORDER BY from_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+);
 
 CREATE VIEW reservations AS SELECT * FROM records.reservations;
 

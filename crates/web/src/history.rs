@@ -20,6 +20,9 @@ const UNITS: [(&str, Shown); 6] = [
     ("seconds", (1e3, " ms")),
 ];
 
+/// Colours of jobs, which differ from those of busy and idle GPUs.
+const JOB_CLASSES: [&str; 3] = ["job-1", "job-2", "job-3"];
+
 fn shown(unit: &str) -> Shown {
     UNITS
         .iter()
@@ -74,6 +77,15 @@ pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
     history.curves.iter().map(chart).collect()
 }
 
+/// The colour of a job, the same on each of its GPUs and on each page. Numbers in a row differ, so that the
+/// change of jobs is visible; it says nothing else.
+fn job_class(job_id: &str) -> &'static str {
+    let number = job_id.bytes().fold(0_usize, |sum, byte| {
+        sum.wrapping_mul(10).wrapping_add(byte.into())
+    });
+    JOB_CLASSES[number % JOB_CLASSES.len()]
+}
+
 /// The jobs that held one GPU as a lane; `None` if no job did.
 pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
     let [from, to] = [history.axis.from, history.axis.to()].map(Timestamp::whole_seconds);
@@ -87,8 +99,7 @@ pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
     oldest_first.sort_by_key(|hold| hold.from);
     let spans: Vec<Span> = oldest_first
         .iter()
-        .enumerate()
-        .map(|(at, hold)| {
+        .map(|hold| {
             let held = duration(hold.to.since(hold.from) as f64);
             let job = if hold.job_id.is_empty() {
                 format!("a job of {}", hold.user)
@@ -98,8 +109,7 @@ pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
             Span {
                 from: place(hold.from),
                 to: place(hold.to),
-                // Neighbours differ, so that the change of jobs is visible.
-                class: if at % 2 == 0 { "used" } else { "reserved" },
+                class: job_class(&hold.job_id),
                 title: format!("{job}, {held}"),
                 href: (!hold.job_id.is_empty()).then(|| href("jobs", &hold.job_id)),
             }
@@ -107,4 +117,45 @@ pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
         .collect();
     let label = format!("Jobs on {name}");
     (!spans.is_empty()).then(|| lanes(&[spans], 16, label).inline("lane"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_accounting::efficiency::Axis;
+
+    #[test]
+    fn a_job_has_one_colour_on_all_its_gpus() {
+        // The second GPU had another job before, which shifted the colours of the next ones.
+        let hold = |uuid: &str, job_id: &str, from: i64| GpuHeld {
+            uuid: uuid.to_owned(),
+            job_id: job_id.to_owned(),
+            user: "ann".to_owned(),
+            account: String::new(),
+            node: "g01".to_owned(),
+            from: UnixTime(from),
+            to: UnixTime(from + 100),
+        };
+        let history = HistoryAnswer {
+            axis: Axis::new(Timestamp(0), Timestamp(300_000), 10, 1000),
+            curves: Vec::new(),
+            holds: vec![
+                hold("a", "18763", 200),
+                hold("b", "18700", 0),
+                hold("b", "18763", 200),
+            ],
+        };
+        let drawn = |uuid: &str| {
+            let picture = lane(&history, uuid, "GPU").unwrap();
+            let (before, _) = picture.split_once("18763").unwrap();
+            let from = before.rfind("<a").unwrap_or_default();
+            picture[from..].to_owned()
+        };
+        let class = |text: &str| {
+            let (_, rest) = text.split_once("class=\"job-").unwrap();
+            rest.chars().next()
+        };
+        assert_eq!(class(&drawn("a")), class(&drawn("b")));
+        assert_ne!(job_class("18763"), job_class("18764"));
+    }
 }

@@ -151,7 +151,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     alerts.sort_by_cached_key(|alert| {
         let severity = text(&alert["labels"]["severity"]);
         let rank = WORST_FIRST.iter().position(|one| *one == severity);
-        let since = Reverse(text(&alert["startsAt"]));
+        let since = Reverse(text(since(alert)));
         (rank.unwrap_or(WORST_FIRST.len()), since)
     });
 
@@ -173,7 +173,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
             label("alertname"),
             label("severity"),
             label("node"),
-            local(&alert["startsAt"], &zone),
+            local(since(alert), &zone),
             state,
         ];
 
@@ -186,6 +186,14 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     }
 
     print(asked.format, &listing, &alerts)
+}
+
+/// The time since which the alert's condition holds, as the pages and messages show it.
+fn since(alert: &Value) -> &Value {
+    match &alert["since"] {
+        Value::Null => &alert["startsAt"],
+        since => since,
+    }
 }
 
 /// Returns the state of an alert, with the reasons why no message is sent.

@@ -170,6 +170,7 @@ fn row(channel: &str, config: &Config) -> Row {
         route_labels: Labels::new(),
         external_url: alerting::external_url(config, port),
         timezone: config.zone().iana_name().map(str::to_owned),
+        acknowledge_url: None,
         alerts: vec![MessageAlert::new(&alert, now)],
     };
 

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, parse_matchers};
-use takt_questions::AboutQuestion;
 use takt_questions::listing::{Column, Listing};
+use takt_questions::{AboutQuestion, did_you_mean};
 use takt_server::Failure;
 
 #[derive(Debug, Args)]
@@ -132,6 +132,7 @@ fn unknown_names(server: &Server, matchers: &[Matcher]) -> Vec<String> {
         return Vec::new();
     };
 
+    let near = |text: &str, known: &[String]| did_you_mean(text, known.iter().map(String::as_str));
     let unknown = |matcher: &Matcher| {
         let (name, value) = (matcher.name(), matcher.value());
         let is_exact = matcher.op() == MatchOp::Equal;
@@ -151,13 +152,6 @@ fn unknown_names(server: &Server, matchers: &[Matcher]) -> Vec<String> {
         is_unknown.then(|| format!("no series has {name}={value:?}{}", near(value, &values)))
     };
     matchers.iter().filter_map(unknown).collect()
-}
-
-/// Names a known text of which `text` is the beginning, or which is its beginning.
-fn near(text: &str, known: &[String]) -> String {
-    let is_near = |one: &&String| one.starts_with(text) || text.starts_with(one.as_str());
-    let found = known.iter().find(is_near);
-    found.map_or_else(String::new, |found| format!("; did you mean {found}?"))
 }
 
 fn shown_time(at: jiff::Timestamp, zone: &TimeZone) -> String {

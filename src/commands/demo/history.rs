@@ -2,6 +2,7 @@
 
 use crate::output::stdout;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::mem;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -50,9 +51,8 @@ impl History {
     pub fn fill(&self, began: Instant) -> bool {
         let spans = takt_demo::spans(self.demo.cluster.size, self.now);
         let nodes = self.demo.cluster.nodes.len();
-        let bar = progress_bar((spans.len() * nodes) as u64);
-        bar.set_message("Writing five weeks of history");
-
+        let bar = Progress::new((spans.len() * nodes) as u64);
+        bar.begin_step("Writing five weeks of history");
         let (sender, receiver) = sync_channel::<Past>(1);
 
         thread::scope(|scope| {
@@ -69,7 +69,7 @@ impl History {
                         return;
                     }
                     takt_demo::history(&self.demo, node, span, &mut samples);
-                    bar.inc(1);
+                    bar.advance();
                 }
                 samples.send();
                 samples.pass_on(Past::EndOfSpan);
@@ -77,8 +77,7 @@ impl History {
         });
 
         let finished = self.finish(&bar);
-        bar.finish_and_clear();
-
+        bar.end();
         match finished {
             _ if self.is_stopped() => false,
             Ok(()) => {
@@ -128,11 +127,11 @@ impl History {
     }
 
     /// Computes what a server that had run for weeks would have computed.
-    fn finish(&self, bar: &ProgressBar) -> anyhow::Result<()> {
+    fn finish(&self, bar: &Progress) -> anyhow::Result<()> {
         let Some(store) = self.store.upgrade() else {
             return Ok(());
         };
-        bar.set_message("Sealing the samples");
+        bar.begin_step("Sealing the samples");
         store.seal()?;
 
         let name = self.demo.cluster.name;
@@ -140,13 +139,13 @@ impl History {
 
         assess::pass(&store, name, period, Due::All, &self.rules, |done| {
             let runs = done.runs;
-            bar.set_message(format!("Computing the efficiency of finished jobs: {runs}"));
+            bar.go_on(format!("Computing the efficiency of finished jobs: {runs}"));
             !self.is_stopped()
         })?;
 
         takt_questions::note_fairshare(store.database(), name, 3600)?;
         Records::of(store.database()).note_past_gpus(name, &self.past_gpus())?;
-        bar.set_message("Filling the strips of the GPUs");
+        bar.begin_step("Filling the strips of the GPUs");
         self.fill_strips(&store)
     }
 
@@ -185,15 +184,74 @@ impl History {
     }
 }
 
-/// A progress bar, hidden unless stderr is a terminal.
-fn progress_bar(steps: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// Time between two lines of progress where stderr is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Progress of the history: a bar in a terminal, lines elsewhere.
+struct Progress {
+    /// Hidden unless stderr is a terminal.
+    bar: ProgressBar,
+    /// When the last line was printed; `None` in a terminal.
+    printed: Option<Cell<Instant>>,
+}
+
+impl Progress {
+    fn new(steps: u64) -> Self {
+        if !io::stderr().is_terminal() {
+            let bar = ProgressBar::hidden();
+            bar.set_length(steps);
+            return Self {
+                bar,
+                printed: Some(Cell::new(Instant::now())),
+            };
+        }
+        let bar = ProgressBar::new(steps);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let style = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {elapsed}");
+        Self {
+            bar: bar.with_style(style.expect("the template is well-formed")),
+            printed: None,
+        }
     }
-    let bar = ProgressBar::new(steps);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    let style = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {elapsed}");
-    bar.with_style(style.expect("the template is well-formed"))
+
+    /// Begins a step, which gets a line of its own.
+    fn begin_step(&self, step: &'static str) {
+        self.bar.set_message(step);
+        self.print(step);
+    }
+
+    /// Shows how far a step is that has no known length.
+    fn go_on(&self, text: String) {
+        self.bar.set_message(text.clone());
+        if self.is_line_due() {
+            self.print(&text);
+        }
+    }
+
+    /// Shows that one more part of the samples was written.
+    fn advance(&self) {
+        self.bar.inc(1);
+        if self.is_line_due() {
+            let share = 100 * self.bar.position() / self.bar.length().unwrap_or(1).max(1);
+            self.print(&format!("{}: {share} %", self.bar.message()));
+        }
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn is_line_due(&self) -> bool {
+        let last = self.printed.as_ref().map(Cell::get);
+        last.is_some_and(|last| last.elapsed() >= LINE_EVERY)
+    }
+
+    fn print(&self, line: &str) {
+        if let Some(printed) = &self.printed {
+            printed.set(Instant::now());
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
 }
 
 /// Collects past samples into batches.

@@ -5,6 +5,7 @@ mod current_alertmanager;
 mod delivery;
 mod disk;
 mod lab;
+mod links;
 mod operation;
 mod own_faults;
 mod peers;

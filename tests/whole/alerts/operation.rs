@@ -444,7 +444,7 @@ fn a_silence_of_what_nobody_knows_says_so() {
     for (matcher, warning) in [
         (
             "nod=g01",
-            "no series and no rule has a label nod; did you mean node?",
+            "no series and no rule has a label nod; did you mean node",
         ),
         ("alertname=Hott", "no rule is named Hott; did you mean Hot?"),
         ("node=no-such-node", "no series has node=\"no-such-node\""),

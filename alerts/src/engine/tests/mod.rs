@@ -135,6 +135,10 @@ groups:
   - alert: Down
     expr: up == 0
     labels: {severity: critical}
+  - alert: JobLost
+    expr: job_lost == 1
+    labels: {severity: warning}
+    annotations: {action: '{{ if query \"requeued\" }}Do not submit it again.{{ else }}Submit it again.{{ end }}'}
 ";
 
 const EVENTS: &str = "

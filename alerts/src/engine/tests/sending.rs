@@ -37,6 +37,41 @@ fn from_a_sample_to_a_message_and_its_end() {
 }
 
 #[test]
+fn an_instruction_that_is_no_longer_right_is_corrected_within_half_a_minute() {
+    let mut takt = Takt::new();
+    takt.set("job_lost{jobid=\"7\"}", 1.0);
+    takt.seconds(50);
+    assert_eq!(takt.reasons(SLACK).len(), 1);
+
+    takt.set("requeued", 1.0);
+    takt.set("job_lost{jobid=\"7\"}", 1.0);
+    let requeued_at = takt.now.whole_seconds().0;
+    takt.seconds(100);
+
+    for channel in [SLACK, "ops/email/0"] {
+        let sent = takt.reasons(channel);
+        let [(_, Reason::FirstFiring), (at, Reason::Corrected)] = sent[..] else {
+            panic!("{channel}: {sent:?}");
+        };
+        // An evaluation takes up to 15 s to see it.
+        assert!(at <= requeued_at + 15 + 30 + 1, "{at} {requeued_at}");
+    }
+    let tables = takt.disk.0.borrow();
+    let said: Vec<_> = tables
+        .outbox
+        .values()
+        .filter(|row| row.channel == SLACK)
+        .map(|row| crate::notify::text(&row.message))
+        .collect();
+    assert!(said[0].contains("Submit it again."), "{said:?}");
+    assert!(
+        said[1].contains("correction: the last message said something else")
+            && said[1].contains("Do not submit it again."),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn a_page_goes_out_in_the_second_it_is_seen() {
     let mut takt = Takt::new();
     takt.set("up{node=\"g01\"}", 0.0);

@@ -2,7 +2,7 @@
 
 use crate::message::{Message, Status};
 use crate::notify::words::{PARTS_MAX, instant, when};
-use crate::notify::{Part, Wording, link, parts, subject, text};
+use crate::notify::{ACKNOWLEDGE, Part, Wording, link, parts, subject, text};
 use crate::outbox::Row;
 use jiff::tz::TimeZone;
 use takt_mail::Mail;
@@ -64,7 +64,7 @@ impl Email {
         Mail {
             to: self.to.clone(),
             subject: say("subject").map_or_else(|| subject(message), |text| one_line(&text)),
-            text: own_text.unwrap_or_else(|| format!("{}\n\n{}\n", text(message), link(message))),
+            text: own_text.unwrap_or_else(|| plain(message)),
             html,
             message_id: Some(self.message_id(row)),
             thread: thread.filter(|_| self.is_threaded).map(str::to_owned),
@@ -72,6 +72,15 @@ impl Email {
             attachments: Vec::new(),
         }
     }
+}
+
+/// The message as plain text, with its links.
+fn plain(message: &Message) -> String {
+    let acknowledge = message
+        .acknowledge_url
+        .as_ref()
+        .map_or_else(String::new, |url| format!("{ACKNOWLEDGE}: {url}\n"));
+    format!("{}\n\n{acknowledge}{}\n", text(message), link(message))
 }
 
 /// The text as one line, as a header requires.
@@ -109,16 +118,28 @@ fn html(message: &Message) -> String {
         ),
     };
     let link = escaped(&link(message));
+    let acknowledge = message
+        .acknowledge_url
+        .as_ref()
+        .map_or_else(String::new, |url| button(&escaped(url)));
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"></head>\n\
          <body style=\"margin:0;padding:16px;background:#ffffff;color:#1a1a1a;\
          font:15px/1.5 -apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">\n<div \
          style=\"max-width:640px\">\n\
-         {title}{boxes}\
+         {title}{boxes}{acknowledge}\
          <p style=\"margin:14px 0 0;font-size:13px;color:#5f6368\">Takt · <a \
          style=\"color:#5f6368\" href=\"{link}\">{link}</a></p>\n\
          </div></body></html>\n"
+    )
+}
+
+/// A link that looks like a button. `url` is escaped.
+fn button(url: &str) -> String {
+    format!(
+        "<p style=\"margin:14px 0 0\"><a style=\"display:inline-block;padding:8px 16px;border-radius:6px;\
+         background:#1a57ad;color:#ffffff;text-decoration:none;font-weight:600\" href=\"{url}\">{ACKNOWLEDGE}</a></p>\n"
     )
 }
 

@@ -37,6 +37,10 @@ impl Notifier for EmailNotifier {
     fn send<'a>(&'a self, row: &'a Row, thread: Option<&'a str>) -> BoxFuture<'a, Outcome> {
         Box::pin(send(&self.email, &self.mailer, row, thread))
     }
+
+    fn acknowledge_place(&self, _row: &Row) -> Option<String> {
+        Some(format!("mail link sent to {}", self.email.to))
+    }
 }
 
 /// Sends a row as mail. The first mail of a thread returns its Message-ID as the thread's name.

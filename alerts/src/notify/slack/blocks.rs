@@ -2,8 +2,8 @@
 
 use super::Slack;
 use crate::message::{Message, Status};
-use crate::notify::subject;
 use crate::notify::words::{self, Part, shortened};
+use crate::notify::{ACKNOWLEDGE, subject};
 use crate::outbox::Row;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -73,7 +73,12 @@ impl Slack {
         let footer = said("footer")
             .map(|text| format!("{} · ", shortened(&text, 300)))
             .unwrap_or_default();
-        let link = format!("{rest}{footer}<{}|Takt>", words::link(message));
+        // A button of Slack would report each click to the bot's server; a link is only opened.
+        let acknowledge = message
+            .acknowledge_url
+            .as_ref()
+            .map_or_else(String::new, |url| format!("<{url}|{ACKNOWLEDGE}> · "));
+        let link = format!("{rest}{footer}{acknowledge}<{}|Takt>", words::link(message));
         blocks.push(json!({
             "type": "context",
             "elements": [{"type": "mrkdwn", "text": link}],

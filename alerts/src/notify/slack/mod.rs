@@ -299,7 +299,7 @@ impl HttpNotifier for Slack {
             row.message.reason == Reason::Resolved || self.follow_ups == FollowUps::Update;
         let update = || self.call("chat.update", row, json!({"channel": channel, "ts": ts}));
         let Some(first) = replies.first() else {
-            let is_news = row.message.reason == Reason::NewInGroup;
+            let is_news = matches!(row.message.reason, Reason::NewInGroup | Reason::Corrected);
             let below = json!({
                 "channel": channel,
                 "thread_ts": ts,
@@ -325,6 +325,18 @@ impl HttpNotifier for Slack {
             (Outcome::Sent(_), _) => NextStep::Done(Outcome::Sent(None)),
             (outcome, _) => NextStep::Done(outcome),
         }
+    }
+
+    fn acknowledge_place(&self, row: &Row) -> Option<String> {
+        Some(match &self.bot {
+            Some(bot) => {
+                let channel = self.wording.text("channel", row);
+                let channel = channel.unwrap_or_else(|| bot.channel.clone());
+                format!("Slack link sent to {channel}")
+            }
+            // The address of a webhook says where it goes only to Slack.
+            None => format!("Slack link sent to receiver {}", row.message.receiver),
+        })
     }
 
     /// Slack's limit for updates is separate and higher.

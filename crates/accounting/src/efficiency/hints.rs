@@ -1,6 +1,7 @@
 //! Hints: changes to a job's script as lines to paste, with the reason and the savings.
 
 use super::{Efficiency, EfficiencyConfig};
+use crate::failure::recorded_cause;
 use serde::{Deserialize, Serialize};
 use takt_jobs::JobRun;
 
@@ -65,7 +66,8 @@ const MEMORY_FLOOR: f64 = 4.0 * GIB;
 const TIME_FLOOR: u64 = 3600;
 const QUARTER: u64 = 900;
 
-/// Returns the advice for a run, largest savings first. Empty if too little was measured.
+/// Returns the advice for a run, largest savings first. Empty if too little was measured. Changes that
+/// would make the recorded failure of the run more likely are left out.
 pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<Advice> {
     if !seen.is_measured(rules) || seen.fault.is_some() {
         return Vec::new();
@@ -73,6 +75,7 @@ pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<A
     let mut found: Vec<Advice> = [gpus, idle_streaks, feeding, network, cpus, memory, time]
         .into_iter()
         .filter_map(|look| look(run, seen, rules))
+        .filter(|advice| !recorded_cause(run).is_some_and(|cause| cause.forbids(advice.fix)))
         .collect();
     found.sort_by(|a, b| {
         b.spares_gpu_seconds

@@ -134,6 +134,28 @@ fn a_run_that_works_on_one_gpu_and_holds_two() {
     );
     assert_eq!(advice[0].why, "1 of its 2 GPUs did nothing");
     assert_eq!(advice[2].why, "10.0 GiB of 64 GiB were used at the highest");
+
+    // No advice that a failure forbids stands beside it, whatever was measured.
+    for state in [
+        "COMPLETED",
+        "FAILED",
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "DEADLINE",
+    ] {
+        let run = JobRun {
+            state: state.into(),
+            ..run.clone()
+        };
+        let advice = hints(&run, &seen, &EfficiencyConfig::default());
+        let fixes: Vec<FixKind> = advice.iter().map(|advice| advice.fix).collect();
+        let is_killed = state == "OUT_OF_MEMORY";
+        assert_eq!(!fixes.contains(&FixKind::LessMemory), is_killed, "{state}");
+        let is_long = state != "COMPLETED";
+        assert_eq!(!fixes.contains(&FixKind::LessTime), is_long, "{state}");
+    }
 }
 
 #[test]

@@ -46,9 +46,6 @@ pub struct Facts<'f> {
     pub now: UnixTime,
 }
 
-/// The first job of a recorded period may be submitted this long after its start, in seconds.
-const FIRST_JOB_DELAY: i64 = 86_400;
-
 /// Number of top places in the ranking that each user sees.
 const FIRST_PLACES: usize = 10;
 
@@ -245,6 +242,11 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
         }
     };
 
+    notes.extend(
+        facts
+            .records_from
+            .and_then(|records_from| period.unrecorded_note(records_from)),
+    );
     if facts.now < period.to() {
         notes.push("The period has not ended: these are its figures so far.".to_owned());
     }

@@ -289,7 +289,15 @@ fn months_before_the_records_began_are_unknown() {
     // A partial month is not compared with anything.
     world.records_from = Some(OCTOBER + 2 * DAY);
     assert_eq!(change(&world), (String::new(), None));
-    assert!(world.sheet(user("ann")).unwrap().figures.is_partial);
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert!(sheet.figures.is_partial);
+    let note =
+        "The job records begin on 2026-10-03: what ran before in this period is unknown, not zero.";
+    assert!(
+        sheet.notes.iter().any(|one| one == note),
+        "{:?}",
+        sheet.notes
+    );
 }
 
 /// Issue 13.8: "GPU-hours wasted 0" and "measured -0 %" where nothing was measured.

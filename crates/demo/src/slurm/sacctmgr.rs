@@ -55,7 +55,7 @@ pub(super) fn events(demo: &Demo, now: UnixTime) -> String {
         out,
         "{}||{}|Unknown||Cluster Registered TRES|cpu={},gres/gpu={},mem={}G,node={}",
         cluster.name,
-        now - 90 * 86_400,
+        demo.script.pace.began - 90 * 86_400,
         sum(&|node| u64::from(node.cpus)),
         cluster.gpus(),
         sum(&|node| u64::from(node.memory_gib)),

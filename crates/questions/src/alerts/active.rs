@@ -44,7 +44,7 @@ pub struct ActiveAlert {
     pub name: String,
     /// Severity; may be empty.
     pub severity: String,
-    /// Begin.
+    /// Time since which its condition holds.
     pub since: UnixTime,
     /// Reason why no notification was sent; empty if one was.
     pub unsent: String,
@@ -95,7 +95,7 @@ fn answer(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (AlertsAnswer, Ve
         .iter()
         .filter(|(_, alert)| !alert.is_resolved(now) && alert.label("severity") != NO_FAULT)
         .collect();
-    firing.sort_by_key(|(_, alert)| (rank(alert), Reverse(alert.starts_at)));
+    firing.sort_by_key(|(_, alert)| (rank(alert), Reverse(alert.since())));
     let more = firing.len().saturating_sub(MOST);
     firing.truncate(MOST);
 
@@ -165,7 +165,7 @@ fn active(
         fingerprint: fingerprint.to_string(),
         name: alert.label("alertname").to_owned(),
         severity: alert.label("severity").to_owned(),
-        since: alert.starts_at.whole_seconds(),
+        since: alert.since().whole_seconds(),
         unsent: unsent.join(", "),
         annotations,
         labels: labels

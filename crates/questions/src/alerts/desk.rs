@@ -3,7 +3,7 @@
 use crate::AnswerError;
 use std::fmt;
 use std::sync::Arc;
-use takt_access::{ShownLabels, keyed_hash};
+use takt_access::{MessageLink, ShownLabels, keyed_hash};
 use takt_alerts::run::{ChangeError, Handle};
 use takt_alerts::{Batch, Engine};
 use takt_model::Timestamp;
@@ -15,6 +15,7 @@ use tokio::runtime;
 pub struct AlertDesk {
     engine: Option<Handle>,
     secret: Arc<str>,
+    link_key: Option<Arc<str>>,
 }
 
 impl AlertDesk {
@@ -23,7 +24,21 @@ impl AlertDesk {
         Self {
             engine: Some(engine),
             secret: secret.into(),
+            link_key: None,
         }
+    }
+
+    /// Accepts links of messages that were signed with this key.
+    pub fn with_links(self, key: String) -> Self {
+        Self {
+            link_key: Some(key.into()),
+            ..self
+        }
+    }
+
+    /// Reads a link of a message. `None` if it is forged.
+    pub(super) fn link(&self, text: &str) -> Option<MessageLink> {
+        MessageLink::read(text, self.link_key.as_deref()?)
     }
 
     /// Reads from the engine.

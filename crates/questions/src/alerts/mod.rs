@@ -6,6 +6,7 @@
 mod active;
 mod desk;
 mod history;
+mod link;
 mod order;
 mod rules;
 mod silences;
@@ -13,6 +14,7 @@ mod silences;
 pub use active::{ActiveAlert, AlertsAnswer, AlertsQuestion};
 pub use desk::AlertDesk;
 pub use history::{EndedAlertView, EndedAlertsQuestion};
+pub use link::{AcknowledgeByLink, LinkState, LinkedAlert, LinkedAlerts, LinkedAlertsQuestion};
 pub use order::AlertOrder;
 pub use rules::{RuleLine, RulesQuestion};
 pub use silences::ShownSilence;

@@ -111,7 +111,7 @@ fn over() -> AnswerError {
 }
 
 /// Returns matchers that accept exactly the labels of an active alert.
-fn labels_of(config: &AnswerConfig, fingerprint: &str) -> Result<Matchers, AnswerError> {
+pub(super) fn labels_of(config: &AnswerConfig, fingerprint: &str) -> Result<Matchers, AnswerError> {
     let fingerprint = fingerprint.to_owned();
     let labels = config
         .alerts
@@ -132,7 +132,7 @@ fn labels_of(config: &AnswerConfig, fingerprint: &str) -> Result<Matchers, Answe
     Ok(Matchers(matchers))
 }
 
-fn silence(
+pub(super) fn silence(
     config: &AnswerConfig,
     matchers: Matchers,
     length: &str,

@@ -212,13 +212,11 @@ fn measure(
         assess::measure(store, &until_now, rules, axis).map_err(AnswerError::failed)?
     };
     let seen = stored.or_else(|| efficiency_of(&until_now, &figures, rules));
+    let mut advice = Vec::new();
     if let Some(seen) = seen {
         let found = verdict(&report.run, &seen, rules, is_final);
         if found.grade != Grade::TooEarly {
-            report.hints = hints(&report.run, &seen, rules)
-                .into_iter()
-                .map(hint)
-                .collect();
+            advice = hints(&report.run, &seen, rules);
         }
         let mut split = Split::default();
         split.add(&seen.split(), 1.0 / HOUR);
@@ -251,6 +249,11 @@ fn measure(
             (now, _) => now,
         };
     }
+
+    // Only the whole report knows what the kernel killed; the record may say no more than FAILED.
+    let cause = report.failure.as_ref().map(|failure| failure.cause);
+    advice.retain(|advice| !cause.is_some_and(|cause| cause.forbids(advice.fix)));
+    report.hints = advice.into_iter().map(hint).collect();
     Ok(())
 }
 

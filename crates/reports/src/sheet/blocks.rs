@@ -281,7 +281,10 @@ fn trend(sheet: &Sheet) -> Option<Block> {
         "Trend",
         sheet.before.iter().chain([&sheet.figures]),
         &[
-            (Column::Text("month"), |figures| figures.period.clone()),
+            (Column::Text("month"), |figures| {
+                let part = if figures.is_partial { " (a part)" } else { "" };
+                format!("{}{part}", figures.period)
+            }),
             (Column::Number("gpu_hours"), |figures| {
                 amount(figures.gpu_hours)
             }),

@@ -28,9 +28,10 @@ use rustix::system;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use takt_access::{Need, Role, RouteNeeds};
+use takt_access::{Need, Role, RouteNeeds, new_secret};
 use takt_alerts::Engine;
 use takt_alerts::api::{self, Api, PostedBy};
 use takt_alerts::engine::Server;
@@ -47,7 +48,7 @@ use takt_collector::events::{Exporter, RequestFactory, listen};
 use takt_collector::scrape::{ScrapeManager, StreamFile, TargetAccess, TargetFiles};
 use takt_identity::{By, GuardedRouter};
 use takt_model::{Labels, error_chain};
-use takt_store::Store;
+use takt_store::{Records, Store};
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio::time;
@@ -157,6 +158,8 @@ pub struct Reload {
     handle: Handle,
     cluster: String,
     address: SocketAddr,
+    /// Whether messages get links that acknowledge their alerts.
+    has_links: Arc<AtomicBool>,
 }
 
 impl Reload {
@@ -170,6 +173,8 @@ impl Reload {
             ..
         } = loaded;
         let server = server(config, &self.cluster, self.address);
+        self.has_links
+            .store(config.alerts.acknowledge_links, Ordering::Relaxed);
         self.handle.use_channels(channels, watch_config(config))?;
         self.handle
             .change(move |engine, now| {
@@ -222,7 +227,9 @@ impl Alerts {
         if channels.names().next().is_some() {
             warn_of_local_links(config, address.port());
         }
-        let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?;
+        let has_links = Arc::new(AtomicBool::new(config.alerts.acknowledge_links));
+        let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?
+            .with_links(link_key(store)?, Arc::clone(&has_links));
         let metrics = AlertMetrics::register(registry);
         let alerting = Alerting::start(engine, outside, channels, watch_config(config), metrics)?;
         let handle = alerting.handle();
@@ -234,6 +241,7 @@ impl Alerts {
             handle,
             cluster: cluster.to_owned(),
             address,
+            has_links,
         };
         Ok(Self {
             alerting,
@@ -299,6 +307,15 @@ fn watch_config(config: &Config) -> WatchConfig {
         heartbeat,
         patience: Duration::from_secs(config.alerts.patience_seconds),
     }
+}
+
+/// Returns the key of the links in messages, the same for the life of the data directory.
+///
+/// # Errors
+/// If the store fails, or the kernel has no random numbers.
+pub fn link_key(store: &Store) -> anyhow::Result<String> {
+    let fresh = new_secret()?;
+    Ok(Records::of(store.database()).secret("acknowledge_links", &fresh)?)
 }
 
 /// Returns the URL in messages: the configured one, else that of the listening address. A server

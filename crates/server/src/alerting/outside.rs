@@ -3,8 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use takt_access::MessageLink;
+use takt_alerts::outbox::Row;
 use takt_alerts::ports::{
     AlertStore, ComparedValues, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink,
     StoreError,
@@ -32,7 +35,14 @@ pub struct OverStore {
     queries: Arc<StoreQueries>,
     records: AlertRecords,
     written: RefCell<Writer>,
+    /// Key of the links in messages; empty without any.
+    link_key: String,
+    /// Whether messages get links, as last configured.
+    has_links: Arc<AtomicBool>,
 }
+
+/// How long a link in a message is valid.
+const LINK_SECONDS: i64 = 86_400;
 
 /// The store's samples and job records.
 struct StoreQueries {
@@ -141,7 +151,18 @@ impl OverStore {
             queries: Arc::new(StoreQueries { store, cluster }),
             records,
             written,
+            link_key: String::new(),
+            has_links: Arc::default(),
         })
+    }
+
+    /// Gives messages links that acknowledge their alerts, signed with this key, while `has_links` is true.
+    pub fn with_links(self, key: String, has_links: Arc<AtomicBool>) -> Self {
+        Self {
+            link_key: key,
+            has_links,
+            ..self
+        }
     }
 }
 
@@ -484,6 +505,20 @@ impl Outside for OverStore {
             })
             .collect();
         Some(work)
+    }
+
+    fn acknowledge_url(&self, row: &Row, place: String) -> Option<String> {
+        if !self.has_links.load(Ordering::Relaxed) {
+            return None;
+        }
+        let link = MessageLink {
+            message: row.id,
+            until: row.created_at.whole_seconds().0 + LINK_SECONDS,
+            place,
+        };
+        let secret = link.signed(&self.link_key);
+        let base = &row.message.external_url;
+        Some(format!("{base}/acknowledge?link={secret}"))
     }
 
     /// Returns the job that the event names, by number or by SLUID, or the jobs that held the GPU or

@@ -16,7 +16,7 @@ use takt_jobs::{JobRun, nodelist};
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_questions::AnswerError;
-use takt_store::{FailingChannel, Health, JobFilter, Records, Snapshot, Store, StoreError};
+use takt_store::{FailingChannel, Health, JobFilter, Records, RegisteredSize, Snapshot, Store, StoreError};
 
 /// How far back the last sample of a series may be.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -95,6 +95,8 @@ pub(super) struct Facts {
     pub readings: BTreeMap<String, Vec<Reading>>,
     /// Nodes of the scheduler, and their number of GPUs; empty without a scheduler.
     pub slurm_nodes: BTreeMap<String, u64>,
+    /// Size of the cluster, as slurmdbd records it.
+    pub registered_size: Option<RegisteredSize>,
     /// Running jobs of the scheduler.
     pub running: Vec<RunningJob>,
     /// Number of runs of the last week, and of running ones, whose number of GPUs is unknown.
@@ -221,6 +223,7 @@ impl Facts {
             facts.newest_record_at = records.newest_change(&cluster)?.map(seconds);
             facts.records_read_at = records.last_poll_of(&cluster)?.map(seconds);
             let since = now.minus(RECENT).whole_seconds();
+            facts.registered_size = records.registered_size(&cluster)?;
             facts.unknown_gpus = records.runs_with_unknown_gpus(&cluster, since)?;
             if facts.remote_error.is_some() {
                 return Ok(facts);

@@ -395,6 +395,33 @@ pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
+pub(super) fn slurm_size(facts: &Facts) -> Vec<Finding> {
+    let of_nodes: u64 = facts.slurm_nodes.values().sum();
+    let Some(size) = &facts.registered_size else {
+        return Vec::new();
+    };
+    let (cluster, records, gpus) = (&size.cluster, size.open_records, size.gpus);
+    let evidence = if records > 1 {
+        format!("slurmdbd has {records} records of the size of {cluster} that have not ended")
+    } else if of_nodes > 0 && gpus > of_nodes {
+        format!("slurmdbd records {gpus} GPUs of {cluster}; its nodes have {of_nodes}")
+    } else {
+        return Vec::new();
+    };
+    vec![finding(
+        Severity::Warning,
+        "",
+        evidence,
+        "Takt counts the newest record only; sreport may report more GPU-hours than there were.",
+        [
+            format!(
+                "sacctmgr show event event=cluster cluster={cluster} format=TimeStart,TimeEnd,TRES"
+            ),
+            "sudo systemctl restart slurmctld        # registers the size again".to_owned(),
+        ],
+    )]
+}
+
 pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
     let known: BTreeSet<&str> = facts
         .values("takt_gpu_job_info")

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use takt_identity::{AuthConfig, SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
-use takt_store::{FailingChannel, Snapshot};
+use takt_store::{FailingChannel, RegisteredSize, Snapshot};
 
 /// Time of all readings, in seconds since 1970.
 const NOW: f64 = 1_795_000_000.0;
@@ -235,6 +235,15 @@ fn each_defect_is_found_by_its_check_alone() {
         let defect = SignInDefect { service, error };
         Box::new(move |facts: &mut Facts| facts.sign_in.push(defect)) as Change
     };
+    let sized = |gpus, open_records| {
+        let cluster = "lab".to_owned();
+        let size = RegisteredSize {
+            cluster,
+            gpus,
+            open_records,
+        };
+        Box::new(move |facts: &mut Facts| facts.registered_size = Some(size)) as Change
+    };
     let target = vec![("instance", "g02:9855"), ("job", "node"), ("node", "g02")];
     let unserved = |facts: &mut Facts| facts.config.unserved = Some("/var/lib/takt".into());
     let cases: Vec<(&str, Change)> = vec![
@@ -430,6 +439,8 @@ fn each_defect_is_found_by_its_check_alone() {
             set("takt_slurm_up", vec![("daemon", "slurmctld")], 0.0),
         ),
         ("slurm.tres", Box::new(|facts| facts.unknown_gpus = 3)),
+        ("slurm.size", sized(2, 2)),
+        ("slurm.size", sized(4, 1)),
         (
             "jobs.joined",
             Box::new(|facts| drop(facts.readings.remove("takt_gpu_job_info"))),

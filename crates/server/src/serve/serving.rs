@@ -1,8 +1,8 @@
 //! The tasks and routes of a server whose store is open, until it ends.
 
 use super::periodic::{note_calendar, note_fairshare, watch_clock};
+use crate::alerting::{self, Absence, Alerts, link_key};
 use super::{End, PATIENCE, Source};
-use crate::alerting::{self, Absence, Alerts};
 use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
 use crate::lake::{self, LakeMetrics};
@@ -419,7 +419,7 @@ impl Serving<'_> {
         let fresh = new_secret().map_err(anyhow::Error::from)?;
         let secret = Records::of(store.database()).secret("fingerprints", &fresh)?;
         let mut answers = AnswerConfig {
-            alerts: AlertDesk::new(alerts.handle(), secret),
+            alerts: AlertDesk::new(alerts.handle(), secret).with_links(link_key(&store)?),
             memory: memory.clone(),
             ..reload.current.answer_config()
         };

@@ -8,6 +8,17 @@ use takt_accounting::capacity::{NodeCapacity, effect_of_event, effect_of_state};
 use takt_jobs::{Amounts, Node, NodeEvent};
 use takt_model::UnixTime;
 
+/// Current size of a cluster, as it was reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegisteredSize {
+    /// Cluster name.
+    pub cluster: String,
+    /// GPUs of the newest open record.
+    pub gpus: u64,
+    /// Records without an end. There should be one.
+    pub open_records: u64,
+}
+
 impl Records<'_> {
     /// Records the nodes that slurmctld reports at `now`. With `as_history`, for clusters without
     /// slurmdbd, changes since the last report become intervals.
@@ -182,7 +193,8 @@ impl Records<'_> {
         Ok(changes)
     }
 
-    /// Returns the intervals of a cluster that had not ended by `from`.
+    /// Returns the intervals of a cluster that had not ended by `from`. Those of one node, and the sizes
+    /// of the cluster, do not overlap, even where the reported ones do.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -190,7 +202,7 @@ impl Records<'_> {
         self.list(
             "list when nodes were down",
             "SELECT node, state, reason, cpus, gpus, mem_bytes, epoch_ms(from_time) // 1000, epoch_ms(to_time) // 1000
-             FROM records.node_events
+             FROM memory.main.node_events
              WHERE cluster = ? AND coalesce(to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)
              ORDER BY node, from_time",
             vec![cluster.to_owned().into(), micros(from).into()],
@@ -206,6 +218,27 @@ impl Records<'_> {
                 })
             },
         )
+    }
+
+    /// Returns the current size of a cluster. `None` if it was never reported.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn registered_size(&self, cluster: &str) -> Result<Option<RegisteredSize>, StoreError> {
+        let sizes = self.list(
+            "read the size of the cluster",
+            "SELECT cluster, coalesce(arg_max(gpus, from_time), 0), count(*) FROM records.node_events
+             WHERE cluster = ? AND node = '' AND to_time IS NULL GROUP BY cluster",
+            vec![cluster.to_owned().into()],
+            |row| {
+                Ok(RegisteredSize {
+                    cluster: row.get(0)?,
+                    gpus: row.get(1)?,
+                    open_records: row.get(2)?,
+                })
+            },
+        )?;
+        Ok(sizes.into_iter().next())
     }
 
     /// Returns the state of each node, as the scheduler last reported it: name, Slurm's states, and

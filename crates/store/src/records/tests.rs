@@ -1,6 +1,7 @@
 //! Tests of queries and imports.
 
 mod filters;
+mod node_events;
 mod time_zones;
 
 use super::*;

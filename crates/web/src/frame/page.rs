@@ -45,6 +45,8 @@ pub struct Page {
     pub submit: Option<Submit>,
     /// Least role of those who may send a form.
     pub submit_role: Role,
+    /// Whether anybody may send a form, because a secret in it is checked.
+    pub is_open: bool,
 }
 
 fn always(_: &PageState) -> bool {
@@ -70,6 +72,7 @@ impl Page {
             need: Need::SignedIn,
             submit: None,
             submit_role: Role::Support,
+            is_open: false,
         }
     }
 
@@ -116,6 +119,15 @@ impl Page {
     pub const fn submit_by(self, submit_role: Role) -> Self {
         Self {
             submit_role,
+            ..self
+        }
+    }
+
+    /// Accepts readers and forms of anybody: the page checks a secret itself.
+    pub const fn open(self) -> Self {
+        Self {
+            need: Need::Nothing,
+            is_open: true,
             ..self
         }
     }

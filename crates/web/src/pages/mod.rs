@@ -1,5 +1,6 @@
 //! The list of pages. To add one, write its file and add its line here (CONTRIBUTING.md).
 
+mod acknowledge;
 mod alerts;
 mod capacity;
 mod compare;
@@ -34,6 +35,7 @@ pub static PAGES: &[Page] = &[
     nodes::PAGE,
     node::PAGE,
     gpu::PAGE,
+    acknowledge::PAGE,
     alerts::PAGE,
     alerts::rules::PAGE,
     alerts::history::PAGE,

@@ -2,7 +2,7 @@
 
 use super::super::books::{Entry, Tally};
 use super::super::{Figures, Subject, Waiting};
-use super::{FIRST_JOB_DELAY, Facts, HOUR, SeenRun, is_of};
+use super::{Facts, HOUR, SeenRun, is_of};
 use crate::efficiency::AssessedRun;
 use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Period, in_force};
@@ -57,7 +57,7 @@ pub(super) fn figures(
     let mut figures = Figures {
         period: period.label(),
         is_partial: (facts.records_from)
-            .is_some_and(|begin| begin > period.from() + FIRST_JOB_DELAY),
+            .is_some_and(|records_from| period.begins_unrecorded(records_from)),
         jobs_started: tally.jobs_started,
         jobs_ended: tally.jobs_ended,
         jobs_failed: tally.jobs_failed,

@@ -4,6 +4,8 @@ use crate::frame::Visit;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
+use takt_accounting::Period;
+use takt_questions::AboutQuestion;
 
 /// The period of an address: `?month=2026-10`, or `?from=2026-10-01&to=2026-10-15`. Without one,
 /// the current month.
@@ -20,6 +22,8 @@ pub struct PeriodPick {
     after: Option<(String, String)>,
     /// Address of exactly this period.
     permanent: String,
+    /// What is to be known of a period in which the job records begin.
+    note: Option<String>,
 }
 
 impl PeriodPick {
@@ -49,14 +53,30 @@ impl PeriodPick {
             Some(month) => visit.address(&[("month", month)]),
             None => visit.address(&[]),
         };
-        Self {
+        let mut pick = Self {
             before,
             after,
             permanent,
+            note: None,
             from: text("from").map(|text| day(&text)),
             to: text("to").map(|text| day(&text)),
             month,
-        }
+        };
+        pick.note = pick.unrecorded(visit);
+        pick
+    }
+
+    /// The note of a period in which the job records begin. `None` if that is unknown: the question of
+    /// the page says what is wrong.
+    fn unrecorded(&self, visit: &Visit) -> Option<String> {
+        let records_from = visit.ask(&AboutQuestion {}).ok()?.records_from?;
+        let zone = visit.zone();
+        let period = match (&self.month, &self.from, &self.to) {
+            (Some(month), ..) => Period::month(month, zone, visit.now),
+            (None, Some(from), Some(to)) => Period::span(from, to, zone, visit.now),
+            _ => return None,
+        };
+        period.ok()?.unrecorded_note(records_from)
     }
 }
 
