@@ -24,6 +24,7 @@ mod elsewhere;
 mod exporter_jobs;
 mod fairshare;
 mod forged_records;
+mod gpu_states;
 mod hostile_clients;
 mod hostile_queries;
 mod installed;

@@ -31,7 +31,7 @@ pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu, PastGpu};
 pub use import::{Corrections, ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
-pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};
+pub use present::{AlertTransition, AllocatedGpu, GpuHold, QueueCounts, RunningJob};
 pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};

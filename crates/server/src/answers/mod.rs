@@ -65,8 +65,10 @@ pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use calendar::{note_budgets, note_calendar};
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub(crate) use cluster::gpus_now;
 pub use cluster::{
-    ClusterAnswer, ClusterQuestion, GpuCounts, GpuNow, GpuState, Holder, IdleHolder, NodeNow,
+    ClusterAnswer, ClusterQuestion, GpuCounts, GpuHolder, GpuNow, GpuState, Holder, IdleHolder,
+    NodeNow,
 };
 pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig};

@@ -245,6 +245,7 @@ mod tests {
                 user: "ada".to_owned(),
                 account: "physics".to_owned(),
                 partition: "gpu".to_owned(),
+                name: None,
             }],
             lost_jobs: vec![
                 lost("7", "g[1-2]", UnixTime(9_000)),

@@ -439,6 +439,7 @@ impl Serving<'_> {
             cluster: self.cluster.to_owned(),
             address: self.local_address,
             polls,
+            answers: Arc::clone(&answers),
         };
         tasks.spawn("own-series", move |stop| {
             until_stopped(stop, own.clone().keep_writing())

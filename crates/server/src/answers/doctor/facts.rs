@@ -326,6 +326,12 @@ impl Facts {
             .filter(move |reading| wanted(reading))
     }
 
+    /// Whether Slurm's settings let jobs open their own GPUs only; `None` if Slurm does not say.
+    pub fn constrains_devices(&self) -> Option<bool> {
+        let last = self.values("takt_slurm_constrains_devices").last()?;
+        Some(last.value == 1.0)
+    }
+
     /// Returns the nodes with an exporter that answers.
     pub fn nodes_up(&self) -> BTreeSet<&str> {
         self.values("up")
