@@ -32,7 +32,7 @@ pub use munge::MungeChallenge;
 pub use oidc::OidcConfig;
 pub use open_request::OpenRequestRights;
 pub use proxy::ProxyConfig;
-pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
+pub use sign_in::{CommandToken, LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 
 use super::places::{holder_of, take_place};
@@ -51,7 +51,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way, session};
+use takt_access::{ActNote, Need, Refusal, Role, RouteNeeds, Viewer, Way, session};
 use takt_model::UnixTime;
 use takt_store::AuditRecord;
 use tokio::time;
@@ -154,7 +154,9 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
     }
 
     let need = guard.need(&request);
-    let identified = guard.identify(&mut request).await;
+    let mut identified = guard.identify(&mut request).await;
+    let act = ActNote::default();
+    identified.viewer = identified.viewer.with_act(Arc::clone(&act));
     let allowed = allow(need, &identified.viewer, &request);
 
     // Unknown viewers must not fill the log.
@@ -169,6 +171,9 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
 
     if let Some(mut entry) = entry {
         entry.outcome = response.status().as_u16().to_string();
+        if let Some(words) = act.get() {
+            entry.object = words.chars().take(MAX_OBJECT_CHARS).collect();
+        }
         guard.access.audit(entry).await;
     }
     response
