@@ -54,6 +54,7 @@ mod scrape_prometheus;
 mod serve;
 mod sign_in;
 mod slurm_lab;
+mod source_states;
 mod sources;
 mod sql_clients;
 mod sql_drivers;

@@ -72,6 +72,9 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// Ids of the checks without a finding.
     pub in_order: Vec<String>,
+    /// Ids of the checks whose facts are not there yet: the server has just started.
+    #[serde(default)]
+    pub unknown: Vec<String>,
     /// Names of accepted findings: the id, and the node after a colon.
     #[serde(default)]
     pub accepted: Vec<String>,
@@ -357,6 +360,11 @@ pub const CHECKS: &[Check] = &[
         of_server::slurm_answers,
     ),
     check(
+        "sources.complete",
+        "a source of data is not complete: job records, the queue, states of nodes",
+        of_server::sources_complete,
+    ),
+    check(
         "slurm.tres",
         "Slurm does not record the GPUs of jobs",
         of_server::slurm_tres,
@@ -540,7 +548,11 @@ fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
     for check in checks {
         let found = (check.run)(facts);
         if found.is_empty() {
-            diagnosis.in_order.push(check.id.to_owned());
+            let ids = match facts.are_unknown(check.id) {
+                true => &mut diagnosis.unknown,
+                false => &mut diagnosis.in_order,
+            };
+            ids.push(check.id.to_owned());
         }
         let named = found.into_iter().map(|finding| Finding {
             id: check.id.to_owned(),

@@ -15,6 +15,7 @@ use minijinja::{Value, context};
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
 use takt_model::UnixTime;
+use takt_server::answers::{SourceState, SourcesQuestion};
 use takt_server::http::{By, GuardedRouter};
 use takt_server::serve::PageState;
 use takt_server::tasks::blocking;
@@ -313,9 +314,19 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
         now => UnixTime::from(visit.now).round_down(60),
         path => visit.path,
         menu,
+        warnings => warnings(visit),
         icon => ICON.path,
         ..values
     }
+}
+
+/// Returns what is old or not complete on pages, for those who are signed in.
+fn warnings(visit: &Visit) -> Vec<String> {
+    let sources = visit.ask(&SourcesQuestion {}).unwrap_or_default();
+    let mut warnings: Vec<String> = sources.iter().filter_map(SourceState::warning).collect();
+    // One cause for all of Slurm's sources is said once.
+    warnings.dedup_by_key(|text| text.split_once(": ").map(|(_, problem)| problem.to_owned()));
+    warnings
 }
 
 fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {

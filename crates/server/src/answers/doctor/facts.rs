@@ -13,6 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_collector::schedulers::NOT_READ;
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_slurm::{JobRun, nodelist};
@@ -58,6 +59,8 @@ const METRICS: &[&str] = &[
     "takt_slurm_nodes",
     "takt_slurm_clock_ahead_seconds",
     "takt_slurm_constrains_devices",
+    "takt_source_last_success_timestamp_seconds",
+    "takt_source_problem",
     "process_start_time_seconds",
 ];
 
@@ -308,6 +311,27 @@ impl Facts {
             .filter(|reading| reading.label("job") == "takt-server")
             .map(|reading| reading.value)
             .next_back()
+    }
+
+    /// Whether the facts of a check are not there yet, because the server has just started. A check by them would find
+    /// nothing wrong.
+    pub fn are_unknown(&self, id: &str) -> bool {
+        if self.config.unserved.is_some() || self.remote_error.is_some() {
+            return false;
+        }
+        let is_scraped = |reading: &Reading| reading.label("job") != "takt-server";
+        let is_unread = |reading: &Reading| reading.label("problem") == NOT_READ;
+        let starts = self.server_started_at().is_none();
+        match id.split('.').next().unwrap_or_default() {
+            "exporter" | "gpu" | "kernel" | "node" | "nfs" | "mount" | "link" | "pcie"
+            | "hardware" => self.config.has_targets && !self.values("up").iter().any(is_scraped),
+            "slurm" | "jobs" | "targets" => {
+                self.config.polls_slurm
+                    && (starts || self.values("takt_source_problem").iter().any(is_unread))
+            }
+            "rules" | "push" | "remote_write" | "sources" => starts,
+            _ => id == "server.clock" && starts,
+        }
     }
 
     /// Returns the last values of a metric.
