@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use takt_identity::MUNGE_PATH;
 use takt_questions::{AnswerError, IMPORT_PATH, ImportQuestion, Question, RequestForm};
 use takt_server::{Failure, OrUsage};
 use takt_store::ImportSummary;
@@ -282,6 +283,12 @@ impl Server {
         }
     }
 
+    /// Whether `takt login` works at this server and on this machine.
+    async fn signs_in_by_munge(&self) -> bool {
+        let asked = self.request(Method::GET, MUNGE_PATH).send().await;
+        asked.is_ok_and(|answer| answer.status().is_success())
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
         match &self.token {
@@ -317,10 +324,14 @@ impl Server {
                     .into()
             }
             StatusCode::UNAUTHORIZED if self.token.is_some() => anyhow::anyhow!(
-                "the server refuses the token of --token-file (TAKT_TOKEN_FILE): it is wrong, \
-                 revoked or expired"
+                "the server refuses the token (of --token-file, TAKT_TOKEN_FILE or `takt login`): it is \
+                 wrong, revoked or expired"
             )
             .into(),
+            StatusCode::UNAUTHORIZED if self.signs_in_by_munge().await => {
+                let url = &self.url;
+                anyhow::anyhow!("sign in once: takt login --server {url}").into()
+            }
             StatusCode::UNAUTHORIZED => anyhow::anyhow!(error.to_owned())
                 .context("name the file of a token with --token-file or TAKT_TOKEN_FILE")
                 .into(),

@@ -3,6 +3,7 @@
 use crate::cli::Place;
 use crate::source::Whereabouts;
 use anyhow::Context;
+use std::env;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -132,8 +133,8 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
         let url = server_url(url).usage()?;
         let token = token(place.token_file.as_deref()).usage()?;
         return Ok(Whereabouts::Server {
+            token: token.or_else(|| login_token(&url)),
             url,
-            token,
             socket: None,
         });
     }
@@ -166,6 +167,31 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
 /// Reads the token from the file, if one is named.
 pub fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     file.map(read_token).transpose()
+}
+
+/// Returns the file with the token that `takt login` got from a server; `None` without a home.
+pub fn login_token_file(url: &str) -> Option<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let config = set("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(set("HOME")?).join(".config")))?;
+    let name: String = url
+        .trim_end_matches('/')
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || ".-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    Some(config.join("takt/tokens").join(name))
+}
+
+/// Returns the token that `takt login` got from a server, if there is one.
+fn login_token(url: &str) -> Option<String> {
+    read_token(&login_token_file(url)?).ok()
 }
 
 /// Returns whether the command asks the installed server: a server is installed, no option names

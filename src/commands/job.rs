@@ -29,6 +29,9 @@ pub struct Job {
 /// Number of bars of a curve.
 const BARS: usize = 20;
 
+/// Events of a job's nodes that are printed.
+const EVENTS: usize = 10;
+
 /// Width of the output, in columns.
 const WIDTH: usize = 80;
 
@@ -71,6 +74,7 @@ fn one_run(answer: &JobAnswer, report: &JobReport) -> String {
     page.usage(report);
     page.gpus(report);
     page.hints(report);
+    page.faults(answer, report);
     page.others(answer, report);
     page.text
 }
@@ -426,6 +430,53 @@ impl Page {
                 share(gpu.idle_ratio),
             );
             let _ = writeln!(self.text, "{}", line.trim_end());
+        }
+    }
+
+    /// Faults of the GPUs, and what happened on the nodes while the job ran.
+    fn faults(&mut self, answer: &JobAnswer, report: &JobReport) {
+        let gpus = report
+            .by_node
+            .iter()
+            .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)));
+        let faults: Vec<String> = gpus
+            .filter_map(|(node, gpu)| {
+                let index = gpu.index.as_deref().or(gpu.uuid.as_deref());
+                let name = index.unwrap_or(UNKNOWN);
+                let fault = gpu.fault.as_ref()?;
+                Some(format!("{} GPU {name}: {fault}", node.node))
+            })
+            .collect();
+        if faults.is_empty() && answer.events.is_empty() {
+            return;
+        }
+
+        self.text.push('\n');
+        for fault in &faults {
+            self.paragraph("Fault", fault);
+        }
+        for (at, event) in answer.events.iter().take(EVENTS).enumerate() {
+            let heading = if at == 0 { "Happened" } else { "" };
+            let gpu = event
+                .gpu_index
+                .as_ref()
+                .map_or_else(String::new, |index| format!(" GPU {index}"));
+            let ended = match event.kind.as_str() {
+                "resolved" => " ended",
+                _ => "",
+            };
+            let words = format!(
+                "{}  {}{gpu}: {}{ended} {}",
+                self.time(event.at),
+                event.node,
+                event.name,
+                event.text
+            );
+            self.paragraph(heading, words.trim_end());
+        }
+        let more = answer.events.len().saturating_sub(EVENTS);
+        if more > 0 {
+            self.paragraph("", &format!("and {more} earlier ones"));
         }
     }
 

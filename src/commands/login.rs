@@ -1,4 +1,4 @@
-//! `takt login`: prints a link that signs a browser in.
+//! `takt login`: prints a link that signs a browser in. On another machine it signs the user's commands in, too.
 
 use super::server_by_socket;
 use crate::cli::Place;
@@ -9,9 +9,14 @@ use crate::source::Whereabouts;
 use anyhow::{Context, bail};
 use qrcode::render::unicode::Dense1x2;
 use qrcode::{EcLevel, QrCode};
+use rustix::system;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use takt_identity::{CommandToken, LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
 use takt_identity::{LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
 use takt_server::Failure;
 
@@ -21,6 +26,17 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         Some(_) => by_munge(place)?,
         None => server_by_socket(place)?.post(LINK_PATH)?,
     };
+    if let (Some(url), Some(token)) = (&place.server, &link.token) {
+        let file = keep(url, token)?;
+        let until = jiff::Timestamp::try_from(token.until).unwrap_or_default();
+        writeln!(
+            io::stderr(),
+            "Commands that ask {url} are signed in as {} until {}, with the token in {}.",
+            link.user,
+            until.strftime("%Y-%m-%d"),
+            file.display()
+        )?;
+    }
     let mut err = io::stderr();
     writeln!(
         err,
@@ -84,7 +100,9 @@ fn by_munge(place: &Place) -> Result<SignInLink, Failure> {
     let server = Server::new(url.clone(), None)?;
     let challenge: MungeChallenge = server.get(MUNGE_PATH)?;
     let credential = credential(&challenge, &url)?;
-    let link: SignInLink = server.post_form(MUNGE_PATH, &[("credential", &credential)])?;
+    let machine = system::uname().nodename().to_string_lossy().into_owned();
+    let form = [("credential", &*credential), ("machine", &machine)];
+    let link: SignInLink = server.post_form(MUNGE_PATH, &form)?;
     let is_own = link
         .url
         .starts_with(&format!("{}/login#", url.trim_end_matches('/')));
@@ -93,6 +111,31 @@ fn by_munge(place: &Place) -> Result<SignInLink, Failure> {
         return Err(anyhow::anyhow!(error).into());
     }
     Ok(link)
+}
+
+/// Writes the token of the user's commands to its file, which nobody else can read.
+fn keep(url: &str, token: &CommandToken) -> Result<PathBuf, Failure> {
+    let file = place::login_token_file(url)
+        .context("the environment has no HOME, so the commands are not signed in")?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let write = || {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        // Written beside and renamed: commands that run now read a whole token.
+        let new = file.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let mut opened = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        writeln!(opened, "{}", token.token)?;
+        fs::rename(&new, &file)
+    };
+    write().with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
 }
 
 /// Makes a credential that only the server's user can decode.

@@ -5,12 +5,11 @@ use crate::client::Server;
 use crate::output::stdout;
 use crate::place;
 use crate::source;
-use anyhow::Context;
-use reqwest::Method;
-use serde_json::Value;
 use std::io::Write;
-use takt_model::words::{amount, percent};
-use takt_questions::{AboutQuestion, SqlQuestion, UsageQuestion};
+use takt_model::words::amount;
+use takt_questions::{
+    AboutQuestion, AlertsQuestion, ClusterAnswer, ClusterQuestion, GpuState, UsageQuestion,
+};
 use takt_server::{Config, Failure};
 
 /// Number of alerts that are named.
@@ -26,24 +25,6 @@ Takt monitors GPU clusters. No server runs here. Three ways to start:
 To query the server of another machine: takt --server http://head:9856 jobs
 takt help lists all commands.
 ";
-
-/// Counts of nodes, GPUs and jobs. A node without a value is no longer a target, and is not counted.
-/// A GPU without one is on a node whose exporter does not answer.
-pub(super) const COUNTS: &str = "
-SELECT
-    (SELECT count(*) FROM nodes WHERE up IS NOT NULL),
-    (SELECT count(*) FROM nodes WHERE up),
-    g.count, g.up, g.busy, j.running, j.pending
-FROM (
-    SELECT count(*) AS count, count(*) FILTER (c.up AND n.up IS NOT FALSE) AS up,
-        avg(utilization_ratio) FILTER (c.up AND n.up IS NOT FALSE AND utilization_ratio BETWEEN 0 AND 1) AS busy
-    FROM gpus AS c
-    LEFT JOIN (SELECT cluster, node, bool_or(up) AS up FROM nodes GROUP BY ALL) AS n USING (cluster, node)
-    WHERE c.last_seen > (SELECT max(last_seen) FROM gpus) - INTERVAL 3 MINUTES OR n.up IS FALSE
-) AS g, (
-    SELECT count(*) FILTER (state = 'RUNNING') AS running, count(*) FILTER (state = 'PENDING') AS pending
-    FROM jobs WHERE end_time IS NULL
-) AS j";
 
 /// Runs the command.
 pub fn run(place: &Place) -> Result<(), Failure> {
@@ -69,13 +50,12 @@ pub fn run(place: &Place) -> Result<(), Failure> {
 
 fn show(server: &Server) -> Result<(), Failure> {
     let about = server.ask(&AboutQuestion {})?;
-    let statement = COUNTS.to_owned();
-    let counts = server
-        .ask(&SqlQuestion { statement })
-        .and_then(|mut answer| Ok(answer.rows.pop().context("no counts")?));
-    // Not every user may query all samples.
-    let counted = |words: fn(&[Value]) -> String| match &counts {
-        Ok(counts) => words(counts),
+    let cluster = server.ask(&ClusterQuestion {
+        cluster: about.cluster.clone(),
+        ..ClusterQuestion::default()
+    });
+    let counted = |words: fn(&ClusterAnswer) -> String| match &cluster {
+        Ok(cluster) => words(cluster),
         Err(failure) => reason(failure),
     };
     let usage = UsageQuestion {
@@ -104,25 +84,31 @@ fn show(server: &Server) -> Result<(), Failure> {
     Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?)
 }
 
-fn nodes(counts: &[Value]) -> String {
-    match count(&counts[0]) {
+fn nodes(cluster: &ClusterAnswer) -> String {
+    match cluster.nodes.len() {
         0 => "none: no target is configured ([scrape] in docs/configuration.md)".to_owned(),
-        all => format!("{} of {all} answer", count(&counts[1])),
+        all => format!("{} of {all} answer", cluster.nodes_up),
     }
 }
 
-fn gpus(counts: &[Value]) -> String {
-    let busy = counts[4].as_f64();
-    let busy = busy.map_or_else(String::new, |ratio| format!(", {} busy", percent(ratio)));
-    match count(&counts[2]) {
+/// Returns the number of GPUs by state: `8: 4 busy, 3 free, 1 lost`.
+fn gpus(cluster: &ClusterAnswer) -> String {
+    let counts = &cluster.gpus;
+    let by_state = GpuState::ALL.map(|state| (counts.of(state), state.words()));
+    let by_state: Vec<String> = by_state
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    match counts.all {
         0 => "none found".to_owned(),
-        all => format!("{} of {all} answer{busy}", count(&counts[3])),
+        all => format!("{all}: {}", by_state.join(", ")),
     }
 }
 
-fn jobs(counts: &[Value]) -> String {
-    let running = count(&counts[5]);
-    let pending = count(&counts[6]);
+fn jobs(cluster: &ClusterAnswer) -> String {
+    let running = cluster.jobs_running.unwrap_or(0);
+    let pending = cluster.jobs_pending.unwrap_or(0);
     format!("{running} running, {pending} pending")
 }
 
@@ -132,31 +118,23 @@ fn reason(failure: &Failure) -> String {
     format!("unknown: {error:#}")
 }
 
-fn count(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
 /// Returns the number of firing alerts that report a fault, and names the first ones.
 fn alerts(server: &Server) -> Result<String, Failure> {
-    let filter = [("filter", "severity!=\"none\"")];
-    let answer = server.alertmanager(Method::GET, "alerts", &filter, None)?;
-    let alerts = answer.as_array().map_or(&[][..], Vec::as_slice);
-
-    let named = alerts
+    let answer = server.ask(&AlertsQuestion {})?;
+    let firing = answer.alerts.len() + answer.more;
+    let named = answer
+        .alerts
         .iter()
         .take(NAMED)
-        .map(|alert| {
-            let label = |name: &str| alert["labels"][name].as_str().unwrap_or_default();
-            match label("node") {
-                "" => label("alertname").to_owned(),
-                node => format!("{} on {node}", label("alertname")),
-            }
+        .map(|alert| match alert.labels.get("node") {
+            None => alert.name.clone(),
+            Some(node) => format!("{} on {node}", alert.name),
         })
         .collect::<Vec<_>>()
         .join(", ");
 
-    let more = alerts.len().saturating_sub(NAMED);
-    Ok(match (alerts.len(), more) {
+    let more = firing.saturating_sub(NAMED);
+    Ok(match (firing, more) {
         (0, _) => "none firing".to_owned(),
         (firing, 0) => format!("{firing} firing: {named}"),
         (firing, more) => format!("{firing} firing: {named} and {more} more"),

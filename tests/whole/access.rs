@@ -286,6 +286,157 @@ fn a_hidden_user_is_answered_like_an_unknown_one() {
     assert_eq!(usage["totals"]["jobs_running"], 2);
 }
 
+/// Posts an alert about the job of a user, as a program with the admin's token.
+fn post_alert(lab: &Lab, user: &str) {
+    let alert = serde_json::json!([{
+        "labels": {"alertname": format!("Of{user}"), "severity": "warning", "node": "n1", "user": user},
+        "annotations": {"summary": format!("the job of {user} is idle")},
+    }]);
+    let posted = lab.curl(
+        WWW_DATA,
+        "/api/v2/alerts",
+        &["--header", BEARER_ADMIN, "--json", &alert.to_string()],
+    );
+    assert_eq!(posted.0, 200, "{}", posted.1);
+}
+
+/// Under `privacy = "private"` the documented commands of a user failed: "this needs the role viewer".
+#[test]
+fn a_user_sees_her_own_at_every_level_of_privacy() {
+    if or_skip(needs()).is_none() {
+        return;
+    }
+    let lab = Lab::start("privacy = \"private\"");
+    for user in ["alice", "bob"] {
+        post_alert(&lab, user);
+    }
+    let month = ["--month", "2026-03"];
+    for (command, own) in [
+        (vec![], "Takt"),
+        (vec!["jobs", "--me"], "physics"),
+        (vec!["job", "7"], "physics"),
+        (vec!["gpus", "--me"], ""),
+        (vec!["alerts", "list", "--me"], "Ofalice"),
+        (vec!["fairshare", "--me"], ""),
+        ([&["report", "usage", "--me"][..], &month].concat(), "alice"),
+        ([&["report", "user", "--me"][..], &month].concat(), "alice"),
+        ([&["report", "efficiency", "--me"][..], &month].concat(), ""),
+        ([&["report", "waste", "--me"][..], &month].concat(), ""),
+    ] {
+        let run = lab.run(ALICE, &command);
+        let said = format!("{}{}", run.stdout, run.stderr);
+        assert!(!said.contains("needs the role"), "{command:?}: {said}");
+        assert!(said.contains(own), "{command:?}: {said}");
+        assert!(!said.contains("bob"), "{command:?}: {said}");
+    }
+    // What she may not see of others is left out, and the question is not refused.
+    let all = lab.run(ALICE, &["alerts", "list"]).ok();
+    assert!(all.contains("Ofalice") && all.contains("Ofbob"), "{all}");
+    assert!(!all.contains("the job of bob"), "{all}");
+}
+
+/// The page of a coordinated account's member, in the accounts that the coordinator sees.
+#[test]
+fn a_coordinator_opens_the_pages_of_members() {
+    if or_skip(needs()).is_none() {
+        return;
+    }
+    let coordinates = |account: &str| {
+        let auth = format!(
+            "privacy = \"private\"\n[reports]\ndomain = \"lab.example\"\n\
+             account_owners = {{ {account} = [\"alice@lab.example\"] }}"
+        );
+        Lab::start(&auth)
+    };
+    let sheet = "/api/takt/v1/report/sheets?month=2026-03&user=";
+    let lab = coordinates("biology");
+    let of_bob = lab.json(ALICE, &format!("{sheet}bob"), &[]);
+    assert_eq!(of_bob[0]["figures"]["jobs_ended"], 1, "{of_bob}");
+    assert_eq!(of_bob[0]["rank"], Value::Null, "a rank is among all users");
+    let (status, page) = lab.curl(ALICE, "/people/bob?month=2026-03", &[]);
+    assert!(status == 200 && page.contains("bob"), "{status} {page}");
+    let report = ["report", "user", "--user", "bob", "--month", "2026-03"];
+    lab.run(ALICE, &report).ok();
+    let asked = |uid: u32, user: &str| {
+        let (status, body) = lab.curl(uid, &format!("{sheet}{user}"), &[]);
+        (status, body.replace(user, "USER"))
+    };
+    assert_eq!(
+        asked(BOB, "alice"),
+        asked(BOB, "zzzz"),
+        "bob coordinates nothing"
+    );
+
+    // Of an account without bob, bob is as unknown as anybody.
+    let lab = coordinates("chemistry");
+    let asked = |user: &str| {
+        let (status, body) = lab.curl(ALICE, &format!("{sheet}{user}"), &[]);
+        (status, body.replace(user, "USER"))
+    };
+    assert_eq!(asked("bob"), asked("zzzz"));
+}
+
+/// Acts on a page were noted under any name that was typed, and the audit log named the path alone.
+#[test]
+fn acts_on_alerts_have_the_name_of_their_user_and_are_in_the_audit_log() {
+    if or_skip(needs()).is_none() {
+        return;
+    }
+    let lab = Lab::start("support = [\"alice\"]");
+    let socket = lab.takt.directory().join("takt.sock").display().to_string();
+    let as_alice = |path: &str, data: &[&str]| {
+        let mut arguments = vec!["--unix-socket", &socket, "--header", SAME];
+        for one in data {
+            arguments.extend(["--data-urlencode", one]);
+        }
+        lab.curl(ALICE, path, &arguments)
+    };
+    let fingerprint = || {
+        let listed = lab.json(WWW_DATA, "/api/takt/v1/alerts", &["--header", BEARER_ADMIN]);
+        let print = listed["alerts"][0]["fingerprint"].as_str().unwrap();
+        format!("fingerprint={print}")
+    };
+    let names = ["by=Santa", "comment=fan replaced", "for=1h"];
+
+    post_alert(&lab, "bob");
+    let print = fingerprint();
+    let acknowledge = [&["do=acknowledge", &print][..], &names].concat();
+    assert_eq!(as_alice("/alerts", &acknowledge).0, 303);
+    let close = [&["do=close", &print][..], &names].concat();
+    assert_eq!(as_alice("/alerts", &close).0, 303);
+    post_alert(&lab, "carol");
+    let body = "{\"filter\":[\"alertname=Ofcarol\"],\"createdBy\":\"Santa\",\"comment\":\"done\"}";
+    let posted = ["--unix-socket", &socket, "--json", body];
+    assert_eq!(lab.curl(ALICE, "/api/v2/alerts/close", &posted).0, 200);
+
+    let (_, page) = lab.curl(WWW_DATA, "/alerts", &["--header", BEARER_ADMIN]);
+    assert!(page.contains("alice") && !page.contains("Santa"), "{page}");
+    let (_, own) = as_alice("/alerts", &[]);
+    assert!(!own.contains("your name"), "the server knows it: {own}");
+    let audit = lab
+        .takt
+        .run(["audit", "--format", "json", "--config", "takt.toml"])
+        .ok();
+    let entries: Vec<Value> = serde_json::from_str(&audit).unwrap();
+    let of_alice: Vec<&str> = entries
+        .iter()
+        .filter(|entry| entry["user"] == "alice")
+        .filter_map(|entry| entry["object"].as_str())
+        .collect();
+    for (what, which) in [
+        ("acknowledge", "Ofbob"),
+        ("close", "Ofbob"),
+        ("close", "Ofcarol"),
+    ] {
+        assert!(
+            of_alice
+                .iter()
+                .any(|object| object.starts_with(what) && object.contains(which)),
+            "{what} {which}: {of_alice:?}"
+        );
+    }
+}
+
 #[test]
 fn a_link_signs_a_browser_in_once() {
     if or_skip(needs()).is_none() {

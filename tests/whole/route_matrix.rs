@@ -77,6 +77,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/takt/v1/report/usage", "user", "user"),
     ("/api/takt/v1/routes", "admin", "admin"),
     ("/api/takt/v1/search", "user", "user"),
+    ("/api/takt/v1/sources", "user", "user"),
     ("/api/takt/v1/sql", "viewer", "viewer"),
     ("/api/takt/v1/store", "user", "user"),
     ("/api/takt/v1/store/delete", "admin", "admin"),

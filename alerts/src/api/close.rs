@@ -1,11 +1,11 @@
 //! Closing alerts by hand. Not part of Alertmanager's API.
 
 use super::body::{self, Object};
-use super::{Answer, Api, Refusal};
+use super::{ActedBy, Answer, Api, Refusal};
 use crate::routing::matcher::{Matchers, parse_matcher};
 use crate::state::Closing;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,10 +14,14 @@ use std::collections::BTreeMap;
 /// answers with the labels of the closed alerts.
 pub(super) async fn close(
     State(api): State<Api>,
+    acted: Option<Extension<ActedBy>>,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<Answer, Refusal> {
-    let (matchers, closing) = asked(&body::read("close", &headers, &bytes)?)?;
+    let (matchers, mut closing) = asked(&body::read("close", &headers, &bytes)?)?;
+    let Extension(acted) = acted.unwrap_or_default();
+    closing.by = acted.name(&closing.by);
+    let asked = matchers.to_string();
     let closed = api
         .handle
         .change(move |engine, now| {
@@ -31,6 +35,7 @@ pub(super) async fn close(
             "no active alert matches",
         ));
     }
+    acted.note(format!("close {} alerts with {asked}", closed.len()));
     let labels = closed
         .iter()
         .map(|labels| labels.iter().collect::<BTreeMap<&str, &str>>());

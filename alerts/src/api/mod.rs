@@ -20,7 +20,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// State of the routes.
 #[derive(Clone)]
@@ -34,6 +34,27 @@ pub struct Api {
 /// The sender of posted alerts, as an extension of the request.
 #[derive(Debug, Clone)]
 pub struct PostedBy(pub Arc<str>);
+
+/// The person who changes something, as an extension of the request.
+#[derive(Debug, Clone, Default)]
+pub struct ActedBy {
+    /// Unix user, if the server knows one. Nobody acts in another's name.
+    pub user: Option<String>,
+    /// What was done, for the audit log.
+    pub note: Arc<OnceLock<String>>,
+}
+
+impl ActedBy {
+    /// The person's name; of a program, the name that it gives.
+    fn name(&self, given: &str) -> String {
+        self.user.clone().unwrap_or_else(|| given.to_owned())
+    }
+
+    /// Notes what was done.
+    fn note(&self, words: String) {
+        let _ = self.note.set(words);
+    }
+}
 
 /// Largest request body, in bytes. A push contains many alerts with all their annotations:
 /// Prometheus sends 256, of 1 kB each.

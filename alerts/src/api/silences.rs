@@ -1,11 +1,11 @@
 //! `/api/v2/silences`: lists, creates and expires silences.
 
 use super::body::{self, Object};
-use super::{Answer, Api, Refusal, is_on, times, values};
+use super::{ActedBy, Answer, Api, Refusal, is_on, times, values};
 use crate::routing::matcher::{MatchOp, Matcher, Matchers, parse_matcher};
 use crate::routing::silence::{Silence, SilenceError, SilenceState};
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use takt_model::Timestamp;
@@ -89,17 +89,25 @@ fn uuid(id: String) -> Result<String, Refusal> {
 
 pub(super) async fn expire(
     State(api): State<Api>,
+    acted: Option<Extension<ActedBy>>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let id = uuid(id)?;
-    api.handle
-        .change(move |engine, now| match engine.expire_silence(&id, now) {
-            Ok(batch) => (Ok(()), batch),
-            Err(error) => (Err(error), crate::Batch::default()),
+    let words = api
+        .handle
+        .change(move |engine, now| {
+            let known = engine.router().silences.get(&id);
+            let words = known.map_or_else(String::new, Silence::words);
+            match engine.expire_silence(&id, now) {
+                Ok(batch) => (Ok(words), batch),
+                Err(error) => (Err(error), crate::Batch::default()),
+            }
         })
         .await?
-        .map(|()| StatusCode::OK)
-        .map_err(refused)
+        .map_err(refused)?;
+    let Extension(acted) = acted.unwrap_or_default();
+    acted.note(format!("expire silence of {words}"));
+    Ok(StatusCode::OK)
 }
 
 /// Reads a silence. Fields are checked in the contract's order, so the error names the same missing
@@ -171,10 +179,14 @@ fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
 
 pub(super) async fn set(
     State(api): State<Api>,
+    acted: Option<Extension<ActedBy>>,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<Answer, Refusal> {
-    let wanted = asked(&body::read("silence", &headers, &bytes)?)?;
+    let mut wanted = asked(&body::read("silence", &headers, &bytes)?)?;
+    let Extension(acted) = acted.unwrap_or_default();
+    wanted.created_by = acted.name(&wanted.created_by);
+    acted.note(format!("silence {}", wanted.words()));
     api.handle
         .change(
             move |engine, now| match engine.silence(wanted, &new_id(), now) {

@@ -70,6 +70,12 @@ impl Silence {
         }
     }
 
+    /// Returns the matchers in words, for the audit log.
+    pub fn words(&self) -> String {
+        let sets: Vec<String> = self.matchers.iter().map(ToString::to_string).collect();
+        sets.join(" or ")
+    }
+
     /// Whether it covers an alert with these labels while it is active.
     pub fn accepts(&self, labels: &Labels) -> bool {
         self.matchers.iter().any(|matchers| matchers.accept(labels))

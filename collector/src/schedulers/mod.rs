@@ -15,11 +15,15 @@ mod status;
 pub use access::{SlurmAccess, slurm_access};
 pub(crate) use command::ask_slurm;
 pub use config::JobsConfig;
+pub use poll::JOB_RECORDS;
 pub use scheduler::{Scheduler, SchedulerAnswer};
 pub use shares::{ShareAccount, SharesConfig};
 pub use slurmrestd::{SlurmrestdConfig, VERSIONS as API_VERSIONS};
 pub use sreport::sreport;
-pub use status::{Pending, PollError, PollState, PollStatus};
+pub use status::{
+    CONTROLLER_DOWN, DATABASE_DOWN, JOBS_HIDDEN, NOT_READ, Pending, PollError, PollState,
+    PollStatus, SourceStatus,
+};
 
 use std::collections::BTreeMap;
 use takt_jobs::Node;

@@ -61,6 +61,11 @@ pub trait Scheduler: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns whether Slurm hides other users' jobs from the user who asks, as known since [`Scheduler::time`].
+    fn hides_jobs(&self) -> bool {
+        false
+    }
+
     /// Returns the version of slurmctld (`22.05.8`), as known since [`Scheduler::time`].
     fn version(&self) -> Option<String> {
         None

@@ -15,8 +15,9 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use takt_jobs::{Node, NodeEvent, Reservation, ShareSettings};
 use takt_model::UnixTime;
 use takt_slurm::access_text::{self, constrains_devices};
@@ -44,6 +45,8 @@ struct SlurmCommands {
     version: Option<String>,
     /// Whether sacct has [`SLUID_COLUMNS`].
     has_sluids: bool,
+    /// Whether Slurm hid other users' jobs, when slurmctld last answered.
+    hides_jobs: bool,
 }
 
 /// Returns Slurm's commands, which need no configuration.
@@ -54,6 +57,7 @@ pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Schedule
         constrains_devices: None,
         version: None,
         has_sluids: false,
+        hides_jobs: false,
     })))
 }
 
@@ -61,6 +65,29 @@ impl SlurmCommands {
     async fn text(&self, program: &'static str, args: &[&str]) -> Result<String, PollError> {
         let printed = ask(&self.config, program, args).await?;
         Ok(String::from_utf8_lossy(&printed).into_owned())
+    }
+
+    /// Whether slurmdbd has the user as an operator or administrator.
+    async fn is_operator(&self, uid: u32) -> bool {
+        let user = uid.to_string();
+        let args = [
+            "--noheader",
+            "--parsable2",
+            "show",
+            "user",
+            "format=user,adminlevel",
+        ];
+        let listed = self.text("sacctmgr", &args).await.unwrap_or_default();
+        let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let name = passwd.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)? == user).then_some(name)
+        });
+        listed
+            .lines()
+            .filter_map(|line| line.split_once('|'))
+            .any(|(user, level)| Some(user) == name && level != "None")
     }
 
     async fn sacct(&self, which: &[&str]) -> Result<SchedulerAnswer, PollError> {
@@ -132,11 +159,23 @@ impl Scheduler for SlurmCommands {
             self.has_sluids = self.sacct_has_sluids().await;
             self.version = version;
         }
+        // Without slurmdbd, Slurm has no operators.
+        self.hides_jobs = match fs::metadata("/proc/self") {
+            Ok(own) => {
+                let uid = own.uid();
+                access_text::hides_jobs(&settings, uid) && !self.is_operator(uid).await
+            }
+            Err(_) => false,
+        };
         time(&settings)
     }
 
     fn constrains_devices(&self) -> Option<bool> {
         self.constrains_devices
+    }
+
+    fn hides_jobs(&self) -> bool {
+        self.hides_jobs
     }
 
     fn version(&self) -> Option<String> {

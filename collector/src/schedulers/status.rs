@@ -151,6 +151,46 @@ impl PollError {
     }
 }
 
+impl PollState {
+    /// Returns why the job records are not up to date, without texts of others; `None` if they are, or without Slurm.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            Self::Ok | Self::NoSlurm => None,
+            Self::Waiting => Some(NOT_READ),
+            Self::NoAccounting => Some("Slurm runs without slurmdbd and writes no completion file"),
+            Self::DatabaseDown => Some(DATABASE_DOWN),
+            Self::ControllerDown => Some(CONTROLLER_DOWN),
+            Self::Refused => Some("slurmrestd rejects the token"),
+            Self::Timeout => Some("Slurm did not answer in time"),
+            Self::Failed => Some("the request to Slurm failed"),
+        }
+    }
+}
+
+/// Problem of a source before its first answer.
+pub const NOT_READ: &str = "not read yet";
+
+/// Problem of the job records while slurmdbd is down.
+pub const DATABASE_DOWN: &str = "slurmdbd does not answer";
+
+/// Problem of the sources at slurmctld while it is down.
+pub const CONTROLLER_DOWN: &str = "slurmctld does not answer";
+
+/// Problem of the queue while `PrivateData` hides jobs.
+pub const JOBS_HIDDEN: &str =
+    "PrivateData hides the jobs of other users from the user who runs Takt";
+
+/// State of a source of the poller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// Time of the last answer.
+    pub last_success: Option<UnixTime>,
+    /// Number of things in that answer: runs, nodes, events.
+    pub items: u64,
+    /// Why the last answer is missing or not complete.
+    pub problem: Option<String>,
+}
+
 /// The state of polling and the latest answers of the live queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollStatus {
@@ -185,6 +225,9 @@ pub struct PollStatus {
     /// Runs of the last poll by states that Takt does not know.
     #[serde(default)]
     pub unknown_states: BTreeMap<String, u64>,
+    /// Sources by name: `job_records`, `queue`, `nodes`, `slurmdbd` (history of nodes).
+    #[serde(default)]
+    pub sources: BTreeMap<String, SourceStatus>,
     /// Pending jobs by partition and reason; `None` if slurmctld did not answer at the last poll.
     pub pending: Option<Vec<Pending>>,
     /// Nodes at the last poll; `None` if slurmctld did not answer.

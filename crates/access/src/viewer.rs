@@ -4,7 +4,7 @@ use crate::{Need, Privacy, Refusal, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Name in place of a user that the viewer may not see. Unix names contain no space.
 pub const OTHER_USER: &str = "another user";
@@ -77,10 +77,16 @@ pub struct Viewer {
     caller: Caller,
 }
 
-/// The name under which the requests of a viewer count together. It says nothing of what the viewer
-/// may see: viewers that differ in it alone are equal, and share answers.
+/// What a request has changed, in words for the audit log. Whoever carries the change out writes it, once.
+pub type ActNote = Arc<OnceLock<String>>;
+
+/// The name under which the requests of a viewer count together, and what this request changes. They say nothing of what
+/// the viewer may see: viewers that differ in them alone are equal, and share answers.
 #[derive(Debug, Clone, Default)]
-struct Caller(Option<Arc<str>>);
+struct Caller {
+    name: Option<Arc<str>>,
+    act: ActNote,
+}
 
 impl PartialEq for Caller {
     fn eq(&self, _: &Self) -> bool {
@@ -138,13 +144,30 @@ impl Viewer {
     /// Sets the name under which the requests count: of the user, the sender, or the address.
     #[must_use]
     pub fn with_caller(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.caller = Caller(Some(name.into()));
+        self.caller.name = Some(name.into());
         self
+    }
+
+    /// Sets where [`note_act`](Self::note_act) writes.
+    #[must_use]
+    pub fn with_act(mut self, act: ActNote) -> Self {
+        self.caller.act = act;
+        self
+    }
+
+    /// Returns where [`note_act`](Self::note_act) writes.
+    pub fn act(&self) -> &ActNote {
+        &self.caller.act
+    }
+
+    /// Notes for the audit log what the viewer's request has changed. Only the first note of a request counts.
+    pub fn note_act(&self, words: String) {
+        let _ = self.caller.act.set(words);
     }
 
     /// Returns the name under which the requests count together.
     pub fn caller(&self) -> Arc<str> {
-        self.caller.0.clone().unwrap_or_default()
+        self.caller.name.clone().unwrap_or_default()
     }
 
     /// Sets the user, by the Unix name.

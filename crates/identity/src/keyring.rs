@@ -2,13 +2,15 @@
 
 use super::discard_error;
 use super::known::SignInWay;
+use super::sign_in::CommandToken;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use takt_access::session::{
-    ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, MAX_ATTEMPTS, MAX_CODES, is_valid, is_within,
+    ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, MAX_ATTEMPTS, MAX_CODES,
+    is_valid, is_within,
 };
-use takt_access::{NoRandomNumbers, Role, Throttle, hash, is_token, new_secret};
+use takt_access::{NoRandomNumbers, Role, Throttle, hash, is_token, new_secret, new_token};
 use takt_model::UnixTime;
 use takt_store::{AuditRecord, Records, SessionRecord, Store, StoreError, TokenRecord};
 
@@ -17,6 +19,9 @@ const NOTE_SECONDS: i64 = 60;
 
 /// Maximum number of addresses whose attempts are counted.
 const MAX_ADDRESSES: usize = 10_000;
+
+/// Maximum length of the name of a machine in the name of its token.
+const MAX_MACHINE_CHARS: usize = 64;
 
 /// Tokens, sessions and codes of links.
 #[derive(Debug, Default)]
@@ -205,6 +210,45 @@ impl Keyring {
     pub fn end_session(&self, cookie: &str, everywhere: bool) -> anyhow::Result<()> {
         let store = self.open_store()?;
         Ok(Records::of(store.database()).end_sessions(&hash(cookie), everywhere)?)
+    }
+
+    /// Makes the token of a user's commands on a machine; the one before ends. It has the user's present role, as the
+    /// user has on the Unix socket. Blocks on the database.
+    ///
+    /// # Errors
+    /// If the store is closed or fails, or the kernel gives no random numbers.
+    pub fn command_token(
+        &self,
+        user: &str,
+        machine: &str,
+        now: UnixTime,
+    ) -> anyhow::Result<CommandToken> {
+        let store = self.open_store()?;
+        let records = Records::of(store.database());
+        let machine: String = machine.chars().take(MAX_MACHINE_CHARS).collect();
+        let name = format!("takt login on {machine}");
+        let is_older = |token: &TokenRecord| {
+            token.name == name && token.owner.as_deref() == Some(user) && token.revoked_at.is_none()
+        };
+        for older in records.tokens()?.into_iter().filter(is_older) {
+            records.revoke_token(older.id, now)?;
+        }
+
+        let token = new_token()?;
+        let until = now + LONGEST_SECONDS;
+        records.add_token(TokenRecord {
+            id: 0,
+            hash: hash(&token),
+            name,
+            owner: Some(user.to_owned()),
+            role: Role::Admin.name().to_owned(),
+            created_by: user.to_owned(),
+            created_at: now,
+            expires_at: Some(until),
+            used_at: None,
+            revoked_at: None,
+        })?;
+        Ok(CommandToken { token, until })
     }
 
     /// Writes to the audit log. Blocks on the database.

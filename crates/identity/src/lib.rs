@@ -38,7 +38,7 @@ pub use places::{REQUEST_PLACES, RequestPlaces, holder_of, register_places};
 pub use proxy::ProxyConfig;
 pub use read_token::read_token;
 pub use senders::{OTLP_PATH, WRITE_PATH};
-pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
+pub use sign_in::{CommandToken, LINK_PATH, MUNGE_PATH, SignInLink};
 
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -55,7 +55,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way, session};
+use takt_access::{ActNote, Need, Refusal, Role, RouteNeeds, Viewer, Way, session};
 use takt_model::UnixTime;
 use takt_store::AuditRecord;
 use tokio::time;
@@ -158,7 +158,9 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
     }
 
     let need = guard.need(&request);
-    let identified = guard.identify(&mut request).await;
+    let mut identified = guard.identify(&mut request).await;
+    let act = ActNote::default();
+    identified.viewer = identified.viewer.with_act(Arc::clone(&act));
     let allowed = allow(need, &identified.viewer, &request);
 
     // Unknown viewers must not fill the log.
@@ -173,6 +175,9 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
 
     if let Some(mut entry) = entry {
         entry.outcome = response.status().as_u16().to_string();
+        if let Some(words) = act.get() {
+            entry.object = words.chars().take(MAX_OBJECT_CHARS).collect();
+        }
         guard.access.audit(entry).await;
     }
     response

@@ -21,6 +21,7 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use takt_access::session::{is_user_name, next_path};
 use takt_access::{Need, Role, RouteNeeds, Way};
+use takt_model::UnixTime;
 use takt_store::spawn_blocking;
 
 /// Path that makes a link; for `takt login`.
@@ -45,6 +46,18 @@ pub struct SignInLink {
     pub url: String,
     /// Seconds for which the link is valid.
     pub seconds: i64,
+    /// Token of the commands on the user's machine, if munge has proved the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<CommandToken>,
+}
+
+/// A token with which the commands of a user ask from another machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandToken {
+    /// The token.
+    pub token: String,
+    /// End of its validity.
+    pub until: UnixTime,
 }
 
 /// The code of a link.
@@ -75,6 +88,9 @@ struct Next {
 #[derive(Debug, Deserialize)]
 struct CredentialForm {
     credential: String,
+    /// The user's machine, which gives the token of its commands a name. Empty: no token.
+    #[serde(default)]
+    machine: String,
 }
 
 /// The form of the button that signs out.
@@ -162,11 +178,21 @@ async fn link_by_munge(
             "root, system users and users unknown to the server get no browser session",
         ));
     };
-    let link = new_link(&access, &user)?;
+    let Json(mut link) = new_link(&access, &user)?;
+    let machine = form.machine.trim().to_owned();
+    if !machine.is_empty() {
+        let keys = access.clone();
+        let made = spawn_blocking(move || keys.keyring().command_token(&user, &machine, now()));
+        link.token = Some(
+            made.await
+                .map_err(|error| failed(error.into()))?
+                .map_err(failed)?,
+        );
+    }
     access
-        .note(Some(&user), peer, "sign_in", "munge", "link")
+        .note(Some(&link.user), peer, "sign_in", "munge", "link")
         .await;
-    Ok(link)
+    Ok(Json(link))
 }
 
 fn new_link(access: &Access, user: &str) -> Result<Json<SignInLink>, ErrorBody> {
@@ -190,6 +216,7 @@ impl Access {
             user: user.to_owned(),
             url: format!("{base}/login#{code}"),
             seconds: takt_access::session::CODE_SECONDS,
+            token: None,
         }))
     }
 }

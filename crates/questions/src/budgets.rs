@@ -3,6 +3,7 @@
 use super::period::{the_cluster, the_period, the_zone};
 use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use takt_accounting::efficiency::AssessedRun;
 use takt_accounting::sheet::{Books, Journal, energy_money};
 use takt_accounting::{
@@ -29,7 +30,7 @@ pub fn budgets_now(
     let now = Timestamp::now();
     let month = [the_period(&None, &None, &None, &zone, now)?];
     let rates = Rates::new(&config.rates, &zone);
-    let books = books(&records, &known.cluster, &month, &rates, now)?;
+    let books = books(&records, &known.cluster, &month, &rates, None, now)?;
     let accounts = records.accounts(&known.cluster)?;
     let ledgers = Ledgers {
         month: &books,
@@ -70,7 +71,7 @@ pub(super) fn budgets(
         .filter(|_| wants_year)
         .into_iter()
         .collect();
-    let of_year = books(records, cluster, &years, ledgers.rates, now)?;
+    let of_year = books(records, cluster, &years, ledgers.rates, None, now)?;
     let credits = records.credits(cluster)?;
     let has_money = config.budgets.iter().any(|budget| budget.money.is_some());
     let needs_energy = ledgers.rates.price_energy() && has_money;
@@ -178,17 +179,23 @@ fn model_of(records: &Records<'_>, credit: &Credit) -> Result<Option<String>, An
     Ok(run.and_then(|run| run.gpu_model))
 }
 
-/// Usage of the cluster in `periods`, priced by `rates`.
+/// Usage of the cluster in `periods`, priced by `rates`; with `only`, in these accounts.
 pub(super) fn books<'p>(
     records: &Records<'_>,
     cluster: &str,
     periods: &'p [Period],
     rates: &'p Rates,
+    only: Option<&BTreeSet<String>>,
     now: Timestamp,
 ) -> Result<Books<'p>, AnswerError> {
+    let is_wanted = |account: &str| only.is_none_or(|accounts| accounts.contains(account));
     let mut journal = Journal::new(periods, rates, now.into());
     if let (Some(first), Some(last)) = (periods.first(), periods.last()) {
-        records.held_runs(cluster, first.from(), last.to(), |run| journal.add(run))?;
+        records.held_runs(cluster, first.from(), last.to(), |run| {
+            if is_wanted(run.account) {
+                journal.add(run);
+            }
+        })?;
     }
     Ok(journal.close())
 }

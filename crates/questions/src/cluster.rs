@@ -1,13 +1,21 @@
 //! The cluster now: nodes, GPUs, who holds them, and what is held and idle.
+//!
+//! Pages, `takt gpus`, `takt` alone, the API, and the series behind the SQL table `gpus` have their GPUs from here.
+
+mod unmeasured;
+
+#[cfg(test)]
+mod tests;
 
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, OTHER_USER, Owner, Role, Viewer};
+use takt_jobs::{NodeCondition, NodeState};
 use takt_model::{Labels, Matcher, Timestamp, UnixTime};
 use takt_store::{
     GpuPlace, Records, RunningJob, SLOT_SECONDS, SLOTS, SeriesData, Slot, Store, StoreError,
@@ -49,10 +57,11 @@ pub struct ClusterAnswer {
     pub nodes: Vec<NodeNow>,
 }
 
-/// Number of GPUs by state.
+/// Number of GPUs by state. Older servers send no `down` and `drained`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GpuCounts {
-    /// All GPUs.
+    /// All GPUs that exist.
     pub all: u64,
     /// GPUs at work.
     pub busy: u64,
@@ -62,8 +71,41 @@ pub struct GpuCounts {
     pub free: u64,
     /// GPUs that NVML cannot read.
     pub lost: u64,
+    /// GPUs that nothing holds, of nodes that Slurm has down.
+    pub down: u64,
+    /// GPUs that nothing holds, of nodes that are drained.
+    pub drained: u64,
     /// GPUs without a measurement.
     pub unknown: u64,
+}
+
+impl GpuCounts {
+    /// Returns the number of GPUs in a state.
+    pub fn of(&self, state: GpuState) -> u64 {
+        match state {
+            GpuState::Lost => self.lost,
+            GpuState::Idle => self.idle,
+            GpuState::Busy => self.busy,
+            GpuState::Free => self.free,
+            GpuState::Down => self.down,
+            GpuState::Drained => self.drained,
+            GpuState::Unknown => self.unknown,
+        }
+    }
+
+    fn add(&mut self, state: GpuState) {
+        let count = match state {
+            GpuState::Lost => &mut self.lost,
+            GpuState::Idle => &mut self.idle,
+            GpuState::Busy => &mut self.busy,
+            GpuState::Free => &mut self.free,
+            GpuState::Down => &mut self.down,
+            GpuState::Drained => &mut self.drained,
+            GpuState::Unknown => &mut self.unknown,
+        };
+        *count += 1;
+        self.all += 1;
+    }
 }
 
 /// State of a GPU.
@@ -73,15 +115,67 @@ pub enum GpuState {
     /// NVML cannot read the GPU.
     Lost,
     /// A job or a process holds the GPU, which is below the idle threshold now and was in the last
-    /// complete five minutes.
+    /// complete five minutes. A job holds the GPUs that Slurm has allocated to it, used or not.
     Idle,
     /// The GPU is at work.
     Busy,
-    /// Nothing holds the GPU.
+    /// Nothing holds the GPU, and jobs can start on its node.
     Free,
+    /// Nothing holds the GPU, and Slurm has its node down, powered off or rebooting.
+    Down,
+    /// Nothing holds the GPU, and its node is drained, failing or in maintenance.
+    Drained,
     /// The utilization is not measured.
     #[default]
     Unknown,
+}
+
+impl GpuState {
+    /// All states, what needs attention first.
+    pub const ALL: [Self; 7] = [
+        Self::Lost,
+        Self::Down,
+        Self::Drained,
+        Self::Busy,
+        Self::Idle,
+        Self::Free,
+        Self::Unknown,
+    ];
+
+    /// Returns the name in the API, in labels and in SQL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Free => "free",
+            Self::Down => "down",
+            Self::Drained => "drained",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Returns the name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Idle => "held and idle",
+            Self::Unknown => "not measured",
+            other => other.as_str(),
+        }
+    }
+
+    /// Returns the state of a GPU that nothing holds in a node of this condition; `None` if jobs can start there.
+    fn of_node(condition: NodeCondition) -> Option<Self> {
+        use NodeCondition as C;
+        match condition {
+            C::Drained | C::Failing | C::Maintenance => Some(Self::Drained),
+            C::Down | C::Invalid | C::Rebooting | C::Powering | C::PoweredDown | C::Future => {
+                Some(Self::Down)
+            }
+            C::Idle | C::Mixed | C::Allocated | C::Completing | C::Planned | C::Reserved => None,
+            C::Blocked | C::Other => None,
+        }
+    }
 }
 
 /// A node.
@@ -108,15 +202,15 @@ pub struct NodeNow {
 /// A GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuNow {
-    /// UUID, from NVML.
+    /// UUID, from NVML; `unknown-N` for the GPU N of a node whose exporter never answered.
     pub uuid: String,
-    /// NVML's index.
+    /// NVML's index, or Slurm's if there was never a measurement.
     pub index: String,
     /// Model.
     pub model: String,
     /// State.
     pub state: GpuState,
-    /// Why NVML cannot read the GPU.
+    /// Why NVML cannot read the GPU, or why it is not measured.
     pub reason: Option<String>,
     /// Share of time in which a kernel ran, 0 to 1.
     pub utilization_ratio: Option<f64>,
@@ -129,7 +223,7 @@ pub struct GpuNow {
     /// Power, in watts.
     pub power_watts: Option<f64>,
     /// Jobs and users that hold the GPU.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<GpuHolder>,
     /// Processes on the GPU: `ann: python`.
     pub processes: Vec<String>,
     /// Seconds for which the GPU has been held and idle, to five minutes; at most seven days.
@@ -145,6 +239,23 @@ pub struct Holder {
     pub user: String,
     /// Account of the job; empty if unknown.
     pub account: String,
+}
+
+/// A job or a user that holds a GPU, and what it does there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuHolder {
+    /// The job or user.
+    #[serde(flatten)]
+    pub holder: Holder,
+    /// Name of the job; `None` without a job, or if the viewer may not see the name.
+    pub job_name: Option<String>,
+    /// Names of the programs, of processes outside of jobs.
+    pub commands: Vec<String>,
+    /// Memory of the GPU that the holder uses, in bytes; `None` if the driver does not say.
+    pub memory_used_bytes: Option<f64>,
+    /// Whether only Slurm's allocation says that the job holds the GPU.
+    pub is_allocated_only: bool,
 }
 
 /// A job or a user that holds idle GPUs.
@@ -182,28 +293,12 @@ impl Question for ClusterQuestion {
                 .or(config.accounting.cluster.as_deref()),
             config.accounting.home.as_deref(),
         )?;
-        let now = Timestamp::from(SystemTime::now());
         let running = records.running_jobs(&cluster.cluster)?;
-        let mut look = Look {
-            viewer,
-            store,
-            node: self.node.as_deref(),
-            now,
-            nodes: BTreeMap::new(),
-            gpus: BTreeMap::new(),
-        };
-        look.targets()?;
-        look.scheduler(
-            &records
-                .scheduler_now(&cluster.cluster, now.whole_seconds())?
-                .nodes,
-        );
+        let mut look = Look::new(viewer, store, self.node.as_deref());
+        look.gpus_of(&records, &cluster.cluster, &running, config)?;
         look.machines()?;
-        look.gpus()?;
-        look.holders(&running)?;
-        let idle_below = config.accounting.efficiency.idle_below_ratio;
-        look.states(idle_below);
         let mut answer = look.answer();
+
         if records.has_scheduler(&cluster.cluster)? || !running.is_empty() {
             let counts = records.queue_counts(&cluster.cluster)?;
             answer.jobs_running = Some(counts.running);
@@ -230,6 +325,22 @@ impl ClusterAnswer {
     }
 }
 
+/// Returns the GPUs of a cluster with their nodes and states, without readings of nodes.
+pub(crate) fn gpus_now(
+    store: &Store,
+    cluster: &str,
+    config: &AnswerConfig,
+) -> Result<Vec<(String, GpuNow)>, StoreError> {
+    let records = Records::of(store.database());
+    let running = records.running_jobs(cluster)?;
+    let viewer = Viewer::server();
+    let mut look = Look::new(&viewer, store, None);
+    look.gpus_of(&records, cluster, &running, config)?;
+    let gpus = mem::take(&mut look.gpus).into_iter();
+    Ok(gpus.map(|((node, _), gpu)| (node, gpu)).collect())
+}
+
+/// Node and UUID.
 type GpuKey = (String, String);
 
 /// The cluster while it is assembled from samples and records.
@@ -240,6 +351,15 @@ struct Look<'a> {
     now: Timestamp,
     nodes: BTreeMap<String, NodeNow>,
     gpus: BTreeMap<GpuKey, GpuNow>,
+    /// Nodes that are scraped.
+    targets: BTreeSet<String>,
+    /// Job and instance of the exporters that do not answer. Their last samples have no end if they stopped while the
+    /// server was down.
+    silent: BTreeSet<(String, String)>,
+    /// GPUs by node and number of the device file, which is Slurm's index of the GPU.
+    devices: BTreeMap<(String, u32), GpuKey>,
+    /// Since when Slurm has allocated GPUs whose holder no exporter names.
+    allocated_since: BTreeMap<GpuKey, UnixTime>,
 }
 
 /// Accessor for one reading of a GPU.
@@ -261,15 +381,51 @@ const READINGS: [(&str, Field); 5] = [
     ("takt_gpu_power_watts", |gpu| &mut gpu.power_watts),
 ];
 
-impl Look<'_> {
+impl<'a> Look<'a> {
+    fn new(viewer: &'a Viewer, store: &'a Store, node: Option<&'a str>) -> Self {
+        Self {
+            viewer,
+            store,
+            node,
+            now: Timestamp::from(SystemTime::now()),
+            nodes: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            targets: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            devices: BTreeMap::new(),
+            allocated_since: BTreeMap::new(),
+        }
+    }
+
+    /// Finds the GPUs, their holders and their states.
+    fn gpus_of(
+        &mut self,
+        records: &Records<'_>,
+        cluster: &str,
+        running: &[RunningJob],
+        config: &AnswerConfig,
+    ) -> Result<(), StoreError> {
+        self.targets()?;
+        self.scheduler(&records.node_states(cluster)?);
+        self.gpus()?;
+        self.unmeasured(&records.node_capacities(cluster)?)?;
+        self.holders(running)?;
+        self.allocated(running, &records.allocated_gpus(cluster)?)?;
+        self.states(config.accounting.efficiency.idle_below_ratio);
+        Ok(())
+    }
+
     fn matchers(&self, metric: &str) -> Vec<Matcher> {
         let node = self.node.map(|node| Matcher::equal("node", node));
         [Matcher::metric(metric)].into_iter().chain(node).collect()
     }
 
     fn latest(&self, metric: &str) -> Result<Vec<SeriesData>, StoreError> {
-        self.store
-            .instant(&self.matchers(metric), self.now, LOOKBACK)
+        let mut found = self
+            .store
+            .instant(&self.matchers(metric), self.now, LOOKBACK)?;
+        found.retain(|series| !self.silent.contains(&exporter_of(&series.labels)));
+        Ok(found)
     }
 
     fn node(&mut self, name: &str) -> &mut NodeNow {
@@ -283,11 +439,18 @@ impl Look<'_> {
     }
 
     fn targets(&mut self) -> Result<(), StoreError> {
+        let mut silent = BTreeSet::new();
         for series in self.latest("up")? {
+            let is_up = value(&series) == 1.0;
+            if !is_up {
+                silent.insert(exporter_of(&series.labels));
+            }
             if let Some(name) = series.labels.get("node") {
-                self.node(name).is_up &= value(&series) == 1.0;
+                self.targets.insert(name.to_owned());
+                self.node(name).is_up &= is_up;
             }
         }
+        self.silent = silent;
         Ok(())
     }
 
@@ -342,14 +505,12 @@ impl Look<'_> {
     }
 
     fn gpu(&mut self, labels: &Labels) -> &mut GpuNow {
-        let label = |name| labels.get(name).unwrap_or_default().to_owned();
-        let uuid = label("uuid");
-        self.gpus
-            .entry((label("node"), uuid.clone()))
-            .or_insert_with(|| GpuNow {
-                uuid,
-                ..GpuNow::default()
-            })
+        let key = key_of(labels);
+        let uuid = key.1.clone();
+        self.gpus.entry(key).or_insert_with(|| GpuNow {
+            uuid,
+            ..GpuNow::default()
+        })
     }
 
     fn gpus(&mut self) -> Result<(), StoreError> {
@@ -362,14 +523,18 @@ impl Look<'_> {
             }
         }
         for series in self.latest("takt_gpu_info")? {
-            let gpu = self.gpu(&series.labels);
-            gpu.index = series.labels.get("index").unwrap_or_default().to_owned();
-            gpu.model = series.labels.get("model").unwrap_or_default().to_owned();
+            self.describe(&series.labels);
         }
         for (metric, field) in READINGS {
             for series in self.latest(metric)? {
                 *field(self.gpu(&series.labels)) = Some(value(&series));
             }
+        }
+        // Drivers sometimes report nonsense.
+        for gpu in self.gpus.values_mut() {
+            gpu.utilization_ratio = gpu
+                .utilization_ratio
+                .filter(|ratio| (0.0..=1.0).contains(ratio));
         }
         for series in self.latest("takt_gpu_process_memory_used_bytes")? {
             let label = |name| series.labels.get(name).unwrap_or_default();
@@ -382,11 +547,22 @@ impl Look<'_> {
         Ok(())
     }
 
+    /// Takes index, model and device number of a GPU from its `takt_gpu_info`.
+    fn describe(&mut self, info: &Labels) {
+        let gpu = self.gpu(info);
+        gpu.index = info.get("index").unwrap_or_default().to_owned();
+        gpu.model = info.get("model").unwrap_or_default().to_owned();
+        let key = key_of(info);
+        let device = info.get("minor").or(info.get("index"));
+        if let Some(device) = device.and_then(|text| text.parse().ok()) {
+            self.devices.insert((key.0.clone(), device), key);
+        }
+    }
+
     fn holders(&mut self, running: &[RunningJob]) -> Result<(), StoreError> {
-        let by_number: BTreeMap<&str, &RunningJob> = running
-            .iter()
-            .map(|job| (job.number.as_str(), job))
-            .collect();
+        let by_number = by_number(running);
+        let memory = self.memory_of_jobs()?;
+        let programs = self.programs()?;
         for metric in ["takt_gpu_job_info", "takt_gpu_process_without_job"] {
             for series in self.latest(metric)? {
                 let number = series
@@ -402,26 +578,82 @@ impl Look<'_> {
                     user: known.map_or(user, |job| &job.user).to_owned(),
                     account: known.map_or("", |job| &job.account).to_owned(),
                 };
-                let holder = self.shown(holder);
-                let holders = &mut self.gpu(&series.labels).holders;
-                if !holders.contains(&holder) {
-                    holders.push(holder);
-                }
+                let (node, uuid) = key_of(&series.labels);
+                let (commands, used) = match number {
+                    Some(number) => {
+                        let used = memory.get(&(node, uuid, number.to_owned()));
+                        (Vec::new(), used.copied())
+                    }
+                    None => programs
+                        .get(&(node, uuid, user.to_owned()))
+                        .map(|(commands, used)| (commands.iter().cloned().collect(), Some(*used)))
+                        .unwrap_or_default(),
+                };
+                let holder = GpuHolder {
+                    job_name: known.and_then(|job| job.name.clone()),
+                    commands,
+                    memory_used_bytes: used,
+                    ..GpuHolder::of(holder)
+                };
+                self.hold(&key_of(&series.labels), holder);
             }
         }
         Ok(())
     }
 
+    /// Memory of jobs, by node, GPU and number of the job.
+    fn memory_of_jobs(&self) -> Result<BTreeMap<(String, String, String), f64>, StoreError> {
+        let found = self.latest("takt_gpu_job_memory_used_bytes")?;
+        let of_job = |series: &SeriesData| {
+            let (node, uuid) = key_of(&series.labels);
+            let number = series.labels.get("jobid").unwrap_or_default().to_owned();
+            ((node, uuid, number), value(series))
+        };
+        Ok(found.iter().map(of_job).collect())
+    }
+
+    /// Programs and memory of processes, by node, GPU and user.
+    fn programs(&self) -> Result<Programs, StoreError> {
+        let mut programs = Programs::new();
+        for series in self.latest("takt_gpu_process_memory_used_bytes")? {
+            let label = |name| series.labels.get(name).unwrap_or_default().to_owned();
+            let (node, uuid) = key_of(&series.labels);
+            let (commands, used) = programs.entry((node, uuid, label("user"))).or_default();
+            commands.insert(label("command"));
+            *used += value(&series);
+        }
+        Ok(programs)
+    }
+
+    /// Notes a holder of a GPU as the viewer may see it, once.
+    fn hold(&mut self, key: &GpuKey, holder: GpuHolder) {
+        let holder = self.shown(holder);
+        if let Some(gpu) = self.gpus.get_mut(key)
+            && !gpu.holders.contains(&holder)
+        {
+            gpu.holders.push(holder);
+        }
+    }
+
     /// The holder, without names if the viewer may not see whose GPU it is.
-    fn shown(&self, holder: Holder) -> Holder {
-        let owner = Owner::new(&holder.user, &holder.account);
-        if self.viewer.sees_job(owner) {
-            return holder;
+    fn shown(&self, mut holder: GpuHolder) -> GpuHolder {
+        let owner = Owner::new(&holder.holder.user, &holder.holder.account);
+        if !self.viewer.sees_job(owner) {
+            return GpuHolder::of(Holder {
+                user: OTHER_USER.to_owned(),
+                ..Holder::default()
+            });
         }
-        Holder {
-            user: OTHER_USER.to_owned(),
-            ..Holder::default()
+        let sees_details = self.viewer.sees_details(owner);
+        let sees_measurements = self.viewer.sees_measurements(owner);
+        if !sees_details {
+            holder.job_name = None;
+            holder.commands.clear();
         }
+        if !sees_measurements {
+            holder.memory_used_bytes = None;
+        }
+        holder
     }
 
     /// Decides the state of each GPU. A pause between two kernels is not idle time, so the last
@@ -429,12 +661,6 @@ impl Look<'_> {
     fn states(&mut self, idle_below: f64) {
         let slot = slot_of(self.now.whole_seconds());
         let strips = self.store.strips();
-        let is_idle = |slot: &Slot| {
-            slot.is_held()
-                && slot
-                    .utilization_ratio()
-                    .is_some_and(|ratio| ratio < idle_below)
-        };
         for (key, gpu) in &mut self.gpus {
             if gpu.state == GpuState::Lost {
                 continue;
@@ -443,23 +669,37 @@ impl Look<'_> {
                 node: key.0.clone(),
                 uuid: key.1.clone(),
             };
-            let was_busy = strips
-                .read_one(&place, slot - 1, slot)
-                .iter()
-                .any(|slot| slot.is_held() && !is_idle(slot));
+            let condition = self
+                .nodes
+                .get(&key.0)
+                .and_then(|node| node.state.as_deref())
+                .map(|state| NodeState::parse(state).condition());
+            let out_of_use = condition.and_then(GpuState::of_node);
+            let allocated_in = self.allocated_since.get(key).map(|at| slot_of(*at));
+            let is_held = |number: i64, slot: Slot| {
+                slot.is_held() || allocated_in.is_some_and(|first| number >= first)
+            };
+            let is_low = |slot: Slot| {
+                slot.utilization_ratio()
+                    .is_some_and(|ratio| ratio < idle_below)
+            };
+            let was_busy = strips.read_one(&place, slot - 1, slot).iter().any(|last| {
+                is_held(slot - 1, *last) && last.utilization_ratio().is_some() && !is_low(*last)
+            });
             gpu.state = match gpu.utilization_ratio {
-                None => GpuState::Unknown,
                 Some(ratio) if ratio >= idle_below => GpuState::Busy,
-                Some(_) if gpu.holders.is_empty() => GpuState::Free,
+                Some(_) if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Free),
                 Some(_) if was_busy => GpuState::Busy,
                 Some(_) => GpuState::Idle,
+                // Slurm may not know yet that a node is down, and its jobs hold their GPUs until it does.
+                None if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Unknown),
+                None => GpuState::Unknown,
             };
             if gpu.state == GpuState::Idle {
-                let idle = strips
-                    .read_one(&place, slot - SLOTS, slot)
-                    .iter()
-                    .rev()
-                    .take_while(|slot| is_idle(slot))
+                let slots = strips.read_one(&place, slot - SLOTS, slot);
+                let idle = (1..)
+                    .zip(slots.iter().rev())
+                    .take_while(|(back, last)| is_held(slot - back, **last) && is_low(**last))
                     .count();
                 gpu.idle_seconds = Some(idle as i64 * SLOT_SECONDS);
             }
@@ -470,16 +710,9 @@ impl Look<'_> {
         let mut counts = GpuCounts::default();
         let mut holders: BTreeMap<Holder, IdleHolder> = BTreeMap::new();
         for ((node, _), gpu) in mem::take(&mut self.gpus) {
-            counts.all += 1;
-            match gpu.state {
-                GpuState::Lost => counts.lost += 1,
-                GpuState::Idle => counts.idle += 1,
-                GpuState::Busy => counts.busy += 1,
-                GpuState::Free => counts.free += 1,
-                GpuState::Unknown => counts.unknown += 1,
-            }
+            counts.add(gpu.state);
             for holder in &gpu.holders {
-                let held = holders.entry(holder.clone()).or_default();
+                let held = holders.entry(holder.holder.clone()).or_default();
                 held.gpus += 1;
                 if gpu.state == GpuState::Idle {
                     held.idle_gpus += 1;
@@ -511,6 +744,34 @@ impl Look<'_> {
             nodes: self.nodes.into_values().collect(),
         }
     }
+}
+
+/// Commands and memory of processes, by node, GPU and user.
+type Programs = BTreeMap<(String, String, String), (BTreeSet<String>, f64)>;
+
+impl GpuHolder {
+    fn of(holder: Holder) -> Self {
+        Self {
+            holder,
+            ..Self::default()
+        }
+    }
+}
+
+fn by_number(running: &[RunningJob]) -> BTreeMap<&str, &RunningJob> {
+    let numbered = running.iter().map(|job| (job.number.as_str(), job));
+    numbered.collect()
+}
+
+/// Job and instance of a series.
+fn exporter_of(labels: &Labels) -> (String, String) {
+    let label = |name| labels.get(name).unwrap_or_default().to_owned();
+    (label("job"), label("instance"))
+}
+
+fn key_of(labels: &Labels) -> GpuKey {
+    let label = |name| labels.get(name).unwrap_or_default().to_owned();
+    (label("node"), label("uuid"))
 }
 
 /// Returns the only value of an instant query's series.

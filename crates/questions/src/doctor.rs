@@ -55,6 +55,9 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// Ids of the checks without a finding.
     pub in_order: Vec<String>,
+    /// Ids of the checks whose facts are not there yet: the server has just started.
+    #[serde(default)]
+    pub unknown: Vec<String>,
     /// Names of accepted findings: the id, and the node after a colon.
     #[serde(default)]
     pub accepted: Vec<String>,

@@ -50,6 +50,7 @@ mod search;
 mod sent_reports;
 mod sheets;
 mod snapshot;
+mod sources;
 pub mod sparkline;
 mod sql;
 mod store_stat;
@@ -77,8 +78,10 @@ pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use calendar::{note_budgets, note_calendar};
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub(crate) use cluster::gpus_now;
 pub use cluster::{
-    ClusterAnswer, ClusterQuestion, GpuCounts, GpuNow, GpuState, Holder, IdleHolder, NodeNow,
+    ClusterAnswer, ClusterQuestion, GpuCounts, GpuHolder, GpuNow, GpuState, Holder, IdleHolder,
+    NodeNow,
 };
 pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig, LakeSettings};
@@ -119,6 +122,7 @@ pub use search::{HitKind, SearchAnswer, SearchHit, SearchQuestion};
 pub use sent_reports::{SentQuestion, sent_reports};
 pub use sheets::{SheetQuestion, sheets};
 pub use snapshot::SnapshotQuestion;
+pub use sources::{SourceState, SourcesQuestion};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
@@ -357,6 +361,7 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<LakeStatusQuestion>();
     visitor.question::<LakeVerifyQuestion>();
     visitor.question::<DoctorQuestion>();
+    visitor.question::<SourcesQuestion>();
     visitor.question::<ClusterQuestion>();
     visitor.question::<StripsQuestion>();
     visitor.question::<EventsQuestion>();

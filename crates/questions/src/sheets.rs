@@ -4,7 +4,9 @@ use super::budgets::{Ledgers, books, budgets};
 use super::capacity::report;
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
-use super::visible::{known_accounts, known_users, reduce_sheet, sees_subject};
+use super::visible::{
+    known_accounts, known_users, reduce_member_sheet, reduce_sheet, sees_subject,
+};
 use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -115,11 +117,18 @@ fn visible_sheets(
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let periods = with_before(period);
     let rates = Rates::new(&config.rates, &zone);
-    let books = books(&records, cluster, &periods, &rates, now)?;
+    let only = coordinated(viewer, question);
+    let books = books(&records, cluster, &periods, &rates, only, now)?;
     let last = periods.last().expect("the list has the period asked for");
     let from = periods.first().map_or(last.from(), Period::from);
-    let assessed = records.assessed(cluster, from, last.to())?;
-    let credits = records.credits(cluster)?;
+    let mut assessed = records.assessed(cluster, from, last.to())?;
+    let mut credits = records.credits(cluster)?;
+    let mut breaches = breaches(&records, cluster, last, &zone, config, now)?;
+    if let Some(accounts) = only {
+        assessed.retain(|one| accounts.contains(&one.run.account));
+        credits.retain(|one| accounts.contains(&one.account));
+        breaches.retain(|one| accounts.contains(&one.account));
+    }
     let accounts = records.accounts(cluster)?;
     let ledgers = Ledgers {
         month: &books,
@@ -134,7 +143,7 @@ fn visible_sheets(
         assessed: &assessed,
         credits: &credits,
         budgets: &budgets(&records, cluster, &ledgers, config, now)?,
-        breaches: &breaches(&records, cluster, last, &zone, config, now)?,
+        breaches: &breaches,
         rules: &config.efficiency,
         currency: config.rates.currency.as_deref(),
         pseudonyms: hides_names(&records, cluster, config)?,
@@ -144,11 +153,15 @@ fn visible_sheets(
     let subjects = subjects(question, &books, &accounts);
     let mut made: Vec<Sheet> = subjects
         .iter()
-        .filter(|subject| sees_subject(viewer, subject))
+        .filter(|subject| only.is_some() || sees_subject(viewer, subject))
         .filter_map(|subject| sheet(&facts, subject))
         .collect();
-    made.iter_mut()
-        .for_each(|sheet| reduce_sheet(viewer, sheet));
+    for sheet in &mut made {
+        match only {
+            Some(_) => reduce_member_sheet(sheet),
+            None => reduce_sheet(viewer, sheet),
+        }
+    }
     if let Some(sheet) = made
         .iter_mut()
         .find(|sheet| sheet.subject == Subject::Cluster)
@@ -164,6 +177,14 @@ fn visible_sheets(
         }
         _ => Ok(made),
     }
+}
+
+/// Returns the accounts of which a coordinator sees the report of a user: the report of a member has what the member did
+/// there, and a user without runs there is as unknown as one who does not exist. `None` if the viewer sees whole reports.
+fn coordinated<'v>(viewer: &'v Viewer, question: &SheetQuestion) -> Option<&'v BTreeSet<String>> {
+    let subject = Subject::User(question.user.clone()?);
+    let is_hidden = !sees_subject(viewer, &subject);
+    (is_hidden && !viewer.accounts().is_empty()).then(|| viewer.accounts())
 }
 
 /// Returns whether a user's ranking hides the names of other users: by the configuration, else by

@@ -180,6 +180,15 @@ pub(super) fn reduce_sheet(viewer: &Viewer, sheet: &mut Sheet) {
     }
 }
 
+/// Removes from the report of a coordinated account's member what sums over all accounts.
+pub(super) fn reduce_member_sheet(sheet: &mut Sheet) {
+    sheet.rank = None;
+    sheet.share = None;
+    sheet.budgets.clear();
+    let note = "This report has the jobs in the accounts that you coordinate.";
+    sheet.notes.push(note.to_owned());
+}
+
 /// Removes the names of others from the ranking.
 fn hide_ranks(viewer: &Viewer, sheet: &mut Sheet) {
     for row in sheet

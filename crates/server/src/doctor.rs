@@ -304,6 +304,11 @@ pub const CHECKS: &[Check] = &[
         of_server::slurm_answers,
     ),
     check(
+        "sources.complete",
+        "a source of data is not complete: job records, the queue, states of nodes",
+        of_server::sources_complete,
+    ),
+    check(
         "slurm.tres",
         "Slurm does not record the GPUs of jobs",
         of_server::slurm_tres,
@@ -488,7 +493,11 @@ fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
     for check in checks {
         let found = (check.run)(facts);
         if found.is_empty() {
-            diagnosis.in_order.push(check.id.to_owned());
+            let ids = match facts.are_unknown(check.id) {
+                true => &mut diagnosis.unknown,
+                false => &mut diagnosis.in_order,
+            };
+            ids.push(check.id.to_owned());
         }
         let named = found.into_iter().map(|finding| Finding {
             id: check.id.to_owned(),

@@ -18,6 +18,22 @@ pub fn private_data(config: &str) -> Option<&str> {
     setting(config, "PrivateData")
 }
 
+/// Returns whether Slurm hides the jobs of others from a user who is neither operator nor administrator: `PrivateData` and
+/// `SlurmUser` in `scontrol show config`.
+pub fn hides_jobs(config: &str, uid: u32) -> bool {
+    let hides = private_data(config).is_some_and(|words| {
+        words
+            .split(',')
+            .any(|word| matches!(word.trim(), "jobs" | "all"))
+    });
+    // `slurm(64030)`
+    let owner = setting(config, "SlurmUser").and_then(|user| {
+        let (_, number) = user.trim_end_matches(')').rsplit_once('(')?;
+        number.parse::<u32>().ok()
+    });
+    hides && uid != 0 && owner != Some(uid)
+}
+
 /// Returns whether jobs can open only their own GPUs, from `scontrol show config`: `TaskPlugin` of
 /// slurm.conf and `ConstrainDevices` of slurmctld's cgroup.conf. `None` if Slurm does not print them.
 pub fn constrains_devices(config: &str) -> Option<bool> {
@@ -95,6 +111,25 @@ impl SlurmRoles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn private_data_hides_jobs_from_users_without_privileges() {
+        let config = |private: &str| {
+            format!("PrivateData             = {private}\nSlurmUser               = slurm(64030)\n")
+        };
+        for (private, hides) in [
+            ("jobs", true),
+            ("usage,jobs", true),
+            ("all", true),
+            ("none", false),
+            ("usage,users", false),
+        ] {
+            assert_eq!(hides_jobs(&config(private), 998), hides, "{private}");
+            assert!(!hides_jobs(&config(private), 0), "root sees all");
+            assert!(!hides_jobs(&config(private), 64_030), "SlurmUser sees all");
+        }
+        assert!(!hides_jobs("", 998));
+    }
 
     #[test]
     fn the_setting_is_found_in_the_configuration() {

@@ -81,13 +81,13 @@ pub use memory::{HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryU
 pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{
-    AlertTransition, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun, Corrections,
-    DeleteRuns, Due, FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu,
-    HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
-    KnownCluster, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, OpenRun, Origin, PastGpu,
-    PricedTime, QueueCounts, RecordHits, Records, RegisteredSize, RemoteWriteProgress, RunCurves,
-    RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted,
-    SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
+    AlertTransition, AllocatedGpu, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun,
+    Corrections, DeleteRuns, Due, FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval,
+    HeldGpu, HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder,
+    JobSort, KnownCluster, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, OpenRun, Origin,
+    PastGpu, PricedTime, QueueCounts, RecordHits, Records, RegisteredSize, RemoteWriteProgress,
+    RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
+    Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use remote::{RemoteEngine, RemoteError, RemoteSeries, Steps};
 pub use segments::Health;

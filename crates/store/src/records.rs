@@ -33,7 +33,7 @@ pub use import::{Corrections, ImportError, ImportSummary, LIVE_QUEUE, Origin, Sh
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
 pub use nodes::RegisteredSize;
-pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};
+pub use present::{AlertTransition, AllocatedGpu, GpuHold, QueueCounts, RunningJob};
 pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};

@@ -163,22 +163,28 @@ LEFT JOIN (
 ) AS g ON g.cluster = (u.labels ->> '$.cluster') AND g.node = (u.labels ->> '$.node')
 WHERE u.metric = 'up' AND (u.labels ->> '$.node') IS NOT NULL;
 
+-- The state is the server's (takt_cluster_gpu_state), so that SQL, pages and commands count alike. It is NULL for a GPU that is no
+-- longer there. A GPU whose exporter has not answered for hours has its state and no other value.
 CREATE VIEW gpus AS
 WITH seen AS (
     SELECT (labels ->> '$.cluster') AS cluster, (labels ->> '$.node') AS node, (labels ->> '$.uuid') AS uuid, metric, labels,
         ts, value
     FROM latest
     WHERE metric IN ('takt_gpu_info', 'takt_gpu_up', 'takt_gpu_utilization_ratio', 'takt_gpu_power_watts',
-        'takt_gpu_memory_used_bytes', 'takt_gpu_memory_total_bytes')
+        'takt_gpu_memory_used_bytes', 'takt_gpu_memory_total_bytes', 'takt_cluster_gpu_state')
 )
-SELECT cluster, node, uuid, any_value(labels ->> '$.index') FILTER (metric = 'takt_gpu_info') AS index,
+SELECT cluster, node, uuid,
+    coalesce(any_value(labels ->> '$.index') FILTER (metric = 'takt_gpu_info'),
+        any_value(labels ->> '$.index') FILTER (metric = 'takt_cluster_gpu_state')) AS index,
     any_value(labels ->> '$.model') FILTER (metric = 'takt_gpu_info') AS model,
     any_value(labels ->> '$.driver') FILTER (metric = 'takt_gpu_info') AS driver,
-    bool_and(value = 1) FILTER (metric = 'takt_gpu_up') AS up, max(ts) AS last_seen,
+    bool_and(value = 1) FILTER (metric = 'takt_gpu_up') AS up,
+    coalesce(max(ts) FILTER (metric <> 'takt_cluster_gpu_state'), max(ts)) AS last_seen,
     any_value(value) FILTER (metric = 'takt_gpu_utilization_ratio') AS utilization_ratio,
     any_value(value) FILTER (metric = 'takt_gpu_power_watts') AS power_watts,
     any_value(value) FILTER (metric = 'takt_gpu_memory_used_bytes') AS memory_used_bytes,
-    any_value(value) FILTER (metric = 'takt_gpu_memory_total_bytes') AS memory_total_bytes
+    any_value(value) FILTER (metric = 'takt_gpu_memory_total_bytes') AS memory_total_bytes,
+    arg_max(labels ->> '$.state', ts) FILTER (metric = 'takt_cluster_gpu_state' AND value = 1) AS state
 FROM seen
 WHERE uuid IS NOT NULL
 GROUP BY cluster, node, uuid;

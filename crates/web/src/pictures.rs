@@ -2,6 +2,7 @@
 
 use takt_draw::{Cell, Picture, heat};
 use takt_jobs::NodeState;
+use takt_questions::{GpuNow, GpuState, NodeNow, StripRow};
 use takt_questions::{GpuState, NodeNow, StripRow};
 
 /// Share of a step from which the step counts as held and idle.
@@ -39,14 +40,14 @@ pub fn tile(node: &NodeNow) -> String {
         let x = 2 + at * 4;
         let height = gpu.utilization_ratio.unwrap_or(0.0).clamp(0.0, 1.0) * 18.0;
         match gpu.state {
-            GpuState::Unknown => continue,
+            GpuState::Unknown | GpuState::Down => continue,
             GpuState::Lost => {
                 lost.push_str(&format!("M{} 5l3 8m0-8l-3 8", x as f64 - 1.5));
                 continue;
             }
             GpuState::Idle => idle.push_str(&format!("M{x} 18v-18")),
             GpuState::Busy => busy.push_str(&format!("M{x} 18v-{}", height.round().max(1.0))),
-            GpuState::Free => {}
+            GpuState::Free | GpuState::Drained => {}
         }
         if gpu.state != GpuState::Idle {
             known.push_str(&format!("M{x} 18v-18"));
@@ -87,19 +88,13 @@ pub fn words(node: &NodeNow) -> String {
     if !node.is_up {
         return "does not answer".to_owned();
     }
-    let counts: Vec<String> = [
-        (GpuState::Lost, "lost"),
-        (GpuState::Busy, "busy"),
-        (GpuState::Idle, "held and idle"),
-        (GpuState::Free, "free"),
-        (GpuState::Unknown, "not measured"),
-    ]
-    .iter()
-    .filter_map(|(state, name)| {
-        let count = node.gpus.iter().filter(|gpu| gpu.state == *state).count();
-        (count > 0).then(|| format!("{count} {name}"))
-    })
-    .collect();
+    let counts: Vec<String> = GpuState::ALL
+        .iter()
+        .filter_map(|state| {
+            let count = node.gpus.iter().filter(|gpu| gpu.state == *state).count();
+            (count > 0).then(|| format!("{count} {}", state.words()))
+        })
+        .collect();
     if counts.is_empty() {
         "no GPU".to_owned()
     } else {
@@ -107,14 +102,12 @@ pub fn words(node: &NodeNow) -> String {
     }
 }
 
-/// Name of a GPU's state on pages.
-pub fn state_name(state: GpuState) -> &'static str {
-    match state {
-        GpuState::Lost => "lost",
-        GpuState::Idle => "held and idle",
-        GpuState::Busy => "busy",
-        GpuState::Free => "free",
-        GpuState::Unknown => "not measured",
+/// State of a GPU in words: why it is lost, or `not measured: exporter does not answer`.
+pub fn state_words(gpu: &GpuNow) -> String {
+    match &gpu.reason {
+        Some(reason) if gpu.state == GpuState::Lost => reason.clone(),
+        Some(reason) => format!("{}: {reason}", gpu.state.words()),
+        None => gpu.state.words().to_owned(),
     }
 }
 
@@ -124,7 +117,7 @@ pub fn state_class(state: GpuState) -> &'static str {
         GpuState::Lost => "bad",
         GpuState::Idle => "warn",
         GpuState::Busy | GpuState::Free => "",
-        GpuState::Unknown => "dim",
+        GpuState::Down | GpuState::Drained | GpuState::Unknown => "dim",
     }
 }
 

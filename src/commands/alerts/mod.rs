@@ -20,13 +20,15 @@ use clap::{Args, Subcommand};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::Write;
 use std::path::PathBuf;
 use takt_alerts::notify::WORST_FIRST;
+use takt_alerts::routing::matcher::{Matchers, parse_matcher};
 use takt_model::Labels;
 use takt_questions::listing::{Column, Listing};
+use takt_questions::{AboutQuestion, AlertsQuestion, SqlQuestion};
 use takt_questions::{AboutQuestion, SqlQuestion};
 use takt_server::alerting;
 use takt_server::{Failure, OrUsage};
@@ -138,6 +140,37 @@ fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
     Ok(answer.as_array().cloned().unwrap_or_default())
 }
 
+/// Returns the firing alerts that match all matchers as the user may see them, in the form of [`firing`].
+fn visible(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
+    let mut wanted = Vec::new();
+    for text in matchers {
+        wanted.push(parse_matcher(text).map_err(|error| anyhow!("{error}"))?);
+    }
+    let wanted = Matchers(wanted);
+    let shown = server.ask(&AlertsQuestion {})?.alerts.into_iter();
+    let alerts = shown.filter(|alert| {
+        let labels = alert.labels.iter();
+        let labels: Labels = labels.map(|(name, value)| (&**name, &**value)).collect();
+        wanted.accept(&labels)
+    });
+    Ok(alerts
+        .map(|alert| {
+            let since = jiff::Timestamp::try_from(alert.since).unwrap_or_default();
+            let (state, muted) = match alert.unsent.as_str() {
+                "" => ("active", vec![]),
+                why => ("suppressed", vec![why]),
+            };
+            json!({
+                "labels": alert.labels,
+                "annotations": alert.annotations,
+                "fingerprint": alert.fingerprint,
+                "startsAt": since.to_string(),
+                "status": {"state": state, "mutedBy": muted, "silencedBy": [], "inhibitedBy": []},
+            })
+        })
+        .collect())
+}
+
 fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     let server = server(place)?;
 
@@ -145,7 +178,11 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     if asked.me {
         matchers.push(format!("user={:?}", person::operator()));
     }
-    let mut alerts = firing(&server, &matchers)?;
+    let mut alerts = match firing(&server, &matchers) {
+        Ok(alerts) => alerts,
+        // Alertmanager's API shows the alerts of all users, so it is not for everybody. What a user may see is.
+        Err(refused) => visible(&server, &matchers).map_err(|_| refused)?,
+    };
     alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
 
     alerts.sort_by_cached_key(|alert| {

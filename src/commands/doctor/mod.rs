@@ -112,13 +112,22 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> io::Result<()> {
         writeln!(out, "   accepted: {names}")?;
     }
 
+    if !diagnosis.unknown.is_empty() {
+        let count = diagnosis.unknown.len();
+        writeln!(
+            out,
+            " ? {count} checks are not known yet, the server has just started: {}",
+            diagnosis.unknown.join(", ")
+        )?;
+    }
     let count = diagnosis.in_order.len();
     if count == 0 {
         return Ok(());
     }
     if diagnosis.findings.is_empty() {
         match count {
-            1 => writeln!(out, "The check is in order.")?,
+            1 if diagnosis.unknown.is_empty() => writeln!(out, "The check is in order.")?,
+            _ if !diagnosis.unknown.is_empty() => writeln!(out, " {count} checks are in order.")?,
             _ => writeln!(out, "All {count} checks are in order.")?,
         }
     } else if verbose {

@@ -2,6 +2,7 @@ use super::*;
 use takt_accounting::efficiency::{Curve, Efficiency, Grade, Split, Verdict};
 use takt_accounting::{Cost, Evidence, FailureCause};
 use takt_model::UnixTime;
+use takt_questions::{ClusterEvent, JobHint, WhyWaiting};
 use takt_questions::{JobHint, WhyWaiting};
 
 /// 2026-10-05 12:00 in UTC.
@@ -44,6 +45,10 @@ fn pending() -> JobReport {
 }
 
 fn shown(report: JobReport) -> String {
+    shown_with(report, Vec::new())
+}
+
+fn shown_with(report: JobReport, events: Vec<ClusterEvent>) -> String {
     let answer = JobAnswer {
         job_id: "4711".into(),
         timezone: "Europe/Oslo".into(),
@@ -53,12 +58,38 @@ fn shown(report: JobReport) -> String {
         runs: Vec::new(),
         same_name: Vec::new(),
         neighbours: Vec::new(),
+        events,
     };
     let text = one_run(&answer, &report);
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
     text
+}
+
+/// The page of a running job showed a fault that the command did not.
+#[test]
+fn faults_of_a_running_job_are_shown_as_on_its_page() {
+    let report = JobReport {
+        phase: JobPhase::Running,
+        ..pending()
+    };
+    let event = ClusterEvent {
+        at: NOON + 60,
+        kind: "hardware".into(),
+        node: "g01".into(),
+        uuid: None,
+        gpu_index: Some("3".into()),
+        name: "XID 79".into(),
+        severity: String::new(),
+        text: "GPU has fallen off the bus\u{1b}[2J".into(),
+        fingerprint: None,
+        user: None,
+    };
+    let text = shown_with(report, vec![event]);
+    let line = "g01 GPU 3: XID 79 GPU has fallen off the bus";
+    assert!(text.contains("Happened") && text.contains(line), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
 }
 
 #[test]

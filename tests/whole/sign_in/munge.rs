@@ -7,6 +7,8 @@ use crate::support::{Needed, Skip, need, or_skip};
 use serde_json::Value;
 use std::fs;
 use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -135,6 +137,80 @@ fn takt_login_works_from_another_machine() {
         said.contains("ask this server at http://localhost"),
         "{said}"
     );
+}
+
+/// A relay of root's: the server does not know whose connections these are, as from another machine.
+fn relay(to: u16, listener: TcpListener) {
+    let pass = |mut from: TcpStream, mut to: TcpStream| {
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    };
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(("127.0.0.1", to)).unwrap();
+            pass(near.try_clone().unwrap(), far.try_clone().unwrap());
+            pass(far, near);
+        }
+    });
+}
+
+/// A user of a login node has no token: the first command says what to do, and one `takt login` is enough.
+#[test]
+fn takt_login_signs_the_commands_of_another_machine_in() {
+    if or_skip(needs_munge()).is_none() {
+        return;
+    }
+    let munged = Munged::start();
+    let run = munged.run();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://localhost:{}", listener.local_addr().unwrap().port());
+    let lab = Lab::start_with(
+        &format!("munge = true\nprivacy = \"private\"\nexternal_url = \"{url}\""),
+        |_, command| with_munge(&run, &command),
+    );
+    relay(lab.port, listener);
+    let home = tempdir().unwrap();
+    let takt = |uid: u32, arguments: &[&str]| {
+        let home = home.path().join(uid.to_string());
+        fs::create_dir_all(&home).unwrap();
+        set_mode(&home, 0o777);
+        let command = lab.command(uid, &[&["--server", &url], arguments].concat());
+        let mut command = with_munge(&run, &command);
+        command.env("HOME", &home).env_remove("XDG_CONFIG_HOME");
+        Run::of(&command.output().unwrap())
+    };
+    set_mode(home.path(), 0o755);
+
+    let said = takt(ALICE, &["jobs", "--me"]).fails(1);
+    let cure = format!("takt login --server {url}");
+    assert!(said.contains(&cure), "{said}");
+    let signed_in = takt(ALICE, &["login"]);
+    assert!(
+        signed_in.stderr.contains("signed in as alice until"),
+        "{signed_in:?}"
+    );
+    let jobs = takt(ALICE, &["jobs", "--me", "--format", "csv"]).ok();
+    assert!(jobs.contains("7,") && !jobs.contains("4248817"), "{jobs}");
+    let known = takt(ALICE, &["whoami"]).ok();
+    assert!(known.contains("alice") && known.contains("user"), "{known}");
+
+    // Nobody else can read the token, and nobody else is signed in with it.
+    let folder = home.path().join("2001/.config/takt/tokens");
+    let files: Vec<_> = fs::read_dir(&folder).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1);
+    let mode = files[0].metadata().unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    takt(BOB, &["jobs", "--me"]).fails(1);
+
+    // Signing in again ends the token before.
+    let before = fs::read_to_string(files[0].path()).unwrap();
+    takt(ALICE, &["login"]).ok();
+    let header = format!("Authorization: Bearer {}", before.trim());
+    let (status, _) = lab.curl(WWW_DATA, "/api/takt/v1/jobs", &["--header", &header]);
+    assert_eq!(status, 401);
+    takt(ALICE, &["jobs", "--me"]).ok();
 }
 
 #[test]

@@ -26,6 +26,7 @@ impl Poller {
     ) -> Result<ImportSummary, PollError> {
         let asked_at = Timestamp::now().into();
         let live = scheduler.live_jobs(cluster).await;
+        self.saw("queue", now, live.as_ref().map(Vec::len));
         let (timezone, accounts) = self
             .blocking({
                 let cluster = cluster.to_owned();

@@ -22,9 +22,9 @@ use super::command::completion_file;
 use super::config::JobsConfig;
 use super::follow::FileFollower;
 use super::scheduler::{self, CLOCKS_AGREE_SECONDS, Scheduler};
-use super::status::{Pending, PollError, PollState, PollStatus};
+use super::status::{JOBS_HIDDEN, Pending, PollError, PollState, PollStatus, SourceStatus};
 use jiff::Timestamp;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +70,12 @@ pub struct Poller {
     cut_arrays: usize,
     /// Resized jobs in the completion file's lines so far.
     resized: jobcomp::Resized,
+    /// State of each source.
+    sources: BTreeMap<String, SourceStatus>,
+    /// Running runs of the last live queue, with their starts.
+    queued: HashMap<OpenRun, UnixTime>,
+    /// Number of runs of the last live queue that the records lack.
+    unaccounted: usize,
     /// Unfinished runs of the last live queues, and the last time at which a queue listed them.
     unfinished: Arc<HashMap<OpenRun, UnixTime>>,
 }
@@ -94,6 +100,12 @@ const READ_AGAIN_SECONDS: i64 = 3600;
 
 /// Number of past days that are read again.
 const READ_AGAIN_DAYS: i64 = 31;
+
+/// Seconds after its start in which the record of a run reaches slurmdbd.
+const RECORDED_WITHIN_SECONDS: i64 = 120;
+
+/// Name of the source of job records.
+pub const JOB_RECORDS: &str = "job_records";
 
 /// Maximum pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
@@ -126,6 +138,9 @@ impl Poller {
             nodes: None,
             cut_arrays: 0,
             resized: jobcomp::Resized::default(),
+            sources: BTreeMap::new(),
+            queued: HashMap::new(),
+            unaccounted: 0,
             unfinished: Arc::default(),
         }
     }
@@ -145,7 +160,11 @@ impl Poller {
         loop {
             let result = self.poll(Timestamp::now().into()).await;
             status.send_modify(|status| self.note(status, &result));
-            let failures = status.borrow().failures;
+            // While slurmctld answers, its queue is worth asking for although slurmdbd is down.
+            let failures = match status.borrow().state {
+                PollState::DatabaseDown if self.pending.is_some() => 1,
+                _ => status.borrow().failures,
+            };
             time::sleep(pause(&self.config, failures)).await;
         }
     }
@@ -160,6 +179,7 @@ impl Poller {
         status.pending.clone_from(&self.pending);
         status.nodes.clone_from(&self.nodes);
 
+        status.sources.clone_from(&self.sources);
         match result {
             Ok(summary) => {
                 if status.failures > 0 {
@@ -218,8 +238,43 @@ impl Poller {
         };
 
         let polled = self.poll_with(scheduler.as_mut(), now).await;
+        let answer = polled.as_ref().map(|summary| summary.runs as usize);
+        self.saw(JOB_RECORDS, now, answer);
+        if polled.is_ok() && self.unaccounted > 0 {
+            let problem = format!(
+                "{} running jobs are in Slurm's queue and not in its records",
+                self.unaccounted
+            );
+            self.lacks(JOB_RECORDS, problem);
+        }
+        // slurmctld hides jobs by slurm.conf, slurmdbd by slurmdbd.conf: its records then lack jobs of the queue.
+        if scheduler.hides_jobs() {
+            self.lacks("queue", JOBS_HIDDEN.to_owned());
+        }
         self.scheduler = Some(scheduler);
         polled
+    }
+
+    /// Notes that a source answered and is not complete.
+    fn lacks(&mut self, source: &str, problem: String) {
+        if let Some(source) = self.sources.get_mut(source) {
+            source.problem.get_or_insert(problem);
+        }
+    }
+
+    /// Notes what a source answered.
+    fn saw(&mut self, source: &str, now: UnixTime, answer: Result<usize, &PollError>) {
+        let known = self.sources.entry(source.to_owned()).or_default();
+        match answer {
+            Ok(items) => {
+                *known = SourceStatus {
+                    last_success: Some(now),
+                    items: items as u64,
+                    problem: None,
+                };
+            }
+            Err(error) => known.problem = error.state().problem().map(str::to_owned),
+        }
     }
 
     async fn poll_with(
@@ -297,7 +352,9 @@ impl Poller {
         let has_history = self.jobcomp.is_none() && scheduler.keeps_history();
         let of_cluster = cluster.to_owned();
 
-        match scheduler.nodes().await {
+        let answer = scheduler.nodes().await;
+        self.saw("nodes", now, answer.as_ref().map(Vec::len));
+        match answer {
             Ok(nodes) => {
                 self.gpus_are_counted = takt_jobs::gpus_are_counted(&nodes);
                 self.nodes = Some(nodes.clone());
@@ -325,7 +382,9 @@ impl Poller {
         let since = now - i64::from(self.config.history_days) * 86_400;
         let of_cluster = cluster.to_owned();
 
-        match scheduler.node_events(cluster, since).await {
+        let answer = scheduler.node_events(cluster, since).await;
+        self.saw("slurmdbd", now, answer.as_ref().map(Vec::len));
+        match answer {
             Ok(events) => {
                 self.blocking(move |records| {
                     Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
@@ -435,6 +494,7 @@ impl Poller {
         };
 
         let mut total = ImportSummary::default();
+        let mut accounted = HashSet::new();
         for (from, to) in windows {
             // Runs that begin after this request belong to the next poll.
             let to_instant = Some(to).filter(|to| *to != now);
@@ -446,9 +506,14 @@ impl Poller {
                 .import(cluster, source, answer, timezone.clone(), until)
                 .await?;
             total += summary;
+            accounted.extend(listed_open.iter().cloned());
             listed.extend(listed_open);
         }
 
+        let is_unaccounted = |(run, start): &(&OpenRun, &UnixTime)| {
+            **start + RECORDED_WITHIN_SECONDS < now && !accounted.contains(run)
+        };
+        self.unaccounted = self.queued.iter().filter(is_unaccounted).count();
         total += self.ask_for_open_runs(scheduler, cluster, listed).await?;
 
         if complete_until.is_some() {

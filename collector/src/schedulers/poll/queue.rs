@@ -19,10 +19,14 @@ impl Poller {
         cluster: &str,
         now: UnixTime,
     ) -> Result<HashSet<OpenRun>, PollError> {
-        match scheduler.live_jobs(cluster).await {
+        let answer = scheduler.live_jobs(cluster).await;
+        self.saw("queue", now, answer.as_ref().map(Vec::len));
+        self.queued.clear();
+        match answer {
             Ok(mut live) => {
                 self.note_live(cluster, &live, now).await?;
 
+                self.queued = live.iter().flat_map(running).collect();
                 let listed: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
                 let known = {
                     let cluster = cluster.to_owned();
@@ -50,8 +54,8 @@ impl Poller {
         }
     }
 
-    /// Returns whether the live queue has facts about a job that slurmdbd lacks: a pending job that
-    /// the store does not have yet (it may never have been eligible), the number of GPUs if
+    /// Returns whether the live queue has facts about a job that slurmdbd lacks: a job that the store does
+    /// not have yet (it may never have been eligible, or slurmdbd may be down), the number of GPUs if
     /// slurmdbd keeps none, or the reservation, which slurmrestd omits in Slurm 22.05.
     fn is_only_here(
         &self,
@@ -65,7 +69,7 @@ impl Poller {
         };
         !self.gpus_are_counted
             || reservation && lacks_reservations
-            || job.reason.is_some() && runs_of(job).iter().any(|run| !known.contains(run))
+            || is_unfinished(job) && runs_of(job).iter().any(|run| !known.contains(run))
     }
 
     pub(super) async fn note_live(
@@ -111,6 +115,23 @@ impl Poller {
         })
         .await
     }
+}
+
+fn is_unfinished(job: &LiveJob) -> bool {
+    match &job.entry {
+        Entry::Run(run) | Entry::Tasks { run, .. } => run.end.is_none(),
+        Entry::Step | Entry::Rejected(_) => false,
+    }
+}
+
+/// Returns the runs of one live job that run, with their start.
+fn running(job: &LiveJob) -> Vec<(OpenRun, UnixTime)> {
+    let start = match &job.entry {
+        Entry::Run(run) if run.end.is_none() => run.start,
+        _ => None,
+    };
+    let started = start.map(|start| runs_of(job).into_iter().map(move |run| (run, start)));
+    started.into_iter().flatten().collect()
 }
 
 /// Returns the runs of one live job: a pending array has many tasks.

@@ -73,6 +73,7 @@ impl Question for AlertOrder {
                 comment,
             } => {
                 let matchers = labels_of(config, fingerprint)?;
+                viewer.note_act(format!("acknowledge {matchers} for {length}"));
                 silence(config, matchers, length, person(viewer, by), comment)
             }
             Self::Silence {
@@ -83,20 +84,24 @@ impl Question for AlertOrder {
             } => {
                 let matchers = parse_matchers(matchers)
                     .map_err(|error| AnswerError::Usage(format!("matchers: {error}")))?;
-                silence(
-                    config,
-                    Matchers(matchers),
-                    length,
-                    person(viewer, by),
-                    comment,
-                )
+                let matchers = Matchers(matchers);
+                viewer.note_act(format!("silence {matchers} for {length}"));
+                silence(config, matchers, length, person(viewer, by), comment)
             }
             Self::Close {
                 fingerprint,
                 by,
                 comment,
-            } => close(config, fingerprint, person(viewer, by), comment),
-            Self::Expire { id } => expire(config, id),
+            } => {
+                let matchers = labels_of(config, fingerprint)?;
+                viewer.note_act(format!("close {matchers}"));
+                close(config, matchers, person(viewer, by), comment)
+            }
+            Self::Expire { id } => {
+                let silence = words_of(config, id)?;
+                viewer.note_act(format!("expire silence of {silence}"));
+                expire(config, id)
+            }
         }
     }
 }
@@ -166,11 +171,10 @@ pub(super) fn silence(
 
 fn close(
     config: &AnswerConfig,
-    fingerprint: &str,
+    matchers: Matchers,
     by: &str,
     comment: &str,
 ) -> Result<(), AnswerError> {
-    let matchers = labels_of(config, fingerprint)?;
     let closing = Closing {
         by: by.to_owned(),
         comment: comment.to_owned(),
@@ -182,6 +186,15 @@ fn close(
         return Err(over());
     }
     Ok(())
+}
+
+/// Returns the matchers of a silence; empty if there is none.
+fn words_of(config: &AnswerConfig, id: &str) -> Result<String, AnswerError> {
+    let id = id.to_owned();
+    config.alerts.read(move |engine, _| {
+        let known = engine.router().silences.get(&id);
+        known.map_or_else(String::new, Silence::words)
+    })
 }
 
 fn expire(config: &AnswerConfig, id: &str) -> Result<(), AnswerError> {

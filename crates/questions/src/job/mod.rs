@@ -8,6 +8,7 @@ pub use kept::{kept_axis, kept_curves};
 pub use measured::{GpuReport, NodeReport};
 pub use report::{JobHint, JobPhase, JobReport};
 
+use super::events::{ClusterEvent, EventsQuestion};
 use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
 use super::period::{the_common_zone, the_interval};
@@ -73,6 +74,9 @@ pub struct JobAnswer {
     pub same_name: Vec<ListedRun>,
     /// Other jobs on the same nodes at the same time.
     pub neighbours: Vec<ListedRun>,
+    /// Events of the run's nodes while it ran, without those of GPUs that it did not hold, newest first.
+    #[serde(default)]
+    pub events: Vec<ClusterEvent>,
 }
 
 /// Tasks of an array, or components of a heterogeneous job.
@@ -155,6 +159,10 @@ impl Question for JobQuestion {
             }
             None => None,
         };
+        let events = match &report {
+            Some(report) => events_of(report, now, viewer, store, config)?,
+            None => Vec::new(),
+        };
         Ok(JobAnswer {
             job_id: self.job_id.clone(),
             timezone: zone_name(&zone),
@@ -164,8 +172,46 @@ impl Question for JobQuestion {
             runs,
             same_name,
             neighbours,
+            events,
         })
     }
+}
+
+/// Nodes of a job whose events are read.
+const EVENT_NODES: usize = 8;
+
+/// Returns the events of the nodes of a run while it ran, newest first.
+fn events_of(
+    report: &JobReport,
+    now: UnixTime,
+    viewer: &Viewer,
+    store: &Store,
+    config: &AnswerConfig,
+) -> Result<Vec<ClusterEvent>, AnswerError> {
+    let Some(start) = report.run.start else {
+        return Ok(Vec::new());
+    };
+    let own: BTreeSet<&str> = report
+        .by_node
+        .iter()
+        .flat_map(|node| node.gpus.iter().filter_map(|gpu| gpu.uuid.as_deref()))
+        .collect();
+
+    let mut events = Vec::new();
+    for node in report.by_node.iter().take(EVENT_NODES) {
+        let question = EventsQuestion {
+            from: start,
+            // The last lines of the kernel's log come after the end.
+            to: report.run.end.map_or(now + 1, |end| end + 60),
+            node: Some(node.node.clone()),
+            cluster: Some(report.run.cluster.clone()),
+            ..EventsQuestion::default()
+        };
+        events.extend(question.answer(viewer, store, config)?);
+    }
+    events.retain(|event| event.uuid.as_deref().is_none_or(|uuid| own.contains(uuid)));
+    events.sort_by_key(|event| Reverse(event.at));
+    Ok(events)
 }
 
 impl JobQuestion {

@@ -67,11 +67,12 @@ pub(super) fn gpus(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
         all.add(answered, |all, now| {
             for node in now.nodes {
                 for gpu in node.gpus {
-                    let users: Vec<&str> = gpu.holders.iter().map(|one| &*one.user).collect();
+                    let users: Vec<&str> =
+                        gpu.holders.iter().map(|one| &*one.holder.user).collect();
                     let jobs: Vec<&str> = gpu
                         .holders
                         .iter()
-                        .filter_map(|one| one.job_id.as_deref())
+                        .filter_map(|one| one.holder.job_id.as_deref())
                         .collect();
                     let cells = [
                         json!(node.node),

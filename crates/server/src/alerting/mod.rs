@@ -33,7 +33,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, Role, RouteNeeds, new_secret};
 use takt_alerts::Engine;
-use takt_alerts::api::{self, Api, PostedBy};
+use takt_alerts::api::{self, ActedBy, Api, PostedBy};
 use takt_alerts::engine::Server;
 use takt_alerts::events::xid::XidTable;
 use takt_alerts::group::Defaults;
@@ -360,9 +360,13 @@ fn host_name() -> String {
     }
 }
 
-/// Names who posts alerts.
+/// Names who posts and changes alerts.
 async fn note_sender(By(viewer): By, mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(PostedBy(viewer.caller()));
+    request.extensions_mut().insert(ActedBy {
+        user: viewer.user().map(str::to_owned),
+        note: Arc::clone(viewer.act()),
+    });
     next.run(request).await
 }
 

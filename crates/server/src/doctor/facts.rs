@@ -11,12 +11,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_collector::schedulers::NOT_READ;
 use takt_identity::{SignInDefect, sign_in_defects};
 use takt_jobs::{JobRun, nodelist};
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_questions::AnswerError;
-use takt_store::{FailingChannel, Health, JobFilter, Records, RegisteredSize, Snapshot, Store, StoreError};
+use takt_store::{
+    FailingChannel, Health, JobFilter, Records, RegisteredSize, Snapshot, Store, StoreError,
+};
 
 /// How far back the last sample of a series may be.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -58,6 +61,8 @@ const METRICS: &[&str] = &[
     "takt_slurm_nodes",
     "takt_slurm_clock_ahead_seconds",
     "takt_slurm_constrains_devices",
+    "takt_source_last_success_timestamp_seconds",
+    "takt_source_problem",
     "process_start_time_seconds",
 ];
 
@@ -313,6 +318,27 @@ impl Facts {
             .next_back()
     }
 
+    /// Whether the facts of a check are not there yet, because the server has just started. A check by them would find
+    /// nothing wrong.
+    pub fn are_unknown(&self, id: &str) -> bool {
+        if self.config.unserved.is_some() || self.remote_error.is_some() {
+            return false;
+        }
+        let is_scraped = |reading: &Reading| reading.label("job") != "takt-server";
+        let is_unread = |reading: &Reading| reading.label("problem") == NOT_READ;
+        let starts = self.server_started_at().is_none();
+        match id.split('.').next().unwrap_or_default() {
+            "exporter" | "gpu" | "kernel" | "node" | "nfs" | "mount" | "link" | "pcie"
+            | "hardware" => self.config.has_targets && !self.values("up").iter().any(is_scraped),
+            "slurm" | "jobs" | "targets" => {
+                self.config.polls_slurm
+                    && (starts || self.values("takt_source_problem").iter().any(is_unread))
+            }
+            "rules" | "push" | "remote_write" | "sources" => starts,
+            _ => id == "server.clock" && starts,
+        }
+    }
+
     /// Returns the last values of a metric.
     pub fn values(&self, metric: &str) -> &[Reading] {
         self.readings.get(metric).map_or(&[], Vec::as_slice)
@@ -327,6 +353,12 @@ impl Facts {
         self.values(metric)
             .iter()
             .filter(move |reading| wanted(reading))
+    }
+
+    /// Whether Slurm's settings let jobs open their own GPUs only; `None` if Slurm does not say.
+    pub fn constrains_devices(&self) -> Option<bool> {
+        let last = self.values("takt_slurm_constrains_devices").last()?;
+        Some(last.value == 1.0)
     }
 
     /// Returns the nodes with an exporter that answers.

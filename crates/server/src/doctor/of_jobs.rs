@@ -119,15 +119,26 @@ pub(super) fn gpu_order(facts: &Facts) -> Vec<Finding> {
     nodes.into_iter().map(report).collect()
 }
 
-pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
-    let remedy = || {
-        [
+/// Returns the settings that keep jobs from GPUs of others; where they are set, what keeps them from working.
+pub(super) fn remedy_of_isolation(facts: &Facts) -> [String; 2] {
+    match facts.constrains_devices() {
+        Some(true) => [
+            "sudo systemctl restart slurmd        # on the node: ConstrainDevices is set, and slurmd reads it at its \
+             start"
+                .to_owned(),
+            "slurmd -G        # on the node: gres.conf must name the device file of each GPU".to_owned(),
+        ],
+        _ => [
             "ConstrainDevices=yes        # in cgroup.conf on every node".to_owned(),
             "TaskPlugin=task/cgroup,task/affinity        # in slurm.conf, then restart slurmctld \
              and each slurmd"
                 .to_owned(),
-        ]
-    };
+        ],
+    }
+}
+
+pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
+    let remedy = || remedy_of_isolation(facts);
     let cost = "A job can use the GPUs of other jobs, which then run out of memory or slow down.";
     let stray = stray_jobs(facts).into_iter();
     let mut found: Vec<Finding> = stray
@@ -148,10 +159,7 @@ pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
         })
         .collect();
     let has_gpus = facts.slurm_nodes.values().any(|gpus| *gpus > 0);
-    let is_open = facts
-        .values("takt_slurm_constrains_devices")
-        .iter()
-        .any(|reading| reading.value == 0.0);
+    let is_open = facts.constrains_devices() == Some(false);
     if found.is_empty() && has_gpus && is_open {
         let evidence = "each job can open all GPUs of its node (scontrol show config)".to_owned();
         found.push(finding(Severity::Warning, "", evidence, cost, remedy()));

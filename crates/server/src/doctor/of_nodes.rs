@@ -173,7 +173,14 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
             "The GPU is shared with a job that was promised all of it, and no one pays for it.",
             [
                 format!("ssh {node} ps -u {user} -o pid,etime,cmd"),
-                "ConstrainDevices=yes".to_owned() + "        # in cgroup.conf",
+                match facts.constrains_devices() {
+                    // Who logs in outside of jobs is not in a job's cgroup.
+                    Some(true) => {
+                        "pam_slurm_adopt        # on the node: logins without a job open all GPUs"
+                            .to_owned()
+                    }
+                    _ => "ConstrainDevices=yes        # in cgroup.conf".to_owned(),
+                },
             ],
         )
     };
@@ -296,7 +303,14 @@ pub(super) fn jobs_environment(facts: &Facts) -> Vec<Finding> {
                     reading.value
                 ),
                 "GPUs that these jobs hold without using them are not seen.",
-                ["AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit".to_owned()],
+                [
+                    format!(
+                        "ssh {} systemctl show -p AmbientCapabilities {UNIT}        # must name cap_sys_ptrace",
+                        reading.node()
+                    ),
+                    "AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit, if it does not"
+                        .to_owned(),
+                ],
             )
         })
         .collect()

@@ -6,6 +6,7 @@ use super::{Finding, Severity, finding};
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use takt_collector::schedulers::{CONTROLLER_DOWN, DATABASE_DOWN, JOBS_HIDDEN, NOT_READ};
 use takt_model::words::duration;
 use takt_store::FailingChannel;
 
@@ -373,6 +374,43 @@ pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
                 ],
             )
         })
+        .collect()
+}
+
+pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
+    // `slurm.answers` has these.
+    let is_named_elsewhere =
+        |problem: &str| [DATABASE_DOWN, CONTROLLER_DOWN, NOT_READ].contains(&problem);
+    let report = |reading: &Reading| {
+        let (source, problem) = (reading.label("source"), reading.label("problem"));
+        let cost = "What this source has is old or missing in lists, usage and reports.";
+        let remedy = match problem {
+            JOBS_HIDDEN => vec![
+                "sacctmgr add user takt account=root adminlevel=operator        # with slurmdbd".to_owned(),
+                "User=slurm        # without slurmdbd: SlurmUser sees all jobs; below [Service], with: sudo \
+                 systemctl edit takt"
+                    .to_owned(),
+                "sudo systemctl restart takt".to_owned(),
+            ],
+            _ => vec![
+                "sudo -u takt squeue; sudo -u takt sacct -a        # what the server sees".to_owned(),
+                "journalctl -u takt | grep Slurm".to_owned(),
+            ],
+        };
+        let source = source.replace('_', " ");
+        finding(
+            Severity::Failure,
+            "",
+            format!("{source}: {problem}"),
+            cost,
+            remedy,
+        )
+    };
+    facts
+        .select("takt_source_problem", |reading| {
+            !is_named_elsewhere(reading.label("problem"))
+        })
+        .map(report)
         .collect()
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use takt_collector::schedulers::PollStatus;
 use takt_model::exposition::{Format, Line, Page};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_questions::{AnswerConfig, gpus_now};
 use takt_store::{Records, Store};
 use tokio::sync::watch;
 use tokio::time;
@@ -49,6 +50,8 @@ pub struct OwnSeries {
     pub address: SocketAddr,
     /// State of polling, if Slurm is polled.
     pub polls: Option<watch::Receiver<PollStatus>>,
+    /// Configuration of answers, for the states of GPUs.
+    pub answers: Arc<AnswerConfig>,
 }
 
 impl OwnSeries {
@@ -67,6 +70,7 @@ impl OwnSeries {
             let registry = Arc::clone(&self.registry);
             let cluster = self.cluster.clone();
             let address = self.address;
+            let answers = Arc::clone(&self.answers);
             let row = takt_store::spawn_blocking(move || {
                 let now = Timestamp::from(SystemTime::now());
                 let mut row = of_registry(&registry);
@@ -75,6 +79,7 @@ impl OwnSeries {
                     Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
                     Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
                 }
+                row.extend(of_gpus(&store, &cluster, &answers));
                 let own = [
                     ("job", "takt-server".to_owned()),
                     ("instance", address.to_string()),
@@ -117,6 +122,32 @@ fn of_registry(registry: &Registry) -> Row {
         }
     }
     row
+}
+
+/// Returns the state of each GPU, as pages and commands show it. None while another engine has the samples: SQL does
+/// not read it, and it is not to be asked every few seconds.
+fn of_gpus(store: &Store, cluster: &str, answers: &AnswerConfig) -> Row {
+    if store.remote().is_some() {
+        return Row::new();
+    }
+    let gpus = match gpus_now(store, cluster, answers) {
+        Ok(gpus) => gpus,
+        Err(error) => {
+            tracing::warn!(%error, "cannot write the states of GPUs");
+            return Row::new();
+        }
+    };
+    gpus.iter()
+        .map(|(node, gpu)| {
+            let labels = [
+                ("node", node.as_str()),
+                ("uuid", &gpu.uuid),
+                ("index", &gpu.index),
+                ("state", gpu.state.as_str()),
+            ];
+            (named("takt_cluster_gpu_state", &labels), 1.0)
+        })
+        .collect()
 }
 
 /// Returns the size of the data's disk and the space that is free for Takt.

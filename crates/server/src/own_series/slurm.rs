@@ -2,7 +2,7 @@
 
 use super::{Row, named};
 use std::collections::BTreeMap;
-use takt_collector::schedulers::{Pending, PollState, PollStatus};
+use takt_collector::schedulers::{JOB_RECORDS, NOT_READ, Pending, PollState, PollStatus};
 use takt_jobs::{Node, NodeCondition, NodeState, nodelist};
 use takt_model::{Labels, Timestamp};
 use takt_store::{RunningJob, SchedulerNow};
@@ -27,8 +27,9 @@ fn controller_answers(status: &PollStatus) -> bool {
 pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
     let mut row = daemons(status);
     if row.is_empty() {
-        return row;
+        return sources(status);
     }
+    row.extend(sources(status));
     let set_aside = status.records_set_aside as f64;
     row.push((named("takt_slurm_records_set_aside_total", &[]), set_aside));
     for (state, runs) in &status.unknown_states {
@@ -74,6 +75,33 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     row.extend(now.running.iter().take(MAX_RUNNING).map(job_info));
     row.extend(maintenance(now));
     row.extend(failures(now, at));
+    row
+}
+
+/// Returns what is known of each source: when it answered, with how much, and why it is not complete. No series for the
+/// sources of a Slurm that is not there.
+fn sources(status: &PollStatus) -> Row {
+    if status.state == PollState::NoSlurm {
+        return Row::new();
+    }
+    let mut sources = status.sources.clone();
+    let records = sources.entry(JOB_RECORDS.to_owned()).or_default();
+    if status.state == PollState::Waiting && records.last_success.is_none() {
+        records.problem = Some(NOT_READ.to_owned());
+    }
+    let mut row = Row::new();
+    for (name, source) in &sources {
+        let labels = [("source", name.as_str())];
+        if let Some(at) = source.last_success {
+            let last = named("takt_source_last_success_timestamp_seconds", &labels);
+            row.push((last, at.0 as f64));
+            row.push((named("takt_source_items", &labels), source.items as f64));
+        }
+        if let Some(problem) = &source.problem {
+            let labels = [("source", name.as_str()), ("problem", problem)];
+            row.push((named("takt_source_problem", &labels), 1.0));
+        }
+    }
     row
 }
 
@@ -245,6 +273,7 @@ mod tests {
                 user: "ada".to_owned(),
                 account: "physics".to_owned(),
                 partition: "gpu".to_owned(),
+                name: None,
             }],
             lost_jobs: vec![
                 lost("7", "g[1-2]", UnixTime(9_000)),

@@ -1,8 +1,8 @@
 //! The tasks and routes of a server whose store is open, until it ends.
 
 use super::periodic::{note_calendar, note_fairshare, watch_clock};
-use crate::alerting::{self, Absence, Alerts, link_key};
 use super::{End, PATIENCE, Source};
+use crate::alerting::{self, Absence, Alerts, link_key};
 use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
 use crate::lake::{self, LakeMetrics};
@@ -442,6 +442,7 @@ impl Serving<'_> {
             cluster: self.cluster.to_owned(),
             address: self.local_address,
             polls,
+            answers: Arc::clone(&answers),
         };
         tasks.spawn("own-series", move |stop| {
             until_stopped(stop, own.clone().keep_writing())

@@ -18,6 +18,21 @@ pub struct RunningJob {
     pub account: String,
     /// Partition of the job.
     pub partition: String,
+    /// Name of the job; `None` if the scheduler gave none.
+    pub name: Option<String>,
+}
+
+/// A GPU that slurmctld has allocated to a running job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllocatedGpu {
+    /// Name of the node.
+    pub node: String,
+    /// GRES index of the GPU on that node.
+    pub index: u32,
+    /// Number of the job on its nodes.
+    pub number: String,
+    /// When slurmctld first named the GPU.
+    pub since: UnixTime,
 }
 
 /// Number of jobs by state.
@@ -101,7 +116,7 @@ impl Records<'_> {
     pub fn running_jobs(&self, cluster: &str) -> Result<Vec<RunningJob>, StoreError> {
         self.list(
             "list the running jobs",
-            "SELECT coalesce(raw_job_id, job_id), job_id, \"user\", account, \"partition\" FROM records.jobs
+            "SELECT coalesce(raw_job_id, job_id), job_id, \"user\", account, \"partition\", job_name FROM records.jobs
              WHERE cluster = ? AND end_time IS NULL AND start_time IS NOT NULL",
             vec![cluster.to_owned().into()],
             |row| {
@@ -111,6 +126,34 @@ impl Records<'_> {
                     user: row.get(2)?,
                     account: row.get(3)?,
                     partition: row.get(4)?,
+                    name: row.get(5)?,
+                })
+            },
+        )
+    }
+
+    /// Returns the GPUs that slurmctld had allocated to running jobs when it was last asked.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn allocated_gpus(&self, cluster: &str) -> Result<Vec<AllocatedGpu>, StoreError> {
+        self.list(
+            "list the allocated GPUs",
+            "SELECT g.node, g.gpu_index, coalesce(j.raw_job_id, j.job_id), epoch_ms(g.first_seen) // 1000
+             FROM records.job_gpus AS g
+             JOIN records.jobs AS j
+                 ON j.cluster = g.cluster AND j.job_id = g.job_id AND j.submit_time = g.submit_time
+             WHERE g.cluster = ? AND g.source = 'slurmctld' AND j.start_time IS NOT NULL AND j.end_time IS NULL
+               AND g.last_seen > (SELECT max(l.last_seen) FROM records.job_gpus AS l
+                                  WHERE l.cluster = g.cluster AND l.source = 'slurmctld') - INTERVAL 3 MINUTES
+             ORDER BY ALL",
+            vec![cluster.to_owned().into()],
+            |row| {
+                Ok(AllocatedGpu {
+                    node: row.get(0)?,
+                    index: row.get(1)?,
+                    number: row.get(2)?,
+                    since: row.time(3)?,
                 })
             },
         )

@@ -17,6 +17,7 @@ use takt_access::{Need, RouteNeeds, Viewer};
 use takt_api::PageState;
 use takt_identity::{By, GuardedRouter};
 use takt_model::UnixTime;
+use takt_questions::{SourceState, SourcesQuestion};
 use takt_store::blocking;
 
 /// Policy of a whole document: style of its own, and nothing else.
@@ -314,9 +315,19 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
         now => UnixTime::from(visit.now).round_down(60),
         path => visit.path,
         menu,
+        warnings => warnings(visit),
         icon => ICON.path,
         ..values
     }
+}
+
+/// Returns what is old or not complete on pages, for those who are signed in.
+fn warnings(visit: &Visit) -> Vec<String> {
+    let sources = visit.ask(&SourcesQuestion {}).unwrap_or_default();
+    let mut warnings: Vec<String> = sources.iter().filter_map(SourceState::warning).collect();
+    // One cause for all of Slurm's sources is said once.
+    warnings.dedup_by_key(|text| text.split_once(": ").map(|(_, problem)| problem.to_owned()));
+    warnings
 }
 
 fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {

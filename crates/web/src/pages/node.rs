@@ -3,11 +3,11 @@
 use super::alerts::firing;
 use crate::frame::{self, Cell, Column, Content, Page, PageError, Table, Visit, href, person};
 use crate::history;
-use crate::pictures::{self, state_class, state_name};
+use crate::pictures::{self, state_class, state_words};
 use minijinja::{Value, context};
 use takt_model::words;
 use takt_questions::{
-    ClusterQuestion, EventsQuestion, GpuNow, NodeNow, StripsAnswer, StripsQuestion,
+    ClusterQuestion, EventsQuestion, GpuHolder, GpuNow, NodeNow, StripsAnswer, StripsQuestion,
 };
 
 pub const PAGE: Page = Page::new("/nodes/{node}", include_str!("node.html"), show)
@@ -128,17 +128,16 @@ fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
             let label = format!("Utilization of GPU {} of {node} over seven days", gpu.index);
             Cell::picture(pictures::strips([row], 14, 14, label).inline("strip long"))
         });
-    let state = match (&gpu.reason, gpu.idle_seconds) {
-        (Some(reason), _) => reason.clone(),
-        (None, Some(idle)) if idle > 0 => {
-            format!("{} {}", state_name(gpu.state), words::duration(idle as f64))
+    let state = match gpu.idle_seconds {
+        Some(idle) if idle > 0 => {
+            format!("{} {}", state_words(gpu), words::duration(idle as f64))
         }
-        _ => state_name(gpu.state).to_owned(),
+        _ => state_words(gpu),
     };
     let holders: Vec<String> = gpu
         .holders
         .iter()
-        .map(|holder| {
+        .map(|GpuHolder { holder, .. }| {
             format!(
                 "{} {}",
                 holder.job_id.as_deref().unwrap_or("no job:"),
@@ -146,7 +145,7 @@ fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
             )
         })
         .collect();
-    let first = gpu.holders.first();
+    let first = gpu.holders.first().map(|held| &held.holder);
     let held = Cell::text(holders.join(", "));
     let held = match first.map(|holder| (&holder.job_id, &holder.user)) {
         Some((Some(job), _)) => held.link(href("jobs", job)),

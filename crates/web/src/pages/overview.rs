@@ -3,7 +3,7 @@
 use super::alerts::firing;
 use super::work::current_jobs;
 use crate::frame::{self, Content, Group, Page, PageError, Visit, href};
-use crate::pictures::{self, state_class, state_name};
+use crate::pictures::{self, state_class, state_words};
 use minijinja::{Value, context};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -232,9 +232,8 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
             uuid => gpu.uuid,
             index => gpu.index,
             model => gpu.model,
-            state => state_name(gpu.state),
+            state => state_words(gpu),
             class => state_class(gpu.state),
-            reason => gpu.reason,
             utilization => words::known(gpu.utilization_ratio, words::percent),
             width => gpu.utilization_ratio.map(|ratio| (ratio * 100.0).round()),
             memory => memory.map_or_else(

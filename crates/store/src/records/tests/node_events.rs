@@ -5,8 +5,8 @@ use proptest::collection;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::Cell;
+use takt_jobs::{Amounts, NodeEvent};
 use takt_model::UnixTime;
-use takt_slurm::{Amounts, NodeEvent};
 
 /// An interval of the cluster, with this number of GPUs.
 fn size(from: i64, to: Option<i64>, gpus: u64) -> NodeEvent {

@@ -29,6 +29,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ended => ended_views(&alerts, ended),
         ended_days => ENDED_DAYS,
         silences => answer.silences,
+        acts_as => visit.viewer.user(),
         alerts,
         more => answer.more,
     };

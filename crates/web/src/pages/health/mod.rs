@@ -11,7 +11,9 @@ use takt_access::{Need, Role};
 use takt_collector::scrape::TargetStatus;
 use takt_model::Timestamp;
 use takt_model::words;
-use takt_questions::{DoctorQuestion, Question, Severity, StatQuestion};
+use takt_questions::{
+    DoctorQuestion, Question, Severity, SourceState, SourcesQuestion, StatQuestion,
+};
 use takt_store::Health;
 
 pub const PAGE: Page = Page::new("/health", include_str!("health.html"), show)
@@ -91,10 +93,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
 
     let findings = findings(visit)?;
+    let sources = visit.ask(&SourcesQuestion {})?;
+    let sources: Vec<Value> = sources.iter().map(source).collect();
     let stat = visit.ask(&StatQuestion::default())?;
     let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
     let values = context! {
         findings,
+        sources,
         checks,
         may_reload => visit.viewer.check(Need::Change(Role::Admin)).is_ok(),
         waiting => visit.site.reload.waiting().join(", "),
@@ -117,6 +122,16 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ],
     };
     Ok(Content::new("Health", values).table(table))
+}
+
+/// A line about a source.
+fn source(source: &SourceState) -> Value {
+    context! {
+        name => source.source.replace('_', " "),
+        items => source.items,
+        at => source.last_seen,
+        problem => source.problem,
+    }
 }
 
 /// Reads the configuration again.

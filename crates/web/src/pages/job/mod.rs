@@ -9,13 +9,11 @@ use credit::{credits_of, may_credit};
 use minijinja::{Value, context};
 use picture::{GIB, Metric, Scene, gpu_name, life};
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use takt_access::Role;
 use takt_model::UnixTime;
 use takt_questions::{
-    ClusterEvent, EventsQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport,
-    ListedRun, NodeReport, requested,
+    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport, requested,
 };
 
 pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
@@ -76,7 +74,7 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         .map(|node| node_values(node, report, &scene))
         .collect();
     let wants = requested(run);
-    let events = happened(visit, report, answer.at)?;
+    let events = &answer.events;
     let earlier: Vec<ListedRun> = answer
         .runs
         .iter()
@@ -162,9 +160,8 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
 /// Nodes of a job with curves of their own.
 const MOST_NODES: usize = 16;
 
-/// Events on the page of a job, and nodes whose events are read.
+/// Events on the page of a job.
 const EVENTS: usize = 20;
-const EVENT_NODES: usize = 8;
 
 /// Utilization below which a GPU is idle.
 fn idle_below(visit: &Visit) -> f64 {
@@ -180,35 +177,6 @@ fn faults(gpus: &[(&NodeReport, &GpuReport)]) -> Vec<Value> {
             Some(context! { name => gpu_name(node, gpu), fault, address })
         })
         .collect()
-}
-
-/// Events of the job's nodes while it ran, without those of GPUs that it did not hold.
-fn happened(
-    visit: &Visit,
-    report: &JobReport,
-    now: UnixTime,
-) -> Result<Vec<ClusterEvent>, PageError> {
-    let Some(start) = report.run.start else {
-        return Ok(Vec::new());
-    };
-    let own: BTreeSet<&str> = report
-        .by_node
-        .iter()
-        .flat_map(|node| node.gpus.iter().filter_map(|gpu| gpu.uuid.as_deref()))
-        .collect();
-    let mut events = Vec::new();
-    for node in report.by_node.iter().take(EVENT_NODES) {
-        events.extend(visit.ask(&EventsQuestion {
-            from: start,
-            // The last lines of the kernel's log come after the end.
-            to: report.run.end.map_or(now + 1, |end| end + 60),
-            node: Some(node.node.clone()),
-            ..EventsQuestion::default()
-        })?);
-    }
-    events.retain(|event| event.uuid.as_deref().is_none_or(|uuid| own.contains(uuid)));
-    events.sort_by_key(|event| Reverse(event.at));
-    Ok(events)
 }
 
 /// The report without its curves, which the page draws itself.

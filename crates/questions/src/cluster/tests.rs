@@ -1,0 +1,264 @@
+use super::*;
+use prometheus_client::registry::Registry;
+use std::convert::Infallible;
+use takt_access::{Privacy, Way};
+use takt_jobs::{Amounts, Entry, JobRun, Node};
+use takt_model::METRIC_NAME;
+use takt_store::{Corrections, DataDir, HeldGpu, Origin, STALE, Shifted, StoreConfig};
+use tempfile::{TempDir, tempdir};
+
+/// Labels of a series, and its values in two scrapes.
+type TwoScrapes = (Vec<(&'static str, &'static str)>, f64, f64);
+
+/// Series of a node: its exporter's, with these values.
+fn of(
+    node: &'static str,
+    metric: &'static str,
+    more: &[(&'static str, &'static str)],
+    values: (f64, f64),
+) -> TwoScrapes {
+    let own = [
+        (METRIC_NAME, metric),
+        ("node", node),
+        ("instance", node),
+        ("job", "takt"),
+    ];
+    ([&own[..], more].concat(), values.0, values.1)
+}
+
+/// A GPU whose `takt_gpu_up` and utilization have these values in the second scrape.
+fn gpu(
+    node: &'static str,
+    uuid: &'static str,
+    index: &'static str,
+    up: f64,
+    utilization: f64,
+) -> Vec<TwoScrapes> {
+    let kept = if up.is_nan() { STALE } else { 1.0 };
+    let info = [("uuid", uuid), ("index", index), ("minor", index)];
+    vec![
+        of(node, "takt_gpu_info", &info, (1.0, kept)),
+        of(node, "takt_gpu_up", &[("uuid", uuid)], (1.0, up)),
+        of(
+            node,
+            "takt_gpu_utilization_ratio",
+            &[("uuid", uuid)],
+            (0.0, utilization),
+        ),
+    ]
+}
+
+fn store() -> (TempDir, Box<Store>) {
+    let root = tempdir().unwrap();
+    let config = StoreConfig {
+        min_free_bytes: 0,
+        ..StoreConfig::default()
+    };
+    let dir = DataDir::claim(root.path()).unwrap();
+    let store = Store::open(dir, &config, &mut Registry::default()).unwrap();
+    (root, Box::new(store))
+}
+
+/// Stores two scrapes.
+fn scrape(store: &Store, series: &[TwoScrapes]) {
+    let group = store.group();
+    let columns: Vec<_> = series
+        .iter()
+        .map(|(labels, ..)| {
+            let mut labels: Labels = labels.iter().copied().collect();
+            labels.set("cluster", "lab");
+            group.column(&labels).unwrap()
+        })
+        .collect();
+    let now = UnixTime::from(SystemTime::now());
+    for (at, is_second) in [(now - 20, false), (now - 10, true)] {
+        let mut row = vec![STALE; group.width()];
+        for (column, (_, one, two)) in columns.iter().zip(series) {
+            row[column.index()] = if is_second { *two } else { *one };
+        }
+        let ticket = group.ticket(at.into()).unwrap();
+        group.commit(ticket, &row, &[]).unwrap();
+    }
+    store.flush();
+}
+
+/// Notes running jobs of ann, and the GPUs that Slurm has allocated to them.
+fn run_jobs(store: &Store, held: &[(&str, &str, u32)]) {
+    let records = Records::of(store.database());
+    let now = UnixTime::from(SystemTime::now());
+    let origin = Origin {
+        source: "sacct",
+        name: "test",
+        timezone: None,
+        complete_until: None,
+        shifted: Shifted::Refuse,
+        corrections: Corrections::Accept,
+    };
+    let entries: Vec<_> = held
+        .iter()
+        .map(|(id, ..)| {
+            Ok::<_, Infallible>(Entry::Run(JobRun {
+                cluster: "lab".into(),
+                job_id: (*id).into(),
+                raw_job_id: Some((*id).into()),
+                submit: now - 100,
+                start: Some(now - 90),
+                state: "RUNNING".into(),
+                user: "ann".into(),
+                name: Some("train".into()),
+                ..JobRun::default()
+            }))
+        })
+        .collect();
+    records.import(&origin, entries).unwrap();
+    let held: Vec<HeldGpu> = held
+        .iter()
+        .map(|(job, node, index)| HeldGpu {
+            job_id: (*job).into(),
+            submit: now - 100,
+            node: (*node).into(),
+            index: *index,
+        })
+        .collect();
+    records.note_held_gpus("lab", &held, now).unwrap();
+}
+
+fn asked(store: &Store, viewer: &Viewer) -> ClusterAnswer {
+    let question = ClusterQuestion::default();
+    question
+        .answer(viewer, store, &AnswerConfig::default())
+        .unwrap()
+}
+
+/// UUID, state, users and reason of each GPU.
+fn shown(answer: &ClusterAnswer) -> Vec<(&str, GpuState, String, &str)> {
+    let gpus = answer.nodes.iter().flat_map(|node| &node.gpus);
+    gpus.map(|gpu| {
+        let users: Vec<&str> = gpu
+            .holders
+            .iter()
+            .map(|one| one.holder.user.as_str())
+            .collect();
+        let reason = gpu.reason.as_deref().unwrap_or_default();
+        (gpu.uuid.as_str(), gpu.state, users.join(" "), reason)
+    })
+    .collect()
+}
+
+/// Jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy, and the GPUs of silent exporters were
+/// missing.
+#[test]
+fn each_gpu_that_exists_has_its_state_and_its_holder() {
+    let (_root, store) = store();
+    let ended = [("uuid", "wild"), ("jobid", "6"), ("user", "bob")];
+    let job = [("jobid", "9"), ("user", "ann")];
+    let mut series = [
+        gpu("g01", "hung", "0", 0.0, STALE),
+        gpu("g01", "wild", "1", 1.0, 295.96),
+        gpu("g01", "held", "2", 1.0, 0.0),
+        gpu("g01", "free", "3", 1.0, 0.0),
+        // The exporter of these two no longer answers.
+        gpu("g04", "dark", "0", f64::NAN, STALE),
+        gpu("g04", "lone", "1", f64::NAN, STALE),
+        // This one stopped while the server was down.
+        gpu("g02", "dim", "0", 1.0, 0.5),
+        // On this one a job has ended, of which Slurm's records do not know yet.
+        gpu("g03", "late", "0", 1.0, 0.0),
+        // Slurm has these down and drained.
+        gpu("g05", "down", "0", 1.0, 0.0),
+        gpu("g06", "drained", "0", 1.0, 0.0),
+        gpu("g06", "last", "1", 1.0, 0.9),
+    ]
+    .concat();
+    for series in &mut series {
+        if series.2.is_nan() {
+            series.2 = STALE;
+        }
+    }
+    series.extend([
+        of("g01", "up", &[], (1.0, 1.0)),
+        of("g01", "takt_gpu_job_info", &ended, (1.0, STALE)),
+        of("g02", "up", &[], (1.0, 0.0)),
+        of("g03", "up", &[], (1.0, 1.0)),
+        of("g03", "takt_job_info", &job, (1.0, STALE)),
+        of("g04", "up", &[], (1.0, 0.0)),
+        of("g05", "up", &[], (1.0, 1.0)),
+        of("g06", "up", &[], (1.0, 1.0)),
+    ]);
+    scrape(&store, &series);
+    run_jobs(
+        &store,
+        &[
+            ("7", "g01", 2),
+            ("7", "g04", 0),
+            ("9", "g03", 0),
+            ("10", "g07", 1),
+        ],
+    );
+    let node = |name: &str, state: &str, gpus| Node {
+        node: name.into(),
+        state: state.into(),
+        has: Amounts {
+            gpus,
+            ..Amounts::default()
+        },
+        counts_gpus: true,
+        reason: None,
+        reason_by: None,
+        reason_at: None,
+        partitions: Vec::new(),
+    };
+    let nodes = [
+        node("g01", "MIXED", 4),
+        node("g05", "DOWN", 1),
+        node("g06", "MIXED+DRAIN", 2),
+        // No exporter was ever seen here.
+        node("g07", "MIXED", 2),
+        node("g08", "DOWN+NOT_RESPONDING", 1),
+        node("g09", "FUTURE", 8),
+    ];
+    let records = Records::of(store.database());
+    let now = UnixTime::from(SystemTime::now());
+    records.note_nodes("lab", &nodes, now, false).unwrap();
+
+    let answer = asked(&store, &Viewer::server());
+    let text = |text: &str| text.to_owned();
+    use GpuState as G;
+    assert_eq!(
+        shown(&answer),
+        [
+            ("hung", G::Lost, text(""), "down"),
+            ("wild", G::Unknown, text(""), ""),
+            ("held", G::Idle, text("ann"), ""),
+            ("free", G::Free, text(""), ""),
+            ("dim", G::Unknown, text(""), "exporter does not answer"),
+            ("late", G::Free, text(""), ""),
+            ("dark", G::Unknown, text("ann"), "exporter does not answer"),
+            ("lone", G::Unknown, text(""), "exporter does not answer"),
+            ("down", G::Down, text(""), ""),
+            ("drained", G::Drained, text(""), ""),
+            ("last", G::Busy, text(""), ""),
+            ("unknown-0", G::Unknown, text(""), "no exporter"),
+            ("unknown-1", G::Unknown, text("ann"), "no exporter"),
+            ("unknown-0", G::Down, text(""), "no exporter"),
+        ]
+    );
+    let counts = answer.gpus;
+    let by_state = GpuState::ALL.map(|state| counts.of(state));
+    assert_eq!((counts.all, by_state), (14, [1, 2, 1, 1, 1, 2, 6]));
+
+    // The name of the job is for its owner; that a GPU is held is for everybody.
+    let name = |viewer: &Viewer| {
+        let answer = asked(&store, viewer);
+        let held = &answer.nodes[0].gpus[2];
+        (
+            held.state,
+            held.holders[0].job_name.clone(),
+            held.holders[0].holder.user.clone(),
+        )
+    };
+    let user = |name: &str| Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user(name);
+    let [ann, bob] = ["ann", "bob"].map(user);
+    assert_eq!(name(&ann), (G::Idle, Some(text("train")), text("ann")));
+    assert_eq!(name(&bob), (G::Idle, None, text(OTHER_USER)));
+}
