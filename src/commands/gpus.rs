@@ -4,7 +4,6 @@ use super::{ask, print};
 use crate::cli::{ListingFormat, Person, Place};
 use clap::Args;
 use serde::Serialize;
-use takt_questions::SqlQuestion;
 use takt_questions::listing::{Column, Listing};
 use takt_questions::{ClusterQuestion, GpuHolder, GpuNow, GpuState, NodeNow};
 use takt_server::Failure;

@@ -7,7 +7,6 @@ use crate::source::{Source, server};
 use clap::Args;
 use jiff::tz::TimeZone;
 use takt_questions::listing::{Column, Listing};
-use takt_questions::{JobsQuestion, ListedRun};
 use takt_questions::{JobsQuestion, ListedRun, SourceState, SourcesQuestion};
 use takt_server::Failure;
 use takt_store::Database;

@@ -17,7 +17,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use takt_identity::{CommandToken, LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
-use takt_identity::{LINK_PATH, MUNGE_PATH, MungeChallenge, SignInLink};
 use takt_server::Failure;
 
 /// Runs the command.

@@ -78,7 +78,7 @@ pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use calendar::{note_budgets, note_calendar};
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
-pub(crate) use cluster::gpus_now;
+pub use cluster::gpus_now;
 pub use cluster::{
     ClusterAnswer, ClusterQuestion, GpuCounts, GpuHolder, GpuNow, GpuState, Holder, IdleHolder,
     NodeNow,

@@ -29,7 +29,6 @@ use takt_alerts::routing::matcher::{Matchers, parse_matcher};
 use takt_model::Labels;
 use takt_questions::listing::{Column, Listing};
 use takt_questions::{AboutQuestion, AlertsQuestion, SqlQuestion};
-use takt_questions::{AboutQuestion, SqlQuestion};
 use takt_server::alerting;
 use takt_server::{Failure, OrUsage};
 use takt_store::Database;
