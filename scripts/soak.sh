@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The long runs: a week of ingest at an accelerated clock (SOAK_DAYS, default 7; SOAK_SERIES, default 2000), SOAK_ROUNDS
 # rounds (default 50) of the tests that kill and restart, a fault at every call that changes a file, with SOAK_SEEDS (default 2) random power
-# losses after each, SOAK_SIMULATIONS seeds (default 200) of the simulations, and ten minutes of broken queries (TAKT_FUZZ_SECONDS).
+# losses after each, SOAK_SIMULATIONS seeds (default 200) of the simulations, a million steps of alerting with one seed, and ten minutes of broken
+# queries (TAKT_FUZZ_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${SOAK_ROUNDS:-50}
@@ -17,6 +18,7 @@ cargo test --release "${features[@]}" --locked -p takt --test whole -- --nocaptu
 unset TAKT_TEST_SEEDS
 echo "== simulations"
 TAKT_SIMULATION_RANDOM=1 TAKT_SIMULATION_SEEDS=${SOAK_SIMULATIONS:-200} cargo test --release "${features[@]}" --locked -p takt-server --test simulation -- --nocapture
+TAKT_SIMULATION_STEPS=1000000 TAKT_SIMULATION_SEED=${SOAK_SEED:-$RANDOM} cargo test --release "${features[@]}" --locked -p takt-server --test simulation -- --nocapture alerting
 for ((round = 1; round <= rounds; round++)); do
 	echo "== round $round of $rounds"
 	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape

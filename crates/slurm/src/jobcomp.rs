@@ -215,6 +215,39 @@ impl Iterator for Reader<'_> {
     }
 }
 
+/// Returns the length of the whole records at the beginning of a part of a file that Slurm is writing. The
+/// last record may have only some of its lines: texts of users may contain line feeds.
+pub fn whole_records(part: &[u8]) -> usize {
+    let line_ends = part.iter().enumerate().rev();
+    let mut line_ends = line_ends.filter(|(_, byte)| **byte == b'\n');
+    let Some((last, _)) = line_ends.next() else {
+        return 0;
+    };
+    let end = last + 1;
+    let mut heads = line_ends
+        .map(|(at, _)| at + 1)
+        .chain([0])
+        .filter(|at| part[*at..].starts_with(FIRST_KEY.as_bytes()))
+        .take_while(|at| (end - at) as u64 <= MAX_LINE_BYTES);
+    let Some(mut begin) = heads.next() else {
+        return end;
+    };
+
+    // A line that begins as a record does may belong to a record that has not ended before it.
+    for head in heads {
+        let before = String::from_utf8_lossy(&part[head..begin]);
+        if has_last_key(&before) {
+            break;
+        }
+        begin = head;
+    }
+    if is_complete(&String::from_utf8_lossy(&part[begin..end])) {
+        end
+    } else {
+        begin
+    }
+}
+
 /// Begin of each record.
 const FIRST_KEY: &str = "JobId=";
 

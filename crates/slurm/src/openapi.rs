@@ -528,7 +528,23 @@ fn entry(words: &[(Field, String)], job: &Value, options: &Options) -> Entry {
         .map(|(field, word)| (*field, word.as_str()))
         .collect();
     entry_of(&Fields::of(&words), options)
-        .unwrap_or_else(|reason| Entry::Rejected(Reject::new(None, reason, &job.to_string())))
+        .unwrap_or_else(|reason| Entry::Rejected(Reject::new(None, reason, &settled(&words, job))))
+}
+
+/// Returns the text of a job that cannot be parsed: what was read of it, without values that go on while
+/// it runs. The whole object would be another one in each answer (priorities, times of the scheduler).
+fn settled(words: &[(Field, &str)], job: &Value) -> String {
+    let stays = |(field, word): &&(Field, &str)| !field.goes_on() && !word.is_empty();
+    let read: Map<String, Value> = words
+        .iter()
+        .filter(stays)
+        .map(|(field, word)| (format!("{field:?}"), (*word).into()))
+        .collect();
+    if read.is_empty() {
+        job.to_string()
+    } else {
+        Value::Object(read).to_string()
+    }
 }
 
 struct ArrayIds<'v> {

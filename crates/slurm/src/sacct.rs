@@ -147,6 +147,13 @@ pub(super) enum Field {
     Reservation,
 }
 
+impl Field {
+    /// Returns whether the value goes on while a job runs.
+    pub fn goes_on(self) -> bool {
+        matches!(self, Self::Elapsed | Self::ElapsedRaw | Self::Suspended)
+    }
+}
+
 const FIELDS: usize = Field::Reservation as usize + 1;
 
 /// Maximum number of lines of one row: job names have at most 1024 bytes.
@@ -516,9 +523,7 @@ impl<'i> Reader<'i> {
     }
 
     fn rejected(&self, line: u64, reason: String, row: &str) -> Entry {
-        // A delimiter drawn for one request would make the same row another one in each answer.
-        let text = row.replace(&self.layout.delimiter, DEFAULT_DELIMITER);
-        Entry::Rejected(Reject::new(Some(line), reason, &text))
+        Entry::Rejected(Reject::new(Some(line), reason, &self.layout.settled(row)))
     }
 }
 

@@ -413,6 +413,42 @@ impl<'d> Records<'d> {
         Ok(found.into_iter().next().flatten())
     }
 
+    /// Forgets that `source` was imported completely up to times after `now`, and returns how many such
+    /// times there were.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn forget_polls_after(
+        &self,
+        cluster: &str,
+        source: &str,
+        now: UnixTime,
+    ) -> Result<u64, StoreError> {
+        let is_later = "cluster = ? AND source = ?
+             AND told_until > make_timestamp(?::BIGINT)::TIMESTAMP_S";
+        let values = || -> Vec<Value> {
+            vec![
+                cluster.to_owned().into(),
+                source.to_owned().into(),
+                micros(now).into(),
+            ]
+        };
+        let later = self.list(
+            "look for polls of a time to come",
+            &format!("SELECT count(*) FROM records.polls WHERE {is_later}"),
+            values(),
+            |row| row.get(0),
+        )?;
+        let later: u64 = later.into_iter().next().unwrap_or(0);
+        if later > 0 {
+            self.writing_aside("forget polls of a time to come", |db| {
+                let delete = format!("DELETE FROM records.polls WHERE {is_later}");
+                db.execute(&delete, params_from_iter(values())).map(drop)
+            })?;
+        }
+        Ok(later)
+    }
+
     /// Returns the time of the last complete poll of any scheduler, in UTC seconds; `None` if no
     /// scheduler was polled.
     ///

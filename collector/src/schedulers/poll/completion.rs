@@ -112,8 +112,12 @@ impl Poller {
             .flat_map(runs_of)
             .collect();
 
-        Arc::make_mut(&mut self.unfinished)
-            .extend(unfinished.iter().cloned().map(|run| (run, now)));
+        let known = Arc::make_mut(&mut self.unfinished);
+        // After the clock was set back, no run was listed later than now: its end would seem false.
+        for listed in known.values_mut() {
+            *listed = now.min(*listed);
+        }
+        known.extend(unfinished.iter().cloned().map(|run| (run, now)));
 
         let cluster = cluster.to_owned();
         let set_aside = self
@@ -165,8 +169,13 @@ impl Poller {
         }
         .await;
 
+        match &read {
+            Ok(()) => {}
+            // Another file may take the place of one that is no job completion file.
+            Err(PollError::Jobcomp(_) | PollError::JobcompFile { .. }) => follow.reopen(),
+            Err(_) => follow.rewind(),
+        }
         if read.is_err() {
-            follow.restart();
             self.resized = jobcomp::Resized::default();
         }
 

@@ -372,10 +372,7 @@ impl Poller {
         self.ask_for_reservations(scheduler, cluster, now, has_history)
             .await?;
 
-        let read_recently = self
-            .events_read_at
-            .is_some_and(|read| now < read + SHARES_SECONDS);
-        if !has_history || read_recently {
+        if !has_history || !is_due(self.events_read_at, SHARES_SECONDS, now) {
             return Ok(());
         }
 
@@ -470,6 +467,15 @@ impl Poller {
             .blocking({
                 let cluster = cluster.to_owned();
                 move |records| {
+                    // A clock that was ahead has noted them. When their time comes, a poll would
+                    // begin there, and miss what an outage before it had kept back.
+                    let forgotten = records.forget_polls_after(&cluster, source, now)?;
+                    if forgotten > 0 {
+                        tracing::warn!(
+                            polls = forgotten,
+                            "the clock was set back; reading job records again from before it was ahead"
+                        );
+                    }
                     // Records may have been on their way at the last success, however old it is.
                     let latest = records.complete_until(&cluster, source, now)?;
                     let settled = records.complete_until(&cluster, source, recent)?;
@@ -534,10 +540,8 @@ impl Poller {
         let release = self.version.as_deref().map(str::parse::<Release>);
         let changes_records =
             matches!(release, Some(Ok(release)) if release >= RECORDS_CHANGE_SINCE);
-        let is_due = self
-            .read_again
-            .is_none_or(|(at, _)| now >= at + READ_AGAIN_SECONDS);
-        if !changes_records || !is_due {
+        let last = self.read_again.map(|(at, _)| at);
+        if !changes_records || !is_due(last, READ_AGAIN_SECONDS, now) {
             return ImportSummary::default();
         }
 
@@ -572,10 +576,7 @@ impl Poller {
         cluster: &str,
         now: UnixTime,
     ) -> Result<(), PollError> {
-        if self
-            .shares_read_at
-            .is_some_and(|read| now < read + SHARES_SECONDS)
-        {
+        if !is_due(self.shares_read_at, SHARES_SECONDS, now) {
             return Ok(());
         }
 
@@ -652,6 +653,12 @@ impl Poller {
         }
         Ok(total)
     }
+}
+
+/// Returns whether something that was last done at `last` is due again. It is after the clock was set
+/// back, or it would wait until the clock has come as far again.
+fn is_due(last: Option<UnixTime>, every_seconds: i64, now: UnixTime) -> bool {
+    last.is_none_or(|last| now < last || now >= last + every_seconds)
 }
 
 /// Splits `[begin, end)` into parts of at most `longest` seconds, oldest first. Returns at least

@@ -293,6 +293,38 @@ async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
     }
 }
 
+/// The clock is ahead at one poll. When it is right again, slurmdbd is away, until the time has come that
+/// the clock had shown.
+#[tokio::test]
+async fn a_clock_that_was_ahead_leaves_no_hole() {
+    for ahead in [4 * 3600, 365 * 86_400] {
+        let mut stage = TestSlurm::new();
+        stage.answer(&[]);
+        for seconds in (0..=7200).step_by(600) {
+            stage.poller.poll(NOW + seconds).await.unwrap();
+        }
+        stage.poller.poll(NOW + 7200 + ahead).await.unwrap();
+
+        stage.script("sacct", "echo 'Connection refused' >&2; exit 1");
+        stage.poller.poll(NOW + 7800).await.unwrap_err();
+        stage.answer(&[]);
+        stage.asked();
+        stage.poller.poll(NOW + 7200 + ahead + 600).await.unwrap();
+        let first = stage.asked().remove(0);
+        assert!(first.starts_with("-S 2026-10-10T01:00:00"), "{first}");
+    }
+}
+
+#[test]
+fn after_the_clock_was_set_back_nothing_waits_for_its_time() {
+    let due = |last: i64, now: i64| is_due(Some(UnixTime(last)), 900, UnixTime(now));
+    assert!(is_due(None, 900, UnixTime(0)));
+    assert_eq!(
+        [due(1_000, 1_899), due(1_000, 1_900), due(1_000_000, 1_000)],
+        [false, true, true]
+    );
+}
+
 #[tokio::test]
 async fn runs_that_no_window_shows_are_asked_for_by_id() {
     let mut stage = TestSlurm::new();
@@ -337,11 +369,12 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
 #[tokio::test]
 async fn a_bad_row_is_set_aside_once() {
     let mut stage = TestSlurm::new();
-    stage.answer(&[
-        &row("the rest of a job's name", NOW - 50, None, "RUNNING"),
-        &row("7", NOW - 50, Some(NOW), "COMPLETED"),
-    ]);
-    for inserted in [1, 0] {
+    for (elapsed, inserted) in [("|g1|5|", 1), ("|g1|65|", 0)] {
+        let bad = row("the rest of a job's name", NOW - 50, None, "RUNNING");
+        stage.answer(&[
+            &bad.replace("|g1|5|", elapsed),
+            &row("7", NOW - 50, Some(NOW), "COMPLETED"),
+        ]);
         assert_eq!(
             stage.poller.poll(NOW).await.unwrap().runs_inserted,
             inserted

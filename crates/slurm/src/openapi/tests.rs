@@ -129,6 +129,38 @@ fn missing_fields_leave_unknown_what_they_would_say() {
     assert_eq!(reject.reason, "Submit is missing");
 }
 
+/// Its priority and the time that it has run change from poll to poll.
+#[test]
+fn a_job_that_cannot_be_read_is_the_same_in_each_answer() {
+    let live = |priority: u64| {
+        let job = json!({
+            "job_id": 5,
+            "job_state": ["RUNNING"],
+            "user_name": "dave",
+            "start_time": 20,
+            "priority": priority,
+        });
+        live_jobs(&json!({ "jobs": [job] }), &options())
+            .remove(0)
+            .entry
+    };
+    let stored = |elapsed: u64| {
+        let [mut job, _] = both();
+        job["time"] = json!({ "elapsed": elapsed });
+        database_job(&job, &options())
+    };
+    assert_eq!(live(1), live(2));
+    assert_eq!(stored(1), stored(2));
+    let Entry::Rejected(reject) = live(1) else {
+        panic!()
+    };
+    assert_eq!(reject.reason, "Submit is missing");
+    assert_eq!(
+        reject.text,
+        r#"{"JobId":"5","JobIdRaw":"5","Start":"20","State":"RUNNING","User":"dave"}"#
+    );
+}
+
 #[test]
 fn a_running_job_lists_its_gpus_by_node_and_index() {
     let job = json!({

@@ -154,6 +154,20 @@ impl RowLayout {
         }
     }
 
+    /// Returns a row as each answer that has it would write it: with the usual delimiter instead of one
+    /// drawn for a request, and then without values that go on while the job runs.
+    pub fn settled(&self, row: &str) -> String {
+        let mut values: Vec<&str> = row.split(&*self.delimiter).collect();
+        if self.is_secret {
+            for (value, column) in values.iter_mut().zip(&self.columns) {
+                if column.is_some_and(Field::goes_on) {
+                    *value = "";
+                }
+            }
+        }
+        values.join(DEFAULT_DELIMITER)
+    }
+
     /// Returns whether a user's text can look like a row: users write a column, and could know the
     /// delimiter.
     pub fn may_be_forged(&self) -> bool {

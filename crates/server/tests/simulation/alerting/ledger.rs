@@ -228,9 +228,10 @@ impl Ledger {
     pub fn crash(&mut self, disk: &Tables) {
         for (channel, before) in mem::take(&mut self.removed_unstored) {
             match before {
-                Some(until) => drop(self.forgotten_until.insert(channel, until)),
+                Some(until) => drop(self.forgotten_until.insert(channel.clone(), until)),
                 None => drop(self.forgotten_until.remove(&channel)),
             }
+            self.channels.insert(channel);
         }
         for rows in self.replaced.values() {
             let is_back = |id: &&u64| disk.outbox.contains_key(id);
@@ -284,9 +285,14 @@ impl Ledger {
         }
     }
 
-    /// Another configuration: a channel that it lacks gets no more ends.
+    /// Another configuration. `last_row` is the newest row.
     pub fn reload(&mut self, channels: &[(&str, bool)], last_row: u64) {
         self.reloads.push(last_row);
+        self.configured(channels, last_row);
+    }
+
+    /// The channels of the configuration in force. One that is gone gets no more ends.
+    pub fn configured(&mut self, channels: &[(&str, bool)], last_row: u64) {
         let wanted = |name: &str| channels.iter().any(|(channel, _)| *channel == name);
         for gone in self.channels.iter().filter(|name| !wanted(name)) {
             let of_gone = self.told.extract_if(.., |(name, _), _| name == gone);

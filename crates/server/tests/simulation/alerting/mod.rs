@@ -446,9 +446,17 @@ impl Cluster {
         self.in_flight.clear();
         self.ledger.crash(&self.disk.tables.borrow());
         self.promises.restarted();
-        if let Some(setup) = self.setup_at_start.take() {
-            self.setup = setup;
-            self.reconfigured(0);
+        match self.setup_at_start.take() {
+            Some(setup) => {
+                self.setup = setup;
+                self.reconfigured(0);
+            }
+            // The disk may know nothing of the last reload.
+            None => {
+                let last = self.disk.tables.borrow().last_row();
+                let channels = self.setup().channels;
+                self.ledger.configured(channels, last);
+            }
         }
         self.engine = self.setup().engine();
         let stored = self.disk.load().unwrap();

@@ -3,12 +3,15 @@
 //! A row is committed together with the decision to send it, so a crash loses no message, and each
 //! is delivered at least once. This module decides what to send and when; the clock is an argument.
 
-use crate::fingerprint::Fingerprint;
+mod replace;
+mod row;
+
+pub use replace::{IsOpen, OLD_AFTER};
+pub use row::{Outcome, Row, RowState, first_row};
+
 use crate::message::{Message, Status};
 use crate::routing::dedup::Reason;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::slice;
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -18,119 +21,11 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// Longest wait after a failure.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// A firing message that has waited for this long is old: a newer one about its group replaces it.
-pub const OLD_AFTER: Duration = Duration::from_secs(60);
-
 /// The error of a row whose channel a reload removed.
 pub const NO_CHANNEL: &str = "the configuration has no such channel";
 
-/// Ended alerts that a message takes over from those that it replaces.
-const TAKEN_OVER_MAX: usize = 1_000;
-
 /// Messages that may follow one another without a pause in a paced channel.
 pub const BURST: usize = 4;
-
-/// One message to one channel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// Number of the row: rises, is never used again, and is part of Message-IDs.
-    pub id: u64,
-    /// The channel that gets the message.
-    pub channel: String,
-    /// The channel that refused the message for good, if this row replaces it.
-    pub instead_of: Option<String>,
-    /// The content.
-    pub message: Message,
-    /// State of the delivery.
-    pub state: RowState,
-    /// Time of the decision to send.
-    pub created_at: Timestamp,
-    /// Number of attempts so far.
-    pub attempts: u32,
-    /// Earliest time of the next attempt.
-    pub next_at: Timestamp,
-    /// Error of the last attempt.
-    pub error: Option<String>,
-    /// The channel's name of the message, if later messages of the group belong below it.
-    #[serde(default)]
-    pub handle: Option<String>,
-    /// Whether an attempt got no answer: the channel may already have the message.
-    #[serde(default)]
-    pub is_in_doubt: bool,
-}
-
-/// State of a delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RowState {
-    /// The row waits.
-    Queued,
-    /// An attempt is under way. After a crash the message is sent again, since it may not have
-    /// arrived.
-    Sending,
-    /// The channel took the message.
-    Sent,
-    /// The channel refused the message for good. Another channel gets it, if one exists.
-    GaveUp,
-    /// A newer message about the same group contains everything.
-    Superseded,
-}
-
-impl RowState {
-    /// Whether the delivery has ended.
-    pub fn is_final(self) -> bool {
-        matches!(self, Self::Sent | Self::GaveUp | Self::Superseded)
-    }
-}
-
-/// Result of an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The channel took the message; with its name if later messages can go below it.
-    Sent(Option<String>),
-    /// The channel cannot take the message now.
-    TryAgain {
-        /// Wait that the channel asked for (`Retry-After`).
-        after: Option<Duration>,
-        /// The cause.
-        error: String,
-    },
-    /// No answer came: the channel may or may not have the message.
-    NoAnswer {
-        /// The cause.
-        error: String,
-    },
-    /// The channel refused the message for good.
-    GiveUp {
-        /// The cause.
-        error: String,
-    },
-    /// The message has no recipient on this channel, and needs none: an owner without an address.
-    NoRecipient {
-        /// The cause.
-        error: String,
-    },
-    /// The configuration has no such channel any more.
-    NoChannel,
-}
-
-/// The first number of a row of a process that began at `now`; `next` is above all that are stored. A
-/// process before it may have given numbers that it could not store: receivers know them, and would
-/// take a message with one of them for a repetition.
-pub fn first_row(next: u64, now: Timestamp) -> u64 {
-    let by_clock = now.0.max(0).unsigned_abs() * ROWS_PER_MS;
-    if by_clock >= next {
-        return by_clock;
-    }
-    // The clock was set back. The gap is another one for each process.
-    next + by_clock % GAP_MAX
-}
-
-/// Rows that a process decides in a millisecond of its life, at most.
-const ROWS_PER_MS: u64 = 1_000;
-
-/// Three hours of numbers. A number stays far below the largest that JSON programs read exactly.
-const GAP_MAX: u64 = 10_000_000 * ROWS_PER_MS;
 
 /// All rows whose delivery has not ended, and the state of their channels.
 #[derive(Debug, Clone, Default)]
@@ -147,9 +42,6 @@ pub struct Outbox {
 
 /// Returns the channel that gets the messages another channel refused.
 pub type Fallback<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// Says whether the channel of a message counts as knowing that an alert fires.
-pub type IsOpen<'a> = &'a dyn Fn(&Row, Fingerprint) -> bool;
 
 impl Outbox {
     /// Restores stored rows. Rows that were being sent are sent again; of ended rows only their
@@ -187,128 +79,6 @@ impl Outbox {
             .get(&thread_key(row))
             .filter(|_| !is_first)
             .map(String::as_str)
-    }
-
-    /// Adds messages. Returns the rows to commit: new rows, and queued rows that they supersede.
-    pub fn add(
-        &mut self,
-        messages: impl IntoIterator<Item = Message>,
-        is_open: IsOpen<'_>,
-        now: Timestamp,
-    ) -> Vec<Row> {
-        let mut changed = Vec::new();
-        for message in messages {
-            let old: Vec<Row> = self
-                .rows
-                .values_mut()
-                .filter(|row| is_superseded_by(row, &message, is_open, now))
-                .map(|row| {
-                    row.state = RowState::Superseded;
-                    row.clone()
-                })
-                .collect();
-            let new = self.queue(message.channel.clone(), None, message, now);
-            let new = self.take_over(new.id, &old).unwrap_or(new);
-            changed.extend(old);
-            changed.push(new);
-        }
-        self.rows.retain(|_, row| !row.state.is_final());
-        changed
-    }
-
-    /// Gives a new row what the rows that it replaces have and it lacks: the age, the wait after
-    /// failures, the beginning of a thread, and the alerts that ended meanwhile.
-    fn take_over(&mut self, id: u64, old: &[Row]) -> Option<Row> {
-        let row = self.rows.get_mut(&id)?;
-        for old in old {
-            row.created_at = row.created_at.min(old.created_at);
-            row.next_at = row.next_at.max(old.next_at);
-            row.attempts = row.attempts.max(old.attempts);
-
-            let message = &mut row.message;
-            let begins = old.message.reason == Reason::FirstFiring;
-            if begins && message.status == Status::Firing {
-                message.reason = Reason::FirstFiring;
-            }
-            let known: BTreeSet<_> = message.alerts.iter().map(|one| one.fingerprint).collect();
-            let ended = old.message.alerts.iter().filter(|alert| {
-                alert.status == Status::Resolved && !known.contains(&alert.fingerprint)
-            });
-            message.alerts.extend(ended.take(TAKEN_OVER_MAX).cloned());
-        }
-        Some(row.clone())
-    }
-
-    /// Replaces old firing messages that have a newer message about their group behind them: they
-    /// were under way, or young, when it was added. Returns the rows to commit.
-    pub fn renew(&mut self, is_open: IsOpen<'_>, now: Timestamp) -> Vec<Row> {
-        if !self.rows.values().any(|row| is_old(row, now)) {
-            return Vec::new();
-        }
-        let mut changed = Vec::new();
-        let series = |row: &Row| (thread_key(row), row.instead_of.clone());
-        let mut behind = BTreeMap::new();
-        let ids: Vec<u64> = self.rows.keys().rev().copied().collect();
-        for id in ids {
-            let Some(row) = self.rows.get(&id) else {
-                continue;
-            };
-            let newer = behind.get(&series(row)).copied();
-            let tells_all = |newer: &u64| {
-                let newer = self.rows.get(newer);
-                newer.is_some_and(|newer| contains_firing(row, &newer.message, is_open))
-            };
-            let Some(newer) = newer.filter(|newer| is_old(row, now) && tells_all(newer)) else {
-                behind.insert(series(row), id);
-                continue;
-            };
-            if let Some(mut old) = self.rows.remove(&id) {
-                changed.extend(self.take_over(newer, slice::from_ref(&old)));
-                old.state = RowState::Superseded;
-                changed.push(old);
-            }
-        }
-        changed
-    }
-
-    /// Supersedes old firing messages about a group of which nothing fires any more: their channel
-    /// gets no message about the end.
-    pub fn withdraw(&mut self, channel: &str, group_key: &str, now: Timestamp) -> Vec<Row> {
-        let withdrawn = self
-            .rows
-            .values_mut()
-            .filter(|row| {
-                (row.channel.as_str(), row.message.group_key.as_str()) == (channel, group_key)
-            })
-            .filter(|row| is_old(row, now))
-            .map(|row| {
-                row.state = RowState::Superseded;
-                row.clone()
-            })
-            .collect();
-        self.rows.retain(|_, row| !row.state.is_final());
-        withdrawn
-    }
-
-    /// Makes rows old about which all alerts that fire were closed: the next message about their group
-    /// replaces them, however young they are. Returns the rows to commit.
-    pub fn age(&mut self, is_closed: &dyn Fn(Fingerprint) -> bool, now: Timestamp) -> Vec<Row> {
-        let is_over = |row: &Row| {
-            let mut firing = row.message.alerts.iter();
-            firing.all(|alert| alert.status == Status::Resolved || is_closed(alert.fingerprint))
-        };
-        let rows = self.rows.values_mut();
-        let young = rows.filter(|row| {
-            row.message.status == Status::Firing
-                && row.created_at.plus(OLD_AFTER) > now
-                && is_over(row)
-        });
-        young
-            .map(|row| {
-                row.created_at = now.minus(OLD_AFTER);
-                row.clone()
-            })
-            .collect()
     }
 
     /// The next row of each channel. Groups with a firing message come first; within a group the
@@ -540,223 +310,17 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
     doubled - doubled * share / 1024
 }
 
-/// Whether `newer` makes a queued row needless: the newer message has the whole state of the group,
-/// and the row is a repetition, or is so old that its alerts may have ended. Resolved messages are
-/// never dropped.
-fn is_superseded_by(row: &Row, newer: &Message, is_open: IsOpen<'_>, now: Timestamp) -> bool {
-    // What another channel refused is a copy beside this channel's own messages.
-    let is_same = row.instead_of.is_none()
-        && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key);
-    let is_repeat = row.message.reason == Reason::StillFiring
-        && matches!(
-            newer.reason,
-            Reason::NewInGroup | Reason::Corrected | Reason::StillFiring
-        );
-    let is_outdated = || is_old(row, now) && contains_firing(row, newer, is_open);
-    is_same && row.state == RowState::Queued && (is_repeat || is_outdated())
-}
-
-/// Whether a newer message contains each firing alert of this row. It lacks alerts that were muted
-/// since. The channel counts as notified of those, so no later message would begin with them.
-fn contains_firing(row: &Row, newer: &Message, is_open: IsOpen<'_>) -> bool {
-    let sent: BTreeSet<_> = newer.alerts.iter().map(|one| one.fingerprint).collect();
-    let alerts = row.message.alerts.iter();
-    let mut firing = alerts.filter(|alert| alert.status == Status::Firing);
-    firing.all(|alert| sent.contains(&alert.fingerprint) || !is_open(row, alert.fingerprint))
-}
-
-/// Whether a row is a firing message that has waited for long.
-fn is_old(row: &Row, now: Timestamp) -> bool {
-    row.state == RowState::Queued
-        && row.message.status == Status::Firing
-        && row.created_at.plus(OLD_AFTER) <= now
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::MessageAlert;
+    use crate::fingerprint::Fingerprint;
     use takt_model::Labels;
 
-    fn none_open(_: &Row, _: Fingerprint) -> bool {
+    pub(super) fn none_open(_: &Row, _: Fingerprint) -> bool {
         false
     }
 
-    /// A message with alerts: those in capitals fire.
-    fn about(group: &str, reason: Reason, alerts: &str) -> Message {
-        let alert = |name: char| MessageAlert {
-            status: if name.is_uppercase() {
-                Status::Firing
-            } else {
-                Status::Resolved
-            },
-            labels: Labels::new(),
-            annotations: BTreeMap::new(),
-            starts_at: at(0),
-            began_at: None,
-            ends_at: None,
-            generator_url: String::new(),
-            fingerprint: Fingerprint(u64::from(u32::from(name.to_ascii_lowercase()))),
-        };
-        let alerts: Vec<_> = alerts.chars().map(alert).collect();
-        Message {
-            status: if reason == Reason::Resolved {
-                Status::Resolved
-            } else {
-                Status::Firing
-            },
-            alerts,
-            ..message("slack", group, reason)
-        }
-    }
-
-    /// The waiting messages in the order of delivery, at a channel that takes all of them.
-    fn delivered(outbox: &mut Outbox, now: Timestamp) -> Vec<(String, Reason, String)> {
-        let mut delivered = Vec::new();
-        while let Some(row) = outbox.due(now).pop() {
-            let name = |alert: &MessageAlert| {
-                let name = char::from_u32(alert.fingerprint.0 as u32).unwrap();
-                match alert.status {
-                    Status::Firing => name.to_ascii_uppercase(),
-                    Status::Resolved => name,
-                }
-            };
-            let alerts = row.message.alerts.iter().map(name).collect();
-            delivered.push((row.message.group_key.clone(), row.message.reason, alerts));
-            outbox.answered(row.id, &Outcome::Sent(None), &|_| None, now);
-        }
-        delivered
-    }
-
-    /// The channel is down for six hours. Before that, it was told of `a`.
-    #[test]
-    fn after_hours_a_channel_is_told_what_is_true_now() {
-        let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
-        assert_eq!(delivered(&mut outbox, at(0)).len(), 1);
-        let down = |outbox: &mut Outbox, from: i64, to: i64| {
-            let mut attempts = 0;
-            for second in from..to {
-                for row in outbox.due(at(second)) {
-                    attempts += 1;
-                    outbox.answered(row.id, &again(None), &|_| None, at(second));
-                }
-            }
-            attempts
-        };
-        let mut attempts = 0;
-        for (second, group, reason, alerts) in [
-            (100, "g", Reason::Resolved, "a"),
-            // Began and ended while the channel was down: never delivered as firing.
-            (300, "page", Reason::FirstFiring, "B"),
-            (900, "page", Reason::Resolved, "b"),
-            // Of three alerts, one still fires at the end.
-            (1_000, "many", Reason::FirstFiring, "CD"),
-            (2_000, "many", Reason::SomeResolved, "Cd"),
-            (3_000, "many", Reason::NewInGroup, "CE"),
-            (4_000, "many", Reason::SomeResolved, "Ec"),
-            // Fires again.
-            (5_000, "g", Reason::FirstFiring, "A"),
-        ] {
-            attempts += down(&mut outbox, second - 100, second);
-            outbox.add([about(group, reason, alerts)], &none_open, at(second));
-        }
-        attempts += down(&mut outbox, 5_000, 21_600);
-        assert_eq!(outbox.iter().len(), 4);
-        assert!(attempts < 150, "{attempts}");
-        assert_eq!(outbox.late(at(21_600))[0].created_at, at(100));
-        let text = |(group, reason, alerts): (&str, Reason, &str)| {
-            (group.to_owned(), reason, alerts.to_owned())
-        };
-        assert_eq!(
-            delivered(&mut outbox, at(30_000)),
-            [
-                // What fires comes first; the end of a told episode before its new beginning.
-                ("g", Reason::Resolved, "a"),
-                ("many", Reason::FirstFiring, "Ecd"),
-                ("g", Reason::FirstFiring, "A"),
-                ("page", Reason::Resolved, "b"),
-            ]
-            .map(text)
-        );
-    }
-
-    /// The channel failed while the message was under way, and its end came behind it.
-    #[test]
-    fn a_message_that_failed_gives_way_to_the_end_behind_it() {
-        let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
-        outbox.due(at(0));
-        outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(3));
-        outbox.answered(1, &again(None), &|_| None, at(4));
-        assert!(outbox.renew(&none_open, at(59)).is_empty());
-        let states: Vec<_> = outbox
-            .renew(&none_open, at(60))
-            .iter()
-            .map(|row| (row.id, row.state))
-            .collect();
-        assert_eq!(states, [(2, RowState::Queued), (1, RowState::Superseded)]);
-        let ended = ("g".to_owned(), Reason::Resolved, "a".to_owned());
-        assert_eq!(delivered(&mut outbox, at(100)), [ended]);
-    }
-
-    /// `b` was muted before `a` ended: no later message says that it fires.
-    #[test]
-    fn a_message_stays_if_the_newer_one_lacks_an_alert_that_fires() {
-        let b = Fingerprint(u64::from(b'b'));
-        let is_open = |_: &Row, print: Fingerprint| print == b;
-        let first = ("g".to_owned(), Reason::FirstFiring, "AB".to_owned());
-        let end = ("g".to_owned(), Reason::Resolved, "a".to_owned());
-
-        let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "AB")], &is_open, at(0));
-        outbox.add([about("g", Reason::Resolved, "a")], &is_open, at(100));
-        assert!(outbox.renew(&is_open, at(200)).is_empty());
-        assert_eq!(delivered(&mut outbox, at(200)), [first, end.clone()]);
-
-        let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "AB")], &is_open, at(0));
-        outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(100));
-        assert_eq!(delivered(&mut outbox, at(200)), [end]);
-    }
-
-    /// The mail channel gets no ends of its own.
-    #[test]
-    fn a_copy_of_what_another_channel_refused_gives_its_ends_to_no_other_message() {
-        let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::SomeResolved, "Ab")], &none_open, at(0));
-        outbox.due(at(0));
-        let refused = Outcome::GiveUp {
-            error: "404".to_owned(),
-        };
-        outbox.answered(1, &refused, &|_| Some("mail".to_owned()), at(1));
-        let own = Message {
-            channel: "mail".to_owned(),
-            ..about("g", Reason::FirstFiring, "A")
-        };
-        outbox.add([own], &none_open, at(100));
-        let text = |reason, alerts: &str| ("g".to_owned(), reason, alerts.to_owned());
-        assert!(outbox.renew(&none_open, at(100)).is_empty());
-        assert_eq!(
-            delivered(&mut outbox, at(200)),
-            [
-                text(Reason::SomeResolved, "Ab"),
-                text(Reason::FirstFiring, "A")
-            ]
-        );
-    }
-
-    #[test]
-    fn a_channel_without_ends_gets_no_page_whose_alert_has_ended() {
-        let mut outbox = Outbox::load([], 1);
-        outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
-        assert!(outbox.withdraw("slack", "g", at(59)).is_empty());
-        let changed = outbox.withdraw("slack", "g", at(60));
-        assert_eq!(changed[0].state, RowState::Superseded);
-        assert!(outbox.due(at(60)).is_empty());
-    }
-
-    fn message(channel: &str, group: &str, reason: Reason) -> Message {
+    pub(super) fn message(channel: &str, group: &str, reason: Reason) -> Message {
         Message {
             channel: channel.to_owned(),
             receiver: "ops".to_owned(),
@@ -774,7 +338,7 @@ mod tests {
         }
     }
 
-    fn at(seconds: i64) -> Timestamp {
+    pub(super) fn at(seconds: i64) -> Timestamp {
         Timestamp::from_seconds(seconds)
     }
 
@@ -782,7 +346,7 @@ mod tests {
         rows.iter().map(|row| row.id).collect()
     }
 
-    fn again(after: Option<u64>) -> Outcome {
+    pub(super) fn again(after: Option<u64>) -> Outcome {
         Outcome::TryAgain {
             after: after.map(Duration::from_secs),
             error: "429".to_owned(),
@@ -908,17 +472,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_never_stored_are_not_given_again() {
-        let first = |next, second| first_row(next, at(second));
-        assert_eq!(first(1, 1_000), 1_000_000_000);
-        assert!(first(1_000_000_007, 1_001) > first(1, 1_000) + 500_000);
-        // The clock was set back, twice.
-        let stored = first(1, 1_000) + 7;
-        let lives = [first(stored, 900), first(stored, 901), first(stored, 999)];
-        assert!(lives.is_sorted_by(|one, next| stored < *one && one + 500_000 < *next));
-    }
-
-    #[test]
     fn a_moved_message_does_not_wait_for_a_channel_that_a_reload_removed() {
         let give_up = Outcome::GiveUp {
             error: "404".to_owned(),
@@ -1008,39 +561,5 @@ mod tests {
             send(&mut outbox, Reason::StillFiring, None).0.as_deref(),
             Some("C1/2.2")
         );
-    }
-
-    #[test]
-    fn repeats_give_way_to_news_but_beginnings_and_ends_stay() {
-        let mut outbox = Outbox::load([], 1);
-        outbox.add(
-            [message("slack", "g", Reason::StillFiring)],
-            &none_open,
-            at(0),
-        );
-        let changed = outbox.add(
-            [message("slack", "g", Reason::NewInGroup)],
-            &none_open,
-            at(1),
-        );
-        assert_eq!(changed[0].state, RowState::Superseded);
-        outbox.add(
-            [
-                message("slack", "g", Reason::Resolved),
-                message("slack", "g", Reason::FirstFiring),
-            ],
-            &none_open,
-            at(2),
-        );
-        assert_eq!(
-            outbox.iter().map(|row| row.id).collect::<Vec<_>>(),
-            [2, 3, 4]
-        );
-        outbox.add(
-            [message("slack", "h", Reason::StillFiring)],
-            &none_open,
-            at(3),
-        );
-        assert_eq!(outbox.iter().len(), 4, "another group");
     }
 }
