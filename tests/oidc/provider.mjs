@@ -24,6 +24,14 @@ const provider = new Provider(issuer, {
       response_types: ["code"],
       grant_types: ["authorization_code"],
     },
+    // Another program, whose answers an attacker leads to Takt.
+    {
+      client_id: "wiki",
+      client_secret: "another secret",
+      redirect_uris: [redirectUri],
+      response_types: ["code"],
+      grant_types: ["authorization_code"],
+    },
   ],
   pkce: { required: () => true },
   scopes: ["openid", "profile"],

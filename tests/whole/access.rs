@@ -139,22 +139,7 @@ impl Lab {
 
     /// Requests a path as a Unix user, with further arguments of curl. Gives status and body.
     pub fn curl(&self, uid: u32, path: &str, arguments: &[&str]) -> (u16, String) {
-        let uid = uid.to_string();
-        let url = format!("http://localhost:{}{path}", self.port);
-        let output = Command::new("setpriv")
-            .args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"])
-            .args(["curl", "--silent", "--max-time", "60", "--noproxy", "*"])
-            .args(["--write-out", "\n%{http_code}"])
-            .args(arguments)
-            .arg(url)
-            .current_dir("/")
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (body, status) = text
-            .rsplit_once('\n')
-            .unwrap_or_else(|| panic!("{output:?}"));
-        (status.parse().unwrap(), body.to_owned())
+        curl(self.port, uid, path, arguments)
     }
 
     pub fn json(&self, uid: u32, path: &str, arguments: &[&str]) -> Value {
@@ -194,18 +179,48 @@ impl Lab {
 
     /// Stops the server, changes its configuration, and starts it again.
     pub fn restart(&mut self, change: impl FnOnce(String) -> String) {
+        self.restart_with(change, |command| command);
+    }
+
+    /// As [`restart`](Self::restart); `wrap` changes the command that starts the server.
+    pub fn restart_with(
+        &mut self,
+        change: impl FnOnce(String) -> String,
+        wrap: impl FnOnce(Command) -> Command,
+    ) {
         self.server.stop();
         let file = self.takt.directory().join("takt.toml");
         let config = change(fs::read_to_string(&file).unwrap());
         fs::write(&file, config).unwrap();
         let serve = self.takt.command(["serve", "--config", "takt.toml"]);
         let log = self.takt.directory().join("again.log");
-        self.server = Daemon::start("takt", with_etc(&self.etc, &serve), &log);
+        let serve = wrap(with_etc(&self.etc, &serve));
+        self.server = Daemon::start("takt", serve, &log);
         let ready = format!("http://127.0.0.1:{}/-/ready", self.port);
         self.server.wait_until("ready", SOON, || {
             http_get(&ready).ok().filter(|page| page.status == 200)
         });
     }
+}
+
+/// Requests a path of the server at a port as a Unix user, with further arguments of curl. Gives status and body.
+pub(crate) fn curl(port: u16, uid: u32, path: &str, arguments: &[&str]) -> (u16, String) {
+    let uid = uid.to_string();
+    let url = format!("http://localhost:{port}{path}");
+    let output = Command::new("setpriv")
+        .args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"])
+        .args(["curl", "--silent", "--max-time", "60", "--noproxy", "*"])
+        .args(["--write-out", "\n%{http_code}"])
+        .args(arguments)
+        .arg(url)
+        .current_dir("/")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (body, status) = text
+        .rsplit_once('\n')
+        .unwrap_or_else(|| panic!("{output:?}"));
+    (status.parse().unwrap(), body.to_owned())
 }
 
 pub(crate) const BEARER_ADMIN: &str = "Authorization: Bearer writer-writer-writer";

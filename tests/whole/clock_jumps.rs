@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
@@ -48,6 +48,11 @@ struct Machine {
 impl Machine {
     /// `more` is added to `takt.toml`. `None` without libfaketime.
     fn new(more: &str) -> Option<Self> {
+        Self::with_exporter(more, false)
+    }
+
+    /// `has_clock`: the exporter has the server's clock, so time really passes.
+    fn with_exporter(more: &str, has_clock: bool) -> Option<Self> {
         or_skip(need_file(FAKETIME, "libfaketime"))?;
         let hook = or_skip(Channel::slack())?;
         let takt = Takt::fresh();
@@ -59,6 +64,10 @@ impl Machine {
         command
             .arg("--collector.textfile.directory")
             .arg(&textfiles);
+        if has_clock {
+            takt.file("clock", "+0");
+            command.envs(false_clock(&takt));
+        }
         let exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
         let address = format!("127.0.0.1:{}", free_port());
         fs::create_dir(takt.directory().join("rules")).unwrap();
@@ -96,14 +105,7 @@ impl Machine {
     /// Starts the server and waits until samples are stored.
     fn serve(&self) -> Daemon {
         let mut command = self.takt.command(["serve", "--config", "takt.toml"]);
-        command
-            .env("LD_PRELOAD", FAKETIME)
-            .env(
-                "FAKETIME_TIMESTAMP_FILE",
-                self.takt.directory().join("clock"),
-            )
-            .env("FAKETIME_NO_CACHE", "1")
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command.envs(false_clock(&self.takt));
         command.envs(self.zone.iter().map(|zone| ("TZ", zone)));
         let log = self.takt.directory().join("takt.log");
         let mut server = Daemon::start("takt", command, &log);
@@ -168,6 +170,20 @@ impl Machine {
         (names.collect(), files_below(&data.join("removed"), 3))
     }
 
+    /// Sets the value that the rules compare.
+    fn heat(&self, value: u32) {
+        let new = self.takt.file("heat.new", format!("heat {value}\n"));
+        fs::rename(new, self.takt.directory().join("textfiles/heat.prom")).unwrap();
+    }
+
+    fn wait_for_alert(&self, name: &str, fires: bool) {
+        let label = format!("\"alertname\":\"{name}\"");
+        wait_for(name, SOON, || {
+            let page = self.get("/api/v2/alerts")?;
+            (page.body.contains(&label) == fires).then_some(())
+        });
+    }
+
     fn messages(&self) -> Vec<(String, String)> {
         let bodies = self.hook.on("/hook");
         bodies
@@ -181,6 +197,16 @@ impl Machine {
             })
             .collect()
     }
+}
+
+/// Variables of a program whose clock is the file `clock`.
+fn false_clock(takt: &Takt) -> [(&'static str, PathBuf); 4] {
+    [
+        ("LD_PRELOAD", FAKETIME.into()),
+        ("FAKETIME_TIMESTAMP_FILE", takt.directory().join("clock")),
+        ("FAKETIME_NO_CACHE", "1".into()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+    ]
 }
 
 fn now() -> i64 {
@@ -400,5 +426,49 @@ fn a_changed_time_zone_of_the_machine_changes_no_time() {
     let url = format!("http://{}/api/v1/query", machine.address);
     let page = http_get_with(&url, &query, &[]).unwrap();
     assert!(page.body.contains("\"value\""), "{}", page.body);
+    server.stop();
+}
+
+/// What happened meanwhile is not repeated: the channel hears how it ended.
+#[test]
+fn a_channel_that_is_down_for_six_hours_is_told_what_is_true_then() {
+    let Some(mut machine) = Machine::with_exporter("", true) else {
+        return;
+    };
+    let mut server = machine.serve();
+    machine.hook.wait("/hook", 2);
+    assert_eq!(machine.messages().len(), 2, "Hot and Quiet fire");
+
+    machine.hook.stop();
+    machine.heat(80);
+    machine.wait_for_alert("Hot", false);
+    let mut at = 0;
+    for hour in 1..=12 {
+        at = hour * 1800;
+        machine.set_clock(&format!("+{at}"));
+        thread::sleep(Duration::from_secs(1));
+        if hour == 4 {
+            machine.heat(95);
+            machine.wait_for_alert("Hot", true);
+        }
+    }
+    assert_eq!(at, 6 * 3600);
+    machine.wait_for_alert("Warm", true);
+    let begun = Instant::now();
+    machine.hook.run();
+    machine.hook.wait("/hook", 5);
+    let waited = begun.elapsed();
+    thread::sleep(Duration::from_secs(10));
+
+    let told = machine.messages();
+    let of = |name: &str| {
+        let states = told.iter().filter(|(alert, _)| alert == name);
+        states.map(|(_, state)| state.as_str()).collect::<Vec<_>>()
+    };
+    // Its end and its new beginning, and nothing for each of the six hours.
+    assert_eq!(of("Hot"), ["firing", "resolved", "firing"], "{told:?}");
+    assert_eq!(of("Warm").first(), Some(&"firing"), "{told:?}");
+    assert!(told.len() <= 7, "{told:?}");
+    assert!(waited < Duration::from_secs(60), "{waited:?}");
     server.stop();
 }

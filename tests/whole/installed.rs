@@ -1,7 +1,7 @@
 //! The files of `make install` under a real systemd, with the shipped units.
 
 use crate::support::machine::{CONFIG, Machine};
-use crate::support::or_skip;
+use crate::support::{Needed, need, or_skip};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -191,4 +191,32 @@ fn the_units_work_with_their_privileges() {
     machine.wait_until("storing more samples than before", |machine| {
         stored(machine).filter(|&count| count > before + 5.0)
     });
+}
+
+/// `systemd-analyze security` rates both units well (0 to 10; here in tenths), and neither writes a core dump.
+#[test]
+fn the_units_are_confined() {
+    let analyze = Needed {
+        program: "systemd-analyze",
+        package: "systemd",
+    };
+    if or_skip(need(&[analyze])).is_none() {
+        return;
+    }
+    for (unit, tenths) in [("takt", "20"), ("takt-exporter", "40")] {
+        let file = format!("{}/packaging/{unit}.service", env!("CARGO_MANIFEST_DIR"));
+        let judged = Command::new("systemd-analyze")
+            .args(["security", "--offline=yes", "--no-pager"])
+            .args([&format!("--threshold={tenths}"), &file])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&judged.stdout);
+        // Releases before 250 do not read files.
+        let is_old = String::from_utf8_lossy(&judged.stderr).contains("--offline");
+        assert!(judged.status.success() || is_old, "{unit}: {said}");
+        assert!(
+            fs::read_to_string(file).unwrap().contains("LimitCORE=0\n"),
+            "{unit}"
+        );
+    }
 }

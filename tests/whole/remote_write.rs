@@ -20,7 +20,7 @@ use std::thread;
 const SOON: Duration = Duration::from_secs(90);
 
 /// Starts Debian's Prometheus as a receiver, on the data of an earlier start if there is one.
-fn prometheus(directory: &Path, address: &str) -> Daemon {
+pub(crate) fn prometheus(directory: &Path, address: &str) -> Daemon {
     fs::create_dir_all(directory).unwrap();
     let config = directory.join("prometheus.yml");
     fs::write(&config, "global: {}\n").unwrap();

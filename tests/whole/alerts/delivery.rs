@@ -1,7 +1,7 @@
 //! From a line in the kernel's log to every channel, also over crashes and failing channels.
 
 use super::lab::{ALL_FOUR, Lab, SOON};
-use crate::support::process::{Daemon, wait_for};
+use crate::support::process::{Daemon, http_post, wait_for};
 use crate::support::takt::count_stored;
 use crate::support::{Needed, need, or_skip};
 use serde_json::json;
@@ -340,4 +340,84 @@ fn events_arrive_from_an_exporter_with_tls_and_password() {
         hook[0]["body"].to_string().contains("XID 79 on g01"),
         "{hook:?}"
     );
+}
+
+/// Labels and texts of alerts that hold line feeds, long words and encoded words stay text in each header.
+#[test]
+fn texts_of_others_make_no_header_of_a_mail() {
+    let mail = "  email_configs: [{to: ann@lab.example, headers: {Subject: '{{ .CommonLabels.alertname }} {{ .CommonLabels.run }}', X-Run: '{{ .CommonLabels.run }}'}}]\n";
+    let Some(lab) = Lab::start(mail) else {
+        return;
+    };
+    let long = "a".repeat(5_000);
+    let accents = "é".repeat(3_000);
+    let texts = [
+        "x\r\nBcc: mallory@evil.example\r\n\r\nbody",
+        "x\nBcc: mallory@evil.example",
+        "x\rBcc: mallory@evil.example",
+        "x\u{2028}Bcc: mallory@evil.example\u{85}Bcc: m@evil.example\u{b}\u{c}\0",
+        "=?utf-8?q?x=0D=0ABcc:_mallory@evil.example?=",
+        "\"x\" <mallory@evil.example>, bob@lab.example",
+        &long,
+        &accents,
+        "\u{202e}x\u{200b}",
+        ".\r\nQUIT\r\nMAIL FROM:<mallory@evil.example>",
+    ];
+    for (number, text) in texts.iter().enumerate() {
+        let labels =
+            json!({"alertname": format!("Run{number}"), "severity": "critical", "run": text});
+        let alerts = json!([{"labels": labels, "annotations": {"summary": text}}]).to_string();
+        let url = format!("http://{}/api/v2/alerts", lab.address);
+        let headers = [
+            ("Authorization", "Bearer 0123456789abcdef-test"),
+            ("Content-Type", "application/json"),
+        ];
+        let posted = http_post(&url, &headers, alerts.as_bytes()).unwrap();
+        assert_eq!(posted.status, 200, "{}", posted.body);
+    }
+
+    let mails = lab.smtp.mails("ann@lab.example", texts.len());
+    let every = lab.smtp.taken();
+    assert!(
+        every
+            .iter()
+            .all(|mail| mail["to"] == json!(["ann@lab.example"])),
+        "{every:?}"
+    );
+    for mail in mails {
+        let (head, _) = mail.split_once("\r\n\r\n").unwrap();
+        let names = head
+            .split("\r\n")
+            .filter(|line| !line.starts_with([' ', '\t']));
+        let names = names.map(|line| line.split_once(": ").map_or(line, |(name, _)| name));
+        let mut names: Vec<&str> = names.collect();
+        let expected = [
+            "From",
+            "To",
+            "Subject",
+            "Date",
+            "Message-ID",
+            "X-Run",
+            "MIME-Version",
+            "Content-Type",
+            "Auto-Submitted",
+            "References",
+            "In-Reply-To",
+            "X-Priority",
+            "Importance",
+            "X-Auto-Response-Suppress",
+            "Content-Transfer-Encoding",
+        ];
+        let unknown: Vec<_> = names
+            .iter()
+            .filter(|name| !expected.contains(name))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:?} in {head}");
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a header is there twice: {head}");
+        assert!(mail.split("\r\n").all(|line| line.len() <= 998), "{head}");
+        assert!(!mail.replace("\r\n", "").contains(['\r', '\n']), "{head}");
+    }
 }

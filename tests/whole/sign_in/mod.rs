@@ -2,6 +2,7 @@
 //! real munge; and the attacks on each of them.
 
 mod anonymous;
+mod coordinators;
 mod examined;
 mod ldap;
 mod munge;

@@ -28,7 +28,7 @@ struct Idp {
 
 impl Idp {
     fn start(folder: PathBuf, lab: &Lab, port: u16) -> Self {
-        let state = lab.takt.file("idp.json", "");
+        let state = lab.takt.file(&format!("idp-{port}.json"), "");
         let daemon = Self::run(&folder, lab, port, &state);
         let idp = Self {
             folder,
@@ -123,7 +123,12 @@ impl<'l> Browser<'l> {
     /// Signs in at the provider. Returns the address with which the provider sends the browser
     /// back.
     fn answer(&self) -> String {
-        let mut to = self.open("/login/oidc?next=/jobs").to;
+        let to = self.open("/login/oidc?next=/jobs").to;
+        self.follow(to)
+    }
+
+    /// Follows a provider's addresses to the one with which it sends the browser back.
+    fn follow(&self, mut to: String) -> String {
         for _ in 0..6 {
             if to.contains("/login/oidc/back") {
                 return to;
@@ -299,6 +304,58 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         lab.curl(WWW_DATA, "/login/oidc/back?state=a&state=b", &[])
             .0,
         400
+    );
+}
+
+/// Mix-up: the browser comes back with an answer of a provider that Takt did not ask, or that the right provider gave to
+/// another of its programs. State, nonce and PKCE's challenge are those of a sign-in that Takt began.
+#[test]
+fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
+    let Some((lab, idp, _secret)) = start() else {
+        return;
+    };
+    idp.signs_in("alice", &["hpc"]);
+    let other = Idp::start(idp.folder.clone(), &lab, free_port());
+    // Each program has a file of its own for whom it signs in.
+    other.signs_in("bob", &["hpc", "hpc-admins"]);
+    let issuer = |idp: &Idp| format!("http://127.0.0.1:{}", idp.port);
+    let encoded = |idp: &Idp| format!("http%3A%2F%2F127.0.0.1%3A{}", idp.port);
+
+    let asked = |name: &str, change: &dyn Fn(&str) -> String| {
+        let browser = Browser::new(&lab, name);
+        let began = browser.open("/login/oidc?next=/jobs").to;
+        let answer = browser.follow(change(&began));
+        (browser, answer)
+    };
+    let to_other = |address: &str| address.replace(&issuer(&idp), &issuer(&other));
+    for (name, change) in [
+        ("honest", None),
+        ("renamed", Some(encoded(&idp))),
+        ("unnamed", Some(String::new())),
+    ] {
+        let (browser, mut answer) = asked(name, &to_other);
+        assert!(answer.contains(&encoded(&other)), "{answer}");
+        if let Some(change) = change {
+            answer = answer.replace(&encoded(&other), &change);
+        }
+        assert!(browser.open(&answer).is_refused("provider"), "{name}");
+    }
+    let nothing = |address: &str| address.to_owned();
+    let (browser, answer) = asked("without", &nothing);
+    let without = answer.split('&').filter(|part| !part.starts_with("iss="));
+    let without = without.collect::<Vec<_>>().join("&");
+    assert!(browser.open(&without).is_refused("provider"), "no iss");
+
+    let of_other_program = |address: &str| address.replace("client_id=takt", "client_id=wiki");
+    let (browser, answer) = asked("wiki", &of_other_program);
+    assert!(answer.contains("code="), "{answer}");
+    assert!(browser.open(&answer).is_refused("provider"), "wiki's code");
+    // The address names a sign-in of Takt's own: it works unchanged.
+    let (browser, answer) = asked("right", &nothing);
+    assert!(
+        browser.open(&answer).cookie.is_some(),
+        "{}",
+        lab.server.log()
     );
 }
 
