@@ -493,7 +493,6 @@ impl Sender {
     }
 
     /// Labels with which a series is stored, and its replica.
-
     fn labels_of(&self, given: &OneSeries<'_>) -> Result<SeriesLabels, (RejectReason, String)> {
         let mut labels = given
             .labels()

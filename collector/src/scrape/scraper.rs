@@ -261,7 +261,6 @@ impl Scraper {
 
     /// Fetches a page. Where files are short, the connection is closed after it, for another target's.
     /// Waiting for a file is part of the scrape's timeout.
-
     async fn fetch(&mut self) -> Result<FetchedPage, ScrapeError> {
         let deadline = tokio::time::Instant::now() + self.target.timeout;
         if self.file.is_none() {

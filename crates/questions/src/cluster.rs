@@ -326,7 +326,7 @@ impl ClusterAnswer {
 }
 
 /// Returns the GPUs of a cluster with their nodes and states, without readings of nodes.
-pub(crate) fn gpus_now(
+pub fn gpus_now(
     store: &Store,
     cluster: &str,
     config: &AnswerConfig,

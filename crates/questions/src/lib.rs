@@ -78,10 +78,9 @@ pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use calendar::{note_budgets, note_calendar};
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
-pub use cluster::gpus_now;
 pub use cluster::{
     ClusterAnswer, ClusterQuestion, GpuCounts, GpuHolder, GpuNow, GpuState, Holder, IdleHolder,
-    NodeNow,
+    NodeNow, gpus_now,
 };
 pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig, LakeSettings};
