@@ -24,6 +24,8 @@ pub struct AnswerConfig {
     pub query: QueryConfig,
     /// Limits of one SQL statement.
     pub sql: Limits,
+    /// Whether the server polls the scheduler.
+    pub polls_jobs: bool,
     /// The checks of `takt doctor`; `None` where nothing checks.
     pub doctor: Option<Arc<dyn Doctor>>,
     /// The data lake.

@@ -65,7 +65,7 @@ impl Question for SourcesQuestion {
             now: SystemTime::now().into(),
         };
         let mut sources = look.polled()?;
-        let is_polled = config.current.get().jobs.poll && config.unserved.is_none();
+        let is_polled = config.polls_jobs && config.unserved.is_none();
         let own = look.latest("takt_server_config_reload_successful")?;
         if is_polled && own.is_empty() && sources.is_empty() {
             sources.push(SourceState {

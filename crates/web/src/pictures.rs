@@ -3,7 +3,6 @@
 use takt_draw::{Cell, Picture, heat};
 use takt_jobs::NodeState;
 use takt_questions::{GpuNow, GpuState, NodeNow, StripRow};
-use takt_questions::{GpuState, NodeNow, StripRow};
 
 /// Share of a step from which the step counts as held and idle.
 const MOSTLY: f32 = 0.5;

@@ -3,7 +3,6 @@ use takt_accounting::efficiency::{Curve, Efficiency, Grade, Split, Verdict};
 use takt_accounting::{Cost, Evidence, FailureCause};
 use takt_model::UnixTime;
 use takt_questions::{ClusterEvent, JobHint, WhyWaiting};
-use takt_questions::{JobHint, WhyWaiting};
 
 /// 2026-10-05 12:00 in UTC.
 const NOON: UnixTime = UnixTime(1_791_201_600);

@@ -3,6 +3,7 @@
 use crate::AnswerError;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use takt_access::{MessageLink, ShownLabels, keyed_hash};
 use takt_alerts::run::{ChangeError, Handle};
 use takt_alerts::{Batch, Engine};
@@ -15,7 +16,15 @@ use tokio::runtime;
 pub struct AlertDesk {
     engine: Option<Handle>,
     secret: Arc<str>,
-    link_key: Option<Arc<str>>,
+    links: Option<MessageLinks>,
+}
+
+/// What is needed to read the links of messages.
+#[derive(Clone)]
+struct MessageLinks {
+    key: Arc<str>,
+    /// Whether `alerts.acknowledge_links` is on; a reload may change it.
+    are_on: Arc<AtomicBool>,
 }
 
 impl AlertDesk {
@@ -24,21 +33,31 @@ impl AlertDesk {
         Self {
             engine: Some(engine),
             secret: secret.into(),
-            link_key: None,
+            links: None,
         }
     }
 
-    /// Accepts links of messages that were signed with this key.
-    pub fn with_links(self, key: String) -> Self {
+    /// Accepts links of messages that were signed with this key, while `are_on` is true.
+    pub fn with_links(self, key: String, are_on: Arc<AtomicBool>) -> Self {
+        let links = MessageLinks {
+            key: key.into(),
+            are_on,
+        };
         Self {
-            link_key: Some(key.into()),
+            links: Some(links),
             ..self
         }
     }
 
+    /// Whether links of messages are accepted now.
+    pub(super) fn accepts_links(&self) -> bool {
+        let links = self.links.as_ref();
+        links.is_some_and(|links| links.are_on.load(Ordering::Relaxed))
+    }
+
     /// Reads a link of a message. `None` if it is forged.
     pub(super) fn link(&self, text: &str) -> Option<MessageLink> {
-        MessageLink::read(text, self.link_key.as_deref()?)
+        MessageLink::read(text, &self.links.as_ref()?.key)
     }
 
     /// Reads from the engine.

@@ -197,7 +197,7 @@ struct KnownLink {
 
 impl KnownLink {
     fn of(text: &str, database: &Database, config: &AnswerConfig) -> Result<Self, AnswerError> {
-        if !config.current.get().alerts.acknowledge_links {
+        if !config.alerts.accepts_links() {
             return Err(refused(
                 "Links in messages are switched off (alerts.acknowledge_links).",
             ));

@@ -250,6 +250,11 @@ impl Alerts {
         })
     }
 
+    /// Returns whether messages have links that acknowledge; a reload may change it.
+    pub fn has_links(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.reload.has_links)
+    }
+
     /// Returns the handle for reloads.
     pub fn reload(&self) -> Reload {
         self.reload.clone()

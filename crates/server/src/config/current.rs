@@ -29,6 +29,7 @@ impl CurrentConfig {
             shares: config.fairshare.clone(),
             query: config.query.clone(),
             sql: config.sql.limits(),
+            polls_jobs: config.jobs.poll,
             doctor: Some(Arc::new(self.clone())),
             lake: LakeSettings {
                 config: config.lake.clone(),

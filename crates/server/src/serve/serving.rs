@@ -419,7 +419,8 @@ impl Serving<'_> {
         let fresh = new_secret().map_err(anyhow::Error::from)?;
         let secret = Records::of(store.database()).secret("fingerprints", &fresh)?;
         let mut answers = AnswerConfig {
-            alerts: AlertDesk::new(alerts.handle(), secret).with_links(link_key(&store)?),
+            alerts: AlertDesk::new(alerts.handle(), secret)
+                .with_links(link_key(&store)?, alerts.has_links()),
             memory: memory.clone(),
             ..reload.current.answer_config()
         };

@@ -138,7 +138,7 @@ fn memory_that_shrinks_while_a_run_goes_on_is_kept_beside_the_last_size() {
         job_id: "8".into(),
         ..size(Some(2000), 64)
     };
-    store.import(std::slice::from_ref(&other));
+    store.import(slice::from_ref(&other));
     store.import(&[JobRun {
         mem_bytes: Some(1 << 30),
         ..other
