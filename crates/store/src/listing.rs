@@ -1,19 +1,20 @@
 //! Listing series, label names and label values.
 
+use super::block::{Block, Resolution, list_of};
 use super::series::SeriesTable;
 use super::{SeriesId, Store, StoreError};
 use duckdb::arrow::array::AsArray;
 use duckdb::arrow::datatypes::{Int32Type, TimestampMillisecondType};
 use roaring::RoaringBitmap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use takt_model::native::NATIVE_LABEL;
 use takt_model::{Labels, Matcher, Timestamp};
 
 /// Selects series for a listing: all matchers accept them, and they may have samples in `[from,
 /// to]`.
 ///
-/// As in Prometheus, the time is as exact as blocks are: a series is listed if a block with samples
-/// of that time contains it, or, before sealing, if it was scraped since `from`.
+/// A series is listed if the times of its first and last sample in a block, which are exact to one row
+/// of the block, reach into the time, or, before sealing, if it was scraped since `from`.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
     /// All matchers must accept the series.
@@ -122,13 +123,19 @@ impl Store {
     fn active(&self, from: Timestamp, to: Timestamp) -> Result<RoaringBitmap, StoreError> {
         let layout = self.database().layout();
         let mut active = RoaringBitmap::new();
-        for block in layout
+        let (inside, cut): (Vec<_>, Vec<_>) = layout
             .blocks
             .iter()
             .filter(|block| block.overlaps(from, to))
-        {
+            .partition(|block| from <= block.facts.from && block.facts.to <= to);
+        for block in inside {
             active |= &block.series;
         }
+        for resolution in Resolution::ALL {
+            let of_resolution = cut.iter().filter(|block| block.resolution == resolution);
+            active |= self.within(&of_resolution.copied().collect::<Vec<_>>(), from, to)?;
+        }
+
         let sealed = layout.blocks.iter().map(|block| block.facts.to).max();
         if sealed.is_some_and(|sealed| to <= sealed) {
             return Ok(active);
@@ -145,6 +152,47 @@ impl Store {
             }
         }
         Ok(active)
+    }
+
+    /// Returns the series with samples in `[from, to]` in blocks of one resolution, by their first and
+    /// last rows. A block may be of weeks, and hold many jobs that ran at other times.
+    fn within(
+        &self,
+        blocks: &[&Arc<Block>],
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<RoaringBitmap, StoreError> {
+        let Some(first) = blocks.first() else {
+            return Ok(RoaringBitmap::new());
+        };
+        let files = list_of(blocks.iter().map(|block| block.series_file()));
+        // The row of an interval stands for samples from all of it.
+        let row = first.resolution.milliseconds() - 1;
+        let sql = format!(
+            "SELECT series FROM read_parquet({files})
+             WHERE epoch_ms(first_ts::TIMESTAMP) <= {} AND epoch_ms(last_ts::TIMESTAMP) >= {}",
+            to.0.saturating_add(row),
+            from.0.saturating_sub(row),
+        );
+
+        let db = self.database().connect()?;
+        let read = || {
+            let mut found = RoaringBitmap::new();
+            for batch in db.prepare(&sql)?.query_arrow([])? {
+                let series = batch.column(0).as_primitive::<Int32Type>().values();
+                found.extend(series.iter().map(|id| id.cast_unsigned()));
+            }
+            Ok(found)
+        };
+        let found: Result<RoaringBitmap, duckdb::Error> = read();
+        // A merge may have removed a file since. All series of the blocks are at most too many.
+        Ok(found.unwrap_or_else(|_| {
+            let mut all = RoaringBitmap::new();
+            for block in blocks {
+                all |= &block.series;
+            }
+            all
+        }))
     }
 
     /// Returns the series in segments from before this process. One scan of at most an hour of

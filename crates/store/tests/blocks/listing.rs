@@ -92,3 +92,27 @@ fn listings_are_limited_to_their_time() {
     expect(&bench, BEGIN + 2 * HOUR, BEGIN + 5 * HOUR, &["late_one"]);
     expect(&bench, BEGIN + 6 * HOUR, i64::MAX, &[]);
 }
+
+/// A block of weeks has the jobs of all of them.
+#[test]
+fn a_long_block_lists_the_series_of_the_asked_time() {
+    let root = tempdir().unwrap();
+    let bench = Bench::open(root.path(), &config(), BEGIN);
+    let minute = 60 * SECOND;
+    scrape_briefly(&bench, "early_one", [BEGIN, BEGIN + minute].into_iter());
+    bench.scrape_all(BEGIN + HOUR, BEGIN + 3 * HOUR, minute);
+    scrape_briefly(&bench, "late_one", iter::once(BEGIN + 3 * HOUR));
+    bench.scrape_all(BEGIN + 4 * HOUR, BEGIN + 5 * HOUR, minute);
+    bench.store.seal().unwrap();
+
+    expect(&bench, i64::MIN, i64::MAX, &["early_one", "late_one"]);
+    expect(&bench, BEGIN, BEGIN + HOUR / 2, &["early_one"]);
+    expect(&bench, BEGIN + 3 * HOUR, BEGIN + 4 * HOUR, &["late_one"]);
+    let between = Listed {
+        matchers: &[],
+        from: Timestamp(BEGIN + HOUR),
+        to: Timestamp(BEGIN + 2 * HOUR),
+    };
+    let listed = bench.store.label_values("rack", between).unwrap();
+    assert!(listed.is_empty(), "{listed:?}");
+}
