@@ -57,6 +57,9 @@ fn dark(_: &str) -> Page {
     }
 }
 
+/// What an exporter answers, by the path asked for.
+type Exporter = fn(&str) -> Page;
+
 #[test]
 fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutDbd)) else {
@@ -64,7 +67,7 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
     };
     let takt = Takt::fresh().with_environment(lab.environment());
     let address = format!("127.0.0.1:{}", free_port());
-    let targets: [(&str, fn(&str) -> Page); 5] = [
+    let targets: [(&str, Exporter); 5] = [
         ("node0", node0),
         ("node1", node1),
         ("node2", node2),
