@@ -32,9 +32,11 @@ impl RunningSums {
             at: Timestamp(i64::MIN),
             value: 0.0,
         });
+
         if at <= sum.at {
             return None;
         }
+
         sum.at = at;
         sum.value += increase;
         Some(sum.value)

@@ -170,6 +170,7 @@ impl PushMetrics {
         let label = SenderLabel {
             sender: sender.to_owned(),
         };
+
         for (reason, ..) in RejectReason::ALL {
             let sender = sender.to_owned();
             drop(
@@ -177,6 +178,7 @@ impl PushMetrics {
                     .get_or_create(&RejectedLabels { sender, reason }),
             );
         }
+
         SenderMetrics {
             samples: self.samples.get_or_create_owned(&label),
             repeated: self.repeated.get_or_create_owned(&label),

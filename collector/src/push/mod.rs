@@ -37,6 +37,7 @@ impl Senders {
         metrics: PushMetrics,
     ) -> Self {
         let senders = config.senders.iter();
+
         let of = |sender| Arc::new(Sender::new(config, sender, cluster, store, &metrics));
         Self {
             all: senders.map(of).collect(),

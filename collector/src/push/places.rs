@@ -36,6 +36,7 @@ impl Places {
             Some(_) => self.next,
             None => *self.positions.get(&key)?,
         };
+
         self.next = at + 1;
         Some(&self.all[at].1)
     }
@@ -67,6 +68,7 @@ impl Places {
         self.all.retain(|(_, place)| keeps(place));
         self.next = 0;
         self.positions.clear();
+
         let positions = self.all.iter().enumerate();
         self.positions
             .extend(positions.map(|(at, (key, _))| (*key, at)));

@@ -68,12 +68,14 @@ impl PushReport {
         if self.rejected.is_empty() {
             return None;
         }
+
         let all: usize = self.rejected.values().sum();
         let reasons: Vec<String> = self
             .rejected
             .iter()
             .map(|(reason, count)| format!("{count} {}", reason.name()))
             .collect();
+
         Some(format!(
             "rejected samples: {all} ({}). First: {}",
             reasons.join(", "),
@@ -148,10 +150,12 @@ impl Sender {
             .map(SenderConfig::fixed_labels)
             .filter(|other| !other.is_empty() && !has_all(&fixed, other))
             .collect();
+
         let metrics = metrics.of(&sender.name);
         // Without a sample since the start, the sender has been silent since then.
         let start = now();
         metrics.newest.set(start.as_seconds());
+
         Self {
             name: sender.name.clone(),
             fixed,
@@ -204,6 +208,7 @@ impl Sender {
             report.reject(reason, *count, || error.to_string());
             report.rejected_points += count;
         }
+
         // Only OTLP has series of increases.
         self.continue_sums(&request.series)?;
         self.store_after(&request.series, report)
@@ -212,6 +217,7 @@ impl Sender {
     /// Removes old samples and series from memory.
     pub fn age(&self) {
         let mut state = self.state();
+
         let dropped: HashSet<Column> = self.group.age(now()).into_iter().collect();
         if !dropped.is_empty() {
             state
@@ -233,17 +239,21 @@ impl Sender {
     ) -> Result<PushReport, PushError> {
         let mut points = BTreeSet::new();
         let mut state = self.state();
+
         // While the server's clock is wrong, true samples are neither too old nor too far ahead.
         let now = self.store.database().clock_state().alerting_time();
         let checked = self.check(&mut state, request, now, &mut report, &mut points);
+
         let placed = self
             .store
             .place_sets(&self.group, &checked.samples, &checked.sets)
             .inspect_err(|_| take_back(&mut state, &checked))?;
+
         drop(state);
         self.store
             .confirm(&self.group, &placed)
             .inspect_err(|_| take_back(&mut self.state(), &checked))?;
+
         let mut newest = self.metrics.newest.get();
         let mut sets = checked.sets.iter().peekable();
         for (number, (placement, (series, (_, sample)))) in placed
@@ -260,7 +270,9 @@ impl Sender {
                 }
                 report.histograms += usize::from(*placement != Placement::Conflicting);
             }
+
             newest = newest.max(sample.at.min(now).as_seconds());
+
             match placement {
                 Placement::New => report.stored += 1,
                 Placement::Repeated => report.repeated += 1,
@@ -274,9 +286,11 @@ impl Sender {
                 }
             }
         }
+
         // `target_info` belongs to no data point.
         points.remove(&usize::MAX);
         report.rejected_points += points.len();
+
         self.count(&report, newest);
         Ok(report)
     }
@@ -286,11 +300,14 @@ impl Sender {
         metrics.samples.inc_by(report.stored as u64);
         metrics.repeated.inc_by(report.repeated as u64);
         metrics.replica.inc_by(report.replica as u64);
+
         for (reason, count) in &report.rejected {
             metrics.reject(*reason, *count);
         }
+
         metrics.newest.set(newest);
         metrics.series.set(self.group.series_count() as i64);
+
         if let Some(refusal) = report.refusal() {
             tracing::debug!(sender = self.name, refusal, "rejected pushed samples");
         }
@@ -300,6 +317,7 @@ impl Sender {
     fn continue_sums(&self, request: &PushedSeries) -> Result<(), PushError> {
         let now = now();
         let state = &mut *self.state();
+
         let mut unknown = Vec::new();
         for series in request.iter().filter(|series| series.is_delta) {
             if let Ok(Some(column)) = self.place_of(state, &series, now)
@@ -308,11 +326,14 @@ impl Sender {
                 unknown.push(column);
             }
         }
+
         if unknown.is_empty() {
             return Ok(());
         }
+
         let since = now.minus(self.max_age);
         let stored = self.store.newest(&self.group, &unknown, since)?;
+
         for (column, sample) in stored {
             if sample.value.is_finite() {
                 state.sums.resume(column, sample.at, sample.value);
@@ -350,9 +371,11 @@ impl Sender {
                     points.insert(series.point);
                 }
             }
+
             if series.samples.is_empty() {
                 continue;
             }
+
             let column = match self.place_of(state, &series, now) {
                 Ok(Some(column)) => column,
                 Ok(None) => {
@@ -365,6 +388,7 @@ impl Sender {
                     continue;
                 }
             };
+
             for given in series.samples {
                 match self.check_time(given.at, now) {
                     Ok(()) => {}
@@ -374,6 +398,7 @@ impl Sender {
                         continue;
                     }
                 }
+
                 let mut sample = plain_sample(*given);
                 if series.is_delta {
                     let increase = sample.value;
@@ -388,6 +413,7 @@ impl Sender {
                         }
                     }
                 }
+
                 checked.samples.push((column, sample));
                 checked.series.push(number);
             }
@@ -401,15 +427,18 @@ impl Sender {
             Ok(labels) => labels.to_string(),
             Err(error) => error.to_string(),
         };
+
         let limit = match reason {
             RejectReason::TooOld => format!(" ({} hours)", self.max_age.as_secs() / 3600),
             _ => String::new(),
         };
+
         let hint = if at.0.unsigned_abs() < LEAST_MS {
             "; times are in milliseconds (OTLP: nanoseconds), this one may be in another unit"
         } else {
             ""
         };
+
         let words = reason.words();
         format!("{labels} at {}: {words}{limit}{hint}", time_text(at))
     }
@@ -438,22 +467,27 @@ impl Sender {
             if !is_elected {
                 return Ok(None);
             }
+
             if column.is_some() {
                 return Ok(*column);
             }
         }
+
         let (labels, replica) = self.labels_of(given)?;
         let is_elected = replica
             .as_ref()
             .is_none_or(|replica| state.election.accepts(replica, now));
+
         let column = if is_elected {
             Some(self.new_column(labels)?)
         } else {
             None
         };
+
         if state.places.len() > SPELLINGS * self.max_series {
             state.places.clear();
         }
+
         state.places.insert(given.key, Place { column, replica });
         Ok(column)
     }
@@ -463,21 +497,27 @@ impl Sender {
         let mut labels = given
             .labels()
             .map_err(|error| (RejectReason::Labels, error.to_string()))?;
+
         check_limits(&labels)?;
+
         let replica = self
             .replica_label
             .as_ref()
             .and_then(|name| labels.remove(name));
+
         for (name, value) in self.fixed.iter() {
             labels.set(name, value);
         }
+
         if labels.get("cluster").is_none() {
             labels.set("cluster", &self.cluster);
         }
+
         if self.foreign.iter().any(|other| has_all(&labels, other)) {
             let reason = RejectReason::OtherWriter;
             return Err((reason, format!("{labels}: {}", reason.words())));
         }
+
         Ok((labels, replica))
     }
 
@@ -486,6 +526,7 @@ impl Sender {
             let reason = RejectReason::SeriesLimit;
             return Err((reason, format!("{labels}: {}", reason.words())));
         }
+
         self.group.column(&labels).ok_or_else(|| {
             let reason = RejectReason::OtherWriter;
             (reason, format!("{labels}: {}", reason.words()))
@@ -513,6 +554,7 @@ fn has_all(labels: &Labels, others: &Labels) -> bool {
 
 fn check_limits(labels: &Labels) -> Result<(), (RejectReason, String)> {
     let refused = |text| Err((RejectReason::Labels, text));
+
     if labels.len() > MAX_LABELS {
         let found = labels.len();
         let metric = labels.metric();
@@ -520,9 +562,11 @@ fn check_limits(labels: &Labels) -> Result<(), (RejectReason, String)> {
             "{metric} has {found} labels; the limit is {MAX_LABELS}"
         ));
     }
+
     if labels.get(NATIVE_LABEL).is_some() {
         return refused(format!("the label {NATIVE_LABEL} is reserved"));
     }
+
     for (name, value) in labels.iter() {
         for (what, text, limit) in [
             ("name", name, MAX_NAME_BYTES),
@@ -549,6 +593,7 @@ fn plain_sample(given: PushedSample) -> Sample {
     } else {
         given.value
     };
+
     Sample {
         at: given.at,
         value,

@@ -21,6 +21,7 @@ pub struct SlurmAccess {
 pub async fn slurm_access(config: &JobsConfig) -> Result<SlurmAccess, PollError> {
     let text = ask(config, "scontrol", ["show", "config"]).await?;
     let text = String::from_utf8_lossy(&text);
+
     Ok(SlurmAccess {
         private_data: private_data(&text).unwrap_or_default().to_owned(),
         roles: roles(config).await.ok(),
@@ -32,11 +33,13 @@ async fn roles(config: &JobsConfig) -> Result<SlurmRoles, PollError> {
     let administrators = ["user", "adminlevel=administrator", "format=user"];
     let operators = ["user", "adminlevel=operator", "format=user"];
     let accounts = ["account", "withcoord", "format=account,coordinators"];
+
     let administrators = match list(config, &administrators).await {
         // Without slurmdbd, Slurm has no administrators and no coordinators.
         Err(PollError::NoAccounting(_) | PollError::NoSlurm(_)) => return Ok(SlurmRoles::default()),
         administrators => administrators?,
     };
+
     let operators = list(config, &operators).await?;
     let accounts = list(config, &accounts).await?;
     Ok(SlurmRoles::parse(&administrators, &operators, &accounts))

@@ -25,6 +25,7 @@ const MAX_STDERR_BYTES: u64 = 4096;
 /// [`PollError::NoSlurm`] without a Slurm; other variants if Slurm does not answer.
 pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollError> {
     let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
+
     let failure = match ask(config, "scontrol", ["show", "config"]).await {
         Ok(text) => {
             let text = named(text);
@@ -45,6 +46,7 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
         Err(PollError::NoSlurm(why)) => return Err(PollError::NoSlurm(why)),
         Err(error) => error,
     };
+
     // slurmctld is down. slurmdbd also knows the name, if it has only one cluster.
     match ask(
         config,
@@ -91,9 +93,11 @@ pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
         .filter_map(|line| line.split_once('='))
         .map(|(key, value)| (key.trim(), value.trim()))
         .collect();
+
     if settings.get("JobCompType") != Some(&"jobcomp/filetxt") {
         return None;
     }
+
     let path = PathBuf::from(settings.get("JobCompLoc")?);
     path.is_file().then_some(path)
 }
@@ -144,6 +148,7 @@ where
         .slurm_bin
         .as_ref()
         .map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
+
     let failed = |source| PollError::Run { program, source };
     let mut child = Command::new(path)
         .args(args)
@@ -164,6 +169,7 @@ where
             io::ErrorKind::NotFound => PollError::NoSlurm(format!("no {program}")),
             _ => failed(source),
         })?;
+
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
     let answer = async {
@@ -173,6 +179,7 @@ where
         );
         Ok::<_, io::Error>((stdout?, stderr?, child.wait().await?))
     };
+
     let patience = Duration::from_secs(config.timeout_seconds);
     let (stdout, stderr, status) = time::timeout(patience, answer)
         .await
@@ -181,15 +188,18 @@ where
             seconds: config.timeout_seconds,
         })?
         .map_err(failed)?;
+
     if stdout.len() as u64 == MAX_ANSWER_BYTES {
         return Err(PollError::Failed {
             program,
             stderr: format!("its answer is larger than {MAX_ANSWER_BYTES} bytes"),
         });
     }
+
     if status.success() {
         return Ok(stdout);
     }
+
     let stderr = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
     Err(refusal(
         program,

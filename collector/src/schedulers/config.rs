@@ -57,12 +57,14 @@ impl JobsConfig {
             ("look_back_seconds", self.look_back_seconds),
             ("timeout_seconds", self.timeout_seconds),
         ];
+
         if let Some((key, found)) = seconds
             .into_iter()
             .find(|(_, seconds)| !(1..=MAX_SECONDS).contains(seconds))
         {
             return Err(ConfigError::new(key, format!("1 to {MAX_SECONDS}"), found));
         }
+
         if self.look_back_seconds < self.interval_seconds {
             let expected = format!("at least interval_seconds ({})", self.interval_seconds);
             return Err(ConfigError::new(
@@ -71,6 +73,7 @@ impl JobsConfig {
                 self.look_back_seconds,
             ));
         }
+
         self.slurmrestd.validate()
     }
 }

@@ -35,6 +35,7 @@ impl FileFollower {
     /// Returns the lines that were not read before; empty if the file has no new lines.
     pub fn read(&mut self) -> io::Result<Vec<u8>> {
         let now = fs::metadata(&self.path)?;
+
         if let Some(file) = &self.file {
             let known = file.metadata()?;
             let same = (known.dev(), known.ino()) == (now.dev(), now.ino());
@@ -47,9 +48,11 @@ impl FileFollower {
                 }
             }
         }
+
         if self.file.is_none() {
             self.file = Some(File::open(&self.path)?);
         }
+
         self.piece(false)
     }
 
@@ -63,17 +66,21 @@ impl FileFollower {
         let Some(file) = &mut self.file else {
             return Ok(Vec::new());
         };
+
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
         file.take(PIECE_BYTES).read_to_end(&mut bytes)?;
+
         let whole = bytes
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |at| at + 1);
+
         // A line that fills a whole piece is damaged. The parser rejects it.
         if !last && (whole > 0 || bytes.len() as u64 != PIECE_BYTES) {
             bytes.truncate(whole);
         }
+
         self.offset += bytes.len() as u64;
         Ok(bytes)
     }

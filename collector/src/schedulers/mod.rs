@@ -51,6 +51,7 @@ pub async fn survey(config: &JobsConfig) -> Result<Survey, PollError> {
     let mut scheduler = scheduler::configured(config)?;
     let cluster = scheduler.cluster().await?;
     let nodes = scheduler.nodes().await?;
+
     let settings = command::ask(config, "scontrol", ["show", "config"])
         .await
         .unwrap_or_default();
@@ -59,6 +60,7 @@ pub async fn survey(config: &JobsConfig) -> Result<Survey, PollError> {
         .filter_map(|line| line.split_once('='))
         .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
         .collect();
+
     Ok(Survey {
         cluster,
         nodes,

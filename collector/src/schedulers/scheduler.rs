@@ -142,6 +142,7 @@ impl SchedulerAnswer {
     /// Parses the answer. Errors contain `name`.
     pub(super) fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
         let options = options(cluster);
+
         Ok(match self {
             Self::Sacct { text, delimiter } => Box::new(
                 Reader::with_delimiter(Cursor::new(text), name, options, &delimiter)?
@@ -170,10 +171,12 @@ fn checked_end(entry: Entry, unfinished: &HashMap<OpenRun, UnixTime>) -> Entry {
     let Entry::Run(run) = &entry else {
         return entry;
     };
+
     let key = OpenRun {
         job_id: run.job_id.clone(),
         submit: run.submit,
     };
+
     let listed = unfinished.get(&key);
     match (run.end, listed) {
         (Some(end), Some(listed)) if end + CLOCKS_AGREE_SECONDS < *listed => {

@@ -74,6 +74,7 @@ impl SharesConfig {
                 self.half_life_days,
             ));
         }
+
         if let Some(text) = &self.billing_weights {
             let refused = |error| {
                 ConfigError::new(
@@ -82,11 +83,13 @@ impl SharesConfig {
                     error,
                 )
             };
+
             let weights = BillingWeights::parse(text).map_err(refused)?;
             if let Some(name) = weights.unknown() {
                 return Err(refused(TresError::Unknown(name.to_owned())));
             }
         }
+
         if self
             .accounts
             .iter()
@@ -98,6 +101,7 @@ impl SharesConfig {
                 "none",
             ));
         }
+
         AssociationTree::new(self.associations())
             .map(drop)
             .map_err(|error| ConfigError::new("accounts", "a tree below the account root", error))
@@ -134,6 +138,7 @@ impl SharesConfig {
 
     fn associations(&self) -> Vec<Association> {
         let mut associations = vec![Association::account(ROOT, None, Shares::Raw(1))];
+
         for of in &self.accounts {
             let parent = of.parent.as_deref().unwrap_or(ROOT);
             associations.push(Association::account(
@@ -141,6 +146,7 @@ impl SharesConfig {
                 Some(parent),
                 Shares::Raw(of.shares),
             ));
+
             let users = of
                 .users
                 .iter()

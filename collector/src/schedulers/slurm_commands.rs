@@ -57,6 +57,7 @@ impl SlurmCommands {
             program: "sacct",
             source,
         })?;
+
         let delimited = format!("--delimiter={delimiter}");
         let args = [
             "--allusers",
@@ -67,6 +68,7 @@ impl SlurmCommands {
             "--format",
             COLUMNS,
         ];
+
         let text = ask(&self.config, "sacct", args.iter().chain(which)).await?;
         Ok(SchedulerAnswer::Sacct { text, delimiter })
     }
@@ -120,6 +122,7 @@ impl Scheduler for SlurmCommands {
             Ok(text) => text,
             Err(_) => ask(&self.config, "sinfo", ["--json"]).await?,
         };
+
         let answer = json("sinfo", &text)?;
         Ok(openapi::nodes(&answer).iter().map(node::node).collect())
     }
@@ -144,6 +147,7 @@ impl Scheduler for SlurmCommands {
             &start(since),
             fields,
         ];
+
         let text = self.text("sacctmgr", &args).await?;
         Ok(node::events(&text, cluster))
     }
@@ -167,16 +171,19 @@ impl Scheduler for SlurmCommands {
                 .map(|arg| (*arg).to_owned())
                 .collect::<Vec<_>>()
         };
+
         let fields = "format=Name,Start,End,Flags,NodeNames,Assoc,TRES";
         let args = show("reservation", &[&start(since), fields]);
         let listed = ask(&self.config, "sacctmgr", args).await?;
         if listed.trim_ascii().is_empty() {
             return Ok(Vec::new());
         }
+
         // The owners of a reservation are association ids.
         let args = show("associations", &["format=ID,Account,User"]);
         let owners = ask(&self.config, "sacctmgr", args).await?;
         let owners = reservation::owners_by_id(&String::from_utf8_lossy(&owners));
+
         let listed = String::from_utf8_lossy(&listed);
         Ok(reservation::of_sacctmgr(&listed, &owners))
     }
@@ -184,10 +191,12 @@ impl Scheduler for SlurmCommands {
     async fn shares(&mut self, cluster: &str) -> Result<ShareSettings, PollError> {
         let config_text = self.text("scontrol", &["show", "config"]).await?;
         let partitions = self.text("scontrol", &["show", "partition"]).await?;
+
         let of_cluster = format!("cluster={cluster}");
         let fields = "format=Cluster,Account,ParentName,User,Partition,Share,GrpTRESMins,LFT";
         let args = ["--parsable2", "show", "assoc", "tree", &of_cluster, fields];
         let associations = self.text("sacctmgr", &args).await?;
+
         let args = [
             "--parsable2",
             "show",
@@ -195,6 +204,7 @@ impl Scheduler for SlurmCommands {
             "format=Name,Flags,UsageFactor",
         ];
         let qos = self.text("sacctmgr", &args).await?;
+
         Ok(ShareSettings {
             associations: share_text::associations(&associations, cluster)
                 .map_err(PollError::shares("sacctmgr"))?,
@@ -219,6 +229,7 @@ impl Scheduler for SlurmCommands {
         to: Option<UnixTime>,
     ) -> Result<SchedulerAnswer, PollError> {
         let since = local_text(from);
+
         let until = to.map(local_text);
         let mut period = vec!["-S", &since];
         if let Some(until) = &until {
@@ -239,6 +250,7 @@ fn json(program: &'static str, text: &[u8]) -> Result<Value, PollError> {
         program,
         stderr: format!("its answer is not JSON: {error}"),
     })?;
+
     match openapi::error(&answer) {
         Some(error) => Err(PollError::ControllerDown(error.to_string())),
         None => Ok(answer),

@@ -56,7 +56,9 @@ impl SlurmrestdConfig {
                 &self.url,
             ));
         }
+
         refuse_user("slurmrestd.url", &self.url, "set token_file instead")?;
+
         if self.token_file.is_some() && self.user.is_empty() {
             return Err(ConfigError::new(
                 "slurmrestd.user",
@@ -64,6 +66,7 @@ impl SlurmrestdConfig {
                 "nothing",
             ));
         }
+
         if !self.url.is_empty() && !is_socket && self.token_file.is_none() {
             return Err(ConfigError::new(
                 "slurmrestd.token_file",
@@ -71,6 +74,7 @@ impl SlurmrestdConfig {
                 "nothing",
             ));
         }
+
         match &self.version {
             Some(version) if !VERSIONS.contains(&version.as_str()) => Err(ConfigError::new(
                 "slurmrestd.version",
@@ -124,9 +128,11 @@ impl Slurmrestd {
             .no_proxy()
             .redirect(Policy::none())
             .timeout(Duration::from_secs(timeout_seconds));
+
         if let Some(path) = config.url.strip_prefix("unix:") {
             http = http.unix_socket(PathBuf::from(path));
         }
+
         let http = http.build().map_err(failed)?;
         Ok(Self {
             version: config.version.clone(),
@@ -159,6 +165,7 @@ impl Slurmrestd {
                 None => self.version = None,
             }
         }
+
         for version in VERSIONS {
             if let Some(answer) = self.get(&format!("/{of}/{version}/{path}")).await? {
                 tracing::info!(version, "detected slurmrestd's API version");
@@ -166,6 +173,7 @@ impl Slurmrestd {
                 return Ok(answer);
             }
         }
+
         Err(other(format!(
             "it supports none of the API versions {}",
             VERSIONS.join(", ")
@@ -179,6 +187,7 @@ impl Slurmrestd {
         } else {
             &self.config.url
         };
+
         let mut request = self
             .http
             .get(format!("{}{path}", host.trim_end_matches('/')));
@@ -192,14 +201,17 @@ impl Slurmrestd {
                     })?;
             request = request.header("X-SLURM-USER-TOKEN", token.trim());
         }
+
         if !self.config.user.is_empty() {
             request = request.header("X-SLURM-USER-NAME", &self.config.user);
         }
+
         let response = request
             .send()
             .await
             .map_err(|error| self.unreachable(error))?;
         let status = response.status();
+
         if status.is_redirection() {
             let to = response.headers().get(LOCATION);
             let to = to.map_or("another address".into(), |to| {
@@ -209,6 +221,7 @@ impl Slurmrestd {
                 "{path}: {status}: it is a standby and names {to}; set jobs.slurmrestd.url to the one that answers"
             )));
         }
+
         let mut body = Vec::new();
         let mut response = response;
         while let Some(chunk) = response
@@ -223,11 +236,13 @@ impl Slurmrestd {
                 )));
             }
         }
+
         if status == StatusCode::UNAUTHORIZED {
             return Err(PollError::Refused(
                 "it requires a user and a token".to_owned(),
             ));
         }
+
         match serde_json::from_slice::<Value>(&body) {
             // slurmrestd does not support this version. Some releases report that in JSON.
             Ok(_) if status == StatusCode::NOT_FOUND && self.version.is_none() => Ok(None),
@@ -259,6 +274,7 @@ impl Slurmrestd {
                 seconds: self.seconds,
             };
         }
+
         PollError::RestDown {
             url: self.config.url.clone(),
             source: error.without_url(),
@@ -299,6 +315,7 @@ impl Scheduler for Slurmrestd {
             .flatten()
             .filter_map(|one| one["name"].as_str())
             .collect();
+
         match clusters.as_slice() {
             [only] => Ok((*only).to_owned()),
             _ => Err(other(format!(
@@ -333,6 +350,7 @@ impl Scheduler for Slurmrestd {
         let associations = self.database("associations").await?;
         let qos = self.database("qos").await?;
         let partitions = self.controller("partitions").await?;
+
         Ok(ShareSettings {
             associations: openapi::associations(&associations, cluster),
             partitions: openapi::billing_weights(&partitions),

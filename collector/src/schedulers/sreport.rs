@@ -38,14 +38,17 @@ pub async fn sreport(
             &start,
             &end,
         ];
+
         let text = ask_in(config, "sreport", args.iter().chain(format), zone).await?;
         Ok::<_, PollError>(String::from_utf8_lossy(&text).into_owned())
     };
+
     let users = report_of(
         "UserUtilizationByAccount",
         &["format=Account,Login,TresName,Used"],
     )
     .await?;
+
     let mut found = by_user(&users);
     found.extend(by_part(&report_of("Utilization", &[]).await?));
     Ok(found)

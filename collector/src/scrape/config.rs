@@ -107,6 +107,7 @@ impl ScrapeConfig {
                 self.interval_seconds,
             ));
         }
+
         let timeout = self.timeout_seconds();
         if !(timeout > 0.0 && timeout <= self.interval_seconds) {
             let expected = format!(
@@ -115,6 +116,7 @@ impl ScrapeConfig {
             );
             return Err(ConfigError::new("timeout_seconds", expected, timeout));
         }
+
         let limits = [
             ("body_size_limit_bytes", self.body_size_limit_bytes),
             ("sample_limit", self.sample_limit as u64),
@@ -129,9 +131,11 @@ impl ScrapeConfig {
                 self.label_value_length_limit as u64,
             ),
         ];
+
         if let Some((key, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
             return Err(ConfigError::new(*key, "at least 1", 0));
         }
+
         self.jobs()?;
         self.listed("cluster").map(drop)
     }
@@ -167,17 +171,20 @@ impl ScrapeConfig {
             .as_deref()
             .map(prometheus::scrape_configs)
             .transpose()?;
+
         let own = self
             .configs
             .iter()
             .cloned()
             .enumerate()
             .map(|(index, job)| (format!("configs[{index}]"), job));
+
         let imported = imported
             .into_iter()
             .flatten()
             .enumerate()
             .map(|(index, job)| (format!("prometheus_config: scrape_configs[{index}]"), job));
+
         let mut names = HashSet::new();
         own.chain(imported)
             .map(|(key, config)| {
@@ -219,6 +226,7 @@ impl ScrapeConfig {
             ..JobConfig::default()
         };
         let job = Job::new(job, self, "targets")?;
+
         let mut seen = HashSet::new();
         let mut targets = Vec::with_capacity(self.targets.len());
         for (index, config) in self.targets.iter().enumerate() {
@@ -233,6 +241,7 @@ impl ScrapeConfig {
             }
             targets.push(target);
         }
+
         Ok((job, targets))
     }
 }

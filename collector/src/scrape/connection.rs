@@ -101,12 +101,14 @@ impl Connection {
                 done => return done,
             }
         }
+
         let stream = lookup::connect(&self.host, self.port)
             .await
             .map_err(ConnectionError::Unreachable)?;
         stream
             .set_nodelay(true)
             .map_err(ConnectionError::Unreachable)?;
+
         self.exchange(stream, request, limit, expected_bytes).await
     }
 
@@ -121,10 +123,12 @@ impl Connection {
             .write_all(request)
             .await
             .map_err(ConnectionError::Unreachable)?;
+
         let mut body = Vec::with_capacity(expected_bytes + PIECE);
         let head = read_head(&mut stream, &mut body)
             .await
             .map_err(ConnectionError::Unreachable)?;
+
         body.drain(..head.length);
         let Head {
             status,
@@ -134,6 +138,7 @@ impl Connection {
             stays_open,
             ..
         } = head;
+
         if !(200..300).contains(&status) {
             return Ok(TargetResponse {
                 status,
@@ -142,16 +147,19 @@ impl Connection {
                 body: Vec::new(),
             });
         }
+
         let left_over = match end {
             BodyEnd::Length(length) if length > limit => return Err(ConnectionError::TooLarge),
             BodyEnd::Length(length) => read_length(&mut stream, &mut body, length).await?,
             BodyEnd::Chunks => read_chunks(&mut stream, &mut body, limit).await?,
             BodyEnd::Close => read_to_close(&mut stream, &mut body, limit).await?,
         };
+
         // Bytes after the response belong to no request, so such a connection is not kept.
         if stays_open && left_over == 0 && end != BodyEnd::Close {
             self.stream = Some(stream);
         }
+
         Ok(TargetResponse {
             status,
             content_type,
@@ -170,6 +178,7 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<H
             ));
         }
         // Skip informational responses (1xx).
+
         while let Some(head) = parse_head(buffer)? {
             if (100..200).contains(&head.status) {
                 buffer.drain(..head.length);
@@ -177,6 +186,7 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<H
                 return Ok(head);
             }
         }
+
         if buffer.len() > MAX_HEAD {
             return Err(wrong("the answer's headers are longer than 64 KiB"));
         }
@@ -191,6 +201,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(error) => return Err(wrong(format!("the answer is not HTTP: {error}"))),
     };
+
     let all = |name: &str| {
         response
             .headers
@@ -199,12 +210,14 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
             .map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
             .collect::<Vec<_>>()
     };
+
     let has = |name: &str, word: &str| {
         all(name)
             .iter()
             .flat_map(|value| value.split(','))
             .any(|one| one.trim().eq_ignore_ascii_case(word))
     };
+
     let status = response.code.unwrap_or_default();
     let mut lengths = all("content-length");
     lengths.dedup();
@@ -218,10 +231,12 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         ),
         _ => return Err(wrong("the answer has two content lengths")),
     };
+
     let stays_open = response.version == Some(1) && !has("connection", "close");
     let first = |name| all(name).into_iter().next();
     let content_type = first("content-type");
     let content_encoding = first("content-encoding");
+
     Ok(Some(Head {
         status,
         content_type,
@@ -243,6 +258,7 @@ async fn read_length(
         let missing = length - body.len();
         fill(stream, body, missing.min(MOST), 0).await?;
     }
+
     let left_over = body.len() - length;
     body.truncate(length);
     Ok(left_over)
@@ -263,6 +279,7 @@ async fn read_to_close(
             return Ok(0);
         }
     }
+
     Err(ConnectionError::TooLarge)
 }
 
@@ -289,10 +306,12 @@ async fn read_chunks(
                 _ => return Err(interrupted(wrong("a chunk has no size"))),
             }
         };
+
         // No page exceeds 4 GiB, whatever the limit. So sums of sizes cannot overflow.
         if size > limit.min(u64::from(u32::MAX)).saturating_sub(done as u64) {
             return Err(ConnectionError::TooLarge);
         }
+
         let begin = next + line;
         let size = size as usize;
         if size == 0 {
@@ -300,6 +319,7 @@ async fn read_chunks(
             body.truncate(done);
             return Ok(left_over);
         }
+
         let end = begin + size;
         while body.len() < end + 2 {
             let missing = end + 2 - body.len();
@@ -312,12 +332,14 @@ async fn read_chunks(
             )
             .await?;
         }
+
         if &body[end..end + 2] != b"\r\n" {
             return Err(ConnectionError::Interrupted {
                 received: done + size,
                 source: wrong("a chunk is longer than its stated size"),
             });
         }
+
         body.copy_within(begin..end, done);
         done += size;
         next = end + 2;
@@ -338,6 +360,7 @@ async fn skip_trailers(
             Ok(httparse::Status::Partial) => Ok(None),
             Err(error) => Err(error),
         };
+
         match length {
             Ok(Some(length)) => return Ok(body.len() - begin - length),
             Ok(None) if body.len() - begin < MAX_HEAD => {
@@ -362,6 +385,7 @@ async fn fill(
     before: usize,
 ) -> Result<(), ConnectionError> {
     let received = if before > 0 { before } else { body.len() };
+
     match more(stream, body, room).await {
         Ok(1..) => Ok(()),
         Ok(_) => {

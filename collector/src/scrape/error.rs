@@ -135,6 +135,7 @@ impl ScrapeError {
         let Self::Unreachable { source } = self else {
             return false;
         };
+
         let mut cause: Option<&(dyn Error + 'static)> = Some(&**source);
         while let Some(error) = cause {
             if error

@@ -33,6 +33,7 @@ impl Evidence {
                 .trim_end_matches(']')
                 .to_owned()
         });
+
         Self {
             address: host.zip(url.port_or_known_default()),
             answers: Arc::new(AtomicBool::new(false)),
@@ -51,9 +52,11 @@ impl Evidence {
             .attempt
             .as_ref()
             .is_some_and(|attempt| !attempt.is_finished());
+
         let Some((host, port)) = self.address.clone().filter(|_| !is_busy) else {
             return;
         };
+
         let answers = Arc::clone(&self.answers);
         self.attempt = Some(tokio::spawn(async move {
             let found = accepts(&host, port).await || accepts(&host, SSH).await;

@@ -72,7 +72,9 @@ impl Fetcher {
             Some(_) => http.client_for(&target.url)?,
             None => shared.clone(),
         };
+
         let (url, mut headers) = http.request(&target.url);
+
         // Decompressing a page costs several times as much as reading it, and most targets are
         // near.
         let encoding = if job.config.enable_compression {
@@ -80,22 +82,26 @@ impl Fetcher {
         } else {
             "identity"
         };
+
         let accepted = if job.config.scrape_native_histograms {
             format!("{},{ACCEPTED}", exposition::ACCEPTED)
         } else {
             ACCEPTED.to_owned()
         };
+
         let accepted = HeaderValue::from_str(&accepted);
         headers.insert(
             ACCEPT,
             accepted.expect("a list of media types is a header value"),
         );
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
+
         let seconds = HeaderValue::from_str(&target.timeout.as_secs_f64().to_string());
         headers.insert(
             TIMEOUT_HEADER,
             seconds.expect("digits and a point are a header value"),
         );
+
         let transport = Transport::of(&url, &headers);
         Ok(Self {
             transport,
@@ -124,27 +130,32 @@ impl Fetcher {
         deadline: Instant,
     ) -> Result<FetchedPage, ScrapeError> {
         let limit = self.timeout;
+
         if keeps {
             self.headers.remove(CONNECTION);
         } else {
             let close = HeaderValue::from_static("close");
             self.headers.insert(CONNECTION, close);
         }
+
         let fetched = timeout_at(deadline, self.fetch_in_time(expected_bytes)).await;
         if !keeps && let Transport::Plain { connection, .. } = &mut self.transport {
             connection.close();
         }
+
         fetched.unwrap_or(Err(ScrapeError::Timeout { limit }))
     }
 
     async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
         let limit = self.job.limits.body_bytes;
+
         let authorization = self
             .job
             .http
             .authorization()
             .await
             .map_err(|source| ScrapeError::Credentials { source })?;
+
         let answer = match &mut self.transport {
             Transport::Plain {
                 connection,
@@ -155,6 +166,7 @@ impl Fetcher {
                     request.extend([b"authorization: ", value.as_bytes(), b"\r\n"].concat());
                 }
                 request.extend(b"\r\n");
+
                 let answer = connection
                     .get(&request, limit, expected_bytes)
                     .await
@@ -178,11 +190,13 @@ impl Fetcher {
                     .await?
             }
         };
+
         let status = StatusCode::from_u16(answer.status).unwrap_or_default();
         // As in Prometheus, only 200 counts: another success may come with a partial page.
         if status != StatusCode::OK {
             return Err(ScrapeError::Status { status });
         }
+
         let is_gzip = self.is_gzip(answer.content_encoding)?;
         let kind = answer.content_type.as_deref().unwrap_or_default();
         let has_parts = self.job.config.scrape_native_histograms && is_protobuf(kind);
@@ -194,17 +208,20 @@ impl Fetcher {
                 self.job.config.fallback_scrape_protocol,
             )?
         };
+
         let body = if is_gzip {
             inflate(&answer.body, limit, expected_bytes)?
         } else {
             answer.body
         };
+
         let body = if has_parts {
             exposition::text_page(&body, usize::try_from(limit).unwrap_or(usize::MAX))
                 .map_err(|source| ScrapeError::MalformedProtobuf { source })?
         } else {
             body
         };
+
         Ok(FetchedPage {
             format,
             body,
@@ -229,6 +246,7 @@ impl Fetcher {
             .map_err(|source| ScrapeError::Unreachable {
                 source: Box::new(source.without_url()),
             })?;
+
         let text = |name| {
             let value: Option<&HeaderValue> = answer.headers().get(name);
             value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -236,12 +254,14 @@ impl Fetcher {
         let content_type = text(CONTENT_TYPE);
         let content_encoding = text(CONTENT_ENCODING);
         let status = answer.status();
+
         let mut body = Vec::new();
         if status.is_success() {
             if answer.content_length().is_some_and(|length| length > limit) {
                 return Err(ScrapeError::TooLarge { limit });
             }
             body.reserve(expected_bytes);
+
             // A body that ends before its stated length or without its last chunk is an error.
             while let Some(bytes) =
                 answer
@@ -258,6 +278,7 @@ impl Fetcher {
                 body.extend_from_slice(&bytes);
             }
         }
+
         Ok(TargetResponse {
             status: status.as_u16(),
             content_type,
@@ -286,19 +307,23 @@ impl Transport {
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
             return Self::Client;
         }
+
         let authority = url
             .port()
             .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
         let query = url
             .query()
             .map_or_else(String::new, |query| format!("?{query}"));
+
         let mut request = format!(
             "GET {}{query} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: {USER_AGENT}\r\n",
             url.path()
         );
+
         for (name, value) in headers {
             request += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
         }
+
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Self::Plain {
             connection: Connection::new(host, port),
@@ -329,6 +354,7 @@ fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, Sc
         .take(limit.saturating_add(1))
         .read_to_end(&mut inflated)
         .map_err(|source| ScrapeError::Inflate { source })?;
+
     if inflated.len() as u64 > limit {
         Err(ScrapeError::TooLarge { limit })
     } else {
@@ -356,6 +382,7 @@ fn format(
             .trim()
             .to_ascii_lowercase()
     };
+
     match (
         content_type.as_deref().map(media_type).as_deref(),
         fallback,

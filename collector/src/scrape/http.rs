@@ -134,6 +134,7 @@ impl Http {
         let wrong = |field: &str, expected, found| {
             Err(ConfigError::new(format!("{key}.{field}"), expected, found))
         };
+
         let given = [
             keys.basic_auth.is_some(),
             keys.authorization.is_some(),
@@ -143,6 +144,7 @@ impl Http {
             let expected = "one of basic_auth, authorization and bearer_token_file";
             return Err(ConfigError::new(key, expected, "several"));
         }
+
         let credentials = match (keys.basic_auth, keys.authorization, keys.bearer_token_file) {
             (Some(basic), _, _) if basic.username.is_empty() => {
                 return wrong("basic_auth.username", "a name", "nothing");
@@ -188,6 +190,7 @@ impl Http {
             }),
             (None, None, None) => None,
         };
+
         let tls = keys.tls_config.clone().unwrap_or_default();
         if tls.cert_file.is_some() != tls.key_file.is_some() {
             let (missing, there) = if tls.cert_file.is_some() {
@@ -201,6 +204,7 @@ impl Http {
                 "nothing",
             );
         }
+
         Ok(Self {
             credentials,
             tls,
@@ -226,6 +230,7 @@ impl Http {
         let Some(server_name) = self.server_name(url) else {
             return self.client();
         };
+
         let server_name = server_name.to_owned();
         let host = url
             .host_str()
@@ -234,6 +239,7 @@ impl Http {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
+
         let builder = self
             .builder()?
             .dns_resolver(Arc::new(OtherName { server_name, host }));
@@ -244,12 +250,14 @@ impl Http {
     pub fn request(&self, url: &Url) -> (Url, HeaderMap) {
         let mut request_url = url.clone();
         let mut headers = HeaderMap::new();
+
         if let Some(server_name) = self.server_name(url)
             && request_url.set_host(Some(server_name)).is_ok()
             && let Ok(host) = HeaderValue::from_str(url.authority())
         {
             headers.insert(header::HOST, host);
         }
+
         (request_url, headers)
     }
 
@@ -268,11 +276,13 @@ impl Http {
                 Policy::none()
             })
             .danger_accept_invalid_certs(self.tls.insecure_skip_verify);
+
         if let Some(path) = &self.tls.ca_file {
             let wrong = |_| HttpError::Pem {
                 path: path.clone(),
                 expected: "certificate",
             };
+
             let trusted = Certificate::from_pem_bundle(&read(path)?).map_err(wrong)?;
             if trusted.is_empty() {
                 return Err(HttpError::Pem {
@@ -280,11 +290,13 @@ impl Http {
                     expected: "certificate",
                 });
             }
+
             builder = builder.tls_built_in_root_certs(false);
             builder = trusted
                 .into_iter()
                 .fold(builder, ClientBuilder::add_root_certificate);
         }
+
         if let (Some(cert), Some(key)) = (&self.tls.cert_file, &self.tls.key_file) {
             let pem = [read(cert)?, b"\n".to_vec(), read(key)?].concat();
             let wrong = |_| HttpError::Pem {
@@ -329,10 +341,12 @@ impl Http {
                 (format!("{kind} {}", secret(file).await?), file)
             }
         };
+
         let unfit = |_| HttpError::Read {
             path: path.clone(),
             source: io::ErrorKind::InvalidData.into(),
         };
+
         let mut value = HeaderValue::from_str(&text).map_err(unfit)?;
         value.set_sensitive(true);
         Ok(Some(value))

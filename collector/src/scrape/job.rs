@@ -156,6 +156,7 @@ impl JobConfig {
                 .iter_mut()
                 .map(|token| &mut token.credentials_file),
         );
+
         files.extend(self.bearer_token_file.as_mut());
         files.extend(self.tls_config.iter_mut().flat_map(TlsConfig::files));
         files.extend(self.file_sd_configs.iter_mut().flat_map(|sd| &mut sd.files));
@@ -164,6 +165,7 @@ impl JobConfig {
                 .iter_mut()
                 .flat_map(HttpSdConfig::paths),
         );
+
         for file in files
             .into_iter()
             .filter(|file| !file.as_os_str().is_empty())
@@ -220,22 +222,26 @@ impl Job {
                 found.to_string(),
             ))
         };
+
         if config.job_name.is_empty() {
             return wrong("job_name", "a name".to_owned(), &"nothing");
         }
         if !matches!(config.scheme.as_str(), "http" | "https") {
             return wrong("scheme", "http or https".to_owned(), &config.scheme);
         }
+
         let interval = config
             .scrape_interval
             .map_or(around.interval(), |interval| interval.0);
         let timeout = config
             .scrape_timeout
             .map_or(around.timeout().min(interval), |timeout| timeout.0);
+
         if timeout > interval {
             let expected = format!("at most scrape_interval = {}", PromDuration(interval));
             return wrong("scrape_timeout", expected, &PromDuration(timeout));
         }
+
         let or = |own: usize, around: usize| if own == 0 { around } else { own };
         let limits = Limits {
             body_bytes: config
@@ -255,6 +261,7 @@ impl Job {
                 around.label_value_length_limit,
             ),
         };
+
         let list = |name: &str| format!("{key}.{name}");
         Ok(Self {
             relabel: Rules::compile(&config.relabel_configs, &list("relabel_configs"))?,

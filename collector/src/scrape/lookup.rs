@@ -26,6 +26,7 @@ pub(super) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAdd
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
+
     let host = host.to_owned();
     let found = async move { lookup_host((host.as_str(), port)).await.map(Vec::from_iter) };
     limited(&PLACES, found).await
@@ -41,11 +42,13 @@ where
 {
     let place = Arc::clone(places).acquire_owned().await;
     let place = place.map_err(io::Error::other)?;
+
     let task = tokio::spawn(async move {
         let done = work.await;
         drop(place);
         done
     });
+
     task.await.map_err(io::Error::other)?
 }
 
@@ -56,6 +59,7 @@ pub(super) struct LimitedLookups;
 impl Resolve for LimitedLookups {
     fn resolve(&self, name: Name) -> Resolving {
         // The port comes from the address; 0 is a placeholder.
+
         Box::pin(async move {
             let found = addresses(name.as_str(), 0).await?;
             Ok(Box::new(found.into_iter()) as Addrs)

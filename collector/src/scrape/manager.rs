@@ -77,6 +77,7 @@ impl ScrapeManager {
         registry: &mut Registry,
     ) -> Result<Self, StartError> {
         let ready = ready(&config, cluster)?;
+
         let metrics = ScrapeMetrics::register(registry);
         let shared = Arc::new(ScraperContext {
             store,
@@ -85,7 +86,9 @@ impl ScrapeManager {
             metrics,
             metadata: MetadataTable::default(),
         });
+
         let (runtime, stop) = thread()?;
+
         let pools = {
             let _guard = runtime.enter();
             ready
@@ -93,6 +96,7 @@ impl ScrapeManager {
                 .map(|ready| Pool::start(Arc::clone(&shared), ready))
                 .collect()
         };
+
         Ok(Self {
             shared,
             runtime,
@@ -108,9 +112,11 @@ impl ScrapeManager {
     /// As [`Self::start`]; the previous configuration then stays in use.
     pub fn reload(&self, config: &ScrapeConfig) -> Result<(), StartError> {
         let ready = ready(config, &self.shared.cluster)?;
+
         let _guard = self.runtime.enter();
         let mut pools = self.pools();
         let mut before = std::mem::take(&mut *pools);
+
         for ready in ready {
             match before
                 .iter()
@@ -124,6 +130,7 @@ impl ScrapeManager {
                 None => pools.push(Pool::start(Arc::clone(&self.shared), ready)),
             }
         }
+
         for pool in before {
             drop(tokio::spawn(pool.end(ScraperEnd::Gone)));
         }
@@ -188,6 +195,7 @@ impl ScrapeManager {
             pools.into_iter().map(|pool| pool.end(ScraperEnd::Replaced)),
         )
         .await;
+
         let store = Arc::clone(&self.shared.store);
         let flushed = takt_store::spawn_blocking(move || store.flush()).await;
         if let Err(error) = flushed {
@@ -205,17 +213,21 @@ fn thread() -> io::Result<(Handle, oneshot::Sender<()>)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel();
+
     // The sender never sends a value; dropping it ends the wait.
     let run = move || drop(runtime.block_on(stopped));
+
     std::thread::Builder::new()
         .name("takt-scrape".to_owned())
         .spawn(run)?;
+
     Ok((handle, stop))
 }
 
 fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<ReadyJob>, StartError> {
     config.validate()?;
     let (job, listed) = config.listed(cluster)?;
+
     let jobs = config.jobs()?.into_iter().map(|job| (job, Vec::new()));
     std::iter::once((job, listed))
         .chain(jobs)

@@ -38,6 +38,7 @@ impl ScrapeMetrics {
             scraper_restarts,
             discovery_failures,
         } = &metrics;
+
         let registry = registry.sub_registry_with_prefix("takt_collector");
         registry.register(
             "scrapes",

@@ -41,6 +41,7 @@ impl PageRow {
         if self.values.len() <= index {
             self.values.resize(index + 1, STALE);
         }
+
         let is_free = is_stale(self.values[index]);
         if is_free {
             self.values[index] = value;

@@ -77,6 +77,7 @@ impl TargetAccess {
             let client = http.without_redirects().client()?;
             self.client.get_or_init(|| client).clone()
         };
+
         let (request_url, headers) = http.request(url);
         http.authorize(client.get(request_url).headers(headers))
             .await
@@ -101,9 +102,11 @@ impl Pool {
         let access = TargetAccess::new(Arc::clone(&ready.job));
         let listed = ready.listed.clone();
         let view = Arc::default();
+
         let (orders, receiver) = watch::channel(JobOrder::Use(ready.clone()));
         let mut task = JobTask::new(shared, ready, Arc::clone(&view));
         task.start_missing(task.wanted());
+
         Self {
             access,
             listed,
@@ -123,12 +126,14 @@ impl Pool {
         if is_same && self.listed == ready.listed {
             return;
         }
+
         if is_same {
             // Keep the settings, so that unchanged targets continue undisturbed.
             ready.job = Arc::clone(&self.access.job);
         } else {
             self.access = TargetAccess::new(Arc::clone(&ready.job));
         }
+
         self.listed = ready.listed.clone();
         self.orders.send_replace(JobOrder::Use(ready));
     }
@@ -208,6 +213,7 @@ impl RunningScraper {
             // The receiver is gone if the task has panicked.
             let _ = end.send(how);
         }
+
         async move {
             if let Err(error) = (&mut self.task).await {
                 tracing::error!(target_url = self.target.shown_url(), %error, "a scrape's task failed");
@@ -233,11 +239,13 @@ impl JobTask {
             client,
             listed,
         } = ready;
+
         let lists = job
             .providers
             .iter()
             .map(|provider| provider.fixed())
             .collect();
+
         Self {
             shared,
             job,
@@ -251,6 +259,7 @@ impl JobTask {
 
     async fn run(mut self, mut orders: watch::Receiver<JobOrder>) {
         let (mut providers, mut found) = self.start_providers();
+
         let mut check = tokio::time::interval(CHECK_INTERVAL);
         let how = loop {
             tokio::select! {
@@ -284,10 +293,12 @@ impl JobTask {
                     }
                 }
             }
+
             let wanted = self.wanted();
             self.end_unwanted(&wanted).await;
             self.start_missing(wanted);
         };
+
         drop(providers);
         let ended = self.running.drain().map(|(_, running)| running.end(how));
         futures_util::future::join_all(ended.collect::<Vec<_>>()).await;
@@ -315,6 +326,7 @@ impl JobTask {
     fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<ProviderList>) {
         let (send, receive) = mpsc::channel(QUEUE);
         let mut providers = JoinSet::new();
+
         for (number, provider) in self
             .job
             .providers
@@ -329,6 +341,7 @@ impl JobTask {
                 metrics: self.shared.metrics.clone(),
             }));
         }
+
         (providers, receive)
     }
 
@@ -347,12 +360,14 @@ impl JobTask {
             is_complete,
             ..WantedTargets::default()
         };
+
         let mut known: std::collections::HashSet<Labels> = wanted
             .targets
             .iter()
             .map(|target| target.labels.clone())
             .collect();
         let job = self.job.config.job_name.as_str();
+
         for found in self.lists.iter().flatten().flatten() {
             match Target::discovered(found, &self.job, &self.shared.cluster) {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => {
@@ -389,6 +404,7 @@ impl JobTask {
             .iter()
             .map(|target| (&target.labels, target))
             .collect();
+
         let job = &self.job;
         let is_over = |labels: &Labels, running: &RunningScraper| match by_labels.get(labels) {
             Some(target) => {
@@ -398,12 +414,14 @@ impl JobTask {
             }
             None => wanted.is_complete,
         };
+
         let over: Vec<Labels> = self
             .running
             .iter()
             .filter(|(labels, running)| is_over(labels, running))
             .map(|(labels, _)| labels.clone())
             .collect();
+
         let mut ended = Vec::new();
         for labels in over {
             let how = if by_labels.contains_key(&labels) {
@@ -413,6 +431,7 @@ impl JobTask {
             };
             ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
         }
+
         futures_util::future::join_all(ended).await;
     }
 
@@ -424,6 +443,7 @@ impl JobTask {
     fn start_missing(&mut self, wanted: WantedTargets) {
         let is_over_limit = self.is_over_limit(&wanted);
         let mut targets = Vec::with_capacity(wanted.targets.len());
+
         for target in wanted.targets {
             if let Some(running) = self.running.get(&target.labels) {
                 targets.push(Arc::clone(&running.status));
@@ -431,14 +451,17 @@ impl JobTask {
             }
             // Relabelling may set `job` for discovered targets, but not for the targets of
             // `[[scrape.targets]]`.
+
             let is_listed = self.listed.contains(&target);
             let pool = if is_listed {
                 target.labels.get("job").unwrap_or_default()
             } else {
                 self.job.config.job_name.as_str()
             };
+
             let status = Arc::new(Mutex::new(TargetStatus::new(&target, pool)));
             targets.push(Arc::clone(&status));
+
             match Fetcher::new(&self.job, &target, &self.client) {
                 Ok(fetcher) => {
                     let running = self.scrape(target, fetcher, status, is_over_limit);
@@ -451,6 +474,7 @@ impl JobTask {
                 }
             }
         }
+
         // Keep the targets of providers that have not sent a list since the configuration changed.
         let shown = targets.len();
         let kept: Vec<_> = self
@@ -464,6 +488,7 @@ impl JobTask {
             .map(|running| Arc::clone(&running.status))
             .collect();
         targets.extend(kept);
+
         self.show(JobView {
             targets,
             dropped: wanted.dropped,
@@ -483,9 +508,11 @@ impl JobTask {
         } else {
             fetcher
         };
+
         let (end, ended) = oneshot::channel();
         let shared = Arc::clone(&self.shared);
         let job = Arc::clone(&self.job);
+
         let scraper = Scraper::new(
             shared,
             Arc::clone(&job),
@@ -493,6 +520,7 @@ impl JobTask {
             fetcher,
             Arc::clone(&status),
         );
+
         RunningScraper {
             target,
             job,
@@ -505,10 +533,12 @@ impl JobTask {
 
     fn show(&self, view: JobView) {
         let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
+
         self.shared
             .metrics
             .targets
             .inc_by(view.targets.len() as i64 - shown.targets.len() as i64);
+
         *shown = view;
     }
 }

@@ -47,9 +47,11 @@ pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError>
             found,
         )
     };
+
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let mut jobs = parse(&text).map_err(wrong)?;
     let base = path.parent().unwrap_or(Path::new(""));
+
     jobs.iter_mut().for_each(|job| job.resolve_paths(base));
     Ok(jobs)
 }
@@ -62,6 +64,7 @@ fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
             files.line()
         ));
     }
+
     let jobs = root.get("scrape_configs").ok_or("no scrape_configs")?;
     jobs.list()
         .map_err(|error| error.to_string())?
@@ -77,8 +80,10 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
             job.remove(&[key]);
         }
     }
+
     let has_own_timeout = job.get("scrape_timeout").is_some();
     job.remove(&WITHOUT_EFFECT);
+
     for key in GLOBAL {
         if let Some(node) = global
             .and_then(|global| global.get(key))
@@ -87,9 +92,11 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
             job.set_default(key, node);
         }
     }
+
     let name = job
         .get("job_name")
         .map(|name| name.clone().parse::<String>());
+
     let mut job: JobConfig = job.parse().map_err(|error| {
         let said = unsupported(&error.to_string());
         match name {
@@ -97,6 +104,7 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
             _ => said,
         }
     })?;
+
     let interval = *job.scrape_interval.get_or_insert(INTERVAL);
     let timeout = job.scrape_timeout.get_or_insert(TIMEOUT);
     if !has_own_timeout {
@@ -113,6 +121,7 @@ fn unsupported(said: &str) -> String {
             let (key, others) = rest.split_once('`')?;
             others.contains("expected one of").then_some((before, key))
         });
+
     match parts {
         Some((before, key)) if key.ends_with("_sd_configs") => format!(
             "{before}Takt has no {key}; it has static_configs, file_sd_configs, http_sd_configs \

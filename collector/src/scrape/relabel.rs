@@ -92,6 +92,7 @@ impl RelabelConfig {
             DropEqual, HashMod, KeepEqual, LabelDrop, LabelKeep, LabelMap, Lowercase, Replace,
             Uppercase,
         };
+
         let wrong = |field: &str, expected: &str, found: &dyn ToString| {
             Err(ConfigError::new(
                 format!("{key}.{field}"),
@@ -99,6 +100,7 @@ impl RelabelConfig {
                 found.to_string(),
             ))
         };
+
         let of = |only: &str| format!("only {only}: {} uses no other fields", self.word());
         let needs_target = matches!(
             self.action,
@@ -111,11 +113,14 @@ impl RelabelConfig {
                 &"nothing",
             );
         }
+
         if self.action == HashMod && self.modulus == 0 {
             return wrong("modulus", "at least 1", &0);
         }
+
         let plain = Self::default();
         let is_plain = |fields: [bool; 4]| !fields.contains(&false);
+
         match self.action {
             KeepEqual | DropEqual
                 if !is_plain([
@@ -149,9 +154,11 @@ impl RelabelConfig {
             }
             _ => {}
         }
+
         let Ok(regex) = whole(&self.regex) else {
             return wrong("regex", "a regular expression", &self.regex);
         };
+
         Ok(Rule {
             config: self.clone(),
             regex,
@@ -203,6 +210,7 @@ impl Rules {
     /// Applies one rule after the other and returns each result.
     pub fn steps(&self, mut labels: Labels) -> Vec<RelabelStep> {
         let mut keep = true;
+
         let step = |rule: &Rule| {
             keep = keep && rule.apply(&mut labels);
             RelabelStep {
@@ -226,11 +234,13 @@ impl Rule {
             action,
             ..
         } = &self.config;
+
         let values: Vec<&str> = source_labels
             .iter()
             .map(|name| labels.get(name).unwrap_or_default())
             .collect();
         let value = values.join(separator);
+
         let is_equal = |labels: &Labels| labels.get(target_label).unwrap_or_default() == value;
         match action {
             RelabelAction::Replace => self.replace(&value, labels),
@@ -266,9 +276,11 @@ impl Rule {
             replacement,
             ..
         } = &self.config;
+
         let Some(groups) = self.regex.captures(value) else {
             return;
         };
+
         let target = expand(&groups, target_label);
         if !target.is_empty() {
             labels.set(&target, &expand(&groups, replacement));

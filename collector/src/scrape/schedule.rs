@@ -26,12 +26,15 @@ impl Schedule {
         let interval_ms = i64::try_from(target.interval.as_millis())
             .unwrap_or(i64::MAX)
             .max(1);
+
         // The hash has no key: the offset of a target must be the same in every process.
         let mut hasher = DefaultHasher::new();
         (target.url.as_str(), &target.labels).hash(&mut hasher);
+
         let step_ms = STEP_MS.min(interval_ms / 10).max(1);
         let steps = (interval_ms / step_ms).unsigned_abs();
         let offset_ms = (hasher.finish() % steps).cast_signed() * step_ms;
+
         Self {
             interval_ms,
             offset_ms,

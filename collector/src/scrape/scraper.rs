@@ -73,6 +73,7 @@ impl ReportColumns {
             labels.set(METRIC_NAME, metric);
             group.column(&labels)
         };
+
         Self {
             up: column("up"),
             duration: column("scrape_duration_seconds"),
@@ -154,6 +155,7 @@ impl Scraper {
                 () = self.scrape_once() => {}
             }
         };
+
         if end == Ok(ScraperEnd::Gone)
             && let Err(error) = self.end_series()
         {
@@ -175,14 +177,17 @@ impl Scraper {
     async fn scrape_once(&mut self) {
         let planned = self.schedule.next(now());
         self.sleep_until(planned).await;
+
         let started = now();
         let failed = self
             .scrape(self.schedule.timestamp(planned, started))
             .await
             .err();
+
         self.shared
             .metrics
             .scrape(failed.as_ref().map(ScrapeError::reason));
+
         self.note(started, failed);
     }
 
@@ -200,11 +205,14 @@ impl Scraper {
     async fn scrape(&mut self, at: Timestamp) -> Result<(), ScrapeError> {
         let ticket = self.group.ticket(at)?;
         self.newest = at;
+
         let started = Instant::now();
         let fetched = self.fetch().await;
+
         let mut row = PageRow::default();
         row.values.reserve(self.group.width());
         self.report.reserve(&mut row);
+
         let result = fetched.and_then(|fetched| self.read(&fetched, &mut row));
         if result.is_err() {
             let PageRow {
@@ -223,6 +231,7 @@ impl Scraper {
             };
             self.report.reserve(&mut row);
         }
+
         match &result {
             Ok(()) => self.evidence.clear(),
             Err(error) if error.is_refusal() => {
@@ -235,14 +244,18 @@ impl Scraper {
                 self.evidence.look();
             }
         }
+
         self.report
             .fill(&mut row, result.is_ok(), started.elapsed());
+
         self.shared.metrics.samples.inc_by(row.samples as u64);
         self.shared.metrics.duplicates.inc_by(row.duplicates as u64);
         self.status().take(&row, started.elapsed());
+
         let committed = self.group.commit(ticket, &row.values, &row.own_time)?;
         self.group.keep_exemplars(at, &row.exemplars);
         self.cache.forget(&committed.dropped);
+
         result
     }
 
@@ -279,10 +292,12 @@ impl Scraper {
 
     fn read(&mut self, fetched: &FetchedPage, row: &mut PageRow) -> Result<(), ScrapeError> {
         self.page_bytes = fetched.body.len() + fetched.body.len() / 16;
+
         let rules = ReadRules {
             sample_limit: self.job.limits.samples,
             honor_timestamps: self.job.config.honor_timestamps,
         };
+
         let mut new_series = StoreSeries {
             shared: &self.shared,
             job: &self.job,
@@ -290,6 +305,7 @@ impl Scraper {
             group: &self.group,
             has_parts: fetched.has_parts,
         };
+
         self.cache
             .read(fetched.format, &fetched.body, rules, row, &mut new_series)
     }
@@ -303,8 +319,10 @@ impl Scraper {
         } else {
             TargetHealth::Up
         };
+
         status.reason = failed.as_ref().map(ScrapeError::reason);
         status.error = failed.as_ref().map(ScrapeError::in_full);
+
         match (was_up, &status.error) {
             (true, Some(error)) => {
                 tracing::warn!(target_url = self.target.shown_url(), %error, "a target went down")
@@ -339,9 +357,11 @@ impl NewSeries for StoreSeries<'_> {
         let Some(labels) = self.labels(sample)? else {
             return Ok(SeriesPlace::Dropped);
         };
+
         if labels.metric().is_empty() {
             return Err(ScrapeError::Nameless { line });
         }
+
         self.check(&labels, line)?;
         Ok(self
             .group
@@ -367,10 +387,13 @@ impl StoreSeries<'_> {
         } else {
             Vec::new()
         };
+
         let mut labels = self
             .target
             .series_labels(sample.normal_labels()?, honor_labels, &emptied);
+
         // Relabelling sees a histogram, not its parts. Only pages in protobuf have parts.
+
         let part = labels.remove(NATIVE_LABEL).filter(|_| self.has_parts);
         let is_kept = self.job.metric_relabel.apply(&mut labels) && !labels.is_empty();
         if let Some(part) = part {
@@ -385,11 +408,13 @@ impl StoreSeries<'_> {
         if self.group.series_count() >= limit {
             return Err(ScrapeError::TooManySeries { line, limit });
         }
+
         let found = labels.len().saturating_sub(self.target.added_labels);
         let limit = limits.labels;
         if found > limit {
             return Err(ScrapeError::TooManyLabels { line, found, limit });
         }
+
         for (name, value) in labels.iter() {
             if name.is_empty() {
                 return Err(ScrapeError::NamelessLabel { line });
@@ -399,6 +424,7 @@ impl StoreSeries<'_> {
             if found > limit {
                 return Err(ScrapeError::LabelNameTooLong { line, found, limit });
             }
+
             let found = value.len();
             let limit = limits.label_value_bytes;
             if found > limit {

@@ -82,13 +82,13 @@ impl SeriesCache {
     ) -> Result<(), ScrapeError> {
         let mut order = Vec::with_capacity(self.order.len());
         let result = self.read_lines(format, body, rules, row, new_series, &mut order);
+
         if result.is_err() {
             // After an error, the next page continues from the last complete page. The series of
             // the incomplete page are no longer new.
             let was_there = |entry: u32| {
-                self.order
-                    .get(self.entries[entry as usize].position as usize)
-                    == Some(&entry)
+                let position = self.entries[entry as usize].position as usize;
+                self.order.get(position) == Some(&entry)
             };
             let new: Vec<u32> = order
                 .into_iter()
@@ -97,7 +97,10 @@ impl SeriesCache {
             order = std::mem::take(&mut self.order);
             order.extend(new);
         }
+
         self.keep_order(order);
+
+        // A page that lost many series must not hold their memory for good.
         if self.texts.capacity() > self.texts.len() + self.texts.len() / 4 {
             self.texts.shrink_to_fit();
             self.entries.shrink_to_fit();
@@ -119,9 +122,11 @@ impl SeriesCache {
         let mut described = Vec::new();
         let mut too_many = None;
         let mut next = 0;
+
         // Position and line of the comments before the next sample, and the type among them.
         let mut lead = (page.rest(), 0);
         let mut lead_kind = None;
+
         loop {
             let mut expected = &[][..];
             if let Some(&entry) = self.order.get(next) {
@@ -132,6 +137,7 @@ impl SeriesCache {
                     lead = (page.rest(), page.lines());
                 }
             }
+
             let sample = match page.next_line(expected)? {
                 Some(Line::Sample(sample)) => sample,
                 Some(Line::Metadata(metadata)) => {
@@ -143,7 +149,9 @@ impl SeriesCache {
                 }
                 None => break,
             };
+
             row.samples += 1;
+
             if too_many.is_some() {
                 // Count all samples, so that the error names the limit that would be needed.
                 let known = self
@@ -152,25 +160,28 @@ impl SeriesCache {
                 row.kept += usize::from(known.map_or_else(|| new_series.is_kept(&sample), Ok)?);
                 continue;
             }
+
             let over_limit = ScrapeError::TooManySamples {
                 line: sample.line,
                 limit: rules.sample_limit,
             };
+
             let comments = Comments {
                 text: lead.0,
                 lines: sample.line - 1 - lead.1,
                 kind: lead_kind.take(),
             };
             lead = (page.rest(), page.lines());
+
             let entry = if sample.as_expected {
                 next += 1;
                 self.order[next - 1]
             } else if let Some(known) = self.find(sample.series) {
                 known
             } else {
-                described
-                    .drain(..)
-                    .for_each(|metadata| new_series.describe(&metadata));
+                for metadata in described.drain(..) {
+                    new_series.describe(&metadata);
+                }
                 match new_series.place(&sample)? {
                     SeriesPlace::Column(column) => self.insert(sample.series, column),
                     SeriesPlace::Dropped => self.insert(sample.series, DROPPED),
@@ -180,29 +191,36 @@ impl SeriesCache {
                     }
                 }
             };
+
             described.clear();
             if comments.lines > 0 {
                 self.keep_lead(entry, comments.of(format, sample.series));
             }
+
             let CachedSeries {
                 column, position, ..
             } = self.entries[entry as usize];
+
             let is_dropped = column == DROPPED;
             let was_there = self.order.get(position as usize) == Some(&entry);
             if was_there && !sample.as_expected {
                 next = position as usize + 1;
             }
+
             order.push(entry);
             if is_dropped {
                 continue;
             }
+
             if !row.keep(rules) {
                 too_many = Some(over_limit);
                 continue;
             }
+
             if let Some(exemplar) = sample.exemplar() {
                 row.exemplars.push((column, exemplar));
             }
+
             let is_first = match sample.at.filter(|_| rules.honor_timestamps) {
                 Some(at) => {
                     row.own_time.push((
@@ -216,9 +234,11 @@ impl SeriesCache {
                 }
                 None => row.set(column, sample.value),
             };
+
             row.duplicates += usize::from(!is_first);
             row.added += usize::from(is_first && !was_there && !sample.as_expected);
         }
+
         too_many.map_or(Ok(()), Err)
     }
 
@@ -227,6 +247,7 @@ impl SeriesCache {
         if gone.is_empty() {
             return;
         }
+
         let gone: HashSet<Column> = gone.iter().copied().collect();
         let Self {
             entries,
@@ -235,19 +256,17 @@ impl SeriesCache {
             ..
         } = std::mem::take(self);
         let mut moved_to = vec![None; entries.len()];
-        for (number, entry) in (0..)
-            .zip(&entries)
-            .filter(|(_, entry)| !gone.contains(&entry.column))
-        {
-            moved_to[number as usize] =
-                Some(self.insert(text(&entries, &texts, number), entry.column));
+        for (number, entry) in (0..).zip(&entries) {
+            if gone.contains(&entry.column) {
+                continue;
+            }
+            let text = text(&entries, &texts, number);
+            moved_to[number as usize] = Some(self.insert(text, entry.column));
         }
-        self.keep_order(
-            order
-                .into_iter()
-                .filter_map(|entry| moved_to[entry as usize])
-                .collect(),
-        );
+
+        let order = order.into_iter();
+        let order = order.filter_map(|entry| moved_to[entry as usize]);
+        self.keep_order(order.collect());
     }
 
     fn keep_lead(&mut self, entry: u32, lead: LeadingComments) {
@@ -265,6 +284,7 @@ impl SeriesCache {
         if order == self.order {
             return;
         }
+
         for (position, &entry) in (0..).zip(&order) {
             self.entries[entry as usize].position = position;
         }
@@ -273,9 +293,8 @@ impl SeriesCache {
 
     fn find(&self, series: &[u8]) -> Option<u32> {
         let is_same = |&entry: &u32| text(&self.entries, &self.texts, entry) == series;
-        self.by_text
-            .find(self.hasher.hash_one(series), is_same)
-            .copied()
+        let hash = self.hasher.hash_one(series);
+        self.by_text.find(hash, is_same).copied()
     }
 
     fn insert(&mut self, series: &[u8], column: Column) -> u32 {
@@ -289,9 +308,12 @@ impl SeriesCache {
         let offset = |length| {
             u32::try_from(length).expect("the limits of a page keep its texts far below 4 GiB")
         };
+
         let number = offset(entries.len());
         let begin = offset(texts.len());
+
         texts.extend_from_slice(series);
+
         // No page has a line with this number.
         entries.push(CachedSeries {
             begin,
@@ -300,8 +322,10 @@ impl SeriesCache {
             position: u32::MAX,
             lead: LeadingComments::NONE,
         });
+
         let hash_of = |&entry: &u32| hasher.hash_one(text(entries, texts, entry));
         by_text.insert_unique(hasher.hash_one(series), number, hash_of);
+
         number
     }
 }
@@ -323,6 +347,7 @@ impl Comments<'_> {
         let bytes = series.as_ptr().addr() - self.text.as_ptr().addr();
         let number =
             |count| u32::try_from(count).expect("the limits of a page keep it far below 4 GiB");
+
         LeadingComments {
             hash: LeadingComments::hash(format, &self.text[..bytes]),
             bytes: number(bytes),

@@ -57,6 +57,7 @@ impl Target {
         index: usize,
     ) -> Result<Self, ConfigError> {
         let key = |name: &str| format!("targets[{index}].{name}");
+
         let url = match (config.address.as_str(), config.url.as_str()) {
             ("", "") => return Err(ConfigError::new(key("address"), "host:port", "nothing")),
             (address, "") => url_of_address(address).ok_or_else(|| {
@@ -81,8 +82,10 @@ impl Target {
                 ));
             }
         };
+
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
+
         let mut labels = Labels::new();
         for (name, value) in &config.labels {
             if [CLUSTER, NODE, JOB, INSTANCE].contains(&name.as_str()) {
@@ -97,6 +100,7 @@ impl Target {
             }
             labels.set(name, value);
         }
+
         labels.set(JOB, &config.job);
         labels.set(INSTANCE, &format!("{host}:{port}"));
         labels.set(
@@ -108,6 +112,7 @@ impl Target {
             },
         );
         labels.set(CLUSTER, cluster);
+
         let discovered = labels.clone();
         Ok(Self {
             url,
@@ -128,11 +133,14 @@ impl Target {
     ) -> Result<Option<Self>, TargetError> {
         let discovered = with_defaults(found, job);
         let mut labels = discovered.clone();
+
         if !job.relabel.apply(&mut labels) {
             return Ok(None);
         }
+
         let interval = duration(&labels, INTERVAL)?;
         let timeout = duration(&labels, TIMEOUT)?;
+
         if timeout > interval {
             let found = labels.get(TIMEOUT).unwrap_or_default().to_owned();
             return Err(TargetError {
@@ -141,17 +149,20 @@ impl Target {
                 found,
             });
         }
+
         let url = url(&labels, job)?;
         let address = labels.get(ADDRESS).unwrap_or_default().to_owned();
         let mut own: Labels = labels
             .iter()
             .filter(|(name, _)| !name.starts_with("__"))
             .collect();
+
         let host = url.host_str().unwrap_or_default();
         let added_labels = [NODE, CLUSTER]
             .into_iter()
             .filter(|name| own.get(name).is_none())
             .count();
+
         for (name, value) in [
             (INSTANCE, address.as_str()),
             (NODE, bare_host(host)),
@@ -161,6 +172,7 @@ impl Target {
                 own.set(name, value);
             }
         }
+
         Ok(Some(Self {
             url,
             labels: own,
@@ -189,6 +201,7 @@ impl Target {
     /// page sets to an empty value, so that the target's value is not added.
     pub fn series_labels(&self, scraped: Labels, honor_labels: bool, emptied: &[String]) -> Labels {
         let mut labels = scraped;
+
         if honor_labels {
             for (name, value) in self.labels.iter() {
                 if labels.get(name).is_none() && !emptied.iter().any(|emptied| emptied == name) {
@@ -197,11 +210,13 @@ impl Target {
             }
             return labels;
         }
+
         let mut conflicts = Vec::new();
         for (name, value) in self.labels.iter() {
             conflicts.extend(labels.remove(name).map(|own| (name, own)));
             labels.set(name, value);
         }
+
         // The shortest name first, so that it gets the shortest new name, as in Prometheus.
         conflicts.sort_by_key(|(name, _)| name.len());
         for (name, own) in conflicts {
@@ -221,6 +236,7 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
     let interval = PromDuration(job.interval).to_string();
     let timeout = PromDuration(job.timeout).to_string();
     let mut labels = found.clone();
+
     let of_job = [
         (JOB, config.job_name.as_str()),
         (INTERVAL, &interval),
@@ -228,11 +244,13 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
         (METRICS_PATH, &config.metrics_path),
         (SCHEME, &config.scheme),
     ];
+
     let params: Vec<(String, &String)> = config
         .params
         .iter()
         .filter_map(|(name, values)| Some((format!("{PARAM}{name}"), values.first()?)))
         .collect();
+
     for (name, value) in of_job.into_iter().chain(
         params
             .iter()
@@ -259,6 +277,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     let get = |label: &'static str| labels.get(label).unwrap_or_default();
     let scheme = get(SCHEME);
     let address = get(ADDRESS);
+
     let wrong = |label, expected, found: &str| {
         Err(TargetError {
             label,
@@ -266,9 +285,11 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
             found: shown_address(found),
         })
     };
+
     if !matches!(scheme, "http" | "https") {
         return wrong(SCHEME, "http or https", scheme);
     }
+
     let parsed = Url::parse(&format!("{scheme}://{address}")).ok();
     // Anything besides host and port would end up in another part of the URL.
     let is_address = |url: &Url| {
@@ -276,11 +297,14 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
             && url.has_host()
             && address.len() >= url.authority().len()
     };
+
     let Some(mut url) = parsed.filter(is_address) else {
         return wrong(ADDRESS, "host:port", address);
     };
+
     // As in Go, the path is not percent-encoded yet.
     url.set_path(&get(METRICS_PATH).replace('%', "%25"));
+
     let mut params = job.config.params.clone();
     for (name, value) in labels.iter() {
         if let Some(name) = name.strip_prefix(PARAM) {
@@ -288,6 +312,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
             values.splice(..values.len().min(1), [value.to_owned()]);
         }
     }
+
     if params.values().any(|values| !values.is_empty()) {
         let pairs = params
             .iter()
@@ -300,11 +325,14 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
 fn url_of_address(address: &str) -> Option<Url> {
     let (host, port) = address.rsplit_once(':')?;
     port.parse::<u16>().ok().filter(|&port| port > 0)?;
+
     let url = Url::parse(&format!("http://{address}/metrics")).ok()?;
+
     // Anything besides host and port would end up in another part of the address.
     let is_plain = url
         .host_str()
         .is_some_and(|parsed| parsed.eq_ignore_ascii_case(host));
+
     is_plain.then_some(url)
 }
 

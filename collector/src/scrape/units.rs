@@ -49,6 +49,7 @@ impl TryFrom<String> for ByteSize {
     fn try_from(text: String) -> Result<Self, String> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
+
         let unit: Option<u64> = match unit {
             "" | "B" => Some(1),
             "KB" | "KiB" => Some(1 << 10),
@@ -56,6 +57,7 @@ impl TryFrom<String> for ByteSize {
             "GB" | "GiB" => Some(1 << 30),
             _ => None,
         };
+
         let size = number
             .parse::<u64>()
             .ok()

@@ -27,15 +27,19 @@ impl Sender {
         checked: &mut Checked,
     ) -> Result<bool, (RejectReason, String)> {
         let refused = |reason: RejectReason| (reason, self.describe(series, reason, given.at));
+
         let value = given.value.as_ref().map_err(|error| {
             let (reason, text) = refused(RejectReason::NativeHistogram);
             (reason, format!("{text}: {error}"))
         })?;
+
         self.check_time(given.at, now).map_err(refused)?;
+
         if !state.histograms.contains_key(&series.key) {
             if state.histograms.len() > SPELLINGS * self.max_series {
                 state.histograms.clear();
             }
+
             let (labels, replica) = self.labels_of(series)?;
             let place = HistogramPlace {
                 labels,
@@ -44,6 +48,7 @@ impl Sender {
             };
             state.histograms.insert(series.key, place);
         }
+
         let SenderState {
             histograms,
             election,
@@ -52,14 +57,17 @@ impl Sender {
         let Some(place) = histograms.get_mut(&series.key) else {
             return Ok(false);
         };
+
         let replica = place.replica.as_ref();
         if !replica.is_none_or(|replica| election.accepts(replica, now)) {
             return Ok(false);
         }
+
         let parts: Vec<(NativePart, f64)> = match value {
             Some(histogram) => histogram.parts().collect(),
             None => vec![(NativePart::Count, STALE)],
         };
+
         let mut columns = Vec::with_capacity(parts.len());
         for (part, value) in parts {
             let column = match place.columns.get(&part) {
@@ -72,6 +80,7 @@ impl Sender {
                     column
                 }
             };
+
             columns.push((
                 column,
                 Sample {
@@ -80,6 +89,7 @@ impl Sender {
                 },
             ));
         }
+
         let first = checked.samples.len();
         checked.samples.extend(columns);
         checked.sets.push(first..checked.samples.len());

@@ -36,17 +36,22 @@ impl Poller {
                 }
             })
             .await?;
+
         let remember = timezone.is_none().then(|| self.timezone.clone());
         let zone = takt_slurm::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
             .unwrap_or(TimeZone::UTC);
+
         let mut total = ImportSummary::default();
         let mut listed = HashSet::new();
         let live = match live {
             Ok(mut live) => {
-                live.iter_mut()
-                    .for_each(|job| charge(&mut job.entry, &accounts));
+                for job in &mut live {
+                    charge(&mut job.entry, &accounts);
+                }
+
                 self.note_live(cluster, &live, now).await?;
                 self.note_unfinished(cluster, &live, now, asked_at).await?;
+
                 let answer = SchedulerAnswer::Live(live);
                 let (summary, listed_open) = self
                     .import(cluster, LIVE_QUEUE, answer, remember.clone(), None)
@@ -57,6 +62,7 @@ impl Poller {
             }
             Err(error) => Err(error),
         };
+
         let resized = jobcomp::Resized::clone(&self.resized);
         let options = jobcomp::Options {
             cluster: Cluster::Named(cluster.to_owned()),
@@ -64,17 +70,21 @@ impl Poller {
             accounts,
             resized,
         };
+
         total += self
             .read_completion_file(cluster, &options, remember)
             .await?;
         live?;
+
         // The file has been read: runs that the queue no longer lists have ended in it.
         Arc::make_mut(&mut self.unfinished).retain(|_, listed| *listed == now);
+
         let known = {
             let cluster = cluster.to_owned();
             self.blocking(move |records| Ok(records.open_runs(&cluster)?))
                 .await?
         };
+
         self.forgotten = known
             .into_iter()
             .filter(|run| !listed.contains(run))
@@ -99,6 +109,7 @@ impl Poller {
             })
             .flat_map(runs_of)
             .collect();
+
         Arc::make_mut(&mut self.unfinished)
             .extend(unfinished.iter().cloned().map(|run| (run, now)));
 
@@ -108,6 +119,7 @@ impl Poller {
                 Ok(records.set_aside_false_ends(&cluster, &unfinished, asked_at)?)
             })
             .await?;
+
         for run in set_aside {
             tracing::warn!(
                 job_id = run.job_id,
@@ -130,6 +142,7 @@ impl Poller {
         let Some(mut follow) = self.jobcomp.take() else {
             return Ok(total);
         };
+
         let read = async {
             loop {
                 let text = follow.read().map_err(|source| PollError::JobcompFile {
@@ -139,6 +152,7 @@ impl Poller {
                 if text.is_empty() {
                     return Ok(());
                 }
+
                 let answer =
                     SchedulerAnswer::Jobcomp(text, options.clone(), Arc::clone(&self.unfinished));
                 let (summary, _) = self
@@ -148,10 +162,12 @@ impl Poller {
             }
         }
         .await;
+
         if read.is_err() {
             follow.restart();
             self.resized = jobcomp::Resized::default();
         }
+
         self.jobcomp = Some(follow);
         read.map(|()| total)
     }

@@ -21,6 +21,7 @@ impl Poller {
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
         let cluster = cluster.to_owned();
         let gpus_are_counted = self.gpus_are_counted || source == LIVE_QUEUE;
+
         self.blocking(move |records| {
             let name = format!("{source} of {cluster}");
             let mut open = Vec::new();
@@ -30,17 +31,20 @@ impl Poller {
                 if !gpus_are_counted {
                     forget_uncounted_gpus(&mut entry);
                 }
+
                 let (run, job_ids) = match &entry {
                     Entry::Run(run) => (Some(run), slice::from_ref(&run.job_id)),
                     Entry::Tasks { run, job_ids } => (Some(run), job_ids.as_slice()),
                     Entry::Step | Entry::Rejected(_) => (None, &[][..]),
                 };
+
                 if let Some(run) = run.filter(|run| run.end.is_none()) {
                     open.extend(job_ids.iter().map(|job_id| OpenRun {
                         job_id: job_id.clone(),
                         submit: run.submit,
                     }));
                 }
+
                 Ok(match entry {
                     // The line number in an answer has no meaning, and the same row comes with
                     // every answer.
@@ -51,6 +55,7 @@ impl Poller {
                     entry => entry,
                 })
             });
+
             let origin = Origin {
                 source,
                 name: &name,
@@ -60,6 +65,7 @@ impl Poller {
                 shifted: Shifted::Keep,
                 corrections,
             };
+
             let summary = records
                 .import(&origin, entries)
                 .map_err(|error| match error {
@@ -67,6 +73,7 @@ impl Poller {
                     ImportError::Store(error) => PollError::Store(error),
                     ImportError::Shifted { .. } => unreachable!("a poll keeps shifted runs"),
                 })?;
+
             // The same row comes with every answer.
             if summary.rejected_first > 0 {
                 let reason = summary.first_rejects.first().map(|reject| &*reject.reason);
@@ -77,6 +84,7 @@ impl Poller {
                     "set aside records of jobs; the SQL table rejects has them"
                 );
             }
+
             Ok((summary, open))
         })
         .await

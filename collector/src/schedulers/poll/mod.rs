@@ -158,6 +158,7 @@ impl Poller {
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
         status.nodes.clone_from(&self.nodes);
+
         match result {
             Ok(summary) => {
                 if status.failures > 0 {
@@ -168,6 +169,7 @@ impl Poller {
                     updated = summary.runs_updated,
                     "polled sacct"
                 );
+
                 let is_new = |state: &&String| !status.unknown_states.contains_key(*state);
                 for state in summary.unknown_states.keys().filter(is_new) {
                     tracing::warn!(
@@ -175,6 +177,7 @@ impl Poller {
                         "Slurm reports a state of jobs that Takt does not know"
                     );
                 }
+
                 let last_success = Some(Timestamp::now().into());
                 *status = PollStatus {
                     records_set_aside: status.records_set_aside + summary.rejected_first,
@@ -188,6 +191,7 @@ impl Poller {
             }
             Err(error) => {
                 let detail = error_chain(error);
+
                 // A machine without Slurm is not a failure. A lasting failure is logged once.
                 if error.state() != status.state && error.state() != PollState::NoSlurm {
                     tracing::warn!(error = detail, "cannot poll Slurm, will retry");
@@ -206,10 +210,12 @@ impl Poller {
     /// point.
     pub async fn poll(&mut self, now: UnixTime) -> Result<ImportSummary, PollError> {
         (self.pending, self.nodes) = (None, None);
+
         let mut scheduler = match self.scheduler.take() {
             Some(scheduler) => scheduler,
             None => scheduler::configured(&self.config)?,
         };
+
         let polled = self.poll_with(scheduler.as_mut(), now).await;
         self.scheduler = Some(scheduler);
         polled
@@ -222,16 +228,20 @@ impl Poller {
     ) -> Result<ImportSummary, PollError> {
         let cluster = self.name_of_cluster(scheduler).await?;
         let now = now + self.ask_for_the_time(scheduler, now).await;
+
         // Shares come first: this poll may import months of history, and other shares would make
         // fair share wrong meanwhile.
         self.ask_for_shares(scheduler, &cluster, now).await?;
+
         // Nodes come before jobs: they show whether Slurm counts GPUs, which decides the GPUs of a
         // run without GPUs in its records.
         self.ask_for_nodes(scheduler, &cluster, now).await?;
+
         let mut listed = HashSet::new();
         if self.jobcomp.is_none() {
             listed = self.ask_controller(scheduler, &cluster, now).await?;
         }
+
         let summary = match &self.jobcomp {
             Some(_) => self.poll_without_database(scheduler, &cluster, now).await,
             None => match self.poll_database(scheduler, &cluster, now, listed).await {
@@ -250,6 +260,7 @@ impl Poller {
                 answer => answer,
             },
         }?;
+
         Ok(summary)
     }
 
@@ -258,8 +269,10 @@ impl Poller {
     /// record. If slurmctld does not answer, returns the previous value.
     async fn ask_for_the_time(&mut self, scheduler: &mut dyn Scheduler, now: UnixTime) -> i64 {
         let theirs = scheduler.time().await;
+
         self.constrains_devices = scheduler.constrains_devices();
         self.version = scheduler.version();
+
         if let Some(ahead) = theirs.map(|theirs| theirs - now) {
             self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS {
                 0
@@ -267,6 +280,7 @@ impl Poller {
                 ahead
             };
         }
+
         self.clock_ahead_seconds
     }
 
@@ -281,6 +295,7 @@ impl Poller {
         // Without slurmdbd, the scheduler has no history.
         let has_history = self.jobcomp.is_none() && scheduler.keeps_history();
         let of_cluster = cluster.to_owned();
+
         match scheduler.nodes().await {
             Ok(nodes) => {
                 self.gpus_are_counted = node::gpus_are_counted(&nodes);
@@ -295,16 +310,20 @@ impl Poller {
                 "slurmctld did not list its nodes"
             ),
         }
+
         self.ask_for_reservations(scheduler, cluster, now, has_history)
             .await?;
+
         let read_recently = self
             .events_read_at
             .is_some_and(|read| now < read + SHARES_SECONDS);
         if !has_history || read_recently {
             return Ok(());
         }
+
         let since = now - i64::from(self.config.history_days) * 86_400;
         let of_cluster = cluster.to_owned();
+
         match scheduler.node_events(cluster, since).await {
             Ok(events) => {
                 self.blocking(move |records| {
@@ -335,6 +354,7 @@ impl Poller {
         } else {
             scheduler.reservations().await
         };
+
         let of_cluster = cluster.to_owned();
         match listed {
             Ok(listed) if has_history => {
@@ -367,6 +387,7 @@ impl Poller {
             Some(cluster) => cluster.clone(),
             None => scheduler.cluster().await?,
         };
+
         self.cluster = Some(named.clone());
         Ok(named)
     }
@@ -381,8 +402,10 @@ impl Poller {
         mut listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let source = scheduler.name();
+
         let look_back = self.config.look_back_seconds.cast_signed();
         let recent = now - look_back;
+
         let (complete_until, timezone) = self
             .blocking({
                 let cluster = cluster.to_owned();
@@ -395,6 +418,7 @@ impl Poller {
                 }
             })
             .await?;
+
         let timezone = timezone.is_none().then(|| self.timezone.clone());
         let longest = scheduler.window_seconds();
         let windows: Vec<_> = match complete_until {
@@ -423,7 +447,9 @@ impl Poller {
             total += summary;
             listed.extend(listed_open);
         }
+
         total += self.ask_for_open_runs(scheduler, cluster, listed).await?;
+
         if complete_until.is_some() {
             total += self.read_a_past_day_again(scheduler, cluster, now).await;
         }
@@ -458,6 +484,7 @@ impl Poller {
             let source = scheduler.name();
             self.import(cluster, source, answer, None, None).await
         };
+
         match again.await {
             Ok((summary, _)) => summary,
             Err(error) => {
@@ -485,6 +512,7 @@ impl Poller {
         {
             return Ok(());
         }
+
         match scheduler.shares(cluster).await {
             Ok(settings) => {
                 let cluster = cluster.to_owned();
@@ -514,22 +542,27 @@ impl Poller {
             self.blocking(move |records| Ok(records.open_runs(&cluster)?))
                 .await?
         };
+
         self.forgotten.retain(|run| known.contains(run));
         let missing: Vec<OpenRun> = known
             .into_iter()
             .filter(|run| !listed.contains(run) && !self.forgotten.contains(run))
             .collect();
+
         let mut total = ImportSummary::default();
         let mut listed = HashSet::new();
+
         let ids: BTreeSet<&str> = missing.iter().map(|run| base_id(&run.job_id)).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
         let source = scheduler.name();
+
         for ids in ids.chunks(IDS_PER_QUESTION) {
             let answer = scheduler.jobs_by_id(ids).await?;
             let (summary, listed_open) = self.import(cluster, source, answer, None, None).await?;
             total += summary;
             listed.extend(listed_open);
         }
+
         if !missing.is_empty() {
             let cluster = cluster.to_owned();
             let still_open: HashSet<OpenRun> = self
@@ -537,9 +570,11 @@ impl Poller {
                 .await?
                 .into_iter()
                 .collect();
+
             let forgotten = missing
                 .into_iter()
                 .filter(|run| still_open.contains(run) && !listed.contains(run));
+
             for run in forgotten {
                 tracing::warn!(
                     job_id = run.job_id,

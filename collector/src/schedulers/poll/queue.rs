@@ -22,15 +22,18 @@ impl Poller {
         match scheduler.live_jobs(cluster).await {
             Ok(mut live) => {
                 self.note_live(cluster, &live, now).await?;
+
                 let listed: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
                 let known = {
                     let cluster = cluster.to_owned();
                     self.blocking(move |records| Ok(records.open_runs(&cluster)?))
                         .await?
                 };
+
                 let known: HashSet<OpenRun> = known.into_iter().collect();
                 let lacks_reservations = scheduler.records_lack_reservations();
                 live.retain(|job| self.is_only_here(job, &known, lacks_reservations));
+
                 if !live.is_empty() {
                     self.import(cluster, LIVE_QUEUE, SchedulerAnswer::Live(live), None, None)
                         .await?;
@@ -72,6 +75,7 @@ impl Poller {
         now: UnixTime,
     ) -> Result<(), PollError> {
         self.pending = Some(pending(live));
+
         let cut = live.iter().filter(|job| job.is_cut).count();
         if cut > 0 && self.cut_arrays == 0 {
             tracing::warn!(
@@ -80,7 +84,9 @@ impl Poller {
                  environment of slurmrestd"
             );
         }
+
         self.cut_arrays = cut;
+
         let waiting: Vec<WaitingRun> = live.iter().flat_map(waiting).collect();
         let held: Vec<HeldGpu> = live
             .iter()
@@ -97,6 +103,7 @@ impl Poller {
                 })
             })
             .collect();
+
         let cluster = cluster.to_owned();
         self.blocking(move |records| {
             records.note_waiting(&cluster, &waiting, now)?;
@@ -113,6 +120,7 @@ pub(super) fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
         Entry::Tasks { run, job_ids } => (run, job_ids.as_slice()),
         Entry::Step | Entry::Rejected(_) => return Vec::new(),
     };
+
     job_ids
         .iter()
         .map(|job_id| OpenRun {
@@ -135,6 +143,7 @@ pub(super) fn pending(live: &[LiveJob]) -> Vec<Pending> {
             }
         }
     }
+
     counts
         .into_iter()
         .map(|((partition, reason), jobs)| Pending {
@@ -150,6 +159,7 @@ fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
     let Some(reason) = &job.reason else {
         return Vec::new();
     };
+
     runs_of(job)
         .into_iter()
         .map(|run| WaitingRun {

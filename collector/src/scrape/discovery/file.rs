@@ -60,10 +60,12 @@ impl FileSd {
                 "none",
             ));
         }
+
         let patterns = config.files.iter().map(|path| {
             let expected = "a path that ends in .json, .yml or .yaml, with at most one * and that in its last part";
             Pattern::new(path).ok_or_else(|| ConfigError::new(format!("{key}.files"), expected, path.display()))
         });
+
         Ok(Self {
             patterns: patterns.collect::<Result<_, _>>()?,
             every: config.refresh_interval.0.min(LOOK_EVERY),
@@ -73,11 +75,13 @@ impl FileSd {
     pub async fn run(self, to: Listener) {
         let mut known: BTreeMap<PathBuf, FileState> = BTreeMap::new();
         let mut is_first = true;
+
         loop {
             let patterns = self.patterns.clone();
             let Ok(read) = takt_store::spawn_blocking(move || read_all(&patterns)).await else {
                 return;
             };
+
             let changed = take(&mut known, read, &to);
             if changed || is_first {
                 is_first = false;
@@ -89,6 +93,7 @@ impl FileSd {
                     return;
                 }
             }
+
             tokio::time::sleep(self.every).await;
         }
     }
@@ -109,6 +114,7 @@ fn take(
 ) -> bool {
     let before = known.len();
     known.retain(|path, _| read.contains_key(path));
+
     let mut changed = known.len() < before;
     for (path, content) in read {
         let file = known.entry(path.clone()).or_default();
@@ -117,11 +123,14 @@ fn take(
         if file.content.as_ref() == Some(&result) {
             continue;
         }
+
         file.content = Some(result);
+
         let parsed = content.map_err(|source| FileSdError::Read {
             path: path.clone(),
             source,
         });
+
         match parsed.and_then(|text| parse(&path, &text)) {
             Ok(targets) => {
                 changed |= targets != file.targets;
@@ -138,6 +147,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
         path: path.to_owned(),
         what,
     };
+
     let is_json = path
         .extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
@@ -147,6 +157,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
         let text = std::str::from_utf8(text).map_err(|error| wrong(error.to_string()))?;
         yaml::from_str(text).map_err(|error| wrong(error.to_string()))?
     };
+
     let place = path.to_string_lossy();
     Ok(groups
         .iter()
@@ -171,11 +182,13 @@ impl Pattern {
         if !text.contains('*') {
             return Some(Self::One(path.to_owned()));
         }
+
         let (folder, names) = match text.rsplit_once('/') {
             None => (".", text),
             Some(("", names)) => ("/", names),
             Some(parts) => parts,
         };
+
         let has_one_star = !folder.contains('*') && names.matches('*').count() == 1;
         has_one_star.then(|| Self::Many {
             folder: folder.into(),
@@ -203,10 +216,12 @@ impl Pattern {
 fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
     let read = |path: &Path| {
         use io::Read;
+
         let mut content = Vec::new();
         std::fs::File::open(path)?
             .take(MAX_BYTES + 1)
             .read_to_end(&mut content)?;
+
         if content.len() as u64 > MAX_BYTES {
             Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
@@ -216,6 +231,7 @@ fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
             Ok(content)
         }
     };
+
     patterns
         .iter()
         .flat_map(Pattern::paths)

@@ -122,6 +122,7 @@ impl HttpSd {
                     format!("{:?}", config.url),
                 )
             })?;
+
         let keys = HttpKeys {
             basic_auth: &config.basic_auth,
             authorization: &config.authorization,
@@ -129,6 +130,7 @@ impl HttpSd {
             tls_config: &config.tls_config,
             follow_redirects: config.follow_redirects,
         };
+
         Ok(Self {
             url,
             every: config.refresh_interval.0,
@@ -161,10 +163,12 @@ impl HttpSd {
             url: url(),
             source: source.without_url(),
         };
+
         let client = match client {
             Some(client) => client,
             none => none.insert(self.http.client_for(&self.url).map_err(setup)?),
         };
+
         let (asked, headers) = self.http.request(&self.url);
         let request = client
             .get(asked)
@@ -175,19 +179,23 @@ impl HttpSd {
                 self.every.as_secs_f64().to_string(),
             )
             .timeout(TIMEOUT);
+
         let request = self.http.authorize(request).await.map_err(setup)?;
         let mut answer = request.send().await.map_err(unreachable)?;
+
         if answer.status() != reqwest::StatusCode::OK {
             return Err(HttpSdError::Status {
                 url: url(),
                 status: answer.status(),
             });
         }
+
         let kind = answer
             .headers()
             .get(header::CONTENT_TYPE)
             .map(|kind| String::from_utf8_lossy(kind.as_bytes()))
             .unwrap_or_else(|| "no content type".into());
+
         if !kind
             .split(';')
             .next()
@@ -198,6 +206,7 @@ impl HttpSd {
                 found: kind.into_owned(),
             });
         }
+
         let mut body = Vec::new();
         while let Some(bytes) = answer.chunk().await.map_err(unreachable)? {
             if body.len() + bytes.len() > MAX_BYTES {
@@ -205,6 +214,7 @@ impl HttpSd {
             }
             body.extend_from_slice(&bytes);
         }
+
         let groups: Vec<StaticConfig> = serde_json::from_slice(&body)
             .map_err(|source| HttpSdError::Content { url: url(), source })?;
         self.targets(&groups)
@@ -223,6 +233,7 @@ impl HttpSd {
             let url = self.shown_url();
             return Err(HttpSdError::TooMany { url });
         }
+
         let shown = self.shown_url();
         Ok(groups
             .iter()

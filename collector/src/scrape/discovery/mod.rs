@@ -43,15 +43,18 @@ impl StaticConfig {
     /// list.
     fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
         // The targets share the texts of these labels.
+
         let mut shared: Labels = self.labels.iter().collect();
         about
             .into_iter()
             .for_each(|(name, value)| shared.set(name, value));
+
         let with_address = |address: &String| {
             let mut labels = shared.clone();
             labels.set(ADDRESS, address);
             labels
         };
+
         self.targets.iter().map(with_address).collect()
     }
 }
@@ -78,6 +81,7 @@ impl Provider {
     /// messages.
     pub fn all(config: &JobConfig, key: &str) -> Result<Vec<Self>, ConfigError> {
         let place = |list: &str, index| format!("{key}.{list}[{index}]");
+
         let mut all = Vec::new();
         for (index, list) in config.static_configs.iter().enumerate() {
             if let Some(name) = list.labels.keys().find(|name| name.is_empty()) {
@@ -87,6 +91,7 @@ impl Provider {
                     format!("{name:?}"),
                 ));
             }
+
             // Prometheus also rejects this in the configuration. Such a target from a file or a
             // server is only skipped.
             if let Some(target) = list
@@ -101,26 +106,31 @@ impl Provider {
                     shown_address(target),
                 ));
             }
+
             all.push(Self::Static(list.discovered(None)));
         }
+
         for (index, sd) in config.file_sd_configs.iter().enumerate() {
             all.push(Self::File(FileSd::new(
                 sd,
                 &place("file_sd_configs", index),
             )?));
         }
+
         for (index, sd) in config.http_sd_configs.iter().enumerate() {
             all.push(Self::Http(Box::new(HttpSd::new(
                 sd,
                 &place("http_sd_configs", index),
             )?)));
         }
+
         all.extend(
             config
                 .slurm_sd_configs
                 .iter()
                 .map(|sd| Self::Slurm(SlurmSd::new(sd))),
         );
+
         Ok(all)
     }
 

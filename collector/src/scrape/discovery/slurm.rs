@@ -64,6 +64,7 @@ impl SlurmSd {
             ["--oneliner", "show", "nodes"],
         )
         .await?;
+
         Ok(nodes(&String::from_utf8_lossy(&answer), self.0.port))
     }
 }
@@ -88,13 +89,16 @@ fn nodes(text: &str, port: u16) -> Vec<Labels> {
     let node = |line: &str| {
         let name = field(line, "NodeName").filter(|_| line.starts_with("NodeName="))?;
         let address = field(line, "NodeAddr").unwrap_or_else(|| name.clone());
+
         let mut labels = Labels::new();
         for (key, label) in FIELDS {
             let value = field(line, key).filter(|value| value != "(null)");
             labels.set(label, value.as_deref().unwrap_or_default());
         }
         labels.set("__meta_slurm_node_name", &name);
+
         labels.set("node", &name);
+
         let is_v6 = address.contains(':');
         labels.set(
             ADDRESS,
@@ -106,6 +110,7 @@ fn nodes(text: &str, port: u16) -> Vec<Labels> {
         );
         Some(labels)
     };
+
     text.lines().filter_map(node).collect()
 }
 
