@@ -13,6 +13,7 @@ use takt_store::sql::Rows;
 #[derive(Debug, Args)]
 pub struct Sql {
     /// One SELECT statement; - for standard input
+    #[arg(allow_hyphen_values = true)]
     pub statement: String,
     /// Output format
     #[arg(long, value_enum, default_value_t)]

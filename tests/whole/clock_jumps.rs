@@ -453,10 +453,9 @@ fn a_channel_that_is_down_for_six_hours_is_told_what_is_true_then() {
         }
     }
     assert_eq!(at, 6 * 3600);
-    machine.wait_for_alert("Warm", true);
     let begun = Instant::now();
     machine.hook.run();
-    machine.hook.wait("/hook", 5);
+    machine.hook.wait("/hook", 4);
     let waited = begun.elapsed();
     thread::sleep(Duration::from_secs(10));
 
@@ -467,7 +466,8 @@ fn a_channel_that_is_down_for_six_hours_is_told_what_is_true_then() {
     };
     // Its end and its new beginning, and nothing for each of the six hours.
     assert_eq!(of("Hot"), ["firing", "resolved", "firing"], "{told:?}");
-    assert_eq!(of("Warm").first(), Some(&"firing"), "{told:?}");
+    // Hours that a clock skips are none in which the heat was seen.
+    assert!(of("Warm").is_empty(), "{told:?}");
     assert!(told.len() <= 7, "{told:?}");
     assert!(waited < Duration::from_secs(60), "{waited:?}");
     server.stop();

@@ -161,7 +161,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     server.stop();
     assert_eq!(smtp.taken().len(), mails);
     assert_eq!(slack.on("/services").len(), 3);
-    assert_eq!(mails, 2 + 4 + 3);
+    assert_eq!(mails, 2 + 4 + 3, "{:?}", smtp.taken());
     assert!(
         smtp.taken()
             .iter()

@@ -125,7 +125,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
     // Lost GPUs come first, before nodes that do not answer.
     let troubles = &page[page.find("Needs a look").expect("three GPUs are lost")..];
     let place = |text: &str| troubles.find(text).unwrap_or_else(|| panic!("no '{text}'"));
-    assert!(place("GPU 2 lost") < place("does not answer"));
+    assert!(place("<b class=\"mark bad\">lost</b>") < place("does not answer"));
     assert!(page.contains("held and idle") && page.contains("class=\"w\""));
 
     // A file has the rows of the page.

@@ -129,8 +129,8 @@ fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     answer["data"]["activeTargets"]
         .as_array()
-        .unwrap()
-        .iter()
+        .into_iter()
+        .flatten()
         .map(|target| {
             let labels = without_ours(label_set(&target["labels"]));
             (

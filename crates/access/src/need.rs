@@ -19,6 +19,9 @@ pub enum Need {
     Push,
     /// At least this role, because the request changes something. [`Role::User`]: something of the viewer's own.
     Change(Role),
+    /// No role, because what the request sends proves itself: the signed link of a message. It changes something, so no
+    /// page of another site may send it.
+    Signed,
 }
 
 impl Need {
@@ -27,7 +30,7 @@ impl Need {
     pub fn role(self) -> Role {
         match self {
             Self::Push => Role::Admin,
-            Self::Nothing => Role::Anonymous,
+            Self::Nothing | Self::Signed => Role::Anonymous,
             Self::SignedIn => Role::User,
             Self::Samples | Self::AllUsers => Role::Viewer,
             Self::Role(role) | Self::Change(role) => role,
@@ -36,7 +39,7 @@ impl Need {
 
     /// Returns whether the request changes something.
     pub fn is_change(self) -> bool {
-        matches!(self, Self::Change(_))
+        matches!(self, Self::Change(_) | Self::Signed)
     }
 }
 

@@ -294,7 +294,7 @@ impl Viewer {
     /// If the viewer is unknown, has a lesser role, or came a way that changes nothing.
     pub fn check(&self, need: Need) -> Result<(), Refusal> {
         let is_met = match need {
-            Need::Nothing => true,
+            Need::Nothing | Need::Signed => true,
             Need::SignedIn => self.role >= Role::User,
             Need::Samples => self.sees_samples(),
             Need::AllUsers => self.sees_all(),

@@ -15,6 +15,9 @@ pub struct Period {
     to: Zoned,
 }
 
+/// Longest period between two times: a century.
+const LONGEST_SECONDS: i64 = 36_525 * 86_400;
+
 /// Error in the period of a report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeriodError {
@@ -30,6 +33,14 @@ pub enum PeriodError {
     /// The period ends before or where it begins.
     #[error("the period from {from} to {to} is empty: 'to' does not belong to it")]
     Empty {
+        /// Start as the user wrote it.
+        from: String,
+        /// End as the user wrote it.
+        to: String,
+    },
+    /// The period is longer than a century.
+    #[error("the period from {from} to {to} is longer than a century")]
+    Long {
         /// Start as the user wrote it.
         from: String,
         /// End as the user wrote it.
@@ -117,7 +128,7 @@ impl Period {
     /// `2026-11-01`.
     ///
     /// # Errors
-    /// A text is not a time, the period is empty, or it begins after `now`.
+    /// A text is not a time, the period is empty or longer than a century, or it begins after `now`.
     pub fn span(
         from: &str,
         to: &str,
@@ -130,6 +141,13 @@ impl Period {
         };
         if period.to() <= period.from() {
             return Err(PeriodError::Empty {
+                from: from.to_owned(),
+                to: to.to_owned(),
+            });
+        }
+        // Each month and day of a period is counted, so a period of millennia would take all memory.
+        if period.to() - period.from() > LONGEST_SECONDS {
+            return Err(PeriodError::Long {
                 from: from.to_owned(),
                 to: to.to_owned(),
             });

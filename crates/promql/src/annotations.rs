@@ -186,6 +186,14 @@ impl HistogramOperation {
             Self::Subtraction => "subtraction",
         }
     }
+
+    /// The operator.
+    fn sign(self) -> &'static str {
+        match self {
+            Self::Aggregation | Self::Addition => "+",
+            Self::Subtraction => "-",
+        }
+    }
 }
 
 /// Remarks about one call.
@@ -332,8 +340,10 @@ impl About<'_> {
     }
 
     /// Exponential and custom buckets on both sides of an operator.
-    pub fn mixed_buckets_of_operator(&mut self) {
-        self.mixed_buckets(self.places.whole, "");
+    pub fn mixed_buckets_of_operator(&mut self, operation: HistogramOperation) {
+        let text = "incompatible bucket layout encountered for binary operator";
+        let sign = operation.sign();
+        self.warn(self.places.whole, format!("{text} {sign}"));
     }
 
     /// Custom buckets with different bounds on both sides of an operator.

@@ -88,7 +88,7 @@ fn join(
     about: &mut About<'_>,
 ) -> Option<()> {
     if !lhs.has_kind_of(rhs) {
-        about.mixed_buckets_of_operator();
+        about.mixed_buckets_of_operator(operation);
         return None;
     }
     if lhs.differs_in_bounds(rhs) {

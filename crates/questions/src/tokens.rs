@@ -13,6 +13,9 @@ const PATH: &str = "/api/takt/v1/tokens";
 /// Maximum length of a token's name.
 const MAX_NAME_CHARS: usize = 100;
 
+/// Longest validity of a token: a century.
+const LONGEST_SECONDS: i64 = 36_525 * 86_400;
+
 /// Asks for the tokens: all for administrators, the own for others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,6 +112,13 @@ impl TokenOrder {
         }
         if self.seconds.is_some_and(|seconds| seconds <= 0) {
             return Err(refused("a token is valid for more than 0 seconds"));
+        }
+        if self
+            .seconds
+            .is_some_and(|seconds| seconds > LONGEST_SECONDS)
+        {
+            let error = "a token is valid for at most a century; leave the duration out for one that does not end";
+            return Err(refused(error));
         }
         let token = new_token().map_err(AnswerError::failed)?;
         let creator = viewer.user().unwrap_or(viewer.role_name());

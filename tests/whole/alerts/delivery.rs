@@ -401,6 +401,8 @@ fn texts_of_others_make_no_header_of_a_mail() {
             "MIME-Version",
             "Content-Type",
             "Auto-Submitted",
+            "List-Id",
+            "X-GPU-Alert-Fingerprint",
             "References",
             "In-Reply-To",
             "X-Priority",

@@ -102,6 +102,14 @@ fn a_link_in_a_message_acknowledges_once_and_only_by_its_button() {
         "{}",
         long.body
     );
+    // Neither does a page of another site, which would act under the name of whoever opens it.
+    let elsewhere = [
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        ("Origin", "https://evil.example"),
+    ];
+    let form = format!("link={secret}&for=4h");
+    let of_other_site = http_post(base, &elsewhere, form.as_bytes()).unwrap();
+    assert_eq!(of_other_site.status, 403, "{}", of_other_site.body);
     assert_eq!(silences(&lab), [] as [Value; 0]);
 
     // The button acts, and the record says how.

@@ -162,6 +162,10 @@ fn invalid_periods_are_refused() {
         days("2026-03-01", "2026-03-01")
             .starts_with("the period from 2026-03-01 to 2026-03-01 is empty")
     );
+    assert_eq!(
+        days("1000-01-01", "9000-01-01"),
+        "the period from 1000-01-01 to 9000-01-01 is longer than a century"
+    );
     assert!(days("2027-01-01", "2027-01-02").starts_with("2027-01-01 has not begun"));
 }
 

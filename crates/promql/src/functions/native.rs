@@ -125,8 +125,8 @@ fn rank_of(value: f64, histogram: &NativeHistogram) -> Option<f64> {
     for mut bucket in histogram.buckets() {
         let is_linear = histogram.is_custom() || holds_zero(&bucket);
         if histogram.is_custom() {
-            // Observations lie above zero, unless the first bound says otherwise.
-            if bucket.lower == f64::NEG_INFINITY && bucket.upper > 0.0 {
+            // Observations lie above zero, unless a bound says otherwise; that of zero does not, as in Prometheus.
+            if holds_zero(&bucket) {
                 bucket.lower = 0.0;
             }
         } else if is_linear {
@@ -138,12 +138,12 @@ fn rank_of(value: f64, histogram: &NativeHistogram) -> Option<f64> {
             count,
             ..
         } = bucket;
-        // No part of an endless bucket is below a value in it.
-        if lower == f64::NEG_INFINITY && upper > value {
-            return Some(count);
-        }
         if lower >= value {
             return Some(rank);
+        }
+        // Nobody knows where in an endless bucket its observations lie: all count as below a value in it.
+        if lower == f64::NEG_INFINITY && upper > value {
+            return Some(count);
         }
         if upper > value {
             let share = if is_linear {

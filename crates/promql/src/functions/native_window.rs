@@ -158,10 +158,6 @@ fn difference(
     if is_counter && points.iter().any(is_gauge) {
         remarks.push(NativeRemark::NotCounter);
     }
-    let are_gauges = is_gauge(first) && is_gauge(last);
-    if !is_counter && !are_gauges {
-        remarks.push(NativeRemark::NotGauge);
-    }
     let mut before = Arc::clone(&first.histogram);
     if is_counter && points[1].histogram.is_reset(&before) {
         // The layout of the first histogram does not matter then.
@@ -182,6 +178,10 @@ fn difference(
     {
         remarks.push(NativeRemark::MixedBuckets);
         return None;
+    }
+    let are_gauges = is_gauge(first) && is_gauge(last);
+    if !is_counter && !are_gauges {
+        remarks.push(NativeRemark::NotGauge);
     }
 
     let mut found = (*last.histogram).clone();

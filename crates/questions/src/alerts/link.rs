@@ -6,6 +6,7 @@
 use super::order::{labels_of, silence};
 use crate::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use takt_access::{MessageLink, Need, Viewer, Way};
 use takt_alerts::duration;
@@ -115,7 +116,7 @@ pub struct AcknowledgeByLink {
 
 impl Question for AcknowledgeByLink {
     const PATH: &'static str = "/acknowledge";
-    const NEED: Need = Need::Nothing;
+    const NEED: Need = Need::Signed;
     /// Number of alerts that were acknowledged.
     type Answer = usize;
     type Data = Database;
@@ -160,6 +161,9 @@ impl Question for AcknowledgeByLink {
             silence(config, matchers, &self.length, &by, &comment)?;
             acknowledged += 1;
         }
+        let names: BTreeSet<&str> = known.names().collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        viewer.note_act(format!("acknowledge {} as {by}", names.join(", ")));
         tracing::info!(by, acknowledged, "alerts acknowledged by a link");
         Ok(acknowledged)
     }
@@ -196,6 +200,13 @@ struct KnownLink {
 }
 
 impl KnownLink {
+    /// Names of the alerts that are active.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let active = |alert: &&MessageAlert| self.active.contains(&alert.fingerprint);
+        let alerts = self.alerts.iter().filter(active);
+        alerts.map(|alert| alert.labels.get("alertname").unwrap_or("alert"))
+    }
+
     fn of(text: &str, database: &Database, config: &AnswerConfig) -> Result<Self, AnswerError> {
         if !config.alerts.accepts_links() {
             return Err(refused(

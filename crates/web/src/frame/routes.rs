@@ -50,7 +50,10 @@ pub fn routes(site: PageState) -> GuardedRouter {
     for page in PAGES {
         let reads = RouteNeeds::get(page.need);
         let needs = match page.submit {
-            Some(_) if page.is_open => RouteNeeds::read(page.need),
+            Some(_) if page.is_open => RouteNeeds {
+                read: page.need,
+                other: Need::Signed,
+            },
             Some(_) => RouteNeeds::get_or_change(page.need, page.submit_role),
             None => reads,
         };

@@ -99,7 +99,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         alerts_more => others.len().saturating_sub(NAMED),
         alerts => others.into_iter().take(NAMED).collect::<Vec<_>>(),
         critical => critical.count(),
-        warnings => alerts
+        other => alerts
             .iter()
             .filter(|alert| alert.alert.severity != "critical")
             .count(),
