@@ -7,6 +7,7 @@ use super::facts::{Facts, Reading, RunningJob};
 use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
 use std::collections::BTreeSet;
 use std::fs;
+use takt_collector::schedulers::JOBS_HIDDEN;
 use takt_identity::{AuthConfig, SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, RegisteredSize, Snapshot};
@@ -475,6 +476,14 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| facts.records_read_at = Some(NOW - 7200.0)),
         ),
         ("slurm.records", Box::new(|facts| facts.running.clear())),
+        (
+            "sources.complete",
+            set(
+                "takt_source_problem",
+                vec![("source", "queue"), ("problem", JOBS_HIDDEN)],
+                1.0,
+            ),
+        ),
         ("server.clock", set("takt_store_clock_trusted", vec![], 0.0)),
         (
             "slurm.clock",

@@ -444,9 +444,10 @@ mod tests {
                 r#"takt_slurm_up{daemon="slurmdbd"} 0"#
             ]
         );
-        assert!(
-            shown(PollState::NoSlurm, None).is_empty()
-                && shown(PollState::Waiting, None).is_empty()
+        assert!(shown(PollState::NoSlurm, None).is_empty());
+        assert_eq!(
+            shown(PollState::Waiting, None),
+            [r#"takt_source_problem{problem="not read yet", source="job_records"} 1"#]
         );
     }
 }
