@@ -554,7 +554,7 @@ mod tests {
     use crate::testing::{import, store_in};
     use takt_alerts::rules::{Rule, RuleFile};
     use takt_model::Labels;
-    use takt_store::{Column, STALE};
+    use takt_store::{Column, STALE, Sample};
     use tempfile::tempdir;
 
     /// A name with a character that has a meaning in regular expressions.
@@ -631,27 +631,23 @@ mod tests {
 
     const GIB: f64 = (1_u64 << 30) as f64;
 
-    /// Writes rows of samples every 30 s for an hour. `value` returns the value of a series at a second.
-    fn write_rows(
+    /// Writes samples every 30 s of an hour that is over. `value` returns the value of a series at a second.
+    fn write_past_hour(
         store: &Store,
         from: UnixTime,
         series: &[Labels],
         value: &dyn Fn(usize, i64) -> Option<f64>,
     ) {
-        let group = store.group();
-        let columns: Vec<Column> = series
-            .iter()
-            .map(|labels| group.column(labels).unwrap())
-            .collect();
-        for seconds in (0..3600).step_by(30) {
-            let mut row = vec![STALE; group.width()];
-            for (number, column) in columns.iter().enumerate() {
-                row[column.index()] = value(number, seconds).unwrap_or(STALE);
+        let mut past = Vec::new();
+        for (number, labels) in series.iter().enumerate() {
+            let id = store.series_number(labels);
+
+            for seconds in (0..3600).step_by(30) {
+                let at = (from + seconds).into();
+                past.extend(value(number, seconds).map(|value| (id, Sample { at, value })));
             }
-            group
-                .commit(group.ticket((from + seconds).into()).unwrap(), &row, &[])
-                .unwrap();
         }
+        store.write_past(past).unwrap();
         store.flush();
     }
 
@@ -674,7 +670,7 @@ mod tests {
             })
             .collect();
         let names: Vec<Labels> = scraped.iter().map(|(labels, _)| labels.clone()).collect();
-        write_rows(store, from, &names, &|number, seconds| {
+        write_past_hour(store, from, &names, &|number, seconds| {
             let (first, growth) = scraped[number].1;
             Some(first + growth * seconds as f64)
         });
@@ -701,7 +697,7 @@ mod tests {
             }
         }
         let names: Vec<Labels> = recorded.iter().map(|(labels, _)| labels.clone()).collect();
-        write_rows(store, from, &names, &|number, seconds| {
+        write_past_hour(store, from, &names, &|number, seconds| {
             recorded[number].1.get(&(from + seconds).into()).copied()
         });
     }

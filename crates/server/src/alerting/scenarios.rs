@@ -210,7 +210,9 @@ impl Lab {
                     .map(|alert| {
                         let label = |name| alert.labels.get(name).unwrap_or_default();
                         let word = match alert.status {
-                            Status::Firing if row.message.reason == Reason::Corrected => "CORRECTED",
+                            Status::Firing if row.message.reason == Reason::Corrected => {
+                                "CORRECTED"
+                            }
                             Status::Firing => "FIRING",
                             Status::Resolved => "RESOLVED",
                         };
