@@ -343,6 +343,9 @@ pub fn gpus_now(
 /// Node and UUID.
 type GpuKey = (String, String);
 
+/// Job, instance and node of an exporter.
+type ExporterKey = [String; 3];
+
 /// The cluster while it is assembled from samples and records.
 struct Look<'a> {
     viewer: &'a Viewer,
@@ -353,9 +356,8 @@ struct Look<'a> {
     gpus: BTreeMap<GpuKey, GpuNow>,
     /// Nodes that are scraped.
     targets: BTreeSet<String>,
-    /// Job and instance of the exporters that do not answer. Their last samples have no end if they stopped while the
-    /// server was down.
-    silent: BTreeSet<(String, String)>,
+    /// The exporters that do not answer. Their last samples have no end if they stopped while the server was down.
+    silent: BTreeSet<ExporterKey>,
     /// GPUs by node and number of the device file, which is Slurm's index of the GPU.
     devices: BTreeMap<(String, u32), GpuKey>,
     /// Since when Slurm has allocated GPUs whose holder no exporter names.
@@ -763,10 +765,9 @@ fn by_number(running: &[RunningJob]) -> BTreeMap<&str, &RunningJob> {
     numbered.collect()
 }
 
-/// Job and instance of a series.
-fn exporter_of(labels: &Labels) -> (String, String) {
-    let label = |name| labels.get(name).unwrap_or_default().to_owned();
-    (label("job"), label("instance"))
+/// Job, instance and node of a series. One address may answer for several nodes.
+fn exporter_of(labels: &Labels) -> ExporterKey {
+    ["job", "instance", "node"].map(|name| labels.get(name).unwrap_or_default().to_owned())
 }
 
 fn key_of(labels: &Labels) -> GpuKey {
