@@ -20,7 +20,7 @@ const WORDS_MAX: usize = 1_000;
 /// Places in a folded list.
 const PLACES_MAX: usize = 30;
 
-/// What a correction says first.
+/// First words of a correction.
 const CORRECTION: &str = "the last message said something else to do, which is no longer right";
 
 /// Severities, the worst first.

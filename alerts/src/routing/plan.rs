@@ -46,6 +46,7 @@ pub fn plan(
     let is_open = |member: &GroupMember<'_>| {
         entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint))
     };
+
     let unmuted = || members.iter().filter(|member| !member.is_muted);
     let firing: BTreeSet<_> = unmuted()
         .filter(|m| !m.alert.is_resolved(now))
@@ -56,6 +57,7 @@ pub fn plan(
         .filter(|m| !m.is_route_muted && m.alert.is_resolved(now) && is_open(m))
         .map(|m| m.fingerprint)
         .collect();
+
     let reason = if firing.is_empty() && resolved.is_empty() {
         Reason::Nothing
     } else {
@@ -68,6 +70,7 @@ pub fn plan(
             now,
         )
     };
+
     let known = |member: &GroupMember<'_>| entry?.open.get(&member.fingerprint);
     let is_wrong = unmuted()
         .filter(|member| firing.contains(&member.fingerprint))
@@ -76,6 +79,7 @@ pub fn plan(
         Reason::Nothing | Reason::StillFiring if is_wrong => Reason::Corrected,
         reason => reason,
     };
+
     if reason == Reason::Nothing {
         return MessagePlan {
             reason,
@@ -83,6 +87,7 @@ pub fn plan(
             entry: None,
         };
     }
+
     // The channel goes on knowing a muted alert that fires.
     let open: BTreeMap<_, _> = members
         .iter()
@@ -99,6 +104,7 @@ pub fn plan(
             (member.fingerprint, notified)
         })
         .collect();
+
     let alerts = members
         .iter()
         .map(|member| member.fingerprint)
@@ -110,6 +116,7 @@ pub fn plan(
         Reason::Resolved if !open.is_empty() => Reason::SomeResolved,
         reason => reason,
     };
+
     MessagePlan {
         reason,
         alerts,

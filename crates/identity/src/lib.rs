@@ -173,7 +173,7 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
         Err(refusal) => guard.refuse(request, need, &identified, refusal).await,
     };
 
-    // A link that does nothing is not an act: whoever guesses links must not fill the log either.
+    // A link that does nothing is not an act: guessed links must not fill the log either.
     let did_nothing = need == Some(Need::Signed) && act.get().is_none();
     if let Some(mut entry) = entry.filter(|_| !did_nothing) {
         entry.outcome = response.status().as_u16().to_string();
@@ -256,7 +256,7 @@ fn address_of(peer: Peer) -> String {
 /// connection's owner is known, whoever has made the request; so these ways need a browser's word
 /// that the page is ours. A browser also adds the password of basic authentication.
 ///
-/// What is signed proves itself; there only a foreign page is refused, which a browser always names.
+/// A signed link proves itself; there only a foreign page is refused, which a browser always names.
 fn check_site(need: Need, viewer: &Viewer, headers: &HeaderMap) -> Result<(), Refusal> {
     match (is_of_this_site(headers), viewer.way()) {
         (Some(true), _) => Ok(()),

@@ -1,7 +1,7 @@
 //! A usage report as one HTML file: no script, no other file; prints well, light and dark.
 
-use super::{group_cells, heading, hours, key_name, notes, shown};
-use minijinja::{AutoEscape, Environment, context};
+use super::{group_cells, heading, hours, key_name, notes, shown, templates};
+use minijinja::context;
 use serde::Serialize;
 use takt_accounting::{Figures, Row, UsageReport};
 
@@ -34,8 +34,7 @@ struct Bar {
 
 /// Renders the report.
 pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::Error> {
-    let mut templates = Environment::new();
-    templates.set_auto_escape_callback(|_| AutoEscape::Html);
+    let mut templates = templates::of_pages();
     templates.add_template("usage.html", include_str!("usage.html"))?;
     let charts = [
         chart("GPU-hours", &report.rows, |figures| {

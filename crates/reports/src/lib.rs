@@ -4,6 +4,7 @@ mod config;
 mod html;
 mod letters;
 mod sheet;
+mod templates;
 mod warnings;
 mod weekly;
 

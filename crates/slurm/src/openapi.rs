@@ -160,10 +160,12 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     let user =
         text(&job["user_name"]).or_else(|| number(&job["user_id"]).map(|uid| uid.to_string()));
     let waiting = state == "PENDING";
+
     // slurmdbd adds a record at a resize, with the time of the resize as its submission.
     let resized =
         instant(&job["resize_time"]).filter(|at| Some(*at) >= instant(&job["start_time"]));
     let submitted = |key: &str| resized.map_or_else(|| seconds(&job[key]), |at| at.to_string());
+
     let words = [
         (
             Field::JobId,
@@ -240,6 +242,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         ),
     ];
     let mut entry = entry(&words, job, options);
+
     // While a job completes, slurmctld no longer lists its GPUs: an empty list means "no GPUs" only
     // for a running job.
     let held = ["RUNNING", "SUSPENDED"]
@@ -247,6 +250,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         .then(|| held_gpus(job))
         .flatten();
     let held = held.filter(|held| !held.is_empty() || !wants_gpus(job));
+
     if let Entry::Run(run) = &mut entry
         && !run
             .alloc_tres
@@ -259,16 +263,19 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
             .map(|held| held.iter().map(|gres| gres.count).sum());
         run.gpu_model = held.as_ref().and_then(|held| models(held));
     }
+
     let gpus = held.into_iter().flatten().flat_map(|gres| {
         gres.indexes
             .into_iter()
             .map(move |at| (gres.node.clone(), at))
     });
+
     // The description is more exact than the reason, as in squeue: a job that waits for drained nodes
     // has the reason `Resources`.
     let reason = text(&job["state_description"]).or_else(|| text(&job["state_reason"]));
     let reason = reason.filter(|reason| waiting && reason != "None");
     let expected_start = instant(&job["start_time"]).filter(|_| waiting);
+
     LiveJob {
         entry,
         gpus: gpus.collect(),

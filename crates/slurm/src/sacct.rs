@@ -735,6 +735,7 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         .next()
         .unwrap_or_default();
     check_state(state, "State")?;
+
     let tres =
         TresCounts::parse(fields.get(Field::AllocTres)).map_err(|error| format!("Alloc{error}"))?;
     let suspended = duration(fields.get(Field::Suspended), "Suspended")?;
@@ -747,6 +748,7 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         None => duration(fields.get(Field::Elapsed), "Elapsed")?,
         raw => raw,
     };
+
     let written = WrittenTimes {
         submit: fields.get(Field::Submit),
         eligible: fields.get(Field::Eligible),
@@ -758,11 +760,13 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         &options.zone,
         elapsed.map(|ran| ran + suspended.unwrap_or(0)),
     )?;
+
     let node_list = fields.text(Field::NodeList).filter(|list| list != NO_NODES);
     let never_started = state == "PENDING"
         || fields.get(Field::NodeList) == NO_NODES
         // For a job that left the queue unstarted, Slurm sets the start to the end.
         || (tres.is_none() && times.start == times.end && LEFT_THE_QUEUE.contains(&state));
+
     // After a resize slurmdbd adds a record with the old start. The earlier record already covers
     // the time before the resize.
     let resized = times.start.map_or(0, |start| times.submit.since(start));
@@ -770,12 +774,14 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         .start
         .filter(|_| !never_started)
         .map(|start| start.max(times.submit));
+
     if times.end.is_none() && OVER.contains(&state) {
         return Err(format!(
             "State is {state}, but End is '{}'",
             fields.get(Field::End)
         ));
     }
+
     let run = JobRun {
         cluster: match &options.cluster {
             Cluster::Named(name) => name.clone(),
@@ -806,9 +812,11 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         original_sluid: sluid(fields.get(Field::OriginalSluid)),
         ..JobRun::default()
     };
+
     if start.is_none() {
         return Ok(run);
     }
+
     // Without AllocTRES the plain columns are used, and the number of GPUs is unknown.
     let tres = tres.unwrap_or_default();
     let cpus = tres.cpus.or(fields.count(Field::NCpus, "NCPUS")?);

@@ -141,7 +141,7 @@ fn rank_of(value: f64, histogram: &NativeHistogram) -> Option<f64> {
         if lower >= value {
             return Some(rank);
         }
-        // Nobody knows where in an endless bucket its observations lie: all count as below a value in it.
+        // Where the observations of an endless bucket lie is unknown: all count as below a value in it.
         if lower == f64::NEG_INFINITY && upper > value {
             return Some(count);
         }

@@ -89,6 +89,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         figures, currency, ..
     } = sheet;
     let mut facts = Vec::new();
+
     if sheet.has_gpus {
         facts.push((
             "GPU-hours",
@@ -101,6 +102,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         amount(figures.cpu_hours),
         change(sheet, |figures| figures.cpu_hours),
     ));
+
     if let Some(share) = sheet.share.and_then(|share| share.gpu.or(share.cpu)) {
         let rank = sheet
             .rank
@@ -108,6 +110,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             .map(|rank| format!("place {} of {}", rank.place, rank.of));
         facts.push(("of the cluster", percent(share), rank.unwrap_or_default()));
     }
+
     if let Some(utilization) = figures.gpu_utilization {
         let coverage = format!(
             "{} of {} runs measured",
@@ -119,6 +122,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     if let Some(ratio) = figures.cpu_ratio.filter(|_| !sheet.has_gpus) {
         facts.push(("of the CPU time used", percent(ratio), String::new()));
     }
+
     let split = &figures.split_gpu_hours;
     if split.held() > 0.0 {
         let note = split.known_waste().map_or_else(
@@ -136,6 +140,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             note,
         ));
     }
+
     if let Some(currency) = currency {
         facts.push((
             "cost",
@@ -143,6 +148,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             change(sheet, |figures| figures.money),
         ));
     }
+
     if figures.kwh > 0.0 {
         let co2 = sheet
             .has_co2
@@ -153,6 +159,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             co2.unwrap_or_default(),
         ));
     }
+
     if let Some(waiting) = sheet.waiting {
         let others = format!(
             "9 of 10 under {}",
@@ -164,6 +171,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             others,
         ));
     }
+
     let failed = match figures.jobs_failed {
         0 => String::new(),
         failed => format!("{} of {} failed", count(failed), count(figures.jobs_ended)),
@@ -176,6 +184,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             "for faults".to_owned(),
         ));
     }
+
     facts
 }
 

@@ -4,23 +4,15 @@
 use super::View;
 use super::blocks::{self, CAUSES};
 use super::charts;
-use minijinja::{AutoEscape, Environment, Value, context};
+use crate::templates;
+use minijinja::{Environment, Value, context};
 use std::sync::LazyLock;
 use takt_accounting::BudgetPeriod;
 use takt_accounting::sheet::{Member, RunRow, Sheet};
 use takt_model::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 
 pub(super) static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut templates = Environment::new();
-    templates.set_auto_escape_callback(|_| AutoEscape::Html);
-    // A terminal that shows the file obeys no name.
-    templates.set_formatter(|out, state, value| match value.as_str() {
-        Some(text) if !value.is_safe() && text.contains(is_hidden) => {
-            let shown = Value::from(text.replace(is_hidden, "\u{fffd}"));
-            minijinja::escape_formatter(out, state, &shown)
-        }
-        _ => minijinja::escape_formatter(out, state, value),
-    });
+    let mut templates = templates::of_pages();
     templates.set_trim_blocks(true);
     templates.set_lstrip_blocks(true);
     for (name, template) in [
@@ -33,10 +25,6 @@ pub(super) static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     }
     templates
 });
-
-fn is_hidden(c: char) -> bool {
-    c.is_control() && !['\n', '\t'].contains(&c)
-}
 
 /// Renders the page.
 ///

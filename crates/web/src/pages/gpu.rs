@@ -28,6 +28,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         uuid: uuid.clone(),
         ..GpuQuestion::default()
     })?;
+
     let range = visit.range("7d")?;
     let events = visit.ask(&EventsQuestion {
         from: range.from,
@@ -38,6 +39,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     if gpu.node.is_none() && gpu.holds.is_empty() && events.is_empty() {
         return Err(PageError::unknown("GPU", &uuid).next("/nodes", "All nodes and their GPUs"));
     }
+
     let strips = visit.ask(&StripsQuestion {
         hours: 168,
         steps: 336,
@@ -51,6 +53,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         40,
         format!("Utilization of {uuid} over seven days"),
     );
+
     let rows = gpu.holds.iter().map(|hold| {
         vec![
             match hold.job_id.as_str() {
@@ -74,6 +77,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         COLUMNS.to_vec(),
         rows.collect(),
     )?;
+
     let label = |name: &str| {
         let info = gpu
             .readings
@@ -82,6 +86,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         let (_, rest) = info.labels.split_once(&format!("{name}=\""))?;
         rest.split_once('"').map(|(value, _)| value.to_owned())
     };
+
     let (faults, others): (Vec<_>, Vec<_>) = gpu
         .readings
         .iter()
@@ -100,6 +105,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             })
             .collect()
     };
+
     let past = history::of(visit, &range, None, Some(&uuid))?;
     let values = context! {
         charts => history::charts(&past),
@@ -116,6 +122,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         events,
         range,
     };
+
     Ok(
         Content::new(format!("GPU {}", visit.parameter("uuid")), values)
             .table(table)

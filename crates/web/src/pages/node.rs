@@ -38,6 +38,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         node: Some(name.clone()),
         ..ClusterQuestion::default()
     })?;
+
     let range = visit.range("24h")?;
     let events = visit.ask(&EventsQuestion {
         from: range.from,
@@ -45,6 +46,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         node: Some(name.clone()),
         ..EventsQuestion::default()
     })?;
+
     let node = match cluster.nodes.into_iter().find(|node| node.node == name) {
         Some(node) => node,
         None if events.is_empty() => {
@@ -56,6 +58,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             ..Default::default()
         },
     };
+
     let strips = visit.ask(&StripsQuestion {
         hours: 168,
         steps: 336,
@@ -69,6 +72,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
     let caption = format!("GPUs of {name} now");
     let table = Table::new(visit, "gpus", caption, COLUMNS.to_vec(), rows)?;
+
     let alerts: Vec<_> = firing(visit)?
         .into_iter()
         .filter(|alert| alert.names("node", &name))
@@ -81,11 +85,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .find(|target| target.labels.get("node") == Some(&name) && target.error.is_some());
     let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
     let past = history::of(visit, &range, Some(&name), None)?;
+
     let lane = |gpu: &GpuNow| {
         let label = format!("GPU {} of {name}", gpu.index);
         let picture = history::lane(&past, &gpu.uuid, &label)?;
         Some(context! { index => gpu.index, uuid => gpu.uuid, picture })
     };
+
     let values = context! {
         node => node.node,
         is_up => node.is_up,
@@ -105,6 +111,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         axis => range.ticks(visit.zone()),
         range,
     };
+
     Ok(Content::new(name, values)
         .table(table)
         .picture(pictures::strips(

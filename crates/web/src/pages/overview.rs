@@ -44,6 +44,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .next("/", "The last 24 hours")
             .next("/nodes", "All nodes")
         })?;
+
     let cluster = visit.ask(&ClusterQuestion::default())?;
     let is_large = cluster.nodes.len() > GPU_ROWS_NODES;
     let strips = visit.ask(&StripsQuestion {
@@ -51,6 +52,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         by_node: is_large,
         ..StripsQuestion::default()
     })?;
+
     let alerts = firing(visit)?;
     let lost: BTreeSet<&str> = cluster
         .nodes
@@ -59,6 +61,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .filter(|gpu| gpu.state == GpuState::Lost)
         .map(|gpu| gpu.uuid.as_str())
         .collect();
+
     // A lost GPU is named once, not again by its alert.
     let critical = alerts
         .iter()
@@ -67,6 +70,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .clone()
         .filter(|alert| !lost.iter().any(|uuid| alert.names("uuid", uuid)))
         .collect();
+
     let mine = match visit.viewer.user() {
         Some(user) => current_jobs(visit, Some(user), None, "Your running and waiting jobs")?,
         None => None,
@@ -82,6 +86,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
         cluster
             .nodes
@@ -90,6 +95,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .map(show)
             .collect()
     };
+
     let values = context! {
         counts => cluster.gpus,
         nodes_up => cluster.nodes_up,

@@ -40,12 +40,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let first_month = first
         .and_then(|first| month_of(first, visit.zone()))
         .unwrap_or_else(|| this_month.clone());
+
     let question = |everybody| SheetQuestion {
         month: Some(month.clone()),
         everybody,
         runs: 0,
         ..SheetQuestion::default()
     };
+
     // A month without usage is a usual state of the archive.
     let (sheets, error) = match visit.ask(&question(true)) {
         // Before the records, the cluster's report would be a row of nothing.
@@ -53,12 +55,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         Ok(sheets) => (sheets, None),
         Err(error) => (Vec::new(), Some(error.reason().to_owned())),
     };
+
     let sent = visit
         .ask(&SentQuestion {
             month: month.clone(),
             ..SentQuestion::default()
         })
         .unwrap_or_default();
+
     let row = |sheet: &Sheet| {
         let kind = sheet.subject.kind();
         let name = sheet.subject.name();
@@ -93,6 +97,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             },
         ]
     };
+
     let kinds = ["cluster", "account", "user"];
     let mut sheets = sheets;
     sheets.sort_by_key(|sheet| kinds.iter().position(|kind| *kind == sheet.subject.kind()));
@@ -104,6 +109,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         COLUMNS.to_vec(),
         sheets.iter().map(row).collect(),
     )?;
+
     let shown = months(today, &first_month, &month);
     let has_more = shown.last().is_some_and(|last| first_month < *last);
     let months: Vec<Value> = shown
@@ -116,6 +122,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let values = context! {
         first_month,
         has_more,

@@ -63,16 +63,19 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         .iter()
         .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
         .collect();
+
     let times = ticks(report, visit);
     let scene = Scene::of(report, metric, idle_below(visit));
     let table = gpu_table(visit, &gpus, &scene, &times)?;
     let name = run.name.clone().unwrap_or_default();
+
     let nodes: Vec<Value> = report
         .by_node
         .iter()
         .take(MOST_NODES)
         .map(|node| node_values(node, report, &scene))
         .collect();
+
     let wants = requested(run);
     let events = &answer.events;
     let earlier: Vec<ListedRun> = answer
@@ -82,6 +85,7 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         .cloned()
         .collect();
     let now = answer.at;
+
     let values = context! {
         report => Value::from_serialize(Summary::of(report)),
         is_running => report.phase == JobPhase::Running,
@@ -150,6 +154,7 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         array => run.job_id.split_once('_').map(|(array, _)| array),
         api => address("/api/takt/v1/job", &[("job_id", &run.job_id)]),
     };
+
     Ok(
         Content::new(format!("Job {} {name}", run.job_id).trim_end(), values)
             .table(table)

@@ -44,6 +44,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         cluster: Some(visit.site.cluster.to_string()),
         ..SheetQuestion::default()
     };
+
     let Some(sheet) = visit
         .ask(&question)
         .map_err(|error| {
@@ -63,6 +64,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
     else {
         return Err(PageError::unknown(kind, name).next("/people", "All people"));
     };
+
     let links = Links::of(&sheet, &pick);
     let table = if is_user {
         run_table(visit, &sheet.runs)?
@@ -80,6 +82,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
             rows,
         )?
     };
+
     let picture = days(&sheet, name);
     let (by_user, by_account) = if is_user {
         (Some(name), None)
@@ -88,6 +91,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
     };
     let current = current_jobs(visit, by_user, by_account, "Running and waiting now")?;
     let rank = sheet.rank.as_ref();
+
     let values = context! {
         kind,
         name,
@@ -153,6 +157,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         csv => visit.address(&[]),
         command => format!("takt report {kind} --{kind} {name}"),
     };
+
     let title = if is_user {
         name.to_owned()
     } else {

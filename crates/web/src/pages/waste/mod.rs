@@ -26,9 +26,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         cluster: Some(visit.site.cluster.to_string()),
         ..WasteQuestion::default()
     };
+
     let answer = visit
         .ask(&question)
         .map_err(|error| error.next("/waste", "The current month"))?;
+
     let by = visit.get("by").unwrap_or("user");
     let table = match by {
         "user" => groups(visit, &answer.waste.users, "user")?,
@@ -39,6 +41,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             return Err(PageError::wrong(error).next("/waste", "Waste by user"));
         }
     };
+
     let waste = &answer.waste;
     let causes: Vec<Value> = waste
         .causes
@@ -52,6 +55,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let tabs: Vec<Value> = [
         ("user", "by user"),
         ("account", "by account"),
@@ -66,6 +70,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         }
     })
     .collect();
+
     let histogram = histogram(visit, &answer);
     let values = context! {
         pick => Value::from_serialize(&pick),
@@ -92,6 +97,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             None => "takt report waste".to_owned(),
         },
     };
+
     let content = Content::new(format!("Waste {}", answer.period), values).table(table);
     Ok(match histogram {
         Some(picture) => content.picture(picture),
