@@ -381,7 +381,14 @@ class Fields:
         if answer.nvmlReturn != 0:
             return None
         members = ["dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"]
-        return getattr(answer.value, members[answer.valueType]) * unit
+        member = members[answer.valueType]
+        if member == "uiVal" and answer.fieldId in self.bytes_over_pcie():
+            return None
+        return getattr(answer.value, member) * unit
+
+    def bytes_over_pcie(self):
+        """Some drivers count these in 32 bits: such a count comes round every tenth of a second and is not exported."""
+        return [getattr(self.pynvml, name, None) for name in ("NVML_FI_DEV_PCIE_COUNT_TX_BYTES", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES")]
 
 
 # --- The exporter ----------------------------------------------------------------------------------------------
@@ -432,7 +439,7 @@ class Exporter:
         """The events so far: the stream stays open for new ones, so this reads until it is silent."""
         lines = []
         try:
-            with urllib.request.urlopen(f"http://{self.address}/events", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.address}/events?after=0", timeout=2) as answer:
                 for line in answer:
                     lines.append(line.decode().strip())
         except TimeoutError:

@@ -1,7 +1,7 @@
 //! A query returns the same result wherever its samples are: in the head, in segments, in blocks or
 //! in merged days. Down-sampled rows return approximately the same.
 
-use super::bench_store::{BEGIN, DAY, HOUR, SECOND, config};
+use super::bench_store::{BEGIN, DAY, HOUR, SECOND, claim, config};
 use prometheus_client::registry::Registry;
 use proptest::collection;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Memory, Options, Source, Value};
-use takt_store::{Clock, DataDir, Group, STALE, Store, StoreConfig};
+use takt_store::{Clock, Group, STALE, Store, StoreConfig};
 use tempfile::tempdir;
 
 const MINUTE: i64 = 60 * SECOND;
@@ -65,7 +65,7 @@ impl Twin {
         self.open = None;
         let shown = Arc::clone(&self.now);
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
-        let directory = DataDir::claim(&self.root).unwrap();
+        let directory = claim(&self.root);
         let store =
             Store::open_at(directory, &self.config, &mut Registry::default(), clock).unwrap();
         let group = store.group();
