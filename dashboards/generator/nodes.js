@@ -17,8 +17,11 @@ export const NODES = {
     min: 0,
     max: 1,
     expr: (scope) =>
+      // Of the time that was measured: at the edges of a gap, what nobody counted is not busy. The node's clock is one
+      // series, all modes of all CPUs are a thousand.
       `1 - avg by (cluster, node) (rate(${series('node_cpu_seconds_total', scope, 'mode="idle"')}` +
-      '[$__rate_interval]))',
+      '[$__rate_interval])) / max by (cluster, node) ' +
+      `(rate(${series('node_time_seconds', scope)}[$__rate_interval]))`,
     about:
       `Share of the CPU time in which CPUs worked. 100 % is fine on a compute node. Worry when jobs
         hold the ` + 'node and it stays near 0, or when GPUs wait for CPUs that are all busy.',

@@ -1,6 +1,6 @@
 //! `takt fairshare`: the lines of `sshare -l -a`, explanations, and the history.
 
-use super::{instant, print};
+use super::{instant, print, warn_unread};
 use crate::cli::{ListingFormat, Person, Place};
 use crate::output::stdout;
 use crate::place;
@@ -65,6 +65,7 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
 
     let source: Source<Database> = Source::open(at, &config, Missing::Refuse)?;
     let answer = source.ask(&question)?;
+    warn_unread(place);
     warn_of_gaps(&answer);
 
     match asked.format {

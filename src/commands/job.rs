@@ -21,6 +21,9 @@ use takt_server::Failure;
 pub struct Job {
     /// Job id: 123, 123_4, 123+0, or the SLUID
     pub id: String,
+    /// Submit time of the run (2026-10-02T08:00:00Z), if the job has several. Default: the newest run
+    #[arg(long, value_name = "TIME")]
+    pub submit: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
@@ -44,6 +47,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 pub fn run(place: &Place, asked: &Job) -> Result<(), Failure> {
     let question = JobQuestion {
         job_id: asked.id.clone(),
+        submit: asked.submit.clone(),
         steps: BARS,
         ..JobQuestion::default()
     };
@@ -514,7 +518,8 @@ impl Page {
             parts.into_iter().for_each(|one| self.other(one));
         }
         if !runs.is_empty() {
-            self.text.push_str("\nOther runs of this job\n");
+            self.text
+                .push_str("\nOther runs of this job (takt job ID --submit TIME)\n");
             runs.into_iter().for_each(|one| self.other(one));
         }
         if !answer.same_name.is_empty() {

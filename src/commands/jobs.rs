@@ -1,13 +1,12 @@
 //! `takt jobs`.
 
-use super::{cut, instant, note_cut, print, source};
+use super::{cut, instant, note_cut, print, source, warn_unread};
 use crate::cli::{ListingFormat, Person, Place};
-use crate::place;
-use crate::source::{Source, server};
+use crate::source::Source;
 use clap::Args;
 use jiff::tz::TimeZone;
 use takt_questions::listing::{Column, Listing};
-use takt_questions::{JobsQuestion, ListedRun, SourceState, SourcesQuestion};
+use takt_questions::{JobsQuestion, ListedRun};
 use takt_server::Failure;
 use takt_store::Database;
 
@@ -68,17 +67,10 @@ pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     }
     print(asked.format, &listing(&runs, &source.zone()), &runs)?;
     note_cut(is_cut, asked.limit);
-    if let Some(warning) = incomplete(place) {
-        tracing::warn!("{warning} Running jobs that have no record are shown from Slurm's queue.");
+    if warn_unread(place) {
+        tracing::warn!("Running jobs that have no record are shown from Slurm's queue.");
     }
     Ok(())
-}
-
-/// Returns why the running server's job records may be old or not complete.
-fn incomplete(place: &Place) -> Option<String> {
-    let (_, at) = place::find(place).ok()?;
-    let sources = server(at).ok()?.ask(&SourcesQuestion {}).ok()?;
-    sources.iter().find_map(SourceState::warning)
 }
 
 /// The columns of a list of runs, with times in the time zone.

@@ -44,7 +44,7 @@ use crate::client::Server;
 use crate::output::{self, stdout};
 use crate::place;
 use crate::process_metrics;
-use crate::source::{Missing, Source, server_at_socket, zone_of};
+use crate::source::{Missing, Source, server, server_at_socket, zone_of};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -53,7 +53,7 @@ use std::process::ExitCode;
 use takt_accounting::Period;
 use takt_model::UnixTime;
 use takt_questions::listing::Listing;
-use takt_questions::{AboutQuestion, AnswerData, Question};
+use takt_questions::{AboutQuestion, AnswerData, Question, SourcesQuestion, source_warnings};
 use takt_server::serve::Parts;
 use takt_server::{Failure, OrUsage};
 use tokio::runtime::Runtime;
@@ -145,9 +145,23 @@ where
     source::<Q::Data>(place)?.ask(question)
 }
 
-/// Warns if the job records begin within a period, or after it: its figures look complete. The times are
+/// Warns of sources of the running server whose data may be old or not complete: a figure of what was never read looks
+/// like a figure. Returns whether there are any.
+fn warn_unread(place: &Place) -> bool {
+    let sources = place::find(place)
+        .and_then(|(_, at)| server(at))
+        .and_then(|server| server.ask(&SourcesQuestion {}));
+    let warnings = source_warnings(&sources.unwrap_or_default());
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    !warnings.is_empty()
+}
+
+/// Warns if the job records may be old, begin within a period, or after it: its figures look complete. The times are
 /// RFC 3339.
 fn warn_unrecorded(place: &Place, from: &str, to: &str) {
+    warn_unread(place);
     let Ok(about) = ask(place, &AboutQuestion {}) else {
         return;
     };

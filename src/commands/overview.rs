@@ -8,7 +8,8 @@ use crate::source;
 use std::io::Write;
 use takt_model::words::amount;
 use takt_questions::{
-    AboutQuestion, AlertsQuestion, ClusterAnswer, ClusterQuestion, GpuState, UsageQuestion,
+    AboutQuestion, AlertsQuestion, ClusterAnswer, ClusterQuestion, GpuState, SourcesQuestion,
+    UsageQuestion, source_warnings,
 };
 use takt_server::{Config, Failure};
 
@@ -80,8 +81,15 @@ fn show(server: &Server) -> Result<(), Failure> {
         format!("  month   {}", month(server, &usage)),
     ];
 
+    let sources = server.ask(&SourcesQuestion {}).unwrap_or_default();
+    let warnings = source_warnings(&sources);
+    let warnings = warnings
+        .iter()
+        .map(|warning| format!("  !       {warning}"));
+
     let mut out = stdout();
-    Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?)
+    let mut lines = lines.into_iter().chain(warnings);
+    Ok(lines.try_for_each(|line| writeln!(out, "{line}"))?)
 }
 
 fn nodes(cluster: &ClusterAnswer) -> String {
@@ -107,9 +115,10 @@ fn gpus(cluster: &ClusterAnswer) -> String {
 }
 
 fn jobs(cluster: &ClusterAnswer) -> String {
-    let running = cluster.jobs_running.unwrap_or(0);
-    let pending = cluster.jobs_pending.unwrap_or(0);
-    format!("{running} running, {pending} pending")
+    match (cluster.jobs_running, cluster.jobs_pending) {
+        (Some(running), Some(pending)) => format!("{running} running, {pending} pending"),
+        _ => "none known: no scheduler and no exporter has named one".to_owned(),
+    }
 }
 
 /// Returns why a line has no values.

@@ -1,6 +1,6 @@
 //! `takt reconcile`: our hours beside `sreport`'s, with the reason of each difference.
 
-use super::{one_thread, print};
+use super::{one_thread, print, warn_unread};
 use crate::cli::{ListingFormat, Period, Place};
 use crate::place;
 use crate::source::{Missing, Source};
@@ -54,6 +54,8 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
         cluster,
         days: false,
     })?;
+    warn_unread(place);
+
     let mut circumstances = circumstances(&source, &usage)?;
     for charge in &capacity.reservations_charged {
         // slurmctld reports users without their accounts, and a charge of a whole account has no

@@ -1,7 +1,7 @@
 //! `takt report`.
 
 use super::report_send::ReportSend;
-use super::{ask, pdf, report_send, warn_unrecorded};
+use super::{ask, pdf, report_send, warn_unread, warn_unrecorded};
 use crate::cli::{Period, Person, Place};
 use crate::output::{self, stdout};
 use crate::person::operator;
@@ -179,6 +179,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     };
 
     let sheets = ask(place, &question)?;
+    warn_unread(place);
     write(asked.format, |out| {
         let width = output::width();
         sheets.iter().try_for_each(|sheet| {

@@ -1,7 +1,7 @@
 //! The command line as people use it: in a terminal of 80 columns, through pipes, in the cluster's
 //! time zone, with and without a server.
 
-use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Needed, find_program, need, need_root, or_skip};
 use std::fs;
@@ -321,6 +321,94 @@ fn takt_alone_shows_the_server_or_how_to_start_one() {
     assert!(
         lines.iter().all(|line| line.chars().count() <= 80),
         "{text}"
+    );
+    server.stop();
+}
+
+/// slurmrestd has never answered: nobody may take "nothing" for an idle cluster.
+#[test]
+fn a_slurm_that_was_never_read_is_no_idle_cluster() {
+    let takt = Takt::fresh();
+    takt.file("token", "secret");
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\n[jobs.slurmrestd]\nurl = \"http://127.0.0.1:{}\"\nuser = \"monitor\"\ntoken_file = \"token\"\n",
+            free_port()
+        ),
+    );
+    let (mut server, address) = serve(&takt);
+    let unread = "Job records may be old or not complete: ";
+    let banner = wait_for("the banner", Duration::from_secs(60), || {
+        let page = http_get(&format!("http://{address}/queue")).ok()?;
+        page.body.contains(unread).then_some(page.body)
+    });
+    assert!(
+        banner.contains("No scheduler has named a job or a node"),
+        "{banner}"
+    );
+    assert!(!banner.contains("Nothing waits"), "{banner}");
+
+    let overview = takt.run::<&str>([]).ok();
+    assert!(overview.contains("jobs    none known: "), "{overview}");
+    assert!(overview.contains(unread), "{overview}");
+    for command in ["jobs", "report usage", "report cluster"] {
+        let run = takt.run(command.split(' '));
+        assert!(run.stderr.contains(unread), "{command}: {}", run.stderr);
+    }
+    server.stop();
+}
+
+/// Slurm requeued a job after its node had failed: two runs of one id.
+#[test]
+fn each_run_of_a_requeued_job_can_be_opened() {
+    let takt = Takt::fresh();
+    takt.file(
+        "takt.toml",
+        "cluster = \"lab\"\ntimezone = \"UTC\"\n[jobs]\npoll = false\n",
+    );
+    let lost = row(7, "alice").replace("COMPLETED", "NODE_FAIL");
+    let again = "7|retry|alice|physics|gpu|2026-10-01T12:30:00|Unknown|Unknown|PENDING|billing=4,cpu=4,gres/gpu=1,mem=16G,node=1|1|4||0";
+    takt.file("jobs.txt", format!("{HEADER}\n{lost}\n{again}\n"));
+    takt.run([
+        "--config",
+        "takt.toml",
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+    ])
+    .ok();
+    let (mut server, address) = serve(&takt);
+    let page = |path: &str| http_get(&format!("http://{address}{path}")).unwrap();
+
+    assert!(page("/jobs/7").body.contains("pending"));
+    let list = page("/jobs").body;
+    let (_, link) = list
+        .split_once("href=\"/jobs/7?submit=")
+        .expect("a link to the run that ended");
+    let submit = &link[..link.find('"').unwrap()];
+    let opened = page(&format!("/jobs/7?submit={submit}"));
+    assert!(opened.body.contains("node fail"), "{}", opened.body);
+
+    let jobs: serde_json::Value =
+        serde_json::from_str(&takt.run(["jobs", "--format", "json"]).ok()).unwrap();
+    let submitted = jobs
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|job| job["state"] == "NODE_FAIL")
+        .unwrap()["submit"]
+        .to_string();
+    let shown = takt.run(["job", "7", "--submit", &submitted]).ok();
+    assert!(shown.contains("NODE_FAIL"), "{shown}");
+    let unknown = takt.run(["job", "7", "--submit", "2026-10-03"]);
+    assert_eq!(unknown.code, Some(1), "{}", unknown.stderr);
+    assert!(
+        unknown.stderr.contains("its runs: 2026-10-"),
+        "{}",
+        unknown.stderr
     );
     server.stop();
 }

@@ -47,9 +47,9 @@ pub struct ClusterAnswer {
     pub nodes_up: u64,
     /// GPUs by state.
     pub gpus: GpuCounts,
-    /// Running jobs; `None` without job records.
+    /// Running jobs; `None` if nobody has named a job or a node.
     pub jobs_running: Option<u64>,
-    /// Pending jobs; `None` without job records.
+    /// Pending jobs; `None` if nobody has named a job or a node.
     pub jobs_pending: Option<u64>,
     /// Jobs and users that hold idle GPUs, the most idle GPUs first.
     pub idle: Vec<IdleHolder>,
@@ -226,7 +226,7 @@ pub struct GpuNow {
     pub holders: Vec<GpuHolder>,
     /// Processes on the GPU: `ann: python`.
     pub processes: Vec<String>,
-    /// Seconds for which the GPU has been held and idle, to five minutes; at most seven days.
+    /// Seconds for which the GPU has been held by its present jobs and idle, to five minutes; at most seven days.
     pub idle_seconds: Option<i64>,
 }
 
@@ -299,7 +299,10 @@ impl Question for ClusterQuestion {
         look.machines()?;
         let mut answer = look.answer();
 
-        if records.has_scheduler(&cluster.cluster)? || !running.is_empty() {
+        let is_known = !running.is_empty()
+            || records.has_scheduler(&cluster.cluster)?
+            || !records.node_states(&cluster.cluster)?.is_empty();
+        if is_known {
             let counts = records.queue_counts(&cluster.cluster)?;
             answer.jobs_running = Some(counts.running);
             answer.jobs_pending = Some(counts.pending);
@@ -362,6 +365,8 @@ struct Look<'a> {
     devices: BTreeMap<(String, u32), GpuKey>,
     /// Since when Slurm has allocated GPUs whose holder no exporter names.
     allocated_since: BTreeMap<GpuKey, UnixTime>,
+    /// Since when jobs hold GPUs at the earliest: what was before is of others. Processes outside of jobs have no known start.
+    held_since: BTreeMap<GpuKey, UnixTime>,
 }
 
 /// Accessor for one reading of a GPU.
@@ -396,6 +401,7 @@ impl<'a> Look<'a> {
             silent: BTreeSet::new(),
             devices: BTreeMap::new(),
             allocated_since: BTreeMap::new(),
+            held_since: BTreeMap::new(),
         }
     }
 
@@ -597,7 +603,8 @@ impl<'a> Look<'a> {
                     memory_used_bytes: used,
                     ..GpuHolder::of(holder)
                 };
-                self.hold(&key_of(&series.labels), holder);
+                let since = known.map_or(UnixTime(0), |job| job.start);
+                self.hold(&key_of(&series.labels), holder, since);
             }
         }
         Ok(())
@@ -628,7 +635,10 @@ impl<'a> Look<'a> {
     }
 
     /// Notes a holder of a GPU as the viewer may see it, once.
-    fn hold(&mut self, key: &GpuKey, holder: GpuHolder) {
+    fn hold(&mut self, key: &GpuKey, holder: GpuHolder, since: UnixTime) {
+        let held_since = self.held_since.entry(key.clone()).or_insert(since);
+        *held_since = since.min(*held_since);
+
         let holder = self.shown(holder);
         if let Some(gpu) = self.gpus.get_mut(key)
             && !gpu.holders.contains(&holder)
@@ -703,7 +713,9 @@ impl<'a> Look<'a> {
                     .zip(slots.iter().rev())
                     .take_while(|(back, last)| is_held(slot - back, **last) && is_low(**last))
                     .count();
-                gpu.idle_seconds = Some(idle as i64 * SLOT_SECONDS);
+                let held_since = self.held_since.get(key).copied().unwrap_or(UnixTime(0));
+                let held = self.now.whole_seconds() - held_since;
+                gpu.idle_seconds = Some((idle as i64 * SLOT_SECONDS).min(held.max(0)));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A credit: hours of a lost run that are given back, or the revocation of a credit.
 
-use super::period::the_cluster;
+use super::period::{rfc3339, the_cluster};
 use super::{AnswerConfig, AnswerError, Question, RequestForm, credits};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -157,7 +157,7 @@ impl CreditOrder {
         if let Some(submit) = self.submit {
             let run = runs.iter().find(|run| run.submit == submit);
             return run.ok_or_else(|| {
-                let submit = text_of(submit);
+                let submit = rfc3339(submit);
                 let known = listed(runs);
                 refused(format!(
                     "no finished run of job {job} was submitted at {submit}{known}"
@@ -191,17 +191,13 @@ fn is_lost(run: &JobRun) -> bool {
 fn listed(runs: &[JobRun]) -> String {
     let all: Vec<String> = runs
         .iter()
-        .map(|run| format!("{} ({})", text_of(run.submit), run.state))
+        .map(|run| format!("{} ({})", rfc3339(run.submit), run.state))
         .collect();
     if all.is_empty() {
         String::new()
     } else {
         format!(": {}", all.join(", "))
     }
-}
-
-fn text_of(at: UnixTime) -> String {
-    Timestamp::try_from(at).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
 
 #[cfg(test)]

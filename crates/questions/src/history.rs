@@ -82,7 +82,9 @@ const OF_NODE: &[Reading] = &[
     (
         "CPUs busy",
         "ratio",
-        "1 - avg(rate(node_cpu_seconds_total{mode=\"idle\",SELECT}[WINDOW]))",
+        // Of the time that was counted, not of the clock's: at the edges of a gap, time that nobody counted is not busy.
+        "1 - sum(rate(node_cpu_seconds_total{mode=\"idle\",SELECT}[WINDOW])) \
+         / sum(rate(node_cpu_seconds_total{SELECT}[WINDOW]))",
         "1",
     ),
     (
@@ -297,6 +299,43 @@ mod tests {
     use takt_model::{Labels, Timestamp};
     use takt_promql::Memory;
     use takt_store::MemoryBudget;
+
+    /// Two CPUs, busy for a tenth of the time. The node is silent from 400 to 1,400 seconds and starts anew before it
+    /// answers again.
+    #[test]
+    fn a_node_that_was_silent_is_as_busy_beside_the_gap_as_elsewhere() {
+        let mut memory = Memory::new();
+        for (cpu, mode, share) in [
+            ("0", "idle", 0.9),
+            ("0", "user", 0.1),
+            ("1", "idle", 0.9),
+            ("1", "system", 0.1),
+        ] {
+            let labels = [
+                ("__name__", "node_cpu_seconds_total"),
+                ("cpu", cpu),
+                ("mode", mode),
+                ("node", "g01"),
+            ];
+            let before = (0..400).step_by(15).map(|at| (at, 1_000 + at));
+            let after = (1_400..1_800).step_by(15).map(|at| (at, at - 1_380));
+            let samples = before.chain(after).map(|(at, counted)| {
+                let seconds = counted as f64 * share;
+                (Timestamp::from_seconds(at), Some(seconds))
+            });
+            memory.add(Labels::from_iter(labels), samples);
+        }
+        let axis = Axis::new(Timestamp(0), Timestamp(1_800_000), 6, SHORTEST_STEP_MS);
+        let unlimited = MemoryAccount::default();
+        let found = curves(&memory, OF_NODE, "node=\"g01\"", axis, &unlimited).unwrap();
+        let busy = &found[0].values.0;
+        let shown: Vec<_> = busy
+            .iter()
+            .map(|ratio| ratio.map(|ratio| (ratio * 100.0).round()))
+            .collect();
+        let tenth = Some(10.0);
+        assert_eq!(shown, [tenth, tenth, None, None, tenth, tenth]);
+    }
 
     #[test]
     fn readings_are_means_of_steps_and_gaps_stay_gaps() {

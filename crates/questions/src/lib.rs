@@ -121,7 +121,7 @@ pub use search::{HitKind, SearchAnswer, SearchHit, SearchQuestion};
 pub use sent_reports::{SentQuestion, sent_reports};
 pub use sheets::{SheetQuestion, sheets};
 pub use snapshot::SnapshotQuestion;
-pub use sources::{SourceState, SourcesQuestion};
+pub use sources::{SourceState, SourcesQuestion, source_warnings};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;

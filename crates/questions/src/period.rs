@@ -85,6 +85,11 @@ pub(super) fn the_interval(
     }
 }
 
+/// The instant as questions and options of commands take it.
+pub(super) fn rfc3339(at: UnixTime) -> String {
+    Timestamp::try_from(at).map_or_else(|_| at.to_string(), |at| at.to_string())
+}
+
 fn text_of(at: UnixTime, zone: &TimeZone) -> String {
     Timestamp::try_from(at)
         .unwrap_or_default()

@@ -48,6 +48,14 @@ impl SourceState {
     }
 }
 
+/// Returns what pages and commands say of sources whose data may be old or not complete. One cause for all of Slurm's
+/// sources is said once.
+pub fn source_warnings(sources: &[SourceState]) -> Vec<String> {
+    let mut warnings: Vec<String> = sources.iter().filter_map(SourceState::warning).collect();
+    warnings.dedup_by_key(|text| text.split_once(": ").map(|(_, problem)| problem.to_owned()));
+    warnings
+}
+
 impl Question for SourcesQuestion {
     const PATH: &'static str = "/api/takt/v1/sources";
     const NEED: Need = Need::SignedIn;

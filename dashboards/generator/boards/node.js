@@ -37,8 +37,8 @@ export const machine = [
         "system" many small requests to the kernel.`,
     targets: [
       range(
-        `sum by (mode) (${rate('node_cpu_seconds_total', 'mode!="idle"')}) / scalar(count(
-          ${series('node_cpu_seconds_total', NODE, 'mode="idle"')}))`,
+        `sum by (mode) (${rate('node_cpu_seconds_total', 'mode!="idle"')}) / scalar(sum(
+          ${rate('node_cpu_seconds_total')}))`,
         '{{mode}}',
       ),
     ],

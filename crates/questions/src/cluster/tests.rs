@@ -61,6 +61,12 @@ fn store() -> (TempDir, Box<Store>) {
 
 /// Stores two scrapes.
 fn scrape(store: &Store, series: &[TwoScrapes]) {
+    let now = UnixTime::from(SystemTime::now());
+    scrape_at(store, series, &[(now - 20, false), (now - 10, true)]);
+}
+
+/// Stores scrapes of these times, with the second values or the first.
+fn scrape_at(store: &Store, series: &[TwoScrapes], times: &[(UnixTime, bool)]) {
     let group = store.group();
     let columns: Vec<_> = series
         .iter()
@@ -70,8 +76,7 @@ fn scrape(store: &Store, series: &[TwoScrapes]) {
             group.column(&labels).unwrap()
         })
         .collect();
-    let now = UnixTime::from(SystemTime::now());
-    for (at, is_second) in [(now - 20, false), (now - 10, true)] {
+    for (at, is_second) in times.iter().copied() {
         let mut row = vec![STALE; group.width()];
         for (column, (_, one, two)) in columns.iter().zip(series) {
             row[column.index()] = if is_second { *two } else { *one };
@@ -147,6 +152,32 @@ fn shown(answer: &ClusterAnswer) -> Vec<(&str, GpuState, String, &str)> {
 
 /// Jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy, and the GPUs of silent exporters were
 /// missing.
+/// A job of ann got a GPU a minute and a half ago that another job had left idle for half an hour.
+#[test]
+fn a_job_is_idle_for_its_own_time_only() {
+    let (_root, store) = store();
+    let job = |id| [("uuid", "gpu"), ("jobid", id), ("user", "ann")];
+    let mut series = gpu("g01", "gpu", "0", 1.0, 0.0);
+    series.extend([
+        of("g01", "takt_gpu_job_info", &job("6"), (1.0, STALE)),
+        of("g01", "takt_gpu_job_info", &job("7"), (STALE, 1.0)),
+    ]);
+    let now = UnixTime::from(SystemTime::now());
+    let times: Vec<_> = (0..=120)
+        .map(|step| (now - 1810 + 15 * step, step > 114))
+        .collect();
+    scrape_at(&store, &series, &times);
+    store.fill_strips(now.into()).unwrap();
+    run_jobs(&store, &[("7", "g01", 0)]);
+
+    let answer = asked(&store, &Viewer::server());
+    let gpu = &answer.nodes[0].gpus[0];
+    assert_eq!(gpu.state, GpuState::Idle);
+    let idle = gpu.idle_seconds.unwrap();
+    assert!((90..150).contains(&idle), "{idle}");
+    assert_eq!(answer.idle[0].idle_seconds, idle);
+}
+
 #[test]
 fn each_gpu_that_exists_has_its_state_and_its_holder() {
     let (_root, store) = store();

@@ -159,7 +159,7 @@ impl Look<'_> {
             is_allocated_only: true,
             ..GpuHolder::of(holder)
         };
-        self.hold(&key, holder);
+        self.hold(&key, holder, job.start);
         self.allocated_since.insert(key, allocated.since);
     }
 

@@ -11,7 +11,7 @@ pub use report::{JobHint, JobPhase, JobReport};
 use super::events::{ClusterEvent, EventsQuestion};
 use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
-use super::period::{the_common_zone, the_interval};
+use super::period::{rfc3339, the_common_zone, the_instant, the_interval};
 use super::visible::{own_runs, visible_runs};
 use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
@@ -30,8 +30,8 @@ use takt_store::{JobFilter, JobOrder, JobSort, Records, Store};
 pub struct JobQuestion {
     /// Job id: 123, 123_4 (array task), 123+0 (component).
     pub job_id: String,
-    /// Time of submission of one run. Default: the newest run.
-    pub submit: Option<UnixTime>,
+    /// Time of submission of one run: seconds since 1970, or a time such as 2026-10-02T08:00:00Z. Default: the newest run.
+    pub submit: Option<String>,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
     /// Start of the curves. Default: the start of the run.
@@ -140,7 +140,7 @@ impl Question for JobQuestion {
         }
         refuse_several_clusters(&runs, &self.job_id)?;
         let ids: BTreeSet<&str> = runs.iter().map(|run| run.run.job_id.as_str()).collect();
-        let chosen = self.chosen(&runs, ids.len())?.cloned();
+        let chosen = self.chosen(&runs, ids.len(), &zone)?.cloned();
         let array = (ids.len() > 1).then(|| array_report(&runs));
         let (same_name, neighbours) = match &chosen {
             Some(one) => (list.same_name(&one.run)?, list.neighbours(&one.run)?),
@@ -221,22 +221,27 @@ impl JobQuestion {
         &self,
         runs: &'r [ListedRun],
         ids: usize,
+        zone: &TimeZone,
     ) -> Result<Option<&'r ListedRun>, AnswerError> {
-        if let Some(submit) = self.submit {
-            return runs
+        let Some(submit) = &self.submit else {
+            return Ok(runs
                 .iter()
-                .find(|one| one.run.submit == submit)
-                .map(Some)
-                .ok_or_else(|| {
-                    AnswerError::Input(format!(
-                        "job {} has no run that was submitted at {submit}",
-                        self.job_id
-                    ))
-                });
-        }
-        Ok(runs
-            .iter()
-            .find(|one| ids == 1 || one.run.job_id == self.job_id))
+                .find(|one| ids == 1 || one.run.job_id == self.job_id));
+        };
+        let at = the_instant(submit, zone)?;
+        let found = runs.iter().find(|one| one.run.submit == at);
+        found.map(Some).ok_or_else(|| {
+            let known: Vec<String> = runs
+                .iter()
+                .take(MOST_OTHERS)
+                .map(|one| format!("{} ({})", rfc3339(one.run.submit), one.run.state))
+                .collect();
+            AnswerError::Input(format!(
+                "job {} has no run that was submitted at {submit}; its runs: {}",
+                self.job_id,
+                known.join(", ")
+            ))
+        })
     }
 }
 

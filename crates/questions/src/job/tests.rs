@@ -98,9 +98,9 @@ fn the_owner_of_a_reused_id_sees_no_details_of_the_older_run() {
     let of_ann = run("7", older, Some(older + 3600), "FAILED");
     import(store.database(), Some("UTC"), vec![of_ann, of_bob]);
     let bob = Viewer::new(Role::User, Way::Socket, Privacy::Usage).with_user("bob");
-    let seen = |submit| {
+    let seen = |submit: UnixTime| {
         let question = JobQuestion {
-            submit: Some(submit),
+            submit: Some(submit.to_string()),
             ..job("7")
         };
         let config = AnswerConfig::default();
@@ -306,7 +306,7 @@ fn arrays_requeues_and_unknown_jobs() {
     assert_eq!(task.report.as_ref().unwrap().run.submit, UnixTime(300));
     assert_eq!(task.runs.len(), 2);
     let first = JobQuestion {
-        submit: Some(UnixTime(100)),
+        submit: Some("100".to_owned()),
         ..job("20_2")
     };
     let first = ask(&store, &first).unwrap().report.unwrap();
@@ -314,6 +314,12 @@ fn arrays_requeues_and_unknown_jobs() {
         first.failure.unwrap().words,
         "the program ended with exit status 1"
     );
+    let written = JobQuestion {
+        submit: Some("1970-01-01T00:01:40Z".to_owned()),
+        ..job("20_2")
+    };
+    let written = ask(&store, &written).unwrap().report.unwrap();
+    assert_eq!(written.run.submit, UnixTime(100));
     let limit = ask(&store, &job("20_3")).unwrap().report.unwrap();
     assert_eq!(limit.failure.unwrap().cause, FailureCause::TimeLimit);
 

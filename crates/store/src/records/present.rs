@@ -20,6 +20,8 @@ pub struct RunningJob {
     pub partition: String,
     /// Name of the job; `None` if the scheduler gave none.
     pub name: Option<String>,
+    /// Start of the run.
+    pub start: UnixTime,
 }
 
 /// A GPU that slurmctld has allocated to a running job.
@@ -116,8 +118,8 @@ impl Records<'_> {
     pub fn running_jobs(&self, cluster: &str) -> Result<Vec<RunningJob>, StoreError> {
         self.list(
             "list the running jobs",
-            "SELECT coalesce(raw_job_id, job_id), job_id, \"user\", account, \"partition\", job_name FROM records.jobs
-             WHERE cluster = ? AND end_time IS NULL AND start_time IS NOT NULL",
+            "SELECT coalesce(raw_job_id, job_id), job_id, \"user\", account, \"partition\", job_name, epoch_ms(start_time) // 1000
+             FROM records.jobs WHERE cluster = ? AND end_time IS NULL AND start_time IS NOT NULL",
             vec![cluster.to_owned().into()],
             |row| {
                 Ok(RunningJob {
@@ -127,6 +129,7 @@ impl Records<'_> {
                     account: row.get(3)?,
                     partition: row.get(4)?,
                     name: row.get(5)?,
+                    start: row.time(6)?,
                 })
             },
         )

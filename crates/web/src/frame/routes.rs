@@ -17,7 +17,7 @@ use takt_access::{Need, RouteNeeds, Viewer};
 use takt_api::PageState;
 use takt_identity::{By, GuardedRouter};
 use takt_model::UnixTime;
-use takt_questions::{SourceState, SourcesQuestion};
+use takt_questions::{SourcesQuestion, source_warnings};
 use takt_store::blocking;
 
 /// Policy of a whole document: style of its own, and nothing else.
@@ -327,10 +327,7 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
 /// Returns what is old or not complete on pages, for those who are signed in.
 fn warnings(visit: &Visit) -> Vec<String> {
     let sources = visit.ask(&SourcesQuestion {}).unwrap_or_default();
-    let mut warnings: Vec<String> = sources.iter().filter_map(SourceState::warning).collect();
-    // One cause for all of Slurm's sources is said once.
-    warnings.dedup_by_key(|text| text.split_once(": ").map(|(_, problem)| problem.to_owned()));
-    warnings
+    source_warnings(&sources)
 }
 
 fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {

@@ -33,7 +33,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let text = |name: &str| visit.get(name).map(str::to_owned);
     let question = JobQuestion {
         job_id: id.to_owned(),
-        submit: visit.number("submit")?,
+        submit: text("submit"),
         cluster: Some(visit.site.cluster.to_string()),
         from: text("from"),
         to: text("to"),
@@ -122,6 +122,7 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
             &format!("{}.svg", visit.path),
             &[
                 ("metric", metric.key()),
+                ("submit", visit.get("submit").unwrap_or_default()),
                 ("from", visit.get("from").unwrap_or_default()),
                 ("to", visit.get("to").unwrap_or_default()),
             ],

@@ -32,9 +32,13 @@ pub fn address(path: &str, query: &[(&str, &str)]) -> String {
     }
 }
 
-/// The job id, with a link to the job's page.
+/// The job id, with a link to the run's page: a job that was requeued has a newer run, which the address without a time
+/// of submission shows.
 pub fn job(run: &JobRun) -> Cell {
-    Cell::text(&run.job_id).link(href("jobs", &run.job_id))
+    let page = href("jobs", &run.job_id);
+    let submit = run.end.map(|_| run.submit.0.to_string());
+    let page = address(&page, &[("submit", &submit.unwrap_or_default())]);
+    Cell::text(&run.job_id).link(page)
 }
 
 /// A user, with a link to the user's page.
