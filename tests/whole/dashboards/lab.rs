@@ -280,7 +280,7 @@ fn takt_configuration(address: &str, nodes: &[(&str, String)]) -> String {
          kwh = 0.3\n[[budgets]]\naccount = \"a\"\ngpu_hours = 100\n\
          [[budgets]]\nuser = \"alice\"\ngpu_hours = 10\n\
          [sql]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
-         [scrape]\ninterval_seconds = 1\ntimeout_seconds = 1\n{}",
+         [scrape]\ninterval_seconds = 2\ntimeout_seconds = 2\n{}",
         free_port(),
         targets.collect::<String>()
     )
@@ -296,7 +296,7 @@ fn prometheus_configuration(nodes: &[(&str, String)]) -> String {
     });
     let rules = repository().join("dashboards/rules/*.rules.yml");
     format!(
-        "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 5s}}\nrule_files: ['{}']\n\
+        "global: {{scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 5s}}\nrule_files: ['{}']\n\
          scrape_configs:\n  - job_name: node\n    static_configs:\n{}",
         rules.display(),
         targets.chain(others).collect::<String>()
