@@ -148,13 +148,18 @@ impl Router {
     /// Takes an alert in its present state and returns the merged alert for the store.
     pub fn take(&mut self, alert: Alert, now: Timestamp) -> &Alert {
         let fingerprint = alert.fingerprint();
+        // A rule is evaluated a little in the past: after a restart, before the time at which what only a channel knew
+        // was taken for resolved.
+        let at = now.max(alert.updated_at);
         let was_firing = self
             .alerts
             .get(fingerprint)
-            .is_some_and(|known| !known.is_resolved(now));
+            .is_some_and(|known| !known.is_resolved(at));
+
         let alert = self.alerts.take(alert);
+
         // The end of a page is as urgent as its beginning: an operator may be on the way.
-        let is_turn = was_firing == alert.is_resolved(now);
+        let is_turn = was_firing == alert.is_resolved(at);
         let pages = self.settings.pages.as_ref();
         let is_page = is_turn && pages.is_some_and(|pages| pages.accept(&alert.labels));
         self.groups.take(
@@ -683,5 +688,68 @@ fn resolved(notified: &NotifiedAlert, now: Timestamp) -> Alert {
         generator_url: String::new(),
         began_at: None,
         is_timeout: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::matcher::parse_matchers;
+    use super::*;
+
+    const ROUTES: &str = "
+route: {receiver: ops, group_by: [alertname], group_wait: 30s}
+receivers:
+- name: ops
+  slack_configs: [{channel: '#ops'}]
+  email_configs: [{to: ops@lab}]
+";
+
+    /// A channel that is told no ends still counts an alert as open that ended before a restart. The alert fires again
+    /// at an evaluation whose instant is before the restart.
+    #[test]
+    fn a_page_after_a_restart_waits_for_nobody_who_was_told_no_end() {
+        let at = Timestamp::from_seconds;
+        let alert = Alert {
+            labels: [("alertname", "Lost"), ("severity", "critical")]
+                .into_iter()
+                .collect(),
+            annotations: BTreeMap::new(),
+            starts_at: at(990),
+            began_at: None,
+            ends_at: None,
+            updated_at: at(1001),
+            generator_url: String::new(),
+            is_timeout: false,
+        };
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        let settings = Settings {
+            external_url: String::new(),
+            timezone: None,
+            pages: Some(Matchers(parse_matchers("severity=critical").unwrap())),
+        };
+        let mut router = Router::new(config, settings);
+        let key = LogKey {
+            group_key: r#"{}:{alertname="Lost"}"#.to_owned(),
+            channel: "ops/email/0".to_owned(),
+        };
+        let before = Alert {
+            starts_at: at(100),
+            ..alert.clone()
+        };
+        let entry = LogEntry {
+            at: at(100),
+            open: [(before.fingerprint(), NotifiedAlert::new(&before))].into(),
+            resolved: BTreeSet::new(),
+        };
+        router.restore([], [(key, entry)], Silences::default(), at(1000));
+
+        router.take(alert, at(990));
+        let told: Vec<_> = router
+            .flush(at(1001))
+            .messages
+            .into_iter()
+            .map(|message| message.channel)
+            .collect();
+        assert_eq!(told, ["ops/slack/0"]);
     }
 }
