@@ -26,6 +26,7 @@ pub mod routing;
 pub mod rules;
 pub mod run;
 pub mod schedule;
+mod series;
 pub mod state;
 pub mod template;
 mod unquote;

@@ -216,15 +216,26 @@ impl Engine {
     }
 
     /// Ends the alerts of events whose end has come, by time or by the answers to
-    /// [`Engine::end_conditions`], and the flapping of alerts.
-    pub fn end(&mut self, answers: EndAnswers, now: Timestamp) -> (Batch, Report) {
+    /// [`Engine::end_conditions`], and the flapping of alerts. Writes the series of those that fire.
+    pub fn end(
+        &mut self,
+        answers: EndAnswers,
+        sink: &dyn SampleSink,
+        now: Timestamp,
+    ) -> (Batch, Report) {
         let mut change = self.events.end(answers, now);
-        let report = Report {
-            failures: mem::take(&mut change.failures),
-            ..Report::default()
-        };
+        let failures = mem::take(&mut change.failures);
         let batch = self.event_changed(change, now);
         let settled = self.settle(now);
+
+        let interval = self.server.defaults.interval;
+        let samples = self.event_series.samples(&self.events, interval, now);
+        let unwritten = sink.write(&samples).map_or(samples.len(), |()| 0);
+        let report = Report {
+            failures,
+            unwritten,
+            ..Report::default()
+        };
         (batch.then(settled), report)
     }
 
@@ -247,7 +258,7 @@ impl Engine {
             }
         }
         let asked = self.end_conditions(now).map(|task| task.run(query));
-        let (ended, failures) = self.end(asked.unwrap_or_default(), now);
+        let (ended, failures) = self.end(asked.unwrap_or_default(), sink, now);
         report.add(failures);
         (batch.then(ended), report)
     }

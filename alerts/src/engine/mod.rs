@@ -20,7 +20,7 @@ pub use flaps::FLAPPING_LABEL;
 pub use texts::Texts;
 
 use crate::alert::{Alert, Posted, PostedError};
-use crate::events::{EventFile, EventRun, xid::XidTable};
+use crate::events::{EventFile, EventRun, EventSeries, xid::XidTable};
 use crate::fingerprint::Fingerprint;
 use crate::flapping::Flapping;
 use crate::group::{Defaults, Evaluation, GroupRun};
@@ -88,6 +88,7 @@ pub struct Engine {
     /// Number of the last evaluation of a group.
     evaluations: u64,
     events: EventRun,
+    event_series: EventSeries,
     /// The alerts that fire by their rules, whatever was sent about them.
     firing: BTreeSet<Fingerprint>,
     flapping: BTreeMap<Fingerprint, Flapping>,
@@ -116,6 +117,7 @@ impl Engine {
             groups,
             evaluations: 0,
             events: EventRun::new(events, xids),
+            event_series: EventSeries::default(),
             firing: BTreeSet::new(),
             flapping: BTreeMap::new(),
             router: Router::new(config, server.settings.clone()),

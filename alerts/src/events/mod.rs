@@ -4,10 +4,12 @@
 mod ends;
 mod read;
 mod run;
+mod series;
 pub mod xid;
 
 pub use ends::{EndAnswers, EndTask};
 pub use run::{Change, EventBurst, EventInstance, EventRun, with_jobs};
+pub use series::EventSeries;
 
 use crate::routing::matcher::Matchers;
 use crate::template::Template;

@@ -1,11 +1,11 @@
 //! The evaluation of a group that is under way: its rules in order, and the end of its time.
 
 use super::question::{Found, RuleAnswer, RuleQuestion, TimeLimit};
-use super::series::alert_series;
 use super::{GroupRun, LastRun};
 use crate::fingerprint::Fingerprint;
 use crate::ports::{Query, SampleSink};
 use crate::rules::Rule;
+use crate::series::alert_series;
 use crate::state::{EvalError, Reason, RuleKey, Step, Surroundings, Transition};
 use std::mem;
 use std::sync::Arc;
@@ -243,7 +243,7 @@ impl GroupRun {
         });
         let error = match series {
             Ok((series, unwritten)) => {
-                let samples = run.samples(series, at.minus(self.query_offset));
+                let samples = run.written.samples(series, at.minus(self.query_offset));
                 evaluation.unwritten += sink.write(&samples).map_or(samples.len(), |()| 0);
                 unwritten
             }

@@ -3,18 +3,17 @@
 
 mod evaluation;
 mod question;
-mod series;
 
 pub use evaluation::{Evaluation, Progress};
 pub use question::{RuleAnswer, RuleQuestion};
-pub use series::{ALERTS, ALERTS_FOR_STATE};
 
 use crate::fingerprint::Fingerprint;
 use crate::rules::{Group, Rule, RuleFile};
 use crate::schedule::Schedule;
+use crate::series::WrittenSeries;
 use crate::state::{Closing, Instance, Instances, Reason, RuleKey, Transition};
 use evaluation::Running;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
@@ -71,8 +70,7 @@ pub struct RuleView<'a> {
 struct RuleRun {
     key: RuleKey,
     instances: Instances,
-    /// The series of the last evaluation, to end those that are missing in the next.
-    written: BTreeSet<Labels>,
+    written: WrittenSeries,
     last: LastRun,
 }
 
@@ -109,7 +107,7 @@ impl GroupRun {
             rules.push(RuleRun {
                 key,
                 instances: Instances::default(),
-                written: BTreeSet::new(),
+                written: WrittenSeries::default(),
                 last: LastRun::default(),
             });
         }

@@ -403,7 +403,7 @@ where
 
     /// Ends alerts of events, by time or by the answers to their end conditions.
     fn end(&mut self, answers: EndAnswers, now: Timestamp) -> Batch {
-        let (batch, report) = self.engine.end(answers, now);
+        let (batch, report) = self.engine.end(answers, &self.outside, now);
         self.report.add(report);
         batch
     }

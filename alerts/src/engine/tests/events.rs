@@ -63,3 +63,28 @@ fn user_faults_count_only_in_different_jobs_and_bursts() {
     takt.second(None);
     assert!(!fires(&takt), "held for an hour");
 }
+
+/// Boards and rules count alerts by `ALERTS`: those of events are among them, from their beginning to their end.
+#[test]
+fn alerts_of_events_are_series_while_they_fire() {
+    let mut takt = Takt::new();
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
+    let counted = |takt: &Takt| {
+        let selector = "ALERTS{alertname=\"GpuXid\",alertstate=\"firing\",node=\"g01\"}";
+        takt.samples.instant(selector, takt.now).unwrap().len()
+    };
+    takt.seconds(10);
+    assert_eq!(counted(&takt), 0);
+    let batch = takt.engine.event(&xid(79, "7", 10), &[], takt.now);
+    takt.commit(&batch);
+    takt.second(None);
+    assert_eq!(counted(&takt), 1);
+
+    // Longer than a sample is seen.
+    takt.seconds(400);
+    assert_eq!(counted(&takt), 1);
+
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 1.0);
+    takt.seconds(70);
+    assert_eq!(counted(&takt), 0);
+}
