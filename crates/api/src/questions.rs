@@ -217,6 +217,35 @@ fn malformed(said: &str) -> AnswerError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_model::UnixTime;
+    use takt_questions::{CreditOrder, EndedAlertsQuestion, EventsQuestion, HistoryQuestion};
+
+    #[test]
+    fn an_instant_beyond_the_years_of_dates_is_refused() {
+        fn read<Q: ServedQuestion>(query: &str) -> Result<Q, String> {
+            let uri = format!("/?{query}").parse().unwrap();
+            let body = Bytes::new();
+            from_query(&Asked { uri, body }).map_err(|refusal| match refusal {
+                Refusal::Parameters(error) => error.to_string(),
+                Refusal::Json(rejection) => rejection.body_text(),
+            })
+        }
+        let expected =
+            "99999999999999 is not a time: expected seconds since 1970, in the years -9999 to 9999";
+        for refused in [
+            read::<EventsQuestion>("from=99999999999999").map(drop),
+            read::<HistoryQuestion>("to=99999999999999").map(drop),
+            read::<EndedAlertsQuestion>("from=99999999999999").map(drop),
+            read::<EndedAlertsQuestion>("to=99999999999999").map(drop),
+        ] {
+            let (_, said) = refused.as_ref().unwrap_err().split_once(": ").unwrap();
+            assert_eq!(said, expected);
+        }
+        let alerts = read::<EndedAlertsQuestion>("from=1&to=253402207200").unwrap();
+        assert_eq!(alerts.to, Some(UnixTime(253_402_207_200)));
+        let order: CreditOrder = serde_json::from_str("{\"submit\":null}").unwrap();
+        assert_eq!(order.submit, None);
+    }
 
     #[test]
     fn mistakes_in_parameters_are_described_plainly() {

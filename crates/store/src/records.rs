@@ -596,9 +596,11 @@ impl VisibleRuns {
     }
 }
 
-/// Returns the microseconds since 1970, which DuckDB makes timestamps from.
+/// Returns the microseconds since 1970, which DuckDB makes timestamps from: of the year 9999 for later instants, and of the
+/// year -9999 for earlier ones.
 fn micros(at: UnixTime) -> i64 {
-    at.0.saturating_mul(1_000_000)
+    let [first, last] = [jiff::Timestamp::MIN, jiff::Timestamp::MAX].map(UnixTime::from);
+    at.clamp(first, last).0 * 1_000_000
 }
 
 /// Reads columns that a statement returns as seconds since 1970.

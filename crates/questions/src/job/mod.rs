@@ -31,6 +31,7 @@ pub struct JobQuestion {
     /// Job id: 123, 123_4 (array task), 123+0 (component).
     pub job_id: String,
     /// Time of submission of one run. Default: the newest run.
+    #[serde(deserialize_with = "crate::period::read_instant_if_set")]
     pub submit: Option<UnixTime>,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
