@@ -18,6 +18,7 @@ use takt_questions::query_memory::account_of;
 use takt_questions::{
     AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
 };
+use takt_store::MemoryAccount;
 
 /// The routes of all questions.
 pub(super) fn router(app: App) -> GuardedRouter {
@@ -33,7 +34,7 @@ impl QuestionVisitor for Routes {
         self.0 = mem::take(&mut self.0).route(
             Q::PATH,
             needs(Q::NEED),
-            handler(Q::REQUEST, respond::<Q>),
+            handler(Q::REQUEST, Q::NEED, respond::<Q>),
         );
     }
 }
@@ -53,9 +54,9 @@ struct Asked {
     body: Bytes,
 }
 
-type Respond = fn(&Asked, &Viewer, &AppParts) -> Response;
+type Respond = fn(&Asked, &Viewer, &AppParts, &MemoryAccount) -> Response;
 
-fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
+fn handler(form: RequestForm, need: Need, respond: Respond) -> MethodRouter<App> {
     let method = match form {
         RequestForm::Get => MethodFilter::GET,
         _ => MethodFilter::POST,
@@ -69,9 +70,16 @@ fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
                 Err(refusal) => return refusal,
             };
             let app = Arc::clone(app.of(&viewer));
-            takt_store::spawn_blocking(move || respond(&asked, &viewer, &app))
-                .await
-                .unwrap_or_else(|error| ErrorBody::failed(error).into_response())
+            let memory = account_of(&app.config.memory, &viewer);
+            let account = memory.clone();
+            let work = app.config.work.clone();
+            let answer = move || respond(&asked, &viewer, &app, &memory);
+            let answered = match need {
+                Need::Change(_) => work.change(&account, answer).await,
+                _ => work.read(&account, answer).await,
+            };
+            answered
+                .unwrap_or_else(|error| ErrorBody::from(AnswerError::from(error)).into_response())
         },
     )
 }
@@ -104,7 +112,7 @@ impl Asked {
 }
 
 /// Reads and answers one question.
-fn respond<Q>(asked: &Asked, viewer: &Viewer, app: &AppParts) -> Response
+fn respond<Q>(asked: &Asked, viewer: &Viewer, app: &AppParts, memory: &MemoryAccount) -> Response
 where
     Q: ServedQuestion,
 {
@@ -112,10 +120,9 @@ where
     let read = const { reader::<Q>() };
     match read(asked) {
         Ok(question) => {
-            let memory = account_of(&app.config.memory, viewer);
-            let mut out = AnswerWriter::new(&memory);
+            let mut out = AnswerWriter::new(memory);
             let data = Q::Data::of(&app.store);
-            let written = question.write_answer(viewer, data, &app.config, &memory, &mut out);
+            let written = question.write_answer(viewer, data, &app.config, memory, &mut out);
             answered(written, out)
         }
         Err(refusal) => refusal.into_response(),

@@ -54,6 +54,22 @@ pub(super) fn the_period(
     period.map_err(AnswerError::usage)
 }
 
+/// Refuses a period of more days than this, where each of them takes memory or time.
+///
+/// # Errors
+/// If it is longer.
+pub(super) fn at_most_days(period: &Period, most: i64) -> Result<(), AnswerError> {
+    // A day of a change of the clock has 25 hours.
+    if period.to() - period.from() <= most * 86_400 + 3_600 {
+        return Ok(());
+    }
+    Err(AnswerError::Usage(format!(
+        "the period from {} to {} is too long to list each of its days: expected at most {most} days",
+        period.from_text(),
+        period.to_text()
+    )))
+}
+
 /// The instant of a text, as periods of reports have it: a date (its midnight in `zone`), an RFC 3339 time, UTC
 /// seconds, or a time relative to now.
 ///

@@ -3,7 +3,7 @@
 use super::budgets::{Ledgers, books, budgets};
 use super::capacity::report;
 use super::near::did_you_mean;
-use super::period::{the_cluster, the_period, the_zone};
+use super::period::{at_most_days, the_cluster, the_period, the_zone};
 use super::visible::{
     ShownSums, known_accounts, known_users, reduce_member_sheet, reduce_sheet, sees_subject,
 };
@@ -80,6 +80,9 @@ impl Question for SheetQuestion {
     }
 }
 
+/// Longest period of everybody's reports, in days.
+const MOST_DAYS: i64 = 366;
+
 /// Number of periods before the reported one in the trend.
 const BEFORE: usize = 3;
 
@@ -115,6 +118,9 @@ fn visible_sheets(
     };
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
+    if question.everybody {
+        at_most_days(&period, MOST_DAYS)?;
+    }
     let periods = with_before(period);
     let rates = Rates::new(&config.rates, &zone);
     let only = coordinated(viewer, question);
@@ -486,5 +492,26 @@ mod tests {
         assert_eq!(own.figures.cpu_hours, 12.0);
         let whole = ask(Privacy::Open, Some("biology")).unwrap();
         assert_eq!(whole.members.len(), 3);
+    }
+
+    #[test]
+    fn reports_of_everybody_for_too_many_days_are_refused() {
+        let root = tempdir().unwrap();
+        let store = store_in(root.path());
+        let refused = |from: &str, to: &str, everybody| {
+            let question = SheetQuestion {
+                from: Some(from.to_owned()),
+                to: Some(to.to_owned()),
+                timezone: Some("UTC".to_owned()),
+                everybody,
+                ..SheetQuestion::default()
+            };
+            let made = sheets(store.database(), &question, &AccountingConfig::default());
+            made.err().map(|error| error.to_string())
+        };
+        assert_eq!(refused("1950-01-01", "2049-01-01", false), None);
+        assert_eq!(refused("2024-01-01", "2025-01-01", true), None);
+        let said = refused("2024-01-01", "2025-01-03", true).unwrap();
+        assert!(said.contains("expected at most 366 days"), "{said}");
     }
 }

@@ -296,7 +296,7 @@ impl<'d> Records<'d> {
         to: UnixTime,
         mut show: impl FnMut(&HeldRun<'_>),
     ) -> Result<(), StoreError> {
-        let db = self.database.connect()?;
+        let db = self.database.reader()?;
         (|| {
             let mut statement = db.prepare(
                 "SELECT submit_time, start_time, end_time, nodes, cpus, gpus, mem_bytes, billing,
@@ -486,7 +486,7 @@ impl<'d> Records<'d> {
         values: Vec<Value>,
         read: impl FnMut(&Row<'_>) -> duckdb::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let db = self.database.connect()?;
+        let db = self.database.reader()?;
         let rows = (|| {
             db.prepare(sql)?
                 .query_map(params_from_iter(values), read)?
