@@ -270,6 +270,8 @@ pub struct Present {
     alerts: BTreeMap<Fingerprint, Instance>,
     /// Alerts with texts beyond the limits of templates.
     unwritten: usize,
+    /// Labels of results that were left out, because an earlier result has the same.
+    twin: Option<Labels>,
 }
 
 /// All alerts of one rule.
@@ -540,11 +542,12 @@ pub(crate) fn elapsed(since: Timestamp, at: Timestamp) -> Duration {
 }
 
 impl Present {
-    /// The results of a rule's expression as alerts. `written` are the known alerts with all their
+    /// The results of a rule's expression as alerts. Of results with equal labels, the first counts: a series that someone
+    /// adds must not end the rule's other alerts. `written` are the known alerts with all their
     /// texts: when the limits of templates do not suffice for all, the others come first.
     ///
     /// # Errors
-    /// Where two results have equal labels, or labels are beyond the limits of templates.
+    /// Where labels are beyond the limits of templates.
     pub fn of(
         rule: &AlertingRule,
         result: &[(Labels, f64)],
@@ -574,10 +577,12 @@ impl Present {
             labels.set(ALERT_NAME, &rule.name);
 
             let fingerprint = Fingerprint::of(&labels);
-            let instance = Instance::pending(labels, Vec::new(), templates, *value, at);
-            if let Some(twin) = present.alerts.insert(fingerprint, instance) {
-                return Err(EvalError::SameLabels(twin.labels));
+            if present.alerts.contains_key(&fingerprint) {
+                present.twin = Some(labels);
+                continue;
             }
+            let instance = Instance::pending(labels, Vec::new(), templates, *value, at);
+            present.alerts.insert(fingerprint, instance);
             found.push((written.contains(&fingerprint), fingerprint, series, *value));
         }
 
@@ -597,10 +602,11 @@ impl Present {
         Ok(present)
     }
 
-    /// The error to report if texts are beyond the limits of templates.
-    pub fn unwritten(&self) -> Option<EvalError> {
+    /// The error to report beside the alerts, if one was left out, or texts are beyond the limits of templates.
+    pub fn failure(&self) -> Option<EvalError> {
         let count = self.unwritten;
-        (count > 0).then_some(EvalError::TextTemplates { count })
+        let twin = self.twin.clone().map(EvalError::SameLabels);
+        twin.or((count > 0).then_some(EvalError::TextTemplates { count }))
     }
 }
 

@@ -41,7 +41,12 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(prepare: impl FnOnce(&Takt)) -> Self {
         let takt = Takt::fresh();
+        prepare(&takt);
         let address = format!("127.0.0.1:{}", free_port());
         let sql = free_port();
         takt.file("sender.token", TOKEN);
@@ -284,6 +289,82 @@ fn answers_that_nobody_reads_stay_within_the_budget() {
     assert!(server.refused("query") + server.refused("answer") > 0.0);
     let held = server.metric("takt_server_memory_held_bytes{kind=\"answer\"}");
     assert!(held <= (BUDGET_MIB << 20) as f64);
+}
+
+/// A year of jobs of a thousand users, each for a day and a half on one of a hundred nodes.
+fn year_of_jobs() -> String {
+    const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
+    let first: jiff::Timestamp = "2025-01-01T00:00:00Z".parse().unwrap();
+    let jobs = (0..20_000_i64).map(|at| {
+        let start = first + jiff::SignedDuration::from_secs(at * 1577);
+        let end = start + jiff::SignedDuration::from_hours(36);
+        let [start, end] = [start, end].map(|at| at.strftime("%Y-%m-%dT%H:%M:%S").to_string());
+        format!(
+            "{}|u{}|a{}|gpu|{start}|{start}|{end}|COMPLETED|cpu=8,gres/gpu=1,mem=64G,node=1|1|8|g{}|129600",
+            at + 1,
+            at % 1000,
+            at % 50,
+            at % 100,
+        )
+    });
+    [HEADER.to_owned()]
+        .into_iter()
+        .chain(jobs)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Six such questions took 7.7 GB, and went on after their clients had left and after SIGTERM.
+#[test]
+fn questions_about_centuries_stay_within_the_budget_and_end_with_the_server() {
+    let mut server = Server::start_with(|takt| takt.import_sacct(year_of_jobs()));
+    let token = [
+        "token", "create", "attack", "--role", "viewer", "--user", "nobody",
+    ];
+    let token = server.takt.run(token).ok();
+    let paths = [
+        "/api/takt/v1/report/usage?from=1950-01-01&to=2049-01-01&by=hour,user",
+        "/api/takt/v1/report/usage?from=1950-01-01&to=2049-01-01&by=hour,user,node",
+        "/api/takt/v1/report/sheets?from=1950-01-01&to=2049-01-01&everybody=true",
+        "/api/takt/v1/report/sheets?from=1950-01-01&to=2049-01-01",
+        "/api/takt/v1/capacity?from=2017-01-01&to=2026-12-31&days=true",
+        "/people?from=1950-01-01&to=2049-01-01",
+    ];
+    let ask = |path: &&str| {
+        let mut client = TcpStream::connect(&server.address).unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            token.trim()
+        );
+        client.write_all(request.as_bytes()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        client
+    };
+
+    let mut clients = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < ATTACK {
+        // Those of the last round leave.
+        clients = [paths; 4].iter().flatten().map(ask).collect();
+        server.answers_others();
+        thread::sleep(Duration::from_secs(1));
+    }
+    wait_for("all answers", PATIENCE, || {
+        let statuses: Vec<[u8; 3]> = clients.iter().filter_map(status).collect();
+        let strange = statuses
+            .iter()
+            .find(|one| !matches!(*one, b"200" | b"400" | b"422" | b"503"));
+        assert!(strange.is_none(), "{strange:?}");
+        (statuses.len() == clients.len()).then_some(())
+    });
+    server.is_within_budget("questions about centuries");
+
+    let _asking: Vec<TcpStream> = [paths; 4].iter().flatten().map(ask).collect();
+    wait_for("work", SOON, || (server.daemon.load() > 0.3).then_some(()));
+    let status = server.daemon.stop();
+    let log = server.daemon.log();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("a task still reads the store"), "{log}");
 }
 
 /// A message of PostgreSQL's protocol.

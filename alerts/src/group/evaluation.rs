@@ -235,17 +235,16 @@ impl GroupRun {
                     run.instances
                         .step(&run.key, rule, limit, &present, exporter_down, at)?;
                 evaluation.follow(&run.key, step);
-                let unwritten = present.unwritten();
-                Ok((alert_series(&run.instances), unwritten))
+                Ok((alert_series(&run.instances), present.failure()))
             }
             (_, Found::Recorded(series)) => Ok((series, None)),
             (Rule::Recording(_), Found::Present(_)) => Ok((Vec::new(), None)),
         });
         let error = match series {
-            Ok((series, unwritten)) => {
+            Ok((series, failure)) => {
                 let samples = run.written.samples(series, at.minus(self.query_offset));
                 evaluation.unwritten += sink.write(&samples).map_or(samples.len(), |()| 0);
-                unwritten
+                failure
             }
             Err(error) => {
                 if let EvalError::OverLimit { .. } = error {

@@ -329,18 +329,23 @@ mod tests {
     }
 
     #[test]
-    fn two_results_that_become_one_leave_the_state_alone() {
+    fn of_two_results_that_become_one_the_first_counts() {
         let store = Memory::default();
         store.load(minute(), "m{a=\"1\"}", "5x9");
         let mut group = group("groups: [{name: g, rules: [{alert: A, expr: m, labels: {a: x}}]}]");
         evaluate(&mut group, &store, 0);
         store.load(minute(), "m{a=\"2\"}", "_ 5");
+        store.load(minute(), "m{b=\"3\"}", "_ 5");
         let evaluation = evaluate(&mut group, &store, 1);
         assert_eq!(
             evaluation.failures[0].1,
             EvalError::SameLabels(parse_series("{a=\"x\",alertname=\"A\"}"))
         );
-        assert!(evaluation.transitions.is_empty());
+        // The alert of another series begins all the same.
+        let [begun] = &evaluation.transitions[..] else {
+            panic!("{:?}", evaluation.transitions)
+        };
+        assert_eq!(begun.labels.get("b"), Some("3"));
         assert_eq!(
             group
                 .instances()

@@ -461,13 +461,25 @@ fn log_failures(failures: &[(RuleKey, EvalError)]) {
     }
 }
 
-/// Returns the rules that failed, by their error.
+/// Returns the rules that failed, by their error without labels: these name users and jobs, and who reads the log may not
+/// see those.
 fn by_cause(failures: &[(RuleKey, EvalError)]) -> BTreeMap<String, Vec<&RuleKey>> {
     let mut by_cause: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (rule, error) in failures {
-        by_cause.entry(error_chain(error)).or_default().push(rule);
+        let cause = without_labels(&error_chain(error));
+        by_cause.entry(cause).or_default().push(rule);
     }
     by_cause
+}
+
+/// Leaves out what is between the first brace of an error and the last one: series are written there, and values of labels
+/// may have braces, too.
+fn without_labels(error: &str) -> String {
+    let Some((before, rest)) = error.split_once('{') else {
+        return error.to_owned();
+    };
+    let after = rest.rsplit_once('}').map_or("", |(_, after)| after);
+    format!("{before}{{…}}{after}")
 }
 
 #[cfg(test)]

@@ -365,3 +365,36 @@ fn rules_that_fail_alike_are_logged_once() {
     let causes: Vec<_> = by_cause(&failures).into_values().collect();
     assert_eq!(causes, [vec![&key("b")], vec![&key("a"), &key("c")]]);
 }
+
+#[test]
+fn the_log_of_a_failed_rule_names_no_labels() {
+    let series = |user: &str| {
+        format!(
+            "found duplicate series for the match group {{jobid=\"7}}\"}} on the left hand-side of the operation: \
+             [a{{user={user:?}}}, a{{user=\"bob\"}}];many-to-many matching not allowed"
+        )
+    };
+    let failed = |user| EvalError::Query(QueryError(series(user)));
+    let twin = EvalError::SameLabels([("user", "dave")].into_iter().collect());
+    let rules = ["a", "b", "c"].map(|name| RuleKey(name.into()));
+    let [a, b, c] = rules.clone();
+    let failures = [(a, failed("alice")), (b, failed("carol")), (c, twin)];
+    let causes = by_cause(&failures);
+    let expected = [
+        (
+            "the query failed: found duplicate series for the match group {…}];many-to-many matching not allowed",
+            vec![&rules[0], &rules[1]],
+        ),
+        (
+            "two series have the same labels after the rule's labels are applied: {…}",
+            vec![&rules[2]],
+        ),
+    ];
+    assert_eq!(
+        causes
+            .iter()
+            .map(|(cause, rules)| (cause.as_str(), rules.clone()))
+            .collect::<Vec<_>>(),
+        expected
+    );
+}

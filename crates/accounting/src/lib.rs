@@ -26,4 +26,4 @@ pub use failure::{Evidence, Failure, FailureCause, Traces, XidMeaning, failure, 
 pub use period::{Period, PeriodError, TimeSlice, Unit};
 pub use policy::{Breach, PolicyWindow};
 pub use rates::{Cost, HeldAmounts, RateCard, Rates, RatesConfig};
-pub use usage::{Figures, Group, GroupBy, Row, Usage, UsageReport, usage};
+pub use usage::{Figures, Group, GroupBy, MOST_ROWS, Row, Usage, UsageReport, usage};

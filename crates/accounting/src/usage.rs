@@ -172,6 +172,15 @@ pub struct Figures {
     pub wait_hours: f64,
 }
 
+/// Maximum number of rows of a report.
+pub const MOST_ROWS: usize = 1_000_000;
+
+/// Memory of a row until it is written, with its names.
+const ROW_BYTES: usize = 700;
+
+/// Memory of an hour, day, month or year.
+const SLICE_BYTES: usize = 100;
+
 /// Usage of a period while runs are added, in any order.
 #[derive(Debug)]
 pub struct Usage<'p> {
@@ -246,6 +255,16 @@ impl<'p> Usage<'p> {
         Self { accounts, ..self }
     }
 
+    /// Returns whether the report would have more than [`MOST_ROWS`] rows. Later runs do not count then.
+    pub fn is_too_large(&self) -> bool {
+        self.groups.len() > MOST_ROWS
+    }
+
+    /// Returns how much memory the report takes, in bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.groups.len() * ROW_BYTES + self.slices.len() * SLICE_BYTES) as u64
+    }
+
     /// Adds the part of a run within the period.
     pub fn add(&mut self, run: &HeldRun<'_>) {
         let Some(part) = self.part(run, self.from, self.to) else {
@@ -265,6 +284,7 @@ impl<'p> Usage<'p> {
 
         while let Some(&TimeSlice { from, to, .. }) = self.slices.get(slice)
             && run.end.unwrap_or(self.now).max(run.submit) >= from
+            && !self.is_too_large()
         {
             if let Some(part) = self.part(run, from, to) {
                 self.add_to_accounts(run, slice, &part);
@@ -328,6 +348,9 @@ impl<'p> Usage<'p> {
         };
 
         for (position, node) in nodes.iter().enumerate() {
+            if self.is_too_large() {
+                return;
+            }
             self.add_to_group(
                 run,
                 Place {

@@ -18,6 +18,7 @@ use takt_questions::query_memory::account_of;
 use takt_questions::{
     AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
 };
+use takt_store::MemoryAccount;
 
 /// The routes of all questions.
 pub(super) fn router(app: App) -> GuardedRouter {
@@ -33,7 +34,7 @@ impl QuestionVisitor for Routes {
         self.0 = mem::take(&mut self.0).route(
             Q::PATH,
             needs(Q::NEED),
-            handler(Q::REQUEST, respond::<Q>),
+            handler(Q::REQUEST, Q::NEED, respond::<Q>),
         );
     }
 }
@@ -53,9 +54,9 @@ struct Asked {
     body: Bytes,
 }
 
-type Respond = fn(&Asked, &Viewer, &AppParts) -> Response;
+type Respond = fn(&Asked, &Viewer, &AppParts, &MemoryAccount) -> Response;
 
-fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
+fn handler(form: RequestForm, need: Need, respond: Respond) -> MethodRouter<App> {
     let method = match form {
         RequestForm::Get => MethodFilter::GET,
         _ => MethodFilter::POST,
@@ -69,9 +70,16 @@ fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
                 Err(refusal) => return refusal,
             };
             let app = Arc::clone(app.of(&viewer));
-            takt_store::spawn_blocking(move || respond(&asked, &viewer, &app))
-                .await
-                .unwrap_or_else(|error| ErrorBody::failed(error).into_response())
+            let memory = account_of(&app.config.memory, &viewer);
+            let account = memory.clone();
+            let work = app.config.work.clone();
+            let answer = move || respond(&asked, &viewer, &app, &memory);
+            let answered = match need {
+                Need::Change(_) => work.change(&account, answer).await,
+                _ => work.read(&account, answer).await,
+            };
+            answered
+                .unwrap_or_else(|error| ErrorBody::from(AnswerError::from(error)).into_response())
         },
     )
 }
@@ -104,7 +112,7 @@ impl Asked {
 }
 
 /// Reads and answers one question.
-fn respond<Q>(asked: &Asked, viewer: &Viewer, app: &AppParts) -> Response
+fn respond<Q>(asked: &Asked, viewer: &Viewer, app: &AppParts, memory: &MemoryAccount) -> Response
 where
     Q: ServedQuestion,
 {
@@ -112,10 +120,9 @@ where
     let read = const { reader::<Q>() };
     match read(asked) {
         Ok(question) => {
-            let memory = account_of(&app.config.memory, viewer);
-            let mut out = AnswerWriter::new(&memory);
+            let mut out = AnswerWriter::new(memory);
             let data = Q::Data::of(&app.store);
-            let written = question.write_answer(viewer, data, &app.config, &memory, &mut out);
+            let written = question.write_answer(viewer, data, &app.config, memory, &mut out);
             answered(written, out)
         }
         Err(refusal) => refusal.into_response(),
@@ -217,6 +224,35 @@ fn malformed(said: &str) -> AnswerError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_model::UnixTime;
+    use takt_questions::{CreditOrder, EndedAlertsQuestion, EventsQuestion, HistoryQuestion};
+
+    #[test]
+    fn an_instant_beyond_the_years_of_dates_is_refused() {
+        fn read<Q: ServedQuestion>(query: &str) -> Result<Q, String> {
+            let uri = format!("/?{query}").parse().unwrap();
+            let body = Bytes::new();
+            from_query(&Asked { uri, body }).map_err(|refusal| match refusal {
+                Refusal::Parameters(error) => error.to_string(),
+                Refusal::Json(rejection) => rejection.body_text(),
+            })
+        }
+        let expected =
+            "99999999999999 is not a time: expected seconds since 1970, in the years -9999 to 9999";
+        for refused in [
+            read::<EventsQuestion>("from=99999999999999").map(drop),
+            read::<HistoryQuestion>("to=99999999999999").map(drop),
+            read::<EndedAlertsQuestion>("from=99999999999999").map(drop),
+            read::<EndedAlertsQuestion>("to=99999999999999").map(drop),
+        ] {
+            let (_, said) = refused.as_ref().unwrap_err().split_once(": ").unwrap();
+            assert_eq!(said, expected);
+        }
+        let alerts = read::<EndedAlertsQuestion>("from=1&to=253402207200").unwrap();
+        assert_eq!(alerts.to, Some(UnixTime(253_402_207_200)));
+        let order: CreditOrder = serde_json::from_str("{\"submit\":null}").unwrap();
+        assert_eq!(order.submit, None);
+    }
 
     #[test]
     fn mistakes_in_parameters_are_described_plainly() {

@@ -1,6 +1,6 @@
 //! Use of the cluster's resources in a period, as `sreport cluster utilization` reports it.
 
-use super::period::{the_cluster, the_period, the_zone};
+use super::period::{at_most_days, the_cluster, the_period, the_zone};
 use super::visible::shown_owner;
 use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
@@ -92,6 +92,9 @@ impl Question for CapacityQuestion {
         let cluster = cluster.cluster;
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;
+        if self.days {
+            at_most_days(&period, MOST_DAYS)?;
+        }
         let nodes = records.node_capacities(&cluster)?;
         let reservations = records.reservations(&cluster, period.from())?;
         let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
@@ -126,6 +129,9 @@ impl Question for CapacityQuestion {
         })
     }
 }
+
+/// Longest period of which each day is listed, in days: ten years. Each reads the states of the nodes.
+const MOST_DAYS: i64 = 3_653;
 
 /// Nodes, reservations and runs of a period.
 type Held<'h> = (&'h [NodeCapacity], &'h [Reservation], &'h [HoldingRun]);

@@ -10,8 +10,8 @@ use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::schedulers::SharesConfig;
 use takt_lake::LakeConfig;
-use takt_store::MemoryBudget;
 use takt_store::sql::Limits;
+use takt_store::{MemoryBudget, WorkPlaces};
 
 /// The part of the configuration that answers depend on.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +44,8 @@ pub struct AnswerConfig {
     pub memory: MemoryBudget,
     /// Answers that are still valid.
     pub kept: KeptAnswers,
+    /// Places for the work of pages and answers.
+    pub work: WorkPlaces,
 }
 
 /// The data lake, as it is configured.

@@ -17,6 +17,7 @@ pub struct CreditOrder {
     /// Id of the job that is credited.
     pub job_id: Option<String>,
     /// Submit time of the credited run. Default: the only finished run, or the only one lost to a fault.
+    #[serde(deserialize_with = "crate::period::read_instant_if_set")]
     pub submit: Option<UnixTime>,
     /// Number of the credit to revoke.
     pub revokes: Option<i64>,

@@ -3,7 +3,7 @@
 use std::error::Error;
 use takt_alerts::run::EngineError;
 use takt_model::error_chain;
-use takt_store::{MemoryRefusal, StoreError};
+use takt_store::{MemoryRefusal, StoreError, WorkError};
 
 /// Why a question has no answer. HTTP turns it into a status, a command into an exit code.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum AnswerError {
     /// Valid form, unusable content: a malformed file, an SQL error, a user without jobs. HTTP 422, exit code 1.
     #[error("{0}")]
     Input(String),
-    /// The server cannot answer now: it has no memory for the answer, or the alert engine is busy. HTTP 503, exit code 1.
+    /// The server cannot answer now: it has no memory for the answer, it computes too many others, or the alert engine is busy. HTTP 503, exit code 1.
     #[error("{0}")]
     Unavailable(String),
     /// The store failed. HTTP 500, exit code 1.
@@ -50,6 +50,15 @@ impl AnswerError {
 impl From<EngineError> for AnswerError {
     fn from(error: EngineError) -> Self {
         Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<WorkError> for AnswerError {
+    fn from(error: WorkError) -> Self {
+        match error {
+            WorkError::Busy => Self::Unavailable(error.to_string()),
+            WorkError::Failed(error) => Self::failed(error),
+        }
     }
 }
 

@@ -22,8 +22,10 @@ const MOST_EVENTS: usize = 20_000;
 #[serde(deny_unknown_fields, default)]
 pub struct EventsQuestion {
     /// Begin.
+    #[serde(deserialize_with = "crate::period::read_instant")]
     pub from: UnixTime,
     /// End (exclusive).
+    #[serde(deserialize_with = "crate::period::read_instant")]
     pub to: UnixTime,
     /// Only events of this node.
     pub node: Option<String>,

@@ -22,6 +22,9 @@ const SHORTEST_STEP_MS: i64 = 15_000;
 /// Shortest window of a mean, in milliseconds: a slow scrape still leaves two samples in it.
 const SHORTEST_WINDOW_MS: i64 = 120_000;
 
+/// Longest history, in seconds: a century. PromQL's durations end at three.
+const LONGEST_SECONDS: i64 = 36_525 * 86_400;
+
 /// Maximum time for reading one curve.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,8 +40,10 @@ pub struct HistoryQuestion {
     /// UUID of the GPU; without `node`.
     pub uuid: Option<String>,
     /// Begin.
+    #[serde(deserialize_with = "crate::period::read_instant")]
     pub from: UnixTime,
     /// End.
+    #[serde(deserialize_with = "crate::period::read_instant")]
     pub to: UnixTime,
     /// Maximum number of steps of a curve; 0 for the usual number.
     pub steps: usize,
@@ -175,6 +180,10 @@ impl Question for HistoryQuestion {
     ) -> Result<HistoryAnswer, AnswerError> {
         if self.to <= self.from {
             let error = "the history ends before it begins".to_owned();
+            return Err(AnswerError::Usage(error));
+        }
+        if self.to - self.from > LONGEST_SECONDS {
+            let error = "the history is longer than a century".to_owned();
             return Err(AnswerError::Usage(error));
         }
         let records = Records::of(store.database());

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use takt_access::Viewer;
 use takt_model::UnixTime;
-use takt_store::Database;
+use takt_store::{Database, is_abandoned};
 
 /// Maximum size of all kept answers, in bytes of JSON.
 const MOST_BYTES: usize = 8 << 20;
@@ -90,6 +90,10 @@ impl KeptAnswers {
             return Ok(answer.clone());
         }
         let answer = make()?;
+        // A part that could not be read may be missing.
+        if is_abandoned() {
+            return Ok(answer);
+        }
         let mut size = JsonSize::default();
         if serde_json::to_writer(&mut size, &answer).is_ok() && size.0 <= MOST_BYTES / 2 {
             self.keep(KeptAnswer {

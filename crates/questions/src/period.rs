@@ -3,6 +3,8 @@
 use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::de::{Error, IntoDeserializer};
+use serde::{Deserialize, Deserializer};
 use takt_accounting::{Period, period};
 use takt_jobs::time_zone;
 use takt_model::UnixTime;
@@ -52,6 +54,22 @@ pub(super) fn the_period(
     period.map_err(AnswerError::usage)
 }
 
+/// Refuses a period of more days than this, where each of them takes memory or time.
+///
+/// # Errors
+/// If it is longer.
+pub(super) fn at_most_days(period: &Period, most: i64) -> Result<(), AnswerError> {
+    // A day of a change of the clock has 25 hours.
+    if period.to() - period.from() <= most * 86_400 + 3_600 {
+        return Ok(());
+    }
+    Err(AnswerError::Usage(format!(
+        "the period from {} to {} is too long to list each of its days: expected at most {most} days",
+        period.from_text(),
+        period.to_text()
+    )))
+}
+
 /// The instant of a text, as periods of reports have it: a date (its midnight in `zone`), an RFC 3339 time, UTC
 /// seconds, or a time relative to now.
 ///
@@ -61,6 +79,36 @@ pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<UnixTime, Answe
     period::time(text, zone, Timestamp::now())
         .map(|zoned| UnixTime::from(&zoned))
         .map_err(AnswerError::usage)
+}
+
+/// Reads an instant of a question. The database holds none beyond the years of dates.
+///
+/// # Errors
+/// If it is not a number of seconds, or beyond those years.
+pub(super) fn read_instant<'de, D>(deserializer: D) -> Result<UnixTime, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let at = UnixTime::deserialize(deserializer)?;
+    if Timestamp::try_from(at).is_err() {
+        return Err(D::Error::custom(format!(
+            "{at} is not a time: expected seconds since 1970, in the years -9999 to 9999"
+        )));
+    }
+    Ok(at)
+}
+
+/// As [`read_instant`], where the instant is optional.
+///
+/// # Errors
+/// As there.
+pub(super) fn read_instant_if_set<'de, D>(deserializer: D) -> Result<Option<UnixTime>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let at = Option::<UnixTime>::deserialize(deserializer)?;
+    at.map(|at| read_instant(at.0.into_deserializer()))
+        .transpose()
 }
 
 /// The start and the end of an interval of instants, where they are given.

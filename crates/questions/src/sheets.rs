@@ -3,9 +3,9 @@
 use super::budgets::{Ledgers, books, budgets};
 use super::capacity::report;
 use super::near::did_you_mean;
-use super::period::{the_cluster, the_period, the_zone};
+use super::period::{at_most_days, the_cluster, the_period, the_zone};
 use super::visible::{
-    known_accounts, known_users, reduce_member_sheet, reduce_sheet, sees_subject,
+    ShownSums, known_accounts, known_users, reduce_member_sheet, reduce_sheet, sees_subject,
 };
 use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
@@ -80,6 +80,9 @@ impl Question for SheetQuestion {
     }
 }
 
+/// Longest period of everybody's reports, in days.
+const MOST_DAYS: i64 = 366;
+
 /// Number of periods before the reported one in the trend.
 const BEFORE: usize = 3;
 
@@ -115,6 +118,9 @@ fn visible_sheets(
     };
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
+    if question.everybody {
+        at_most_days(&period, MOST_DAYS)?;
+    }
     let periods = with_before(period);
     let rates = Rates::new(&config.rates, &zone);
     let only = coordinated(viewer, question);
@@ -151,15 +157,16 @@ fn visible_sheets(
         now: now.into(),
     };
     let subjects = subjects(question, &books, &accounts);
+    let shown = ShownSums::read(viewer, &records, cluster, &books, &accounts)?;
     let mut made: Vec<Sheet> = subjects
         .iter()
-        .filter(|subject| only.is_some() || sees_subject(viewer, subject))
+        .filter(|subject| only.is_some() || sees_subject(viewer, subject) || shown.has(subject))
         .filter_map(|subject| sheet(&facts, subject))
         .collect();
     for sheet in &mut made {
         match only {
             Some(_) => reduce_member_sheet(sheet),
-            None => reduce_sheet(viewer, sheet),
+            None => reduce_sheet(viewer, &shown, sheet),
         }
     }
     if let Some(sheet) = made
@@ -353,6 +360,8 @@ fn breaches(
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
+    use takt_access::{Role, Way};
+    use takt_accounting::sheet::Member;
     use takt_jobs::JobRun;
     use tempfile::tempdir;
 
@@ -412,5 +421,97 @@ mod tests {
             .unwrap();
         assert_eq!(names(None), own);
         assert_eq!(names(Some(false)), both, "the configuration decides");
+    }
+
+    /// The table of docs/access.md: with `usage`, everybody sees the usage by account, and only coordinators who used it.
+    #[test]
+    fn accounts_are_shown_as_sums_where_usage_of_users_is_private() {
+        let root = tempdir().unwrap();
+        let store = store_in(root.path());
+        let start = 1_790_850_000; // 2026-10-01T10:20:00Z
+        let run = |(at, (user, account)): (usize, (&str, &str))| JobRun {
+            cluster: "lab".into(),
+            job_id: at.to_string(),
+            submit: UnixTime(start),
+            start: Some(UnixTime(start)),
+            end: Some(UnixTime(start + 3600)),
+            state: "COMPLETED".into(),
+            user: user.into(),
+            account: account.into(),
+            cpus: Some(4),
+            nodes: Some(1),
+            ..JobRun::default()
+        };
+        let runs = [
+            ("ada", "physics"),
+            ("bob", "physics"),
+            ("carol", "physics"),
+            ("dan", "biology"),
+            ("eve", "biology"),
+            ("frank", "biology"),
+            ("grace", "art"),
+        ];
+        import(
+            store.database(),
+            None,
+            runs.into_iter().enumerate().map(run),
+        );
+        let config = AccountingConfig {
+            timezone: Some("UTC".into()),
+            ..AccountingConfig::default()
+        };
+        let ask = |privacy, account: Option<&str>| {
+            let ada = Viewer::new(Role::User, Way::Socket, privacy).with_user("ada");
+            let question = SheetQuestion {
+                month: Some("2026-10".into()),
+                account: account.map(str::to_owned),
+                ..SheetQuestion::default()
+            };
+            let mut made = visible_sheets(store.database(), &ada, &question, &config)?;
+            Ok::<_, AnswerError>(made.remove(0))
+        };
+        let names = |members: &[Member]| -> Vec<String> {
+            members.iter().map(|member| member.name.clone()).collect()
+        };
+
+        let biology = ask(Privacy::Usage, Some("biology")).unwrap();
+        assert_eq!(biology.figures.cpu_hours, 12.0);
+        assert!(biology.members.is_empty() && biology.days.is_empty() && biology.runs.is_empty());
+        let physics = ask(Privacy::Usage, Some("physics")).unwrap();
+        assert_eq!(names(&physics.members), ["ada"]);
+        let listed = ask(Privacy::Usage, None).unwrap();
+        assert_eq!(names(&listed.accounts), ["biology", "physics"]);
+
+        // One user's account is as unknown as one that does not exist.
+        let said = |privacy, account| ask(privacy, Some(account)).unwrap_err().to_string();
+        let unknown = said(Privacy::Usage, "music").replace("music", "art");
+        assert_eq!(said(Privacy::Usage, "art"), unknown);
+        let unknown = said(Privacy::Private, "music").replace("music", "biology");
+        assert_eq!(said(Privacy::Private, "biology"), unknown);
+        let own = ask(Privacy::Private, Some("physics")).unwrap();
+        assert_eq!(own.figures.cpu_hours, 12.0);
+        let whole = ask(Privacy::Open, Some("biology")).unwrap();
+        assert_eq!(whole.members.len(), 3);
+    }
+
+    #[test]
+    fn reports_of_everybody_for_too_many_days_are_refused() {
+        let root = tempdir().unwrap();
+        let store = store_in(root.path());
+        let refused = |from: &str, to: &str, everybody| {
+            let question = SheetQuestion {
+                from: Some(from.to_owned()),
+                to: Some(to.to_owned()),
+                timezone: Some("UTC".to_owned()),
+                everybody,
+                ..SheetQuestion::default()
+            };
+            let made = sheets(store.database(), &question, &AccountingConfig::default());
+            made.err().map(|error| error.to_string())
+        };
+        assert_eq!(refused("1950-01-01", "2049-01-01", false), None);
+        assert_eq!(refused("2024-01-01", "2025-01-01", true), None);
+        let said = refused("2024-01-01", "2025-01-03", true).unwrap();
+        assert!(said.contains("expected at most 366 days"), "{said}");
     }
 }

@@ -3,13 +3,14 @@
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
 use super::visible::{ShownNames, known_accounts, known_users};
-use super::{AnswerConfig, AnswerError, Question};
+use super::{AnswerConfig, AnswerError, Question, write_json};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use takt_access::{Need, Viewer};
-use takt_accounting::{Accounts, GroupBy, Usage, UsageReport};
+use takt_accounting::{Accounts, GroupBy, MOST_ROWS, Usage, UsageReport};
 use takt_jobs::time_zone;
-use takt_store::{Database, Records};
+use takt_store::{Database, HeldMemory, MemoryAccount, MemoryUse, Records};
 
 /// Asks for the usage of a period, by user, account, node and so on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,33 @@ impl Question for UsageQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<UsageReport, AnswerError> {
+        let mut memory = MemoryAccount::default().holder(MemoryUse::Query);
+        self.report(viewer, database, config, &mut memory)
+    }
+
+    fn write_answer(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+        memory: &MemoryAccount,
+        out: &mut dyn Write,
+    ) -> Result<(), AnswerError> {
+        // Held until the report is written.
+        let mut memory = memory.holder(MemoryUse::Query);
+        write_json(&self.report(viewer, database, config, &mut memory)?, out)
+    }
+}
+
+impl UsageQuestion {
+    /// The report. `memory` holds what it takes.
+    fn report(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+        memory: &mut HeldMemory,
+    ) -> Result<UsageReport, AnswerError> {
         let records = Records::of(database);
         let by = self.group_by()?;
         let cluster = the_cluster(
@@ -67,15 +95,28 @@ impl Question for UsageQuestion {
         let from = period.from();
         let to = period.to();
         let names = ShownNames::read(viewer, &records, &cluster.cluster, from, to)?;
+        let mut refused = memory.grow_to(usage.bytes()).err();
         records.held_runs(&cluster.cluster, from, to, |run| {
+            if refused.is_some() {
+                return;
+            }
             let run = names.run(run);
             let is_account = |name: &str| accounts.is_within(run.account, name);
             if self.user.as_deref().is_none_or(|user| user == run.user)
                 && self.account.as_deref().is_none_or(is_account)
             {
                 usage.add(&run);
+                refused = memory.grow_to(usage.bytes()).err();
             }
         })?;
+        if let Some(refusal) = refused {
+            return Err(refusal.into());
+        }
+        if usage.is_too_large() {
+            return Err(AnswerError::Input(format!(
+                "the report would have more than {MOST_ROWS} rows: group by fewer columns, or ask for a shorter period"
+            )));
+        }
         let report = usage.report(&cluster.cluster);
         if let Some(user) = &self.user
             && report.rows.is_empty()
@@ -90,9 +131,7 @@ impl Question for UsageQuestion {
         }
         Ok(report)
     }
-}
 
-impl UsageQuestion {
     fn group_by(&self) -> Result<Vec<GroupBy>, AnswerError> {
         let by: Result<Vec<GroupBy>, _> = self
             .by

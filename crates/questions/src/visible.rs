@@ -1,9 +1,10 @@
 //! Leaves out of answers what a viewer may not see.
 
 use std::collections::{BTreeMap, BTreeSet};
-use takt_access::{OTHER_ACCOUNT, OTHER_USER, Owner, Privacy, Viewer};
+use takt_access::{OTHER_ACCOUNT, OTHER_USER, Owner, Privacy, Role, Viewer};
+use takt_accounting::Accounts;
 use takt_accounting::fairshare::{Explanation, ShareRow};
-use takt_accounting::sheet::{Sheet, Subject};
+use takt_accounting::sheet::{Books, Figures, Sheet, Subject};
 use takt_jobs::{HeldRun, JobRun, Owner as ReservationOwner};
 use takt_model::UnixTime;
 use takt_store::{FairsharePoint, Records, StoreError, VisibleRuns};
@@ -98,6 +99,89 @@ impl<'v> ShownNames<'v> {
     }
 }
 
+/// Accounts of which a viewer sees the sums and nothing else.
+pub(super) struct ShownSums<'s> {
+    viewer: &'s Viewer,
+    /// Accounts of the viewer's own runs.
+    members: BTreeSet<String>,
+    books: &'s Books<'s>,
+    tree: &'s Accounts,
+}
+
+impl<'s> ShownSums<'s> {
+    /// Reads the viewer's accounts. The last period of `books` decides which accounts are large enough.
+    pub(super) fn read(
+        viewer: &'s Viewer,
+        records: &Records<'_>,
+        cluster: &str,
+        books: &'s Books<'s>,
+        tree: &'s Accounts,
+    ) -> Result<Self, StoreError> {
+        let members = own_accounts(viewer, records, cluster)?;
+        Ok(Self {
+            viewer,
+            members,
+            books,
+            tree,
+        })
+    }
+
+    /// Returns whether the viewer sees the report of a subject as sums.
+    pub(super) fn has(&self, subject: &Subject) -> bool {
+        let Subject::Account(above) = subject else {
+            return false;
+        };
+        self.shows(|account| self.tree.is_within(account, above))
+    }
+
+    /// Returns whether these accounts together have enough users, and the viewer sees each of them.
+    fn shows(&self, is_one: impl Fn(&str) -> bool) -> bool {
+        let mut users = BTreeSet::new();
+        for (user, account, entry) in self.books.members() {
+            let is_used = entry.periods.last().is_some_and(|tally| {
+                tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0 || tally.jobs_started > 0
+            });
+            if !is_used || !is_one(account) {
+                continue;
+            }
+            if !self.viewer.sees_account(account, &self.members) {
+                return false;
+            }
+            users.insert(user);
+        }
+        self.viewer.role() >= Role::User && users.len() >= MIN_USERS
+    }
+}
+
+/// Keeps the sums of what was allocated. Measurements are the users' own.
+fn sums(figures: &Figures) -> Figures {
+    Figures {
+        period: figures.period.clone(),
+        is_partial: figures.is_partial,
+        jobs_started: figures.jobs_started,
+        jobs_ended: figures.jobs_ended,
+        jobs_failed: figures.jobs_failed,
+        jobs_gpu_unknown: figures.jobs_gpu_unknown,
+        gpu_hours: figures.gpu_hours,
+        cpu_hours: figures.cpu_hours,
+        mem_gib_hours: figures.mem_gib_hours,
+        ..Figures::default()
+    }
+}
+
+/// Removes from the report of an account everything but its sums: a day, a model or a wait may be one user's.
+fn keep_sums(sheet: &mut Sheet) {
+    sheet.figures = sums(&sheet.figures);
+    sheet.currency = None;
+    sheet.before.clear();
+    sheet.days.clear();
+    sheet.gpu_models.clear();
+    sheet.waiting = None;
+    sheet.fixes.clear();
+    let note = "Who used the account, when and how well is shown to its coordinators.";
+    sheet.notes.push(note.to_owned());
+}
+
 /// Accounts of the viewer's own runs.
 fn own_accounts(
     viewer: &Viewer,
@@ -132,7 +216,7 @@ pub(super) fn sees_subject(viewer: &Viewer, subject: &Subject) -> bool {
 }
 
 /// Removes from a report what the viewer may not see of other users.
-pub(super) fn reduce_sheet(viewer: &Viewer, sheet: &mut Sheet) {
+pub(super) fn reduce_sheet(viewer: &Viewer, shown: &ShownSums<'_>, sheet: &mut Sheet) {
     let is_whole = match &sheet.subject {
         Subject::User(user) => viewer.is_user(user),
         Subject::Account(account) => viewer.accounts().contains(account),
@@ -171,12 +255,20 @@ pub(super) fn reduce_sheet(viewer: &Viewer, sheet: &mut Sheet) {
     sheet
         .members
         .retain(|member| of_account || viewer.sees_usage(Owner::new(&member.name, "")));
-    sheet
-        .accounts
-        .retain(|account| viewer.sees_usage(Owner::new("", &account.name)));
+    sheet.accounts.retain_mut(|account| {
+        if viewer.sees_usage(Owner::new("", &account.name)) {
+            return true;
+        }
+        account.figures = sums(&account.figures);
+        account.wait_mean_hours = None;
+        shown.shows(|name| name == account.name)
+    });
     if sheet.members.len() + sheet.accounts.len() < listed {
         let note = "Other users and accounts count in the sums and are not listed.";
         sheet.notes.push(note.to_owned());
+    }
+    if !sees_subject(viewer, &sheet.subject) {
+        keep_sums(sheet);
     }
 }
 
@@ -261,7 +353,7 @@ pub(super) fn shown_owner(viewer: &Viewer, owner: ReservationOwner) -> Reservati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_access::{Role, Way};
+    use takt_access::Way;
 
     fn alice(privacy: Privacy) -> Viewer {
         Viewer::new(Role::User, Way::Socket, privacy).with_user("alice")

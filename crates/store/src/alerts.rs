@@ -124,7 +124,7 @@ impl EndedAlert {
             HAVING bool_or(state_after = 'firing') AND bool_or(state_after = 'inactive') AND ended >= ?1
             ORDER BY ended DESC, fingerprint LIMIT ?2";
 
-        let db = database.connect()?;
+        let db = database.reader()?;
         let read = || -> duckdb::Result<Vec<Self>> {
             db.prepare(sql)?
                 .query_map(params![since.0, most], |row| {

@@ -9,6 +9,7 @@ use super::migrate::{HOT, RECORDS, Schema, migrate};
 use super::sql::{ProcessConfig, QueryProcess};
 use super::trusted_clock::{TrustedClock, newest_sample};
 use super::unsealed::{self, Unsealed};
+use super::work::follow_client;
 use super::{Clock, Damaged, DataDir, StoreConfig, StoreError, block, salvage, snapshot};
 use duckdb::{Config, Connection};
 use std::fs;
@@ -262,6 +263,16 @@ impl Database {
         self.root()
             .try_clone()
             .map_err(StoreError::sql("open a connection"))
+    }
+
+    /// Opens a connection for reading: its statement is interrupted when the client of the thread's work leaves.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and if the client has left.
+    pub(crate) fn reader(&self) -> Result<Connection, StoreError> {
+        let db = self.connect()?;
+        follow_client(&db)?;
+        Ok(db)
     }
 
     /// The first connection, for short statements.

@@ -78,8 +78,8 @@ pub enum StoreError {
         /// Newest schema version that this program supports.
         known: i64,
     },
-    /// The caller stopped the read ([`Meter`](super::Meter)).
-    #[error("the caller stopped reading samples")]
+    /// The caller stopped the read ([`Meter`](super::Meter)), or the client of the work has left.
+    #[error("the caller stopped reading")]
     GivenUp,
     /// The engine that samples are read from failed.
     #[error(transparent)]

@@ -55,6 +55,7 @@ mod trusted_clock;
 mod trusted_time;
 mod unsealed;
 mod watermark;
+mod work;
 
 pub use alerts::{
     AlertChanges, AlertRecords, EndedAlert, EventRecord, NotificationRecord, SilenceRecord,
@@ -98,3 +99,4 @@ pub use statistics::{Stat, StatBlock};
 pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips, slot_of, slot_start};
 pub use trusted_time::ClockState;
 pub use watermark::{ClockWentBack, Ticket};
+pub use work::{WorkError, WorkPlaces, is_abandoned};

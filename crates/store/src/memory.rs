@@ -326,6 +326,11 @@ impl MemoryAccount {
         self
     }
 
+    /// Whether it may also have that part.
+    pub fn has_reserve(&self) -> bool {
+        self.has_reserve
+    }
+
     /// Name of the viewer.
     pub fn viewer(&self) -> &Arc<str> {
         &self.viewer

@@ -296,7 +296,7 @@ impl<'d> Records<'d> {
         to: UnixTime,
         mut show: impl FnMut(&HeldRun<'_>),
     ) -> Result<(), StoreError> {
-        let db = self.database.connect()?;
+        let db = self.database.reader()?;
         (|| {
             let mut statement = db.prepare(
                 "SELECT submit_time, start_time, end_time, nodes, cpus, gpus, mem_bytes, billing,
@@ -486,7 +486,7 @@ impl<'d> Records<'d> {
         values: Vec<Value>,
         read: impl FnMut(&Row<'_>) -> duckdb::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let db = self.database.connect()?;
+        let db = self.database.reader()?;
         let rows = (|| {
             db.prepare(sql)?
                 .query_map(params_from_iter(values), read)?
@@ -596,9 +596,11 @@ impl VisibleRuns {
     }
 }
 
-/// Returns the microseconds since 1970, which DuckDB makes timestamps from.
+/// Returns the microseconds since 1970, which DuckDB makes timestamps from: of the year 9999 for later instants, and of the
+/// year -9999 for earlier ones.
 fn micros(at: UnixTime) -> i64 {
-    at.0.saturating_mul(1_000_000)
+    let [first, last] = [jiff::Timestamp::MIN, jiff::Timestamp::MAX].map(UnixTime::from);
+    at.clamp(first, last).0 * 1_000_000
 }
 
 /// Reads columns that a statement returns as seconds since 1970.

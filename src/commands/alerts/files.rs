@@ -2,22 +2,17 @@
 
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
-use std::cell::RefCell;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use takt_alerts::glob;
 use takt_alerts::notify::channels::Channels;
 use takt_alerts::notify::owner::Addresses;
-use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
-use takt_alerts::promtest::{self, Outcome, Storage, TestFile};
+use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
 use takt_mail::EmailConfig;
-use takt_model::native::NativeHistogram;
-use takt_model::{Labels, Timestamp};
-use takt_promql::Memory;
-use takt_server::alerting::{Rules, instant, instant_samples};
+use takt_server::alerting::{InMemory, Rules};
 use takt_server::{Failure, OrUsage};
 
 /// Checks files as the server reads them. Checks all files, then fails if one has a mistake.
@@ -140,53 +135,4 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     Ok(promtest::run(&file, &rules.files, &|| {
         Box::new(InMemory::default())
     }))
-}
-
-/// The time series of one test.
-#[derive(Default)]
-struct InMemory(RefCell<Memory>);
-
-impl Query for InMemory {
-    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
-        instant(&*self.0.borrow(), expr, at)
-    }
-
-    fn check(&self, expr: &str) -> Result<(), QueryError> {
-        self.instant(expr, Timestamp(0)).map(drop)
-    }
-}
-
-impl SampleSink for InMemory {
-    fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
-        let mut memory = self.0.borrow_mut();
-        for series in samples.chunk_by(|a, b| a.labels == b.labels) {
-            let values = series.iter().map(|sample| (sample.at, sample.value));
-            memory.add(series[0].labels.clone(), values);
-        }
-        Ok(())
-    }
-}
-
-impl Storage for InMemory {
-    fn write_histograms(
-        &self,
-        labels: &Labels,
-        samples: Vec<(Timestamp, NativeHistogram)>,
-    ) -> Result<(), StoreError> {
-        self.0.borrow_mut().add_histograms(labels.clone(), samples);
-        Ok(())
-    }
-
-    fn result(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, Outcome)>, QueryError> {
-        let samples = instant_samples(&*self.0.borrow(), expr, at)?.into_iter();
-        Ok(samples
-            .map(|sample| {
-                let float = Outcome::Float(sample.point.value);
-                (
-                    sample.labels,
-                    sample.histogram.map_or(float, Outcome::Histogram),
-                )
-            })
-            .collect())
-    }
 }

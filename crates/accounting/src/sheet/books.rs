@@ -37,8 +37,9 @@ pub struct Tally {
 pub struct Entry {
     /// Usage by period.
     pub periods: Vec<Tally>,
-    /// GPU-seconds and CPU-seconds by day of the last period.
-    pub days: Vec<(f64, f64)>,
+    /// GPU-seconds and CPU-seconds by day of the last period, counted from 0. Days without usage are missing: a period may
+    /// have decades of them.
+    pub days: BTreeMap<usize, (f64, f64)>,
     /// GPU-seconds by GPU model in the last period. The empty name is an unknown model.
     pub models: BTreeMap<String, f64>,
     /// Waiting times of the runs that started in the last period, in seconds.
@@ -159,17 +160,14 @@ impl<'p> Journal<'p> {
     fn member(&mut self, run: &HeldRun<'_>) -> usize {
         let accounts = self.members.entry_ref(run.user).or_default();
         *accounts.entry_ref(run.account).or_insert_with(|| {
-            self.entries.push(Entry::new(
-                self.periods.len(),
-                self.midnights.len().saturating_sub(1),
-            ));
+            self.entries.push(Entry::new(self.periods.len()));
             self.entries.len() - 1
         })
     }
 
     /// Forms the sums.
     pub fn close(self) -> Books<'p> {
-        let new = || Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1));
+        let new = || Entry::new(self.periods.len());
         let mut all = new();
         let mut users = BTreeMap::new();
         let mut accounts = BTreeMap::new();
@@ -221,10 +219,9 @@ impl Tally {
 }
 
 impl Entry {
-    fn new(periods: usize, days: usize) -> Self {
+    fn new(periods: usize) -> Self {
         Self {
             periods: vec![Tally::default(); periods],
-            days: vec![(0.0, 0.0); days],
             ..Self::default()
         }
     }
@@ -258,12 +255,13 @@ impl Entry {
         let first = midnights
             .partition_point(|midnight| *midnight <= part.from)
             .saturating_sub(1);
-        for (day, sums) in midnights
+        for (at, day) in midnights
             .windows(2)
-            .zip(&mut self.days)
+            .enumerate()
             .skip(first)
-            .take_while(|(day, _)| day[0] < part.to)
+            .take_while(|(_, day)| day[0] < part.to)
         {
+            let sums = self.days.entry(at).or_default();
             let seconds = (part.to.min(day[1]) - part.from.max(day[0])) as f64;
             sums.0 += held.gpus as f64 * seconds;
             sums.1 += held.cpus as f64 * seconds;
@@ -276,7 +274,8 @@ impl Entry {
             .iter_mut()
             .zip(&other.periods)
             .for_each(|(sum, tally)| sum.add(tally));
-        for (sum, day) in self.days.iter_mut().zip(&other.days) {
+        for (&at, day) in &other.days {
+            let sum = self.days.entry(at).or_default();
             *sum = (sum.0 + day.0, sum.1 + day.1);
         }
         for (model, seconds) in &other.models {

@@ -46,6 +46,23 @@ fn totals(runs: &[HeldRun<'_>], period: &Period) -> Figures {
     usage(runs.iter().copied(), "c", period, &[], now()).totals
 }
 
+/// A forged record of a century by hour and node had a row for each of 876 million pairs.
+#[test]
+fn the_number_of_rows_is_bounded() {
+    let century = days("1950-01-01", "2049-01-01");
+    let mut usage = Usage::new(&century, &[GroupBy::Hour, GroupBy::Node], now());
+    let before = usage.bytes();
+    let forged = HeldRun {
+        node_list: Some("n[1-1000]"),
+        ..run(century.from(), century.to())
+    };
+    usage.add(&forged);
+    assert!(usage.is_too_large());
+    let rows = usage.groups.len();
+    assert_eq!(rows, MOST_ROWS + 1);
+    assert_eq!(usage.bytes() - before, (rows * ROW_BYTES) as u64);
+}
+
 #[test]
 fn a_run_is_cut_at_the_ends_of_the_period() {
     let from = october().from();

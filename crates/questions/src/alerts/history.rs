@@ -16,8 +16,10 @@ const MOST: usize = 10_000;
 #[serde(deny_unknown_fields, default)]
 pub struct EndedAlertsQuestion {
     /// Only alerts that ended at this time or later.
+    #[serde(deserialize_with = "crate::period::read_instant")]
     pub from: UnixTime,
     /// Only alerts that began before this time; `None`: until now.
+    #[serde(deserialize_with = "crate::period::read_instant_if_set")]
     pub to: Option<UnixTime>,
     /// Only this alert.
     pub name: Option<String>,

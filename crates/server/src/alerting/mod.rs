@@ -4,6 +4,9 @@
 mod absence;
 mod context;
 mod events;
+#[cfg(test)]
+mod hostile;
+mod in_memory;
 mod outside;
 mod pack;
 mod rows;
@@ -11,6 +14,7 @@ mod rows;
 mod scenarios;
 
 pub use absence::Absence;
+pub use in_memory::InMemory;
 pub use outside::{Writer, exporters_down, instant, instant_samples};
 pub use pack::Rules;
 

@@ -38,7 +38,7 @@ pub(crate) fn read_range(
 
     if asked.iter().any(|blocks| !blocks.is_empty()) || !layout.tables.is_empty() {
         // A connection costs as much as reading a few series.
-        let db = database.connect()?;
+        let db = database.reader()?;
         let [raw, five_minutes, hours] = asked;
         let cache = database.block_cache();
         read_rows(&db, &[hours, five_minutes], wanted, &mut found, meter)?;

@@ -79,6 +79,13 @@ async fn next(mut followed: Followed) -> Option<(Result<Event, Infallible>, Foll
         .frame
         .rendered(followed.page, followed.request.clone())
         .await;
-    let versions = serde_json::to_string(&rendered.versions).unwrap_or_default();
-    Some((Ok(Event::default().data(versions)), followed))
+    let event = match rendered {
+        Ok(rendered) => {
+            let versions = serde_json::to_string(&rendered.versions).unwrap_or_default();
+            Event::default().data(versions)
+        }
+        // The next look may find a place.
+        Err(error) => Event::default().comment(error.to_string()),
+    };
+    Some((Ok(event), followed))
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
 use takt_api::accepts_gzip;
+use takt_store::WorkError;
 use tokio::sync::OnceCell;
 
 /// A smaller body is not compressed: it fits into one packet.
@@ -193,15 +194,19 @@ pub(super) struct Cache(Arc<Mutex<Vec<CachedPage>>>);
 impl Cache {
     /// The page at this address for this reader; renders it at most once at a time. `changes` is the
     /// number of changes of the records.
+    ///
+    /// # Errors
+    /// The error of `render`. It is not kept.
     pub async fn page(
         &self,
         changes: u64,
         viewer: &Viewer,
         address: &str,
-        render: impl AsyncFnOnce() -> Rendered,
-    ) -> Arc<Rendered> {
+        render: impl AsyncFnOnce() -> Result<Rendered, WorkError>,
+    ) -> Result<Arc<Rendered>, WorkError> {
         let entry = self.entry(changes, viewer, address);
-        Arc::clone(entry.get_or_init(async || Arc::new(render().await)).await)
+        let rendered = entry.get_or_try_init(async || render().await.map(Arc::new));
+        rendered.await.map(Arc::clone)
     }
 
     /// Forgets all pages, because something has been changed.
@@ -293,16 +298,23 @@ mod tests {
         let render = async || {
             rendered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             task::yield_now().await;
-            Rendered::page(StatusCode::OK, PAGE)
+            Ok(Rendered::page(StatusCode::OK, PAGE))
         };
         let viewer = Viewer::server();
         let page = |changes| cache.page(changes, &viewer, "/", render);
-        tokio::join!(page(7), page(7), page(7));
+        let _ = tokio::join!(page(7), page(7), page(7));
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 1);
         cache.clear();
-        page(7).await;
+        page(7).await.unwrap();
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 2);
-        page(8).await;
+        page(8).await.unwrap();
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 3);
+
+        // A refusal is not kept.
+        let refused = cache
+            .page(9, &viewer, "/", async || Err(WorkError::Busy))
+            .await;
+        assert!(refused.is_err());
+        page(9).await.unwrap();
     }
 }

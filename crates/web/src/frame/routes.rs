@@ -15,10 +15,11 @@ use minijinja::{Value, context};
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
 use takt_api::PageState;
-use takt_identity::{By, GuardedRouter};
+use takt_identity::{By, GuardedRouter, with_retry};
 use takt_model::UnixTime;
-use takt_questions::{SourcesQuestion, source_warnings};
-use takt_store::blocking;
+use takt_questions::query_memory::account_of;
+use takt_questions::{AnswerError, SourcesQuestion, source_warnings};
+use takt_store::{MemoryAccount, WorkError, WorkPlaces, blocking};
 
 /// Policy of a whole document: style of its own, and nothing else.
 const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; \
@@ -124,7 +125,10 @@ impl Frame {
         let kept = [(header::CACHE_CONTROL, "private, no-cache")];
         match visit.format {
             Format::Html => {
-                let rendered = self.rendered(page, request).await;
+                let rendered = match self.rendered(page, request).await {
+                    Ok(rendered) => rendered,
+                    Err(error) => return self.without_work(visit, error).await,
+                };
                 let mut response = (kept, rendered.response(headers)).into_response();
                 if rendered.is_document {
                     let policy = HeaderValue::from_static(DOCUMENT_POLICY);
@@ -132,30 +136,60 @@ impl Frame {
                         .headers_mut()
                         .insert(header::CONTENT_SECURITY_POLICY, policy);
                 }
-                response
+                with_retry(response)
             }
             _ => {
-                let site = self.site.clone();
+                let (work, account) = self.work_of(&request.viewer);
                 let file = move || {
-                    file(page, &visit).map_err(|error| Box::new(error_page(&site, &visit, &error)))
+                    file(page, &visit)
+                        .map_err(|error| Box::new(error_page(&visit.site, &visit, &error)))
                 };
-                match blocking(file).await {
-                    Ok(body) => (kept, body.response(headers)).into_response(),
+                match work.read(&account, file).await {
+                    Ok(Ok(body)) => (kept, body.response(headers)).into_response(),
+                    Ok(Err(error)) => with_retry(
+                        (error.status, kept, error.body.response(headers)).into_response(),
+                    ),
                     Err(error) => {
-                        (error.status, kept, error.body.response(headers)).into_response()
+                        let visit = Visit::of(&self.site, &request);
+                        self.without_work(visit, error).await
                     }
                 }
             }
         }
     }
 
+    /// The places of a viewer's work, and the account of one request.
+    fn work_of(&self, viewer: &Viewer) -> (WorkPlaces, MemoryAccount) {
+        let config = &self.site.config;
+        (config.work.clone(), account_of(&config.memory, viewer))
+    }
+
+    /// The page for a request whose work had no place, or failed.
+    async fn without_work(&self, visit: Visit, error: WorkError) -> Response {
+        let error = PageError::from(AnswerError::from(error));
+        let shown = blocking(move || error_page(&visit.site, &visit, &error)).await;
+        let not_kept = [(header::CACHE_CONTROL, "no-store")];
+        with_retry((not_kept, shown.response(&HeaderMap::new())).into_response())
+    }
+
     /// The page, rendered now or within the last seconds.
-    pub async fn rendered(&self, page: &'static Page, request: Request) -> Arc<Rendered> {
+    ///
+    /// # Errors
+    /// If there is no place for its work.
+    pub async fn rendered(
+        &self,
+        page: &'static Page,
+        request: Request,
+    ) -> Result<Arc<Rendered>, WorkError> {
         let address = format!("{}?{}", request.path, request.query);
         let viewer = request.viewer.clone();
         let site = self.site.clone();
         let changes = site.store.database().record_changes();
-        let render = async move || blocking(move || render(page, &site, &request)).await;
+        let (work, account) = self.work_of(&viewer);
+        let render = async move || {
+            let render = move || render(page, &site, &request);
+            work.read(&account, render).await
+        };
         self.cache.page(changes, &viewer, &address, render).await
     }
 

@@ -61,7 +61,8 @@ fn is_used(tally: &Tally) -> bool {
 pub(super) fn days(period: &Period, entry: &Entry) -> Vec<Day> {
     let mut date = period.first_day();
     let mut days = Vec::new();
-    for (gpu_seconds, cpu_seconds) in &entry.days {
+    for at in 1..period.midnights().len() {
+        let (gpu_seconds, cpu_seconds) = entry.days.get(&(at - 1)).copied().unwrap_or_default();
         days.push(Day {
             date: date.to_string(),
             gpu_hours: gpu_seconds / HOUR,

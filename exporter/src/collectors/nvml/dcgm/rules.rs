@@ -33,7 +33,10 @@ fn operand(name: &str, scale: f64) -> String {
 
 /// The labels of one GPU from those of dcgm-exporter; each source is a label and the new name.
 fn with_labels(operands: &str, sources: &[(&str, &str)]) -> String {
-    let expression = operands.to_owned();
+    let mut new: Vec<&str> = sources.iter().map(|(_, to)| *to).collect();
+    new.dedup();
+    // A series that has a new label already would become equal to another one, and fail the rule for all nodes.
+    let expression = format!("max without ({}) ({operands})", new.join(", "));
     sources.iter().fold(expression, |expression, (from, to)| {
         format!("label_replace({expression}, \"{to}\", \"$1\", \"{from}\", \"(.+)\")")
     })
@@ -94,12 +97,9 @@ fn file() -> String {
         ],
     ]
     .concat();
-    let up = format!("{} * 0 + 1", with_labels(&format!("({present})"), &uuid));
+    let up = format!("{} * 0 + 1", with_labels(present, &uuid));
     rule("takt_gpu_up", "", "uuid", &up, &mut text);
-    let info = format!(
-        "{} * 0 + 1",
-        with_labels(&format!("({present})"), &identity)
-    );
+    let info = format!("{} * 0 + 1", with_labels(present, &identity));
     let by = "uuid, index, pci_bus_id, model, driver";
     rule("takt_gpu_info", "", by, &info, &mut text);
     for ((metric, labels), operands) in operands {
