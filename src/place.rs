@@ -12,7 +12,7 @@ use takt_api::SOCKET_FILE;
 use takt_identity::read_token;
 use takt_server::config::server_part;
 use takt_server::{Config, Failure, OrUsage};
-use takt_store::DataDir;
+use takt_store::{DataDir, Holder};
 
 /// Configuration of the server that is installed on this machine.
 pub const INSTALLED_CONFIG: &str = "/etc/takt/takt.toml";
@@ -74,13 +74,46 @@ pub fn config_file(place: &Place) -> Option<PathBuf> {
         .or_else(|| uses_installed(place).then(|| INSTALLED_CONFIG.into()))
 }
 
-/// Returns the mistake in the configuration file, and the file; `None` if it is valid or cannot be
-/// read.
+/// Returns the mistakes in the configuration file, a line for each, and the file; `None` if it is valid
+/// or cannot be read.
 pub fn mistake(place: &Place) -> Option<(anyhow::Error, PathBuf)> {
     let file = config_file(place)?;
     let mistake = read(&file).err()?;
     let is_unread = mistake.downcast_ref::<io::Error>().is_some();
     (!is_unread).then_some((mistake, file))
+}
+
+/// Returns the configuration with what a file with mistakes says of its server.
+pub fn despite_mistakes(file: &Path) -> Config {
+    let text = fs::read(file).unwrap_or_default();
+    server_part(&String::from_utf8_lossy(&text), file)
+}
+
+/// Says whether a server runs although the file of `config` has mistakes: it holds the data directory, or
+/// `answers`.
+pub fn running_despite_mistakes(place: &Place, config: &Config, answers: bool) -> String {
+    let dir = server_dir(place, config);
+    let shown = dir.display();
+    let who = match DataDir::holder(&dir) {
+        Some(Holder {
+            pid,
+            address: Some(address),
+            ..
+        }) => format!(" ({address}, pid {pid})"),
+        Some(Holder { pid, .. }) => {
+            return format!(
+                "Process {pid} holds {shown}: a command, or a server that is starting."
+            );
+        }
+        None if answers => String::new(),
+        None if DataDir::is_private(&dir) => {
+            return format!("{shown} belongs to another user, so its server is unknown: use sudo.");
+        }
+        None => return format!("No server runs on {shown}, and none starts with this file."),
+    };
+    format!(
+        "The server runs{who} with its previous configuration; with this file it does not start again."
+    )
 }
 
 /// The configuration of a command and the place of its data.
@@ -108,13 +141,12 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
 /// The mistake, if no server runs: without one, the command would answer by a configuration that is
 /// not the written one.
 fn find_despite(place: &Place, mistake: anyhow::Error) -> Result<(Config, Whereabouts), Failure> {
-    let file = config_file(place).filter(|_| place.server.is_none());
-    let text = file.as_deref().map(fs::read_to_string);
-    let (Some(file), Some(Ok(text))) = (file, text) else {
+    let file = config_file(place).filter(|file| place.server.is_none() && file.is_file());
+    let Some(file) = file else {
         return Err(Failure::Usage(mistake));
     };
 
-    let config = server_part(&text, &file);
+    let config = despite_mistakes(&file);
     let runs = DataDir::holder(&server_dir(place, &config)).is_some();
     if !runs {
         return Err(Failure::Usage(mistake));

@@ -5,7 +5,7 @@ use super::one_thread;
 use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error};
 use clap::Args;
 use rustix::process;
 use std::fs;
@@ -14,11 +14,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_identity::check_files;
-use takt_model::ConfigError;
 use takt_model::shown::{shown_address, shown_parameter, without_secrets};
+use takt_model::{ConfigError, error_chain};
 use takt_questions::password::knows_user;
 use takt_server::alerting;
-use takt_server::config::ServiceUser;
+use takt_server::config::{ServiceUser, in_lines};
 use takt_server::{Config, Failure, OrUsage};
 
 /// Maximum time that Slurm has to say its name, in seconds.
@@ -39,16 +39,8 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     }
 
     let mut config = place::load(place).usage()?;
-    config.server_tokens().usage()?;
-    config.sender_tokens().usage()?;
-    config.check_engines().usage()?;
-    check_files(&config.auth).context("auth").usage()?;
-    config
-        .check_missing(&place::server_dir(place, &config))
-        .usage()?;
-
+    let mut mistakes = mistakes(place, &config);
     name_unknown_users(&config)?;
-    check_cluster(&config).usage()?;
 
     for file in config.open_secrets() {
         let mut err = io::stderr();
@@ -68,13 +60,13 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         )?;
     }
 
-    if let Some(user) = service_user(place, &config) {
-        config.check_secrets_of(&user).usage()?;
-    }
     // Files that the configuration names are checked too.
-    let mistakes = alerting::load(&config).usage()?.template_mistakes;
+    match alerting::load(&config) {
+        Ok(loaded) => mistakes.extend(loaded.template_mistakes.into_iter().map(Error::msg)),
+        Err(error) => mistakes.push(error),
+    }
     if !mistakes.is_empty() {
-        return Err(Failure::Usage(anyhow!("{}", mistakes.join("\n"))));
+        return Err(in_lines(mistakes)).usage();
     }
 
     let text = effective(&mut config)?;
@@ -92,6 +84,29 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     }
 
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Returns what a valid configuration names and cannot be used here.
+fn mistakes(place: &Place, config: &Config) -> Vec<Error> {
+    let data_dir = place::server_dir(place, config);
+    let unusable = config.unusable(&data_dir);
+    let mut found: Vec<Error> = unusable.iter().map(|error| config.located(error)).collect();
+
+    // A file that is missing is named once.
+    if config.missing(&data_dir).is_empty() {
+        let checked = [
+            config.server_tokens().map(drop),
+            config.sender_tokens().map(drop),
+            config.check_engines(),
+            check_files(&config.auth).context("auth"),
+        ];
+        found.extend(checked.into_iter().filter_map(Result::err));
+    }
+
+    let secrets = service_user(place, config).map(|user| config.check_secrets_of(&user));
+    let others = [check_cluster(config), secrets.unwrap_or(Ok(()))];
+    found.extend(others.into_iter().filter_map(Result::err));
+    found
 }
 
 /// Says on standard error which users of `[auth]` the machine does not know. That is no mistake: a
@@ -123,8 +138,15 @@ fn check_cluster(config: &Config) -> anyhow::Result<()> {
             let expected = format!("{name}, the ClusterName of the Slurm that [jobs] reads");
             Err(config.located(&ConfigError::new("cluster", expected, cluster)))
         }
+        Ok(_) => Ok(()),
         // Without an answer, nothing is known.
-        Ok(_) | Err(_) => Ok(()),
+        Err(error) => {
+            if !error.state().is_absent() {
+                let error = error_chain(&error);
+                tracing::warn!("cluster was not compared with the name that Slurm has: {error}");
+            }
+            Ok(())
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::{ask, print};
 use crate::cli::{ListingFormat, Person, Place};
+use anyhow::{Error, anyhow};
 use clap::Args;
 use serde::Serialize;
 use takt_questions::listing::{Column, Listing};
-use takt_questions::{ClusterQuestion, GpuHolder, GpuNow, GpuState, NodeNow};
-use takt_server::Failure;
+use takt_questions::{ClusterQuestion, GpuHolder, GpuNow, GpuState, NodeNow, did_you_mean};
+use takt_server::{Failure, OrUsage};
 
 #[derive(Debug, Args)]
 pub struct Gpus {
@@ -57,6 +58,12 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
         ..ClusterQuestion::default()
     };
     let nodes = ask(place, &question)?.nodes;
+    if let Some(name) = &asked.node
+        && nodes.is_empty()
+    {
+        let all = ask(place, &ClusterQuestion::default())?.nodes;
+        return Err(unknown_node(name, &all)).usage();
+    }
     let mut found: Vec<OnGpu> = nodes.iter().flat_map(on_gpus).collect();
     let are_known = !found.is_empty();
     if !are_known {
@@ -75,6 +82,17 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
         tracing::warn!("no GPU matches");
     }
     print(asked.format, &listing(&found), &found)
+}
+
+/// Returns the error for a node that neither an exporter nor Slurm has named.
+fn unknown_node(name: &str, nodes: &[NodeNow]) -> Error {
+    let near = did_you_mean(name, nodes.iter().map(|node| node.node.as_str()));
+    let hint = match (near.as_str(), nodes.len()) {
+        (_, 0) => "; no node is known yet, see takt doctor".to_owned(),
+        ("", _) => "; takt gpus lists the GPUs of all nodes".to_owned(),
+        _ => near,
+    };
+    anyhow!("--node: no node {name} is known{hint}")
 }
 
 /// Returns a line for each holder of each GPU of a node, and one for a GPU without holders.

@@ -5,13 +5,14 @@ use crate::client::Server;
 use crate::output::stdout;
 use crate::place;
 use crate::source;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 use takt_model::words::amount;
 use takt_questions::{
     AboutQuestion, AlertsQuestion, ClusterAnswer, ClusterQuestion, GpuState, SourcesQuestion,
     UsageQuestion, source_warnings,
 };
-use takt_server::{Config, Failure};
+use takt_server::Failure;
 
 /// Number of alerts that are named.
 const NAMED: usize = 2;
@@ -29,24 +30,27 @@ takt help lists all commands.
 
 /// Runs the command.
 pub fn run(place: &Place) -> Result<(), Failure> {
-    let mistake = place::mistake(place);
-    let at = match &mistake {
-        Some(_) => place::whereabouts(place, &Config::default())?,
-        None => place::find(place)?.1,
-    };
-
-    let is_named = place.server.is_some();
-    match source::server(at) {
-        Ok(server) => show(&server)?,
-        Err(error) if is_named || place.config.is_some() => return Err(error),
-        Err(_) if mistake.is_none() => stdout().write_all(HOW_TO_START.as_bytes())?,
-        Err(_) => {}
+    if let Some((mistake, file)) = place::mistake(place) {
+        show_despite_mistakes(place, &file)?;
+        return Err(Failure::Usage(mistake));
     }
 
-    match mistake {
-        Some((mistake, _)) => Err(Failure::Usage(mistake)),
-        None => Ok(()),
+    let is_named = place.server.is_some() || place.config.is_some();
+    match source::server(place::find(place)?.1) {
+        Ok(server) => show(&server),
+        Err(error) if is_named => Err(error),
+        Err(_) => Ok(stdout().write_all(HOW_TO_START.as_bytes())?),
     }
+}
+
+/// Shows the server that runs with what it read before the mistakes, or says that none runs.
+fn show_despite_mistakes(place: &Place, file: &Path) -> io::Result<()> {
+    let config = place::despite_mistakes(file);
+    let shown = place::whereabouts(place, &config)
+        .and_then(source::server)
+        .and_then(|server| show(&server));
+    let said = place::running_despite_mistakes(place, &config, shown.is_ok());
+    writeln!(stdout(), "{said}")
 }
 
 fn show(server: &Server) -> Result<(), Failure> {

@@ -465,6 +465,97 @@ fn a_mistake_in_the_file_stops_no_question_to_the_running_server() {
     assert!(said.contains("line 1: unknown key timezome"), "{said}");
 }
 
+/// Both said that no server runs, although it held the data directory.
+#[test]
+fn takt_and_doctor_name_the_server_that_runs_and_the_mistake() {
+    let takt = with_jobs(1);
+    let config = "cluster = \"lab\"\ndata_dir = \"takt-data\"\n[jobs]\npoll = false\n\
+                  [sql]\nlisten_address = \"\"\n";
+    takt.file("takt.toml", config);
+    let (mut server, address) = serve(&takt);
+    takt.file(
+        "takt.toml",
+        format!("timezome = \"UTC\"\n{config}[scrape]\ninterval_seconds = \"often\"\n"),
+    );
+    // Elsewhere, only the file leads to the server.
+    let elsewhere = takt.directory().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let asked = |arguments: &[&str]| {
+        let named = [arguments, &["--config", "../takt.toml"]].concat();
+        let mut command = takt.command(named);
+        let run = command.current_dir(&elsewhere).output().unwrap();
+        assert_eq!(run.status.code(), Some(2));
+        let said = [run.stdout, run.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        for mistake in ["line 1: unknown key timezome", "line 9: interval_seconds: "] {
+            assert!(said.contains(mistake), "{mistake}: {said}");
+        }
+        said
+    };
+
+    for command in [&[][..], &["doctor"]] {
+        let said = asked(command);
+        let runs = format!("The server runs ({address}, pid ");
+        assert!(said.contains(&runs), "{said}");
+        assert!(said.contains("with its previous configuration"), "{said}");
+    }
+    assert!(asked(&[]).contains("monitors lab"));
+    server.stop();
+    for command in [&[][..], &["doctor"]] {
+        let said = asked(command);
+        assert!(said.contains("No server runs on ../takt-data"), "{said}");
+    }
+}
+
+/// An address that no scrape can use was dropped in silence.
+#[test]
+fn a_static_target_that_can_never_be_scraped_stops_no_other() {
+    let takt = Takt::fresh();
+    let address = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "prometheus.yml",
+        "scrape_configs:\n- job_name: b\n  static_configs:\n  - targets: ['']\n",
+    );
+    let config = format!(
+        "cluster = \"lab\"\njobs.poll = false\nserver.listen_address = \"{address}\"\n\
+         sql.listen_address = \"\"\n[scrape]\nprometheus_config = \"prometheus.yml\"\n\
+         [[scrape.configs]]\njob_name = \"a\"\n\
+         static_configs = [{{ targets = [\"{address}\", \"g02:70000\"] }}]\n"
+    );
+    let channel = "[alerts]\nslack_webhook_file = \"nope\"\n";
+    takt.file("takt.toml", format!("{config}{channel}"));
+    let said = takt.run(["check-config", "--config", "takt.toml"]).fails(2);
+    for mistake in [
+        "takt.toml, line 11: alerts.slack_webhook_file: ",
+        "takt.toml, line 9: scrape: configs[0].static_configs[0].targets[1]: __address__: expected \
+         host:port with a port from 1 to 65535",
+        "found \"g02:70000\"",
+        "takt.toml, line 6: scrape: prometheus_config: prometheus.yml: scrape_configs[0].",
+    ] {
+        assert!(said.contains(mistake), "{mistake}: {said}");
+    }
+
+    takt.file("takt.toml", config);
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let targets = server.wait_until("the good target", Duration::from_secs(60), || {
+        let page = http_get(&format!("http://{address}/api/v1/targets")).ok()?;
+        page.body.contains("\"health\":\"up\"").then_some(page.body)
+    });
+    let (_, dropped) = targets.split_once("\"droppedTargets\"").unwrap();
+    assert!(dropped.contains("g02:70000"), "{targets}");
+    assert!(server.log().contains("g02:70000"), "{}", server.log());
+    let doctor = takt.run(["doctor", "--only", "config"]).stdout;
+    assert!(doctor.contains("g02:70000"), "{doctor}");
+    server.stop();
+}
+
+#[test]
+fn a_node_that_is_not_known_is_an_error() {
+    let takt = with_jobs(1);
+    let said = takt.run(["gpus", "--node", "nope"]).fails(2);
+    assert!(said.contains("--node: no node nope is known"), "{said}");
+}
+
 #[test]
 fn a_configuration_that_names_what_is_absent_is_not_good() {
     let takt = Takt::fresh();

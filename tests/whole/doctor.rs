@@ -1,7 +1,7 @@
 //! `takt init` and `takt doctor` on a real Slurm with several things broken at once.
 
 use crate::support::or_skip;
-use crate::support::process::{Daemon, free_port, wait_for};
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::slurm::{Mode, Service, SlurmLab};
 use crate::support::takt::Takt;
 use crate::support::target::scrape_target;
@@ -57,6 +57,77 @@ fn findings(takt: &Takt) -> BTreeMap<String, String> {
             (place.trim_end().to_owned(), lines.join("\n"))
         })
         .collect()
+}
+
+/// Commands that are there and fail were a line that named neither them nor what they said.
+#[test]
+fn a_failing_command_of_slurm_and_a_silent_exporter_have_their_reasons() {
+    let takt = Takt::fresh();
+    let bin = takt.directory().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = |name: &str, body: &str| {
+        let path = takt.file(&format!("bin/{name}"), format!("#!/bin/sh\n{body}\n"));
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    };
+    script("scontrol", "echo 'ClusterName = lab'");
+    for name in ["sacct", "squeue", "sinfo", "sacctmgr"] {
+        let said = format!("echo '{name}: error: no permission' >&2; exit 3");
+        script(name, &said);
+    }
+    let server = format!("127.0.0.1:{}", free_port());
+    let silent = format!("127.0.0.1:{}", free_port());
+    let config = format!(
+        "[server]\nlisten_address = \"{server}\"\n[jobs]\nslurm_bin = \"bin\"\n\
+         interval_seconds = 1\n[sql]\nlisten_address = \"\"\n[store]\nmin_free_bytes = 0\n\
+         [scrape]\ninterval_seconds = 1\ntimeout_seconds = 1\n{}{}",
+        target("node0", &silent),
+        target("node1", "node1.invalid:9855"),
+    );
+    let mut daemon = serve(&takt, &config);
+    let expected = [
+        (
+            "sources.complete",
+            "job records: the request to Slurm failed: sacct failed: exit code 3: sacct: error: no permission",
+            "sudo -u takt sacct -a",
+        ),
+        (
+            "exporter.answers node0",
+            "Connection refused",
+            "systemctl enable --now takt-exporter",
+        ),
+        (
+            "exporter.answers node1",
+            "failed to lookup address",
+            "getent hosts node1.invalid",
+        ),
+    ];
+    let found = |place: &str| {
+        let run = takt.run(["doctor", "--format", "json"]);
+        let diagnosis: Value = serde_json::from_str(&run.stdout).ok()?;
+        let is_at = |finding: &&Value| {
+            let [id, node] = ["id", "node"].map(|key| finding[key].as_str().unwrap());
+            format!("{id} {node}").trim_end() == place
+        };
+        let found: Vec<String> = diagnosis["findings"]
+            .as_array()?
+            .iter()
+            .filter(is_at)
+            .map(Value::to_string)
+            .collect();
+        Some(found.join("\n"))
+    };
+    for (place, reason, remedy) in expected {
+        wait_for(place, PATIENCE, || {
+            let said = found(place)?;
+            (said.contains(reason) && said.contains(remedy)).then_some(())
+        });
+    }
+    let page = format!("http://{server}/health");
+    let shown = http_get(&page).unwrap().body;
+    assert!(shown.contains("sacct failed: exit code 3"), "{shown}");
+    let log = daemon.log();
+    assert!(log.contains("squeue failed: exit code 3"), "{log}");
+    assert!(daemon.stop().success(), "{}", daemon.log());
 }
 
 /// Each command failed with a mistake in the file, `takt doctor` too.

@@ -189,6 +189,19 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         ("/gpus/GPU-1", 404, "No GPU GPU-1"),
         ("/nodes?sort=nope", 400, "no column &#39;nope&#39;"),
         ("/nodes?nope=1", 400, "no filter &#39;nope&#39;"),
+        (
+            "/nodes?state=foo",
+            400,
+            "Nodes have no state &#39;foo&#39;.",
+        ),
+        ("/jobs?state=foo", 400, "jobs have no state &#39;FOO&#39;"),
+        ("/jobs?limit=abc", 400, "limit=abc: expected a whole number"),
+        (
+            "/jobs.csv?limit=abc",
+            400,
+            "limit=abc: expected a whole number",
+        ),
+        ("/gpus", 200, "<h1>Nodes</h1>"),
         ("/events?from=nonsense", 400, "from=nonsense is not a time"),
         (
             "/events?from=2026-02-02&amp;to=2026-02-01",

@@ -36,7 +36,9 @@ async fn roles(config: &JobsConfig) -> Result<SlurmRoles, PollError> {
 
     let administrators = match list(config, &administrators).await {
         // Without slurmdbd, Slurm has no administrators and no coordinators.
-        Err(PollError::NoAccounting(_) | PollError::NoSlurm(_)) => return Ok(SlurmRoles::default()),
+        Err(PollError::NoAccounting(_) | PollError::NoSlurm(_) | PollError::Unconfigured(_)) => {
+            return Ok(SlurmRoles::default());
+        }
         administrators => administrators?,
     };
 

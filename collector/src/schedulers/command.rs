@@ -22,7 +22,7 @@ const MAX_STDERR_BYTES: u64 = 4096;
 /// Returns the `ClusterName` of the Slurm that this machine's commands use.
 ///
 /// # Errors
-/// [`PollError::NoSlurm`] without a Slurm; other variants if Slurm does not answer.
+/// [`PollError::NoSlurm`] or [`PollError::Unconfigured`] without a Slurm; other variants if Slurm does not answer.
 pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollError> {
     let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
 
@@ -43,7 +43,7 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
                 },
             }
         }
-        Err(PollError::NoSlurm(why)) => return Err(PollError::NoSlurm(why)),
+        Err(error) if error.state().is_absent() => return Err(error),
         Err(error) => error,
     };
 
@@ -201,12 +201,16 @@ where
     }
 
     let stderr = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
+    let end = match status.code() {
+        Some(code) => format!("exit code {code}"),
+        None => status.to_string(),
+    };
     Err(refusal(
         program,
         if stderr.is_empty() {
-            status.to_string()
+            format!("{end}, without a message")
         } else {
-            stderr
+            format!("{end}: {stderr}")
         },
     ))
 }
@@ -218,7 +222,7 @@ fn refusal(program: &'static str, stderr: String) -> PollError {
         "Could not establish a configuration source",
         "Unable to process configuration file",
     ]) {
-        PollError::NoSlurm(stderr)
+        PollError::Unconfigured(format!("{program}: {stderr}"))
     } else if says(&[
         "accounting storage is disabled",
         "not running a supported accounting_storage plugin",

@@ -22,7 +22,7 @@ pub use slurmrestd::{SlurmrestdConfig, VERSIONS as API_VERSIONS};
 pub use sreport::sreport;
 pub use status::{
     CONTROLLER_DOWN, DATABASE_DOWN, JOBS_HIDDEN, NOT_READ, Pending, PollError, PollState,
-    PollStatus, SourceStatus,
+    PollStatus, SourceStatus, TOKEN_REFUSED,
 };
 
 use std::collections::BTreeMap;

@@ -14,9 +14,12 @@ use takt_store::StoreError;
 /// The reason for a failed poll.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
-    /// The program is missing, or it found no Slurm.
+    /// The program is missing.
     #[error("this machine has no Slurm: {0}")]
     NoSlurm(String),
+    /// The program is there, and finds no slurm.conf.
+    #[error("Slurm's commands find no configuration of Slurm: {0}")]
+    Unconfigured(String),
     /// Slurm runs without slurmdbd.
     #[error("Slurm runs without slurmdbd: {0}")]
     NoAccounting(String),
@@ -117,6 +120,8 @@ pub enum PollState {
     Ok,
     /// This machine has no Slurm.
     NoSlurm,
+    /// This machine has Slurm's commands, and no Slurm that they find.
+    Unconfigured,
     /// This Slurm runs without slurmdbd.
     NoAccounting,
     /// slurmdbd is down.
@@ -141,6 +146,7 @@ impl PollError {
     pub fn state(&self) -> PollState {
         match self {
             Self::NoSlurm(_) => PollState::NoSlurm,
+            Self::Unconfigured(_) => PollState::Unconfigured,
             Self::NoAccounting(_) => PollState::NoAccounting,
             Self::DatabaseDown(_) => PollState::DatabaseDown,
             Self::ControllerDown(_) => PollState::ControllerDown,
@@ -152,15 +158,20 @@ impl PollError {
 }
 
 impl PollState {
+    /// Returns whether this machine has no Slurm, or only its commands.
+    pub fn is_absent(self) -> bool {
+        matches!(self, Self::NoSlurm | Self::Unconfigured)
+    }
+
     /// Returns why the job records are not up to date, without texts of others; `None` if they are, or without Slurm.
     pub fn problem(self) -> Option<&'static str> {
         match self {
-            Self::Ok | Self::NoSlurm => None,
+            Self::Ok | Self::NoSlurm | Self::Unconfigured => None,
             Self::Waiting => Some(NOT_READ),
             Self::NoAccounting => Some("Slurm runs without slurmdbd and writes no completion file"),
             Self::DatabaseDown => Some(DATABASE_DOWN),
             Self::ControllerDown => Some(CONTROLLER_DOWN),
-            Self::Refused => Some("slurmrestd rejects the token"),
+            Self::Refused => Some(TOKEN_REFUSED),
             Self::Timeout => Some("Slurm did not answer in time"),
             Self::Failed => Some("the request to Slurm failed"),
         }
@@ -176,6 +187,9 @@ pub const DATABASE_DOWN: &str = "slurmdbd does not answer";
 /// Problem of the sources at slurmctld while it is down.
 pub const CONTROLLER_DOWN: &str = "slurmctld does not answer";
 
+/// Problem of the sources at slurmrestd that rejects the token.
+pub const TOKEN_REFUSED: &str = "slurmrestd rejects the token";
+
 /// Problem of the queue while `PrivateData` hides jobs.
 pub const JOBS_HIDDEN: &str =
     "PrivateData hides the jobs of other users from the user who runs Takt";
@@ -189,6 +203,9 @@ pub struct SourceStatus {
     pub items: u64,
     /// Why the last answer is missing or not complete.
     pub problem: Option<String>,
+    /// Message and causes of the last error: the command, its exit code and what it said.
+    #[serde(default)]
+    pub detail: Option<String>,
 }
 
 /// The state of polling and the latest answers of the live queue.

@@ -163,9 +163,48 @@ impl ScrapeConfig {
         self.timeout_seconds.unwrap_or(usual)
     }
 
+    /// Returns each target of `static_configs` that can never be scraped. The scraper drops these
+    /// and scrapes the others. None if [`Self::validate`] fails.
+    pub fn invalid_targets(&self) -> Vec<ConfigError> {
+        let mut invalid = Vec::new();
+        for (key, config) in self.keyed_jobs().unwrap_or_default() {
+            let Ok(job) = Job::new(config, self, &key) else {
+                continue;
+            };
+            for (at, list) in job.config.static_configs.iter().enumerate() {
+                for (index, labels) in list.discovered(None).iter().enumerate() {
+                    if let Err(error) = Target::discovered(labels, &job, "cluster") {
+                        let key = format!("{key}.static_configs[{at}].targets[{index}]");
+                        invalid.push(ConfigError::with_problem(key, error));
+                    }
+                }
+            }
+        }
+        invalid
+    }
+
     /// Returns the checked scrape configurations: `configs` first, then those of
     /// `prometheus_config`.
     pub(super) fn jobs(&self) -> Result<Vec<Job>, ConfigError> {
+        let mut names = HashSet::new();
+        self.keyed_jobs()?
+            .into_iter()
+            .map(|(key, config)| {
+                if !names.insert(config.job_name.clone()) {
+                    let expected = "a unique name";
+                    return Err(ConfigError::new(
+                        format!("{key}.job_name"),
+                        expected,
+                        &config.job_name,
+                    ));
+                }
+                Job::new(config, self, &key)
+            })
+            .collect()
+    }
+
+    /// Returns the scrape configurations, each with its key for messages.
+    fn keyed_jobs(&self) -> Result<Vec<(String, JobConfig)>, ConfigError> {
         let imported = self
             .prometheus_config
             .as_deref()
@@ -179,26 +218,18 @@ impl ScrapeConfig {
             .enumerate()
             .map(|(index, job)| (format!("configs[{index}]"), job));
 
+        let file = self.prometheus_config.as_deref().unwrap_or(Path::new(""));
         let imported = imported
             .into_iter()
             .flatten()
             .enumerate()
-            .map(|(index, job)| (format!("prometheus_config: scrape_configs[{index}]"), job));
+            .map(|(index, job)| {
+                let file = file.display();
+                let key = format!("prometheus_config: {file}: scrape_configs[{index}]");
+                (key, job)
+            });
 
-        let mut names = HashSet::new();
-        own.chain(imported)
-            .map(|(key, config)| {
-                if !names.insert(config.job_name.clone()) {
-                    let expected = "a unique name";
-                    return Err(ConfigError::new(
-                        format!("{key}.job_name"),
-                        expected,
-                        &config.job_name,
-                    ));
-                }
-                Job::new(config, self, &key)
-            })
-            .collect()
+        Ok(own.chain(imported).collect())
     }
 
     /// Returns the names of the scrape configurations with https. A file that cannot be read has
@@ -392,6 +423,17 @@ mod tests {
             .unwrap_err();
             assert_eq!(error.to_string(), message);
         }
+        let probe = json!([{
+            "job_name": "probe",
+            "static_configs": [{"targets": ["http://g01:1"]}],
+            "relabel_configs": [{"target_label": "__address__", "replacement": "prober:9115"}],
+        }]);
+        let probed = ScrapeConfig {
+            configs: serde_json::from_value(probe).unwrap(),
+            ..ScrapeConfig::default()
+        };
+        probed.validate().unwrap();
+        assert_eq!(probed.invalid_targets(), []);
         let missing = ScrapeConfig {
             prometheus_config: Some("/none.yml".into()),
             ..ScrapeConfig::default()
@@ -400,6 +442,42 @@ mod tests {
             missing.validate().unwrap_err().to_string(),
             "prometheus_config: expected a Prometheus configuration with scrape_configs, \
              found /none.yml: No such file or directory (os error 2)"
+        );
+    }
+
+    /// As in Prometheus, an address without a port has that of the scheme.
+    #[test]
+    fn targets_that_can_never_be_scraped_are_named_in_both_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prometheus.yml");
+        let text = "scrape_configs:\n- job_name: b\n  static_configs:\n  \
+                    - targets: [g01:1]\n  - targets: [g02:1, '']\n";
+        std::fs::write(&file, text).unwrap();
+        let own = serde_json::json!([{
+            "job_name": "a",
+            "static_configs": [{"targets": ["g01", "g02:", "[::1]", "g03:70000", "g04:x"]}],
+        }]);
+        let config = ScrapeConfig {
+            configs: serde_json::from_value(own).unwrap(),
+            prometheus_config: Some(file.clone()),
+            ..ScrapeConfig::default()
+        };
+        config.validate().unwrap();
+        let form = "__address__: expected host:port with a port from 1 to 65535, or a host alone \
+                    for port 80 (http) or 443 (https)";
+        let imported = format!("prometheus_config: {}: scrape_configs", file.display());
+        let said: Vec<String> = config
+            .invalid_targets()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            said,
+            [
+                format!("configs[0].static_configs[0].targets[3]: {form}, found \"g03:70000\""),
+                format!("configs[0].static_configs[0].targets[4]: {form}, found \"g04:x\""),
+                format!("{imported}[0].static_configs[1].targets[1]: {form}, found \"\""),
+            ]
         );
     }
 }

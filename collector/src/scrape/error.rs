@@ -88,6 +88,12 @@ pub enum ScrapeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names document them")]
 pub enum FailureReason {
+    /// The target's machine answers, and no process listens at the port.
+    Refused,
+    /// The name of the target's machine is unknown.
+    UnknownHost,
+    /// The target and the scrape do not agree on TLS, or the certificate is not trusted.
+    Tls,
     Unreachable,
     Timeout,
     Status,
@@ -106,6 +112,9 @@ impl FailureReason {
     /// Returns the value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Refused => "refused",
+            Self::UnknownHost => "unknown_host",
+            Self::Tls => "tls",
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
             Self::Status => "status",
@@ -132,21 +141,7 @@ impl ScrapeError {
     /// Returns whether the target's machine refused the connection: it runs, but no process listens
     /// at the port.
     pub fn is_refusal(&self) -> bool {
-        let Self::Unreachable { source } = self else {
-            return false;
-        };
-
-        let mut cause: Option<&(dyn Error + 'static)> = Some(&**source);
-        while let Some(error) = cause {
-            if error
-                .downcast_ref::<io::Error>()
-                .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-            {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        self.reason() == FailureReason::Refused
     }
 
     /// Returns whether the target sent a response, usable or not.
@@ -165,7 +160,7 @@ impl ScrapeError {
     /// Returns the kind of the failure.
     pub fn reason(&self) -> FailureReason {
         match self {
-            Self::Unreachable { .. } => FailureReason::Unreachable,
+            Self::Unreachable { source } => unreachable(&**source),
             Self::Timeout { .. } => FailureReason::Timeout,
             Self::Status { .. } => FailureReason::Status,
             Self::NoContentType | Self::ContentType { .. } => FailureReason::ContentType,
@@ -192,8 +187,63 @@ impl ScrapeError {
     }
 }
 
+/// Returns why there is no connection.
+fn unreachable(source: &(dyn Error + 'static)) -> FailureReason {
+    let mut cause = Some(source);
+    while let Some(error) = cause {
+        let of_io = error.downcast_ref::<io::Error>();
+        if of_io.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            return FailureReason::Refused;
+        }
+        if error.is::<rustls::Error>() {
+            return FailureReason::Tls;
+        }
+
+        // The standard library has no kind for it.
+        if error.to_string().starts_with("failed to lookup address") {
+            return FailureReason::UnknownHost;
+        }
+
+        // An error inside of an `io::Error` is not its source.
+        cause = match of_io.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    FailureReason::Unreachable
+}
+
 impl From<ReadError> for ScrapeError {
     fn from(source: ReadError) -> Self {
         Self::Malformed { source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_connection_has_its_reason() {
+        let lookup = "failed to lookup address information: Name or service not known";
+        let untrusted = rustls::CertificateError::UnknownIssuer;
+        for (source, reason) in [
+            (
+                io::Error::from(io::ErrorKind::ConnectionRefused),
+                FailureReason::Refused,
+            ),
+            (io::Error::other(lookup), FailureReason::UnknownHost),
+            (
+                io::Error::other(rustls::Error::from(untrusted)),
+                FailureReason::Tls,
+            ),
+            (
+                io::Error::from(io::ErrorKind::HostUnreachable),
+                FailureReason::Unreachable,
+            ),
+        ] {
+            let source = Box::new(source);
+            assert_eq!(ScrapeError::Unreachable { source }.reason(), reason);
+        }
     }
 }

@@ -24,6 +24,10 @@ const INTERVAL: &str = "__scrape_interval__";
 const TIMEOUT: &str = "__scrape_timeout__";
 const PARAM: &str = "__param_";
 
+/// The form of a discovered target's address. Without a port, that of the scheme is used, as in Prometheus.
+const ADDRESS_FORM: &str =
+    "host:port with a port from 1 to 65535, or a host alone for port 80 (http) or 443 (https)";
+
 /// A checked target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
@@ -291,15 +295,17 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     }
 
     let parsed = Url::parse(&format!("{scheme}://{address}")).ok();
-    // Anything besides host and port would end up in another part of the URL.
+    // Anything besides host and port would end up in another part of the URL, and spaces in none.
     let is_address = |url: &Url| {
         !address.contains(['/', '?', '#', '@', '\\'])
+            && !address.contains(char::is_whitespace)
             && url.has_host()
+            && url.port() != Some(0)
             && address.len() >= url.authority().len()
     };
 
     let Some(mut url) = parsed.filter(is_address) else {
-        return wrong(ADDRESS, "host:port", address);
+        return wrong(ADDRESS, ADDRESS_FORM, address);
     };
 
     // As in Go, the path is not percent-encoded yet.
@@ -468,39 +474,35 @@ mod tests {
     fn invalid_targets_give_their_reason() {
         use serde_json::json;
         let set = |label: &str, value: &str| json!({"relabel_configs": [{"target_label": label, "replacement": value}]});
+        let address =
+            |found: &str| format!("__address__: expected {ADDRESS_FORM}, found {found:?}");
         for (config, labels, message) in [
-            (
-                json!({}),
-                &[("x", "y")][..],
-                "__address__: expected host:port, found \"\"",
-            ),
+            (json!({}), &[("x", "y")][..], address("")),
             (
                 json!({}),
                 &[(ADDRESS, "http://g01:1/metrics")],
-                "__address__: expected host:port, found \"http://g01:1/metrics\"",
+                address("http://g01:1/metrics"),
             ),
-            (
-                json!({}),
-                &[(ADDRESS, "g01:99999")],
-                "__address__: expected host:port, found \"g01:99999\"",
-            ),
+            (json!({}), &[(ADDRESS, "g01:99999")], address("g01:99999")),
+            (json!({}), &[(ADDRESS, "g01:0")], address("g01:0")),
+            (json!({}), &[(ADDRESS, "g01:9100 ")], address("g01:9100 ")),
             (
                 set(SCHEME, "ftp"),
                 &[(ADDRESS, "g01:1")],
-                "__scheme__: expected http or https, found \"ftp\"",
+                "__scheme__: expected http or https, found \"ftp\"".to_owned(),
             ),
             (
                 set(INTERVAL, "soon"),
                 &[(ADDRESS, "g01:1")],
-                "__scrape_interval__: expected a duration such as 15s, found \"soon\"",
+                "__scrape_interval__: expected a duration such as 15s, found \"soon\"".to_owned(),
             ),
             (
                 set(TIMEOUT, "1h"),
                 &[(ADDRESS, "g01:1")],
-                "__scrape_timeout__: expected at most __scrape_interval__, found \"1h\"",
+                "__scrape_timeout__: expected at most __scrape_interval__, found \"1h\"".to_owned(),
             ),
         ] {
-            assert_eq!(found(config, labels), Err(message.to_owned()));
+            assert_eq!(found(config, labels), Err(message));
         }
     }
 

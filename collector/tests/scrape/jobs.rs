@@ -187,6 +187,7 @@ fn certificates_are_shown_and_checked() {
         .targets()
         .into_iter()
         .skip(2)
+        .inspect(|target| assert_eq!(target.reason, Some(FailureReason::Tls)))
         .map(|target| target.error.unwrap().to_lowercase())
         .collect();
     for (error, part) in errors

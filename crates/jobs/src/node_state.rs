@@ -258,6 +258,13 @@ impl NodeState {
         state
     }
 
+    /// Returns all of Slurm's spellings of base states and flags.
+    pub fn spellings() -> impl Iterator<Item = &'static str> {
+        TABLE
+            .iter()
+            .flat_map(|(_, spellings, ..)| spellings.iter().copied())
+    }
+
     /// Returns whether the node has this base state or flag.
     pub fn has(self, word: NodeWord) -> bool {
         self.0 & (1 << word as u32) != 0

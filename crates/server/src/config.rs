@@ -201,9 +201,9 @@ impl Config {
     }
 
     /// Logs a warning for each file with a secret that every user can read, and for each key that
-    /// names what this machine does not have.
+    /// names what cannot be used.
     pub fn warn_of_files(&self, data_dir: &Path) {
-        for error in self.missing(data_dir) {
+        for error in self.unusable(data_dir) {
             tracing::warn!("{:#}", self.located(&error));
         }
         for file in self.open_secrets() {
@@ -315,9 +315,16 @@ impl Config {
 
     /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
     /// folder.
+    ///
+    /// # Errors
+    /// The mistakes, a line for each: the first of each section.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
-        let mut config =
-            Self::read(text).map_err(|mistake| mistake::explain(&mistake, text, path))?;
+        let mut config = Self::read(text).map_err(|mistakes| {
+            let said = mistakes
+                .iter()
+                .map(|mistake| mistake::explain(mistake, text, path));
+            in_lines(said)
+        })?;
         let base = path.parent().unwrap_or(Path::new(""));
         let Self {
             data_dir,
@@ -378,23 +385,93 @@ impl Config {
         }
         config.scrape.resolve_paths(base);
         config.lake.resolve_paths(base);
-        config
-            .validate()
-            .map_err(|error| mistake::locate(&error, text, path))?;
-        Ok(config)
+        let mistakes = config.mistakes();
+        if mistakes.is_empty() {
+            return Ok(config);
+        }
+        let said = mistakes
+            .iter()
+            .map(|error| mistake::locate(error, text, path));
+        Err(in_lines(said))
     }
 
-    fn read(text: &str) -> Result<Self, Mistake> {
-        let table = DeTable::parse(text)?;
-        let whole = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-        Self::deserialize(Value(&whole))
+    /// Reads the values of a text: all of it, or the mistakes.
+    fn read(text: &str) -> Result<Self, Vec<Mistake>> {
+        let table = DeTable::parse(text).map_err(|error| vec![error.into()])?;
+        let span = table.span();
+        let whole = Spanned::new(span.clone(), DeValue::Table(table.into_inner()));
+        Self::deserialize(Value(&whole)).map_err(|first| {
+            // Reading stops at the first mistake, so each section is read for itself.
+            let DeValue::Table(table) = whole.into_inner() else {
+                return vec![first];
+            };
+            let sections = table.into_iter().map(|section| {
+                let section = DeTable::from_iter([section]);
+                Spanned::new(span.clone(), DeValue::Table(section))
+            });
+            let mut mistakes: Vec<Mistake> = sections
+                .filter_map(|section| Self::deserialize(Value(&section)).err())
+                .collect();
+            mistakes.sort_by_key(|mistake| mistake.start);
+            mistakes
+        })
     }
 
     /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key with an invalid value.
+    /// The first of [`Config::mistakes`].
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.mistakes().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Returns the first key with an invalid value of each section, and of the keys above them.
+    pub fn mistakes(&self) -> Vec<ConfigError> {
+        let in_section = |name, checked: Result<(), ConfigError>| {
+            checked.map_err(|error| error.in_section(name))
+        };
+        let has_email = self.email.is_set();
+        let store = in_section("store", self.store.validate());
+        // Ages are compared with the retention, if that is right.
+        let (push, remote_write) = match store {
+            Ok(()) => (
+                in_section("push", self.push.validate(self.store.retention_days)),
+                self.validate_remote_write(),
+            ),
+            Err(_) => (Ok(()), Ok(())),
+        };
+        let checked = [
+            self.validate_names(),
+            in_section("server", self.server.validate()),
+            in_section("auth", self.auth.validate()),
+            in_section(
+                "sql",
+                self.sql.validate().and_then(|()| self.validate_sql()),
+            ),
+            in_section("query", self.query.validate()),
+            in_section("view", self.view.validate()),
+            in_section("scrape", self.scrape.validate()),
+            store,
+            in_section("jobs", self.jobs.validate()),
+            in_section("fairshare", self.fairshare.validate()),
+            in_section("email", self.email.validate()),
+            in_section("alerts", self.alerts.validate(has_email)),
+            in_section("efficiency", self.efficiency.validate()),
+            in_section("rates", self.rates.validate()),
+            self.validate_budgets(),
+            self.validate_policy_windows(),
+            in_section("reports", self.reports.validate()),
+            in_section("doctor", self.doctor.validate()),
+            in_section("lake", self.lake.validate()),
+            push,
+            remote_write,
+            self.validate_mails(),
+        ];
+        checked.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Checks the keys above the sections.
+    fn validate_names(&self) -> Result<(), ConfigError> {
         if let Some(cluster) = &self.cluster
             && cluster.trim().is_empty()
         {
@@ -404,40 +481,50 @@ impl Config {
         if let Some(name) = &self.timezone {
             time_zone(name).map_err(|error| ConfigError::with_problem("timezone", error))?;
         }
-        let in_section = |name, checked: Result<(), ConfigError>| {
-            checked.map_err(|error| error.in_section(name))
+        Ok(())
+    }
+
+    /// Checks that SQL and the pages can listen beside each other.
+    fn validate_sql(&self) -> Result<(), ConfigError> {
+        let Some(text) = self.sql.address() else {
+            return Ok(());
         };
-        let has_email = self.email.is_set();
-        let retention_days = self.store.retention_days;
-        in_section("server", self.server.validate())?;
-        in_section("auth", self.auth.validate())?;
-        in_section("sql", self.sql.validate())?;
-        in_section("query", self.query.validate())?;
-        in_section("view", self.view.validate())?;
-        in_section("scrape", self.scrape.validate())?;
-        in_section("store", self.store.validate())?;
-        in_section("jobs", self.jobs.validate())?;
-        in_section("fairshare", self.fairshare.validate())?;
-        in_section("email", self.email.validate())?;
-        in_section("alerts", self.alerts.validate(has_email))?;
-        in_section("efficiency", self.efficiency.validate())?;
-        in_section("rates", self.rates.validate())?;
-        self.validate_budgets()?;
+        let addresses = [text, &self.server.listen_address].map(str::parse::<SocketAddr>);
+        let [Ok(sql), Ok(server)] = addresses else {
+            return Ok(());
+        };
+
+        let [of_sql, of_server] = [sql.ip(), server.ip()];
+        let is_same_ip =
+            of_sql == of_server || of_sql.is_unspecified() || of_server.is_unspecified();
+        if sql.port() != server.port() || sql.port() == 0 || !is_same_ip {
+            return Ok(());
+        }
+        let expected = format!(
+            "an address other than server.listen_address = \"{server}\", or \"\" for no SQL"
+        );
+        Err(ConfigError::new("listen_address", expected, text))
+    }
+
+    fn validate_policy_windows(&self) -> Result<(), ConfigError> {
         for (at, window) in self.policy_windows.iter().enumerate() {
             window
                 .validate()
                 .map_err(|error| error.in_list("policy_windows: ", "policy_windows", at))?;
         }
-        in_section("reports", self.reports.validate())?;
-        in_section("doctor", self.doctor.validate())?;
-        in_section("lake", self.lake.validate())?;
-        in_section("push", self.push.validate(retention_days))?;
-        self.validate_remote_write()?;
+        Ok(())
+    }
+
+    /// Checks that mails which are asked for can be sent.
+    fn validate_mails(&self) -> Result<(), ConfigError> {
         let mails = [
             ("reports.send", self.reports.send),
             ("reports.weekly", self.reports.weekly),
         ];
-        match mails.iter().find(|(_, is_on)| *is_on && !has_email) {
+        match mails
+            .iter()
+            .find(|(_, is_on)| *is_on && !self.email.is_set())
+        {
             Some((key, _)) => Err(ConfigError::new(key, "a mail server in [email]", "none")),
             None => Ok(()),
         }
@@ -543,6 +630,15 @@ impl ServerConfig {
     pub fn read_token(&self) -> anyhow::Result<Option<String>> {
         self.read_token_file.as_deref().map(read_token).transpose()
     }
+}
+
+/// Puts several messages into one, a line for each.
+pub fn in_lines(errors: impl IntoIterator<Item = anyhow::Error>) -> anyhow::Error {
+    let lines: Vec<String> = errors
+        .into_iter()
+        .map(|error| format!("{error:#}"))
+        .collect();
+    anyhow::anyhow!("{}", lines.join("\n"))
 }
 
 fn is_world_readable(path: &Path) -> bool {
@@ -712,6 +808,60 @@ mod tests {
             config.query.remote.as_deref(),
             Some("http://mimir:9009/prometheus")
         );
+    }
+
+    #[test]
+    fn each_section_has_its_mistake_in_one_message() {
+        let said = |text: &str| {
+            let error = Config::parse(text, Path::new("takt.toml")).unwrap_err();
+            error.to_string()
+        };
+        assert_eq!(
+            said("timezone = 5\n[scrape]\nintervall = 5\n[reports]\nsend = 'yes'\n"),
+            "takt.toml, line 1: timezone: expected a text in quotes, found 5\n\
+             takt.toml, line 3: unknown key intervall; did you mean interval_seconds?\n\
+             takt.toml, line 5: send: expected true or false, found \"yes\""
+        );
+        assert_eq!(
+            said("cluster = ''\n[store]\nretention_days = 0\n"),
+            "takt.toml, line 1: cluster: expected a name, found nothing; leave the key out for the \
+             default\n\
+             takt.toml, line 3: store: retention_days: expected 1 to 36500, found 0"
+        );
+    }
+
+    #[test]
+    fn pages_and_sql_listen_beside_each_other() {
+        let said = |server: &str, sql: &str| {
+            let text = format!("[server]\nlisten_address = '{server}'\n[sql]\n{sql}");
+            let error = Config::parse(&text, Path::new("takt.toml")).err();
+            error.map(|error| error.to_string())
+        };
+        for (server, sql, place) in [
+            ("127.0.0.1:9000", "listen_address = '127.0.0.1:9000'", 4),
+            ("127.0.0.1:9857", "", 3),
+        ] {
+            let expected = format!(
+                "takt.toml, line {place}: sql: listen_address: expected an address other than \
+                 server.listen_address = \"{server}\", or \"\" for no SQL, found {server}"
+            );
+            assert_eq!(said(server, sql), Some(expected));
+        }
+        for sql in [
+            "listen_address = ''",
+            "listen_address = '127.0.0.1:9001'",
+            "listen_address = '127.0.0.2:9000'",
+        ] {
+            assert_eq!(said("127.0.0.1:9000", sql), None);
+        }
+        let everywhere = "token_file = '/t'\n";
+        let text = format!(
+            "[server]\n{everywhere}listen_address = '0.0.0.0:9000'\n\
+             [sql]\nlisten_address = '127.0.0.1:9000'"
+        );
+        let error = Config::parse(&text, Path::new("takt.toml")).unwrap_err();
+        assert!(error.to_string().contains("sql: listen_address"), "{error}");
+        assert_eq!(said("127.0.0.1:0", "listen_address = '127.0.0.1:0'"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod accepted;
 mod certificates;
 mod facts;
+mod live;
 mod of_auth;
 mod of_jobs;
 mod of_nodes;
@@ -14,11 +15,13 @@ mod of_server;
 #[cfg(test)]
 mod tests;
 
-use crate::{Config, CurrentConfig};
+use crate::Config;
 pub use accepted::AcceptedFindings;
 use certificates::TlsService;
 use facts::Facts;
+pub use live::{LiveSources, ServerDoctor};
 use std::path::{Path, PathBuf};
+use takt_collector::schedulers::SlurmrestdConfig;
 use takt_identity::AuthConfig;
 use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 use takt_slurm::releases::Release;
@@ -39,14 +42,10 @@ pub struct DoctorConfig {
     pub has_heartbeat: bool,
     /// Files with secrets that every user can read.
     pub open_secrets: Vec<PathBuf>,
-    /// What is wrong with the keys that name files, folders and commands of this machine.
-    pub missing: Vec<String>,
-    /// File with the token for slurmrestd.
-    pub slurm_token_file: Option<PathBuf>,
-    /// Whether Slurm is read through slurmrestd.
-    pub uses_slurmrestd: bool,
-    /// slurmrestd's API version, if it is configured.
-    pub api_version: Option<String>,
+    /// What is wrong with the keys that name files, folders and commands of this machine, and targets.
+    pub unusable: Vec<String>,
+    /// The slurmrestd that is read instead of Slurm's commands; without a URL, the commands are.
+    pub slurmrestd: SlurmrestdConfig,
     /// Whether the job records come from Slurm's completion file instead of slurmdbd.
     pub reads_completion_file: bool,
     /// Whether slurmctld's own metrics are a target.
@@ -102,10 +101,8 @@ impl DoctorConfig {
             has_external_url: config.public_url().is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
             open_secrets: config.open_secrets(),
-            missing: missing(config),
-            slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
-            uses_slurmrestd: !config.jobs.slurmrestd.url.is_empty(),
-            api_version: config.jobs.slurmrestd.version.clone(),
+            unusable: unusable(config),
+            slurmrestd: config.jobs.slurmrestd.clone(),
             reads_completion_file: config.jobs.jobcomp_file.is_some(),
             scrapes_slurmctld: of_release::scrapes_slurmctld(&config.scrape),
             auth: config.auth.clone(),
@@ -123,10 +120,10 @@ impl DoctorConfig {
     }
 }
 
-/// What the configuration names and the machine does not have, with the line of each key.
-fn missing(config: &Config) -> Vec<String> {
+/// What the configuration names and cannot be used, with the line of each key.
+fn unusable(config: &Config) -> Vec<String> {
     let data_dir = config.data_dir.as_deref().unwrap_or(Path::new(""));
-    let errors = config.missing(data_dir);
+    let errors = config.unusable(data_dir);
     let said = |error| format!("{:#}", config.located(error));
     errors.iter().map(said).collect()
 }
@@ -255,7 +252,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check(
         "config.names",
-        "the configuration names a file, folder or command that is not there",
+        "the configuration names a file, folder or command that is not there, or a target that can never be scraped",
         of_server::config_names,
     ),
     check(
@@ -424,8 +421,7 @@ const TLS_CERTIFICATE: &str = "tls.certificate";
 /// Topic of the checks for which the services of `[auth]` are asked.
 const AUTH: &str = "auth.";
 
-/// The checks of the configuration in force.
-impl Doctor for CurrentConfig {
+impl Doctor for ServerDoctor {
     fn diagnose(
         &self,
         question: &DoctorQuestion,
@@ -438,7 +434,8 @@ impl Doctor for CurrentConfig {
                 .map_err(|error| AnswerError::Usage(format!("{release:?}: {error}")))?;
             let facts = Facts::gather(
                 store,
-                &DoctorConfig::of(&self.get()),
+                &DoctorConfig::of(&self.config()),
+                &self.live,
                 ServicesAsked::default(),
             )?;
             return Ok(of_release::diagnose(&facts, release));
@@ -467,24 +464,31 @@ impl Doctor for CurrentConfig {
         };
         let config = DoctorConfig {
             unserved: unserved.map(Path::to_owned),
-            ..DoctorConfig::of(&self.get())
+            ..DoctorConfig::of(&self.config())
         };
-        let facts = Facts::gather(store, &config, asked)?;
+        let facts = Facts::gather(store, &config, &self.live, asked)?;
         Ok(diagnose(&facts, &checks))
     }
 }
 
-/// Puts the finding about an unusable configuration file first, and drops the server's.
-pub fn with_mistake_in_config(mut diagnosis: Diagnosis, mistake: &str, file: &Path) -> Diagnosis {
+/// Puts the findings about an unusable configuration file first, and drops the server's. `mistakes` has a
+/// line for each; `server` says whether a server runs with an earlier configuration.
+pub fn with_mistakes_in_config(
+    mut diagnosis: Diagnosis,
+    mistakes: &str,
+    file: &Path,
+    server: &str,
+) -> Diagnosis {
     diagnosis
         .findings
         .retain(|finding| finding.id != CONFIG_VALID);
     diagnosis.in_order.retain(|id| id != CONFIG_VALID);
-    let finding = Finding {
+    let findings = mistakes.lines().map(|mistake| Finding {
         id: CONFIG_VALID.to_owned(),
+        cost: server.to_owned(),
         ..of_server::mistake_in_config(mistake, file)
-    };
-    diagnosis.findings.insert(0, finding);
+    });
+    diagnosis.findings.splice(0..0, findings);
     diagnosis
 }
 

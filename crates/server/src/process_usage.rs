@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use takt_collector::schedulers::{PollState, PollStatus};
+use takt_collector::schedulers::PollStatus;
 use takt_jobs::Entry;
 use takt_jobs::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_model::{Matcher, Timestamp};
@@ -44,7 +44,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         }
         let no_scheduler = polls
             .as_ref()
-            .is_none_or(|polls| polls.borrow().state == PollState::NoSlurm);
+            .is_none_or(|polls| polls.borrow().state.is_absent());
         if !no_scheduler {
             continue;
         }

@@ -91,7 +91,7 @@ impl SlurmFollower {
         };
         match slurm_access(jobs).await {
             Ok(slurm) => Ok(Some(slurm)),
-            Err(PollError::NoSlurm(_)) => Ok(None),
+            Err(PollError::NoSlurm(_) | PollError::Unconfigured(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use takt_questions::listing::{Column, Listing};
 use takt_questions::{Diagnosis, DoctorQuestion, Finding, Severity};
-use takt_server::doctor::with_mistake_in_config;
+use takt_server::doctor::with_mistakes_in_config;
 use takt_server::{Config, Failure};
 
 #[derive(Debug, Clone, Args)]
@@ -47,11 +47,13 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
 
     let diagnosis = match place::mistake(place) {
         None => ask(place, &question)?,
-        Some((mistake, file)) => with_mistake_in_config(
-            ask_without_config(place, &question),
-            &format!("{mistake:#}"),
-            &file,
-        ),
+        Some((mistakes, file)) => {
+            let config = place::despite_mistakes(&file);
+            let answer = ask_despite_mistakes(place, &config, &question);
+            let server = place::running_despite_mistakes(place, &config, answer.is_some());
+            let diagnosis = answer.unwrap_or_default();
+            with_mistakes_in_config(diagnosis, &format!("{mistakes:#}"), &file, &server)
+        }
     };
 
     if let Some(file) = &asked.bundle {
@@ -76,16 +78,22 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Asks a running server although the configuration file is unusable. Returns no finding without a
-/// server.
-fn ask_without_config(place: &Place, question: &DoctorQuestion) -> Diagnosis {
-    place::whereabouts(place, &Config::default())
+/// Asks a running server although the configuration file is unusable; `None` if none answers.
+fn ask_despite_mistakes(
+    place: &Place,
+    config: &Config,
+    question: &DoctorQuestion,
+) -> Option<Diagnosis> {
+    let asked = place::whereabouts(place, config)
         .and_then(source::server)
-        .and_then(|server| server.ask(question))
-        .unwrap_or_else(|_| {
-            tracing::warn!("no server answers, so only the configuration was checked");
-            Diagnosis::default()
-        })
+        .and_then(|server| server.ask(question));
+    match asked {
+        Ok(diagnosis) => Some(diagnosis),
+        Err(Failure::Usage(error) | Failure::Failed(error)) => {
+            tracing::warn!("only the configuration was checked: {error:#}");
+            None
+        }
+    }
 }
 
 fn write_text(diagnosis: &Diagnosis, verbose: bool) -> io::Result<()> {

@@ -72,6 +72,8 @@ pub struct Poller {
     resized: jobcomp::Resized,
     /// State of each source.
     sources: BTreeMap<String, SourceStatus>,
+    /// Requests that failed when they were last made.
+    failing: HashSet<&'static str>,
     /// Running runs of the last live queue, with their starts.
     queued: HashMap<OpenRun, UnixTime>,
     /// Number of runs of the last live queue that the records lack.
@@ -139,6 +141,7 @@ impl Poller {
             cut_arrays: 0,
             resized: jobcomp::Resized::default(),
             sources: BTreeMap::new(),
+            failing: HashSet::new(),
             queued: HashMap::new(),
             unaccounted: 0,
             unfinished: Arc::default(),
@@ -262,18 +265,42 @@ impl Poller {
         }
     }
 
+    /// Logs a failed request once, until it succeeds again.
+    fn log_failure(&mut self, asked: &'static str, error: Option<&PollError>) {
+        match error {
+            None => {
+                self.failing.remove(asked);
+            }
+            // Without slurmdbd, nothing fails.
+            Some(PollError::NoAccounting(_)) => {}
+            Some(error) if self.failing.insert(asked) => tracing::warn!(
+                asked,
+                error = error_chain(error),
+                "Slurm did not answer a request, will retry"
+            ),
+            Some(_) => {}
+        }
+    }
+
     /// Notes what a source answered.
-    fn saw(&mut self, source: &str, now: UnixTime, answer: Result<usize, &PollError>) {
+    fn saw(&mut self, source: &'static str, now: UnixTime, answer: Result<usize, &PollError>) {
+        // The state of the poll has the job records.
+        if source != JOB_RECORDS {
+            self.log_failure(source, answer.err());
+        }
         let known = self.sources.entry(source.to_owned()).or_default();
         match answer {
             Ok(items) => {
                 *known = SourceStatus {
                     last_success: Some(now),
                     items: items as u64,
-                    problem: None,
+                    ..SourceStatus::default()
                 };
             }
-            Err(error) => known.problem = error.state().problem().map(str::to_owned),
+            Err(error) => {
+                known.problem = error.state().problem().map(str::to_owned);
+                known.detail = Some(error_chain(error));
+            }
         }
     }
 
@@ -354,19 +381,13 @@ impl Poller {
 
         let answer = scheduler.nodes().await;
         self.saw("nodes", now, answer.as_ref().map(Vec::len));
-        match answer {
-            Ok(nodes) => {
-                self.gpus_are_counted = takt_jobs::gpus_are_counted(&nodes);
-                self.nodes = Some(nodes.clone());
-                self.blocking(move |records| {
-                    Ok(records.note_nodes(&of_cluster, &nodes, now, !has_history)?)
-                })
-                .await?;
-            }
-            Err(error) => tracing::debug!(
-                error = error_chain(&error),
-                "slurmctld did not list its nodes"
-            ),
+        if let Ok(nodes) = answer {
+            self.gpus_are_counted = takt_jobs::gpus_are_counted(&nodes);
+            self.nodes = Some(nodes.clone());
+            self.blocking(move |records| {
+                Ok(records.note_nodes(&of_cluster, &nodes, now, !has_history)?)
+            })
+            .await?;
         }
 
         self.ask_for_reservations(scheduler, cluster, now, has_history)
@@ -381,18 +402,12 @@ impl Poller {
 
         let answer = scheduler.node_events(cluster, since).await;
         self.saw("slurmdbd", now, answer.as_ref().map(Vec::len));
-        match answer {
-            Ok(events) => {
-                self.blocking(move |records| {
-                    Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
-                })
-                .await?;
-                self.events_read_at = Some(now);
-            }
-            Err(error) => tracing::debug!(
-                error = error_chain(&error),
-                "slurmdbd did not list node events"
-            ),
+        if let Ok(events) = answer {
+            self.blocking(move |records| {
+                Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
+            })
+            .await?;
+            self.events_read_at = Some(now);
         }
         Ok(())
     }
@@ -412,6 +427,7 @@ impl Poller {
             scheduler.reservations().await
         };
 
+        self.log_failure("reservations", listed.as_ref().err());
         let of_cluster = cluster.to_owned();
         match listed {
             Ok(listed) if has_history => {
@@ -426,13 +442,7 @@ impl Poller {
                 })
                 .await
             }
-            Err(error) => {
-                tracing::debug!(
-                    error = error_chain(&error),
-                    "Slurm did not list its reservations"
-                );
-                Ok(())
-            }
+            Err(_) => Ok(()),
         }
     }
 
@@ -580,18 +590,15 @@ impl Poller {
             return Ok(());
         }
 
-        match scheduler.shares(cluster).await {
-            Ok(settings) => {
-                let cluster = cluster.to_owned();
-                self.blocking(move |records| {
-                    Ok(records.note_share_settings(&cluster, SHARES_SOURCE, &settings, now)?)
-                })
-                .await?;
-                self.shares_read_at = Some(now);
-            }
-            Err(error) => {
-                tracing::debug!(error = error_chain(&error), "Slurm did not list its shares")
-            }
+        let answer = scheduler.shares(cluster).await;
+        self.log_failure("shares", answer.as_ref().err());
+        if let Ok(settings) = answer {
+            let cluster = cluster.to_owned();
+            self.blocking(move |records| {
+                Ok(records.note_share_settings(&cluster, SHARES_SOURCE, &settings, now)?)
+            })
+            .await?;
+            self.shares_read_at = Some(now);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::schedulers::status::{Pending, PollError};
 use std::collections::{BTreeMap, HashSet};
 use std::slice;
 use takt_jobs::Entry;
-use takt_model::{UnixTime, error_chain};
+use takt_model::UnixTime;
 use takt_slurm::openapi::LiveJob;
 use takt_store::{HeldGpu, LIVE_QUEUE, OpenRun, WaitingRun};
 
@@ -44,13 +44,7 @@ impl Poller {
                 }
                 Ok(listed)
             }
-            Err(error) => {
-                tracing::debug!(
-                    error = error_chain(&error),
-                    "slurmctld did not list its jobs"
-                );
-                Ok(HashSet::new())
-            }
+            Err(_) => Ok(HashSet::new()),
         }
     }
 

@@ -431,9 +431,13 @@ async fn each_failure_has_its_state_and_keeps_the_message() {
         (
             "echo 'sacct: error: Invalid field requested: \"QOS\"' >&2; exit 1",
             PollState::Failed,
-            "sacct failed: sacct: error: Invalid field requested: \"QOS\"",
+            "sacct failed: exit code 1: sacct: error: Invalid field requested: \"QOS\"",
         ),
-        ("exit 3", PollState::Failed, "exit status: 3"),
+        (
+            "exit 3",
+            PollState::Failed,
+            "sacct failed: exit code 3, without a message",
+        ),
         (
             "sleep 60",
             PollState::Timeout,
@@ -478,11 +482,14 @@ async fn slurm_is_found_by_its_name() {
     // First the commands without a Slurm, then no commands.
     stage.script(
         "scontrol",
-        "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
+        "echo 'fatal: Could not establish a configuration source' >&2; exit 1",
     );
+    let error = detect(config).await.unwrap_err();
+    assert_eq!(error.state(), PollState::Unconfigured);
     assert_eq!(
-        detect(config).await.unwrap_err().state(),
-        PollState::NoSlurm
+        error.to_string(),
+        "Slurm's commands find no configuration of Slurm: scontrol: exit code 1: fatal: Could not \
+         establish a configuration source"
     );
     fs::remove_file(stage.folder.path().join("scontrol")).unwrap();
     assert_eq!(
@@ -494,7 +501,7 @@ async fn slurm_is_found_by_its_name() {
 #[tokio::test]
 async fn the_status_says_how_it_goes() {
     let stage = TestSlurm::new();
-    stage.script("sacct", "exit 1");
+    stage.script("sacct", "echo 'sacct: error: no permission' >&2; exit 3");
     let folder = stage.folder.path().to_owned();
     let TestSlurm {
         mut poller,
@@ -512,10 +519,9 @@ async fn the_status_says_how_it_goes() {
     assert_eq!(failed.state, PollState::Failed);
     assert_eq!(failed.cluster.as_deref(), Some("lab"));
     assert_eq!(failed.last_success, None);
-    assert_eq!(
-        failed.detail.as_deref(),
-        Some("sacct failed: exit status: 1")
-    );
+    let said = "sacct failed: exit code 3: sacct: error: no permission";
+    assert_eq!(failed.detail.as_deref(), Some(said));
+    assert_eq!(failed.sources[JOB_RECORDS].detail.as_deref(), Some(said));
     let header = format!("echo '{HEADER}' | sed \"s/|/${{3#--delimiter=}}/g\"");
     fs::write(folder.join("sacct.body"), header).unwrap();
     let well = status
@@ -525,6 +531,7 @@ async fn the_status_says_how_it_goes() {
         .clone();
     assert_eq!(well.failures, 0);
     assert_eq!(well.detail, None);
+    assert_eq!(well.sources[JOB_RECORDS].detail, None);
     assert!(well.last_success.is_some());
     running.abort();
 }

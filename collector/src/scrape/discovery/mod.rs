@@ -32,7 +32,7 @@ pub(super) const ADDRESS: &str = "__address__";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StaticConfig {
-    /// Addresses of the targets, `host:port`.
+    /// Addresses of the targets: `host:port`, or a host alone for port 80 (http) or 443 (https).
     pub targets: Vec<String>,
     /// Labels of all these targets.
     pub labels: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ pub struct StaticConfig {
 impl StaticConfig {
     /// Returns the labels of each target. `about` is an additional label with the source of the
     /// list.
-    fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
+    pub(super) fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
         // The targets share the texts of these labels.
 
         let mut shared: Labels = self.labels.iter().collect();
@@ -92,12 +92,13 @@ impl Provider {
                 ));
             }
 
-            // Prometheus also rejects this in the configuration. Such a target from a file or a
-            // server is only skipped.
+            // Prometheus also rejects URLs, unless relabelling can make an address of them: probes
+            // have them. Such a target from a file or a server is only skipped.
+            let is_probed = !config.relabel_configs.is_empty();
             if let Some(target) = list
                 .targets
                 .iter()
-                .find(|target| target.contains(['/', '@']))
+                .find(|target| target.contains('@') || target.contains('/') && !is_probed)
             {
                 let key = place("static_configs", index) + ".targets";
                 return Err(ConfigError::new(

@@ -1,6 +1,7 @@
 //! The configuration of a running server, of which a reload replaces three sections.
 
 use super::Config;
+use crate::doctor::{LiveSources, ServerDoctor};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 use takt_questions::{AnswerConfig, LakeSettings, ViewServers};
@@ -30,7 +31,10 @@ impl CurrentConfig {
             query: config.query.clone(),
             sql: config.sql.limits(),
             polls_jobs: config.jobs.poll,
-            doctor: Some(Arc::new(self.clone())),
+            doctor: Some(Arc::new(ServerDoctor::new(
+                self.clone(),
+                LiveSources::default(),
+            ))),
             lake: LakeSettings {
                 config: config.lake.clone(),
                 min_free_bytes: config.store.min_free_bytes,

@@ -15,8 +15,8 @@ pub(super) fn explain(mistake: &Mistake, text: &str, path: &Path) -> anyhow::Err
     } else if message.starts_with("duplicate key") {
         duplicate_key(text, start)
     } else {
-        let key = key_of_line(text, start).map_or_else(String::new, |key| format!("{key}: "));
-        plain(&message).map_or(message, |said| format!("{key}{said}"))
+        let key = key_at(text, start).map_or_else(String::new, |key| format!("{key}: "));
+        format!("{key}{}", plain(&message).unwrap_or(message))
     };
     anyhow::anyhow!("{}, line {line}: {said}", path.display())
 }
@@ -112,11 +112,20 @@ fn duplicate_key(text: &str, start: usize) -> String {
     }
 }
 
-/// Returns the key of the line at `start`, if the line sets one.
-fn key_of_line(text: &str, start: usize) -> Option<&str> {
+/// Returns the key of the value at `start`, or else that of its line, if the line sets one.
+fn key_at(text: &str, start: usize) -> Option<&str> {
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    // A table in one line has several keys.
+    if let Some(before) = text[..start].trim_end().strip_suffix('=') {
+        let before = before.trim_end();
+        let key = &before[before.trim_end_matches(is_key).len()..];
+        if !key.is_empty() {
+            return Some(key);
+        }
+    }
+
     let (key, _) = line_at(text, start).split_once('=')?;
     let key = key.trim();
-    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     (!key.is_empty() && key.chars().all(is_key)).then_some(key)
 }
 
@@ -240,6 +249,27 @@ mod tests {
             ),
         ] {
             assert_eq!(plain(said).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_value_has_its_own_key_in_a_line_of_several() {
+        for (text, expected) in [
+            (
+                "[[scrape.configs]]\njob_name = 'a'\nscrape_interval = \"fast\"\n",
+                "takt.toml, line 3: scrape_interval: expected a duration such as 15s or 1m30s, found \"fast\"",
+            ),
+            (
+                "scrape.configs = [{ job_name = 'a', scrape_interval = 'fast' }]\n",
+                "takt.toml, line 1: scrape_interval: expected a duration such as 15s or 1m30s, found \"fast\"",
+            ),
+            (
+                "[alerts]\nemail_to = ['a@b.c', 5]\n",
+                "takt.toml, line 2: email_to: expected a text in quotes, found 5",
+            ),
+        ] {
+            let error = super::super::Config::parse(text, Path::new("takt.toml")).unwrap_err();
+            assert_eq!(error.to_string(), expected);
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a configuration names on its machine, and the machine does not have: files, folders and
-//! commands.
+//! What a configuration names and cannot be used: files, folders and commands that its machine does not
+//! have, and targets that can never be scraped. The server starts without them.
 
 use super::Config;
 use std::fs;
@@ -8,6 +8,14 @@ use std::path::Path;
 use takt_model::ConfigError;
 
 impl Config {
+    /// Returns each key that names something which cannot be used: [`Config::missing`], and static targets
+    /// that can never be scraped.
+    pub fn unusable(&self, data_dir: &Path) -> Vec<ConfigError> {
+        let targets = self.scrape.invalid_targets().into_iter();
+        let targets = targets.map(|error| error.in_section("scrape"));
+        self.missing(data_dir).into_iter().chain(targets).collect()
+    }
+
     /// Returns each key that names something which this machine does not have, or not as it must be.
     /// `data_dir` is the data directory in use.
     pub fn missing(&self, data_dir: &Path) -> Vec<ConfigError> {
@@ -17,17 +25,6 @@ impl Config {
         let of_machine = [data_dir_defect(data_dir), self.slurm_defect()];
 
         of_machine.into_iter().flatten().chain(secrets).collect()
-    }
-
-    /// Fails at the first of [`Config::missing`]. The message has the line of the key.
-    ///
-    /// # Errors
-    /// If something is missing.
-    pub fn check_missing(&self, data_dir: &Path) -> anyhow::Result<()> {
-        match self.missing(data_dir).first() {
-            Some(error) => Err(self.located(error)),
-            None => Ok(()),
-        }
     }
 
     /// Slurm's commands or its job completion file, if they are named, asked for, and absent.
@@ -105,8 +102,11 @@ mod tests {
                 file: Some(here("takt.toml")),
                 ..Config::parse(text, &here("takt.toml")).unwrap()
             };
-            let said = config.check_missing(&here(data_dir)).err();
-            let said = said.map_or_else(String::new, |said| said.to_string());
+            let unusable = config.unusable(&here(data_dir));
+            let located = unusable
+                .iter()
+                .map(|error| config.located(error).to_string());
+            let said = located.collect::<Vec<_>>().join("\n");
             said.replace(&format!("{}/", folder.path().display()), "")
         };
 
@@ -147,6 +147,14 @@ mod tests {
                  names, found no file nope",
             ),
             ("data", "[jobs]\nslurm_bin = 'nope'\npoll = false", ""),
+            (
+                "data",
+                "[[scrape.configs]]\njob_name = 'node'\n[[scrape.configs.static_configs]]\n\
+                 targets = [\n'g01:9855',\n'g02:98555',\n]",
+                "takt.toml, line 6: scrape: configs[0].static_configs[0].targets[1]: __address__: \
+                 expected host:port with a port from 1 to 65535, or a host alone for port 80 (http) \
+                 or 443 (https), found \"g02:98555\"",
+            ),
             (
                 "new",
                 "[server]\ntoken_file = 'token'\n[jobs]\nslurm_bin = 'bin'\njobcomp_file = 'completions'",

@@ -1,7 +1,7 @@
 //! The facts of all checks, read once.
 
 use super::certificates::{self, CertificateEnd, TlsService};
-use super::{DoctorConfig, ServicesAsked};
+use super::{DoctorConfig, LiveSources, ServicesAsked};
 use crate::Config;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,7 +11,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use takt_collector::schedulers::NOT_READ;
+use takt_collector::schedulers::{NOT_READ, PollStatus};
+use takt_collector::scrape::TargetStatus;
 use takt_identity::{SignInDefect, sign_in_defects};
 use takt_jobs::{JobRun, nodelist};
 use takt_lake::LakeState;
@@ -100,6 +101,10 @@ pub(super) struct Facts {
     pub readings: BTreeMap<String, Vec<Reading>>,
     /// Nodes of the scheduler, and their number of GPUs; empty without a scheduler.
     pub slurm_nodes: BTreeMap<String, u64>,
+    /// Targets whose last scrape failed; none without a running server.
+    pub failing_targets: Vec<TargetStatus>,
+    /// State of the poller of Slurm; the default without a running server.
+    pub slurm: PollStatus,
     /// Size of the cluster, as slurmdbd records it.
     pub registered_size: Option<RegisteredSize>,
     /// Running jobs of the scheduler.
@@ -116,7 +121,7 @@ pub(super) struct Facts {
     pub sign_in: Vec<SignInDefect>,
     /// Slurm's `PrivateData`, if it is known.
     pub private_data: Option<String>,
-    /// The mistake in the configuration file as it is now, which the server may not have read.
+    /// The mistakes in the configuration file as it is now, which the server may not have read, a line for each.
     pub config_mistake: Option<String>,
     /// Ends of TLS certificates.
     pub certificates: Vec<CertificateEnd>,
@@ -152,6 +157,7 @@ impl Facts {
     pub fn gather(
         store: &Store,
         config: &DoctorConfig,
+        live: &LiveSources,
         asked: ServicesAsked,
     ) -> Result<Self, AnswerError> {
         let now = Timestamp::from(Now::now());
@@ -192,10 +198,12 @@ impl Facts {
             let is_near = is_same_disk(&backup.path, &store.path());
             (backup, is_near)
         });
-        let token = config.slurm_token_file.as_deref();
+        let token = config.slurmrestd.token_file.as_deref();
 
         let mut facts = Self {
             readings,
+            failing_targets: live.failing_targets(),
+            slurm: live.slurm(),
             recorded_clusters,
             failing_channels: records.failing_channels(now.minus(RECENT))?,
             slurm_token_until: token.and_then(expiry),
@@ -355,6 +363,14 @@ impl Facts {
             .filter(move |reading| wanted(reading))
     }
 
+    /// Returns the target whose series the reading is of, if its last scrape failed.
+    pub fn failing_target(&self, reading: &Reading) -> Option<&TargetStatus> {
+        self.failing_targets.iter().find(|target| {
+            let mut labels = target.labels.iter();
+            labels.all(|(name, value)| reading.label(name) == value)
+        })
+    }
+
     /// Whether Slurm's settings let jobs open their own GPUs only; `None` if Slurm does not say.
     pub fn constrains_devices(&self) -> Option<bool> {
         let last = self.values("takt_slurm_constrains_devices").last()?;
@@ -382,7 +398,7 @@ fn expiry(file: &Path) -> Option<f64> {
     claims["exp"].as_f64()
 }
 
-/// Returns the mistake in a configuration file; `None` if it is valid or cannot be read.
+/// Returns the mistakes in a configuration file, a line for each; `None` if it is valid or cannot be read.
 fn mistake(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let mistake = Config::parse(&text, file).err()?;

@@ -4,8 +4,10 @@ use super::facts::{Facts, Reading};
 use super::of_jobs::stray_jobs;
 use super::{Finding, Severity, finding};
 use crate::setup::ExporterFiles;
+use reqwest::Url;
 use std::collections::BTreeSet;
 use std::path::Path;
+use takt_collector::scrape::{FailureReason, TargetStatus};
 use takt_model::pci;
 
 /// Largest difference of a node's clock from the server's, in seconds. It includes the duration of
@@ -26,16 +28,15 @@ const OWN_JOB: &str = "takt-server";
 pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
     let silent = |reading: &&Reading| reading.value == 0.0 && reading.label("job") != OWN_JOB;
     let report = |reading: &Reading| {
-        let node = reading.node();
+        let target = facts.failing_target(reading);
+        let error = target.and_then(|target| target.error.as_deref());
+        let error = error.map_or_else(String::new, |error| format!(": {error}"));
         finding(
             Severity::Failure,
-            node,
-            format!("{} does not answer", reading.label("instance")),
+            reading.node(),
+            format!("{} does not answer{error}", reading.label("instance")),
             "The node is not monitored; its jobs have no efficiency.",
-            [
-                format!("ssh {node} sudo systemctl enable --now {UNIT}"),
-                format!("ssh {node} sudo journalctl -u {UNIT} -n 20"),
-            ],
+            repair_exporter(reading.node(), target),
         )
     };
     let is_scraped = |reading: &Reading| reading.label("job") != OWN_JOB;
@@ -50,6 +51,54 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
         )];
     }
     up.iter().filter(silent).map(report).collect()
+}
+
+/// Returns what repairs an exporter, by the reason of the failed scrape if that is known.
+fn repair_exporter(node: &str, target: Option<&TargetStatus>) -> Vec<String> {
+    let status = format!("ssh {node} sudo systemctl status {UNIT}");
+    let start = vec![
+        format!("ssh {node} sudo systemctl enable --now {UNIT}"),
+        format!("ssh {node} sudo journalctl -u {UNIT} -n 20"),
+    ];
+    let Some((target, url)) =
+        target.and_then(|target| Some((target, Url::parse(&target.url).ok()?)))
+    else {
+        return start;
+    };
+
+    let host = url.host_str().unwrap_or_default();
+    let bare_host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = url.port_or_known_default().unwrap_or_default();
+    match target.reason {
+        None | Some(FailureReason::Refused) => start,
+        Some(FailureReason::UnknownHost) => vec![
+            format!("getent hosts {bare_host}        # on this machine: prints nothing while the name is unknown"),
+            format!("{bare_host}        # add it to DNS or /etc/hosts, or correct the target in takt.toml"),
+        ],
+        Some(FailureReason::Timeout | FailureReason::Unreachable) => vec![
+            format!("ping -c 3 {bare_host}        # from this machine: does the node run?"),
+            format!("nc -vz {bare_host} {port}        # if it does: a firewall may close the port"),
+            status,
+        ],
+        Some(FailureReason::Tls) => vec![
+            format!("openssl s_client -connect {host}:{port} </dev/null        # its certificate"),
+            "tls_config = { ca_file = \"/etc/takt/ca.pem\" }        # in its [[scrape.configs]]; without TLS: \
+             scheme = \"http\""
+                .to_owned(),
+        ],
+        Some(FailureReason::Credentials) => vec![
+            "sudo chgrp takt FILE && sudo chmod 640 FILE        # the file that the message names".to_owned(),
+        ],
+        Some(FailureReason::Status) => vec![
+            format!("curl -sS -i '{}' | head        # from this machine", target.url),
+            "basic_auth, authorization        # in its [[scrape.configs]], for 401 and 403".to_owned(),
+            "metrics_path        # in its [[scrape.configs]], for 404".to_owned(),
+        ],
+        Some(_) => vec![
+            format!("curl -sS -i '{}' | head        # from this machine", target.url),
+            status,
+        ],
+    }
 }
 
 pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {

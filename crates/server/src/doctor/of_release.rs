@@ -66,7 +66,7 @@ fn is_used(facts: &Facts, part: SlurmUse) -> bool {
     match part {
         SlurmUse::Queue => config.polls_slurm,
         SlurmUse::Accounting => config.polls_slurm && !config.reads_completion_file,
-        SlurmUse::Slurmrestd => config.polls_slurm && config.uses_slurmrestd,
+        SlurmUse::Slurmrestd => config.polls_slurm && !config.slurmrestd.url.is_empty(),
         SlurmUse::Cgroups => !facts.values("takt_exporter_build_info").is_empty(),
         SlurmUse::Munge => config.auth.munge,
         SlurmUse::ControllerMetrics => config.scrapes_slurmctld,
@@ -125,7 +125,7 @@ fn api_version(facts: &Facts, release: Release) -> Option<Finding> {
         return None;
     }
     let there = release.api_versions();
-    let configured = facts.config.api_version.as_deref()?;
+    let configured = facts.config.slurmrestd.version.as_deref()?;
     if there.contains(&configured) {
         return None;
     }
@@ -148,6 +148,7 @@ mod tests {
     use super::super::facts::Reading;
     use super::*;
     use crate::doctor::DoctorConfig;
+    use takt_collector::schedulers::SlurmrestdConfig;
     use takt_model::{METRIC_NAME, Timestamp};
     use takt_slurm::releases::RELEASES;
 
@@ -247,8 +248,11 @@ mod tests {
     fn an_api_version_that_goes_is_a_failure() {
         let asks = |version: &str| DoctorConfig {
             polls_slurm: true,
-            uses_slurmrestd: true,
-            api_version: Some(version.to_owned()),
+            slurmrestd: SlurmrestdConfig {
+                url: "http://head:6820".to_owned(),
+                version: Some(version.to_owned()),
+                ..SlurmrestdConfig::default()
+            },
             ..DoctorConfig::default()
         };
         let facts = site("25.11.7", asks("v0.0.41"));

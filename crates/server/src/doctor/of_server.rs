@@ -5,8 +5,12 @@ use super::facts::{Facts, Reading};
 use super::{Finding, Severity, finding};
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
+use std::iter;
 use std::path::{Path, PathBuf};
-use takt_collector::schedulers::{CONTROLLER_DOWN, DATABASE_DOWN, JOBS_HIDDEN, NOT_READ};
+use takt_collector::schedulers::{
+    CONTROLLER_DOWN, DATABASE_DOWN, JOB_RECORDS, JOBS_HIDDEN, NOT_READ, PollState,
+    SlurmrestdConfig, TOKEN_REFUSED,
+};
 use takt_model::words::duration;
 use takt_store::FailingChannel;
 
@@ -57,11 +61,15 @@ pub(super) fn server_runs(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn config_valid(facts: &Facts) -> Vec<Finding> {
-    let file = facts.config.file.as_deref();
-    let mistake = facts.config_mistake.as_deref().zip(file);
-    mistake
-        .map(|(mistake, file)| mistake_in_config(mistake, file))
-        .into_iter()
+    let Some((mistakes, file)) = facts
+        .config_mistake
+        .as_ref()
+        .zip(facts.config.file.as_ref())
+    else {
+        return Vec::new();
+    };
+    let each = mistakes.lines();
+    each.map(|mistake| mistake_in_config(mistake, file))
         .collect()
 }
 
@@ -120,7 +128,7 @@ pub(super) fn config_names(facts: &Facts) -> Vec<Finding> {
             ["takt check-config        # when the key is right".to_owned()],
         )
     };
-    facts.config.missing.iter().map(report).collect()
+    facts.config.unusable.iter().map(report).collect()
 }
 
 pub(super) fn config_cluster(facts: &Facts) -> Vec<Finding> {
@@ -357,24 +365,94 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
-    facts
-        .values("takt_slurm_up")
-        .iter()
-        .filter(|reading| reading.value == 0.0)
-        .map(|reading| {
-            let daemon = reading.label("daemon");
-            finding(
-                Severity::Failure,
-                "",
-                format!("{daemon} did not answer the last request"),
-                "New jobs, the queue and node states are missing until it answers.",
-                [
-                    format!("systemctl status {daemon}"),
-                    "sdiag | head".to_owned(),
-                ],
-            )
-        })
-        .collect()
+    let mut found = Vec::new();
+    if facts.slurm.state == PollState::Unconfigured {
+        found.push(finding(
+            Severity::Warning,
+            "",
+            facts.slurm.detail.clone().unwrap_or_default(),
+            "Takt has no jobs, queue and node states.",
+            [
+                "sudo -u takt scontrol show config        # copy slurm.conf to /etc/slurm until it answers"
+                    .to_owned(),
+                "poll = false        # below [jobs] in takt.toml, on a machine without Slurm".to_owned(),
+            ],
+        ));
+    }
+
+    let silent = facts.select("takt_slurm_up", |reading| reading.value == 0.0);
+    found.extend(silent.map(|reading| {
+        let daemon = reading.label("daemon");
+        let problem = format!("{daemon} does not answer");
+        let mut sources = facts.slurm.sources.values();
+        let said = sources
+            .find(|source| source.problem.as_ref() == Some(&problem))
+            .and_then(|source| source.detail.as_ref())
+            .map_or_else(String::new, |detail| format!(": {detail}"));
+        finding(
+            Severity::Failure,
+            "",
+            format!("{daemon} did not answer the last request{said}"),
+            "New jobs, the queue and node states are missing until it answers.",
+            [
+                format!("systemctl status {daemon}"),
+                "sdiag | head".to_owned(),
+            ],
+        )
+    }));
+    found
+}
+
+/// Returns what asks a source of Slurm as the server does, to read the answer.
+fn ask_by_hand(facts: &Facts, source: &str) -> Vec<String> {
+    let SlurmrestdConfig {
+        url,
+        user,
+        token_file,
+        version,
+    } = &facts.config.slurmrestd;
+    if url.is_empty() {
+        let command = match source {
+            "queue" => "squeue --all --json",
+            "nodes" => "scontrol show nodes --json",
+            "slurmdbd" => "sacctmgr show event",
+            _ => "sacct -a -S now-1hour",
+        };
+        return vec![format!(
+            "sudo -u takt {command} | head        # what the server sees"
+        )];
+    }
+
+    let version = version.as_deref().unwrap_or("v0.0.40");
+    let token = token_file.as_ref().map_or_else(String::new, |file| {
+        let file = file.display();
+        format!(" -H 'X-SLURM-USER-NAME: {user}' -H \"X-SLURM-USER-TOKEN: $(sudo cat {file})\"")
+    });
+    let (socket, address) = match url.strip_prefix("unix:") {
+        Some(path) => (format!(" --unix-socket {path}"), "http://localhost"),
+        None => (String::new(), url.trim_end_matches('/')),
+    };
+    vec![
+        format!(
+            "curl -sS{socket}{token} {address}/slurm/{version}/ping        # what the server sees"
+        ),
+        "url, token_file        # below [jobs.slurmrestd] in takt.toml, if they are wrong"
+            .to_owned(),
+        "systemctl status slurmrestd        # on its machine".to_owned(),
+    ]
+}
+
+/// Returns the command that writes a new token for slurmrestd.
+fn new_token(slurmrestd: &SlurmrestdConfig) -> String {
+    let file = slurmrestd.token_file.as_deref().unwrap_or(Path::new(""));
+    let user = match slurmrestd.user.as_str() {
+        "" => "takt",
+        user => user,
+    };
+    format!(
+        "scontrol token username={user} lifespan=2592000 | cut -d= -f2 | sudo tee {file} >/dev/null",
+        file = file.display()
+    )
 }
 
 pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
@@ -392,16 +470,24 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
                     .to_owned(),
                 "sudo systemctl restart takt".to_owned(),
             ],
-            _ => vec![
-                "sudo -u takt squeue; sudo -u takt sacct -a        # what the server sees".to_owned(),
-                "journalctl -u takt | grep Slurm".to_owned(),
-            ],
+            _ => {
+                let mut remedy = ask_by_hand(facts, source);
+                if problem == TOKEN_REFUSED {
+                    remedy.insert(0, new_token(&facts.config.slurmrestd));
+                }
+                remedy.push("journalctl -u takt | grep Slurm".to_owned());
+                remedy
+            }
         };
+        let state = facts.slurm.sources.get(source);
+        let detail = state
+            .and_then(|source| source.detail.as_ref())
+            .map_or_else(String::new, |detail| format!(": {detail}"));
         let source = source.replace('_', " ");
         finding(
             Severity::Failure,
             "",
-            format!("{source}: {problem}"),
+            format!("{source}: {problem}{detail}"),
             cost,
             remedy,
         )
@@ -516,10 +602,8 @@ pub(super) fn jobs_recorded(facts: &Facts) -> Vec<Finding> {
         format!("Slurm does not list running jobs: {}", ids.join(", ")),
         "Their usage is missing in all reports. PrivateData in slurm.conf or slurmdbd.conf may hide \
          jobs from the user takt.",
-        [
-            "sacctmgr add user takt account=root adminlevel=operator".to_owned(),
-            "sudo -u takt squeue; sudo -u takt sacct -a".to_owned(),
-        ],
+        iter::once("sacctmgr add user takt account=root adminlevel=operator".to_owned())
+            .chain(ask_by_hand(facts, JOB_RECORDS)),
     )]
 }
 
@@ -629,11 +713,10 @@ pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
         "",
         evidence,
         "Reports, fair share and efficiency lack the jobs since then.",
-        [
-            "sudo -u takt sacct -a -S now-1hour | head".to_owned(),
-            "sudo journalctl -u takt --grep sacct -n 20".to_owned(),
+        ask_by_hand(facts, JOB_RECORDS).into_iter().chain([
+            "sudo journalctl -u takt --grep Slurm -n 20".to_owned(),
             "JobCompType=jobcomp/filetxt        # in slurm.conf, without slurmdbd".to_owned(),
-        ],
+        ]),
     )]
 }
 
@@ -689,7 +772,7 @@ pub(super) fn slurm_clock(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
-    let (Some(until), Some(file)) = (facts.slurm_token_until, &facts.config.slurm_token_file)
+    let (Some(until), Some(file)) = (facts.slurm_token_until, &facts.config.slurmrestd.token_file)
     else {
         return Vec::new();
     };
@@ -715,9 +798,7 @@ pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
         "",
         evidence,
         "Without a valid token, Takt reads no jobs, queue and node states.",
-        [format!(
-            "scontrol token username=takt lifespan=2592000 | cut -d= -f2 | sudo tee {file} >/dev/null"
-        )],
+        [new_token(&facts.config.slurmrestd)],
     )]
 }
 

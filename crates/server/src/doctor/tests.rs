@@ -7,7 +7,10 @@ use super::facts::{Facts, Reading, RunningJob};
 use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
 use std::collections::BTreeSet;
 use std::fs;
-use takt_collector::schedulers::JOBS_HIDDEN;
+use takt_collector::schedulers::{
+    JOBS_HIDDEN, PollState, SlurmrestdConfig, SourceStatus, TOKEN_REFUSED,
+};
+use takt_collector::scrape::{FailureReason, TargetHealth, TargetStatus};
 use takt_identity::{AuthConfig, SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, RegisteredSize, Snapshot};
@@ -66,7 +69,10 @@ fn in_order() -> Facts {
             has_external_url: true,
             has_heartbeat: true,
             polls_slurm: true,
-            slurm_token_file: Some("/etc/takt/slurm-token".into()),
+            slurmrestd: SlurmrestdConfig {
+                token_file: Some("/etc/takt/slurm-token".into()),
+                ..SlurmrestdConfig::default()
+            },
             auth: toml::from_str(AUTH).unwrap(),
             ..DoctorConfig::default()
         },
@@ -367,7 +373,7 @@ fn each_defect_is_found_by_its_check_alone() {
             "config.names",
             Box::new(|facts| {
                 let said = "takt.toml, line 2: jobs.slurm_bin: …".to_owned();
-                facts.config.missing.push(said);
+                facts.config.unusable.push(said);
             }),
         ),
         (
@@ -438,6 +444,13 @@ fn each_defect_is_found_by_its_check_alone() {
         (
             "slurm.answers",
             set("takt_slurm_up", vec![("daemon", "slurmctld")], 0.0),
+        ),
+        (
+            "slurm.answers",
+            Box::new(|facts| {
+                facts.slurm.state = PollState::Unconfigured;
+                facts.slurm.detail = Some("scontrol finds no configuration".to_owned());
+            }),
         ),
         ("slurm.tres", Box::new(|facts| facts.unknown_gpus = 3)),
         ("slurm.size", sized(2, 2)),
@@ -525,6 +538,110 @@ fn each_defect_is_found_by_its_check_alone() {
     for (id, change) in cases {
         assert_eq!(broken(change), [id]);
     }
+}
+
+/// The finding about the exporter of g02, whose last scrape failed.
+fn silent_exporter(reason: FailureReason, error: &str) -> (String, String) {
+    let labels: Labels = [("instance", "g02:9855"), ("job", "node"), ("node", "g02")]
+        .into_iter()
+        .collect();
+    let mut facts = in_order();
+    let of_target: Vec<(&str, &str)> = labels.iter().collect();
+    reading(&mut facts, "up", &of_target, 0.0);
+    facts.failing_targets.push(TargetStatus {
+        url: "http://g02:9855/metrics".to_owned(),
+        labels: labels.clone(),
+        discovered: labels.clone(),
+        pool: "node".to_owned(),
+        interval_seconds: 15.0,
+        timeout_seconds: 10.0,
+        last_scrape: None,
+        duration_seconds: 0.0,
+        samples: 0,
+        health: TargetHealth::Down,
+        reason: Some(reason),
+        error: Some(error.to_owned()),
+    });
+    let [found] = examine(&facts).findings.try_into().unwrap();
+    (found.evidence, found.fix.join("\n"))
+}
+
+#[test]
+fn a_silent_exporter_has_its_reason_and_the_remedy_for_it() {
+    for (reason, remedy) in [
+        (
+            FailureReason::Refused,
+            "systemctl enable --now takt-exporter",
+        ),
+        (FailureReason::UnknownHost, "getent hosts g02"),
+        (FailureReason::Timeout, "nc -vz g02 9855"),
+        (FailureReason::Unreachable, "ping -c 3 g02"),
+        (FailureReason::Tls, "openssl s_client -connect g02:9855"),
+        (
+            FailureReason::Status,
+            "curl -sS -i 'http://g02:9855/metrics'",
+        ),
+        (FailureReason::Credentials, "chmod 640 FILE"),
+        (
+            FailureReason::Malformed,
+            "curl -sS -i 'http://g02:9855/metrics'",
+        ),
+    ] {
+        let (evidence, fix) = silent_exporter(reason, "its words");
+        assert_eq!(evidence, "g02:9855 does not answer: its words");
+        assert!(fix.contains(remedy), "{reason:?}: {fix}");
+    }
+}
+
+/// The finding about the job records, which Slurm did not list.
+fn failing_slurm(slurmrestd: SlurmrestdConfig, problem: &str, detail: &str) -> (String, String) {
+    let mut facts = in_order();
+    facts.config.slurmrestd = slurmrestd;
+    let of_source = [("source", "job_records"), ("problem", problem)];
+    reading(&mut facts, "takt_source_problem", &of_source, 1.0);
+    let source = SourceStatus {
+        problem: Some(problem.to_owned()),
+        detail: Some(detail.to_owned()),
+        ..SourceStatus::default()
+    };
+    facts.slurm.sources.insert("job_records".to_owned(), source);
+    let [found] = examine(&facts).findings.try_into().unwrap();
+    (found.evidence, found.fix.join("\n"))
+}
+
+#[test]
+fn a_failing_slurm_is_named_with_what_it_said_and_how_to_ask_it() {
+    let said = "sacct failed: exit code 1: sacct: error: no permission";
+    let commands = SlurmrestdConfig::default();
+    let (evidence, fix) = failing_slurm(commands, "the request to Slurm failed", said);
+    assert_eq!(
+        evidence,
+        format!("job records: the request to Slurm failed: {said}")
+    );
+    assert!(fix.contains("sudo -u takt sacct -a"), "{fix}");
+
+    let slurmrestd = SlurmrestdConfig {
+        url: "http://head:6820".to_owned(),
+        user: "monitor".to_owned(),
+        token_file: Some("/etc/takt/slurm-token".into()),
+        version: None,
+    };
+    let (_, fix) = failing_slurm(slurmrestd, TOKEN_REFUSED, "it is over");
+    assert!(!fix.contains("sacct") && !fix.contains("squeue"), "{fix}");
+    for words in [
+        "scontrol token username=monitor",
+        "X-SLURM-USER-TOKEN: $(sudo cat /etc/takt/slurm-token)",
+        "http://head:6820/slurm/",
+        "[jobs.slurmrestd]",
+    ] {
+        assert!(fix.contains(words), "{words}: {fix}");
+    }
+    let socket = SlurmrestdConfig {
+        url: "unix:/run/slurmrestd.sock".to_owned(),
+        ..SlurmrestdConfig::default()
+    };
+    let (_, fix) = failing_slurm(socket, "the request to Slurm failed", "it is down");
+    assert!(fix.contains("--unix-socket /run/slurmrestd.sock http://localhost/slurm/"));
 }
 
 #[test]

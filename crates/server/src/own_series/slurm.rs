@@ -81,7 +81,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
 /// Returns what is known of each source: when it answered, with how much, and why it is not complete. No series for the
 /// sources of a Slurm that is not there.
 fn sources(status: &PollStatus) -> Row {
-    if status.state == PollState::NoSlurm {
+    if status.state.is_absent() {
         return Row::new();
     }
     let mut sources = status.sources.clone();
@@ -444,7 +444,9 @@ mod tests {
                 r#"takt_slurm_up{daemon="slurmdbd"} 0"#
             ]
         );
-        assert!(shown(PollState::NoSlurm, None).is_empty());
+        for absent in [PollState::NoSlurm, PollState::Unconfigured] {
+            assert!(shown(absent, None).is_empty());
+        }
         assert_eq!(
             shown(PollState::Waiting, None),
             [r#"takt_source_problem{problem="not read yet", source="job_records"} 1"#]

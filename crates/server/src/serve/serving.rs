@@ -4,6 +4,7 @@ use super::periodic::{note_calendar, note_fairshare, watch_clock};
 use super::{End, PATIENCE, Source};
 use crate::alerting::{self, Absence, Alerts, link_key};
 use crate::config::{Config, CurrentConfig};
+use crate::doctor::{LiveSources, ServerDoctor};
 use crate::failure::{Failure, OrUsage};
 use crate::lake::{self, LakeMetrics};
 use crate::open_files::OpenFiles;
@@ -418,7 +419,12 @@ impl Serving<'_> {
         let pushing = self.pushing(&mut tasks, &store, &memory)?;
         let fresh = new_secret().map_err(anyhow::Error::from)?;
         let secret = Records::of(store.database()).secret("fingerprints", &fresh)?;
+        let live = LiveSources {
+            targets: Arc::downgrade(&scrape),
+            polls: polls.clone(),
+        };
         let mut answers = AnswerConfig {
+            doctor: Some(Arc::new(ServerDoctor::new(reload.current.clone(), live))),
             alerts: AlertDesk::new(alerts.handle(), secret)
                 .with_links(link_key(&store)?, alerts.has_links()),
             memory: memory.clone(),

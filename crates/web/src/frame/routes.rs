@@ -392,6 +392,14 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     {
         return StatusCode::NOT_FOUND.into_response();
     }
+    // A reader may guess this address; the nodes have their GPUs beside them.
+    if uri.path() == "/gpus" {
+        return (
+            StatusCode::TEMPORARY_REDIRECT,
+            [(header::LOCATION, "/nodes")],
+        )
+            .into_response();
+    }
     if let Some(to) = without_slash(&uri) {
         return (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response();
     }

@@ -107,9 +107,15 @@ impl Visit {
         let Some(text) = self.get(name) else {
             return Ok(None);
         };
-        text.parse()
-            .map(Some)
-            .map_err(|error| PageError::wrong(format!("{name}={text}: {error}.")))
+        // Whole numbers have no fractions.
+        let expected = match "0.5".parse::<N>() {
+            Ok(_) => "a number",
+            Err(_) => "a whole number",
+        };
+        text.parse().map(Some).map_err(|error| {
+            let text = format!("{name}={text}: expected {expected}, such as {name}=50 ({error}).");
+            PageError::wrong(text)
+        })
     }
 
     /// The time range of the address (`from` and `to`, or `range`); `usual` is the range without

@@ -3,8 +3,9 @@
 use crate::frame::{self, Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use crate::pictures;
 use minijinja::context;
+use takt_jobs::NodeState;
 use takt_model::words;
-use takt_questions::{ClusterQuestion, GpuState, NodeNow, StripsQuestion};
+use takt_questions::{ClusterQuestion, GpuState, NodeNow, StripsQuestion, did_you_mean};
 
 pub const PAGE: Page = Page::new("/nodes", include_str!("nodes.html"), show)
     .menu(Group::Now, "Nodes")
@@ -29,6 +30,9 @@ const COLUMNS: &[Column] = &[
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.ask(&ClusterQuestion::default())?;
+    if let Some(asked) = visit.get("state") {
+        check_state(asked, &cluster.nodes)?;
+    }
     let strips = visit.ask(&StripsQuestion {
         by_node: true,
         ..StripsQuestion::default()
@@ -102,11 +106,68 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     Ok(Content::new("Nodes", values).table(table))
 }
 
+/// State of a node whose exporter does not answer.
+const SILENT: &str = "does not answer";
+
+/// State of a node that Slurm does not have.
+const UP: &str = "up";
+
 /// State of a node in one word or Slurm's words.
 fn state(node: &NodeNow) -> &str {
     match &node.state {
-        _ if !node.is_up => "does not answer",
+        _ if !node.is_up => SILENT,
         Some(state) => state,
-        None => "up",
+        None => UP,
+    }
+}
+
+/// Refuses a part of a state that no node has and none can have: a misspelt one must not show an empty
+/// list.
+fn check_state(asked: &str, nodes: &[NodeNow]) -> Result<(), PageError> {
+    let has = |state: &str, part: &str| state.to_lowercase().contains(&part.to_lowercase());
+    let is_of_slurm = |part: &str| NodeState::spellings().any(|known| has(known, part));
+    let is_known = [SILENT, UP].iter().any(|known| has(known, asked))
+        || asked.split('+').all(is_of_slurm)
+        || nodes.iter().any(|node| has(state(node), asked));
+    if is_known {
+        return Ok(());
+    }
+
+    let near = did_you_mean(asked, NodeState::spellings());
+    let text = format!(
+        "Nodes have no state '{asked}'{near} This filter expects '{SILENT}', '{UP}', or Slurm's words such as \
+         idle, mixed, allocated, drain or down.",
+        near = if near.is_empty() { "." } else { &near },
+    );
+    Err(PageError::wrong(text).next("/nodes", "All nodes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_no_node_can_have_is_refused() {
+        let nodes = [NodeNow {
+            is_up: true,
+            state: Some("IDLE+HIBERNATED".to_owned()),
+            ..NodeNow::default()
+        }];
+        for known in [
+            "idle",
+            "IDLE+DRAIN",
+            "drain",
+            "does not",
+            "up",
+            "hibernated",
+            "powered_down",
+        ] {
+            assert_eq!(check_state(known, &nodes), Ok(()), "{known}");
+        }
+        for (unknown, near) in [("foo", "'foo'."), ("drian", "did you mean DRAIN")] {
+            let error = check_state(unknown, &nodes).unwrap_err();
+            assert!(error.reason().contains(near), "{}", error.reason());
+            assert!(error.reason().contains("idle, mixed"), "{}", error.reason());
+        }
     }
 }

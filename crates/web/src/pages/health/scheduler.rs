@@ -14,6 +14,7 @@ pub fn scheduler(status: &PollStatus, sees_all: bool) -> Option<(bool, String)> 
     let detail = detail.unwrap_or("an administrator sees the error here");
     match status.state {
         PollState::NoSlurm => None,
+        PollState::Unconfigured => Some((false, format!("no Slurm is read: {detail}"))),
         PollState::Waiting => Some((true, "reading Slurm's records".to_owned())),
         PollState::Ok if status.forgotten_runs > 0 => Some((
             false,

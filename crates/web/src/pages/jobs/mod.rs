@@ -70,10 +70,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         let name = sort.trim_start_matches('-');
         JobSort::ALL.iter().any(|(known, _)| *known == name)
     });
+    let asked = visit.number("limit")?;
     let limit = if visit.is_file() {
         MOST_IN_FILE
     } else {
-        visit.number("limit")?.unwrap_or(USUAL).clamp(1, MOST)
+        asked.unwrap_or(USUAL).clamp(1, MOST)
     };
     let question = JobsQuestion {
         cluster: Some(visit.site.cluster.to_string()),
