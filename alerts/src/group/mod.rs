@@ -16,7 +16,7 @@ use evaluation::Running;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_model::{Labels, Timestamp};
+use takt_model::Timestamp;
 
 /// A group with the state of its rules.
 #[derive(Debug)]
@@ -236,6 +236,7 @@ mod tests {
     use crate::ports::Query;
     use crate::state::{EvalError, State, Surroundings};
     use crate::testing::{Memory, parse_series};
+    use takt_model::Labels;
 
     fn group(text: &str) -> GroupRun {
         let file = RuleFile::read("r.yml", text).unwrap();

@@ -18,7 +18,7 @@ use takt_questions::query_memory::account_of;
 use takt_questions::{
     AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
 };
-use takt_store::MemoryAccount;
+use takt_store::{MemoryAccount, WorkError, spawn_blocking};
 
 /// The routes of all questions.
 pub(super) fn router(app: App) -> GuardedRouter {
@@ -74,8 +74,12 @@ fn handler(form: RequestForm, need: Need, respond: Respond) -> MethodRouter<App>
             let account = memory.clone();
             let work = app.config.work.clone();
             let answer = move || respond(&asked, &viewer, &app, &memory);
-            let answered = match need {
-                Need::Change(_) => work.change(&account, answer).await,
+            let answered = match (form, need) {
+                // Statements in SQL have places of their own, and end at limits of their own.
+                (RequestForm::PostText, _) => {
+                    spawn_blocking(answer).await.map_err(WorkError::Failed)
+                }
+                (_, Need::Change(_)) => work.change(&account, answer).await,
                 _ => work.read(&account, answer).await,
             };
             answered

@@ -274,6 +274,7 @@ mod tests {
                 account: "physics".to_owned(),
                 partition: "gpu".to_owned(),
                 name: None,
+                start: UnixTime(50),
             }],
             lost_jobs: vec![
                 lost("7", "g[1-2]", UnixTime(9_000)),
