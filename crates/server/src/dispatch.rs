@@ -40,6 +40,8 @@ struct Dispatcher {
     access: Access,
     /// Time of this check. The clock may be set at any moment.
     now: Timestamp,
+    /// Cancelled when the server ends: the letter under way is the last one.
+    stop: CancellationToken,
 }
 
 /// Returns whether the configuration requests reports or warnings by mail or Slack.
@@ -62,6 +64,7 @@ pub async fn keep_sending(
         config: config.get(),
         access,
         now: Timestamp::UNIX_EPOCH,
+        stop: stop.clone(),
     };
     while !stop.is_cancelled() {
         // A reload may have changed the mail server.
@@ -140,6 +143,9 @@ impl Dispatcher {
         content: LetterContent,
         sent: SentReport,
     ) -> anyhow::Result<()> {
+        if self.stop.is_cancelled() {
+            anyhow::bail!("the server ends");
+        }
         let letter = Letter {
             key: key_of(&sent),
             content,

@@ -307,7 +307,7 @@ fn check_config_looks_at_secrets_and_users() {
     let with_secret = format!("{proxy}secret_file = \"secret\"");
     let missing = said(&with_secret).fails(2);
     assert!(
-        missing.contains("auth: proxy: cannot read the token"),
+        missing.contains("line 5: auth.proxy.secret_file: expected a file with the secret"),
         "{missing}"
     );
     set_mode(&takt.file("secret", "short\n"), 0o644);

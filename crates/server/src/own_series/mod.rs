@@ -61,11 +61,7 @@ impl OwnSeries {
         let mut pause = time::interval(INTERVAL);
         loop {
             pause.tick().await;
-            let status = self
-                .polls
-                .as_ref()
-                .map(|polls| polls.borrow().clone())
-                .unwrap_or_default();
+            let status = self.polls.as_ref().map(|polls| polls.borrow().clone());
             let store = Arc::clone(&self.store);
             let registry = Arc::clone(&self.registry);
             let cluster = self.cluster.clone();
@@ -75,9 +71,12 @@ impl OwnSeries {
                 let now = Timestamp::from(SystemTime::now());
                 let mut row = of_registry(&registry);
                 row.extend(of_disk(&store.path()));
-                match Records::of(store.database()).scheduler_now(&cluster, now.whole_seconds()) {
-                    Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
-                    Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
+                if let Some(status) = &status {
+                    let records = Records::of(store.database());
+                    match records.scheduler_now(&cluster, now.whole_seconds()) {
+                        Ok(scheduler) => row.extend(slurm::series(&scheduler, status, now)),
+                        Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
+                    }
                 }
                 row.extend(of_gpus(&store, &cluster, &answers));
                 let own = [

@@ -41,6 +41,9 @@ use tokio_util::sync::CancellationToken;
 /// Time for requests in flight after the shutdown signal.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Time for the letter under way when the server ends.
+const LAST_LETTER: Duration = Duration::from_secs(3);
+
 /// Maximum lag of the clock behind the newest stored sample, and the interval between two checks.
 /// NTP corrects smaller lags by slewing. A clock that was set back further would block storing
 /// until it has caught up.
@@ -317,7 +320,7 @@ impl Serving<'_> {
                     access.clone(),
                     stop.clone(),
                 );
-                until_stopped(stop, sent)
+                soon_after(stop, sent)
             });
         }
     }
@@ -519,6 +522,19 @@ async fn let_go(store: &Arc<Store>) {
 async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) {
     tokio::select! {
         () = stop.cancelled() => {}
+        () = task => {}
+    }
+}
+
+/// Runs a future that ends by itself soon after `stop` is cancelled: a mail that the mail server has taken would be sent
+/// again after the next start. Drops it if it takes longer.
+async fn soon_after(stop: CancellationToken, task: impl Future<Output = ()>) {
+    let too_late = async {
+        stop.cancelled().await;
+        time::sleep(LAST_LETTER).await;
+    };
+    tokio::select! {
+        () = too_late => {}
         () = task => {}
     }
 }
