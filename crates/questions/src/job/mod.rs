@@ -228,7 +228,8 @@ impl JobQuestion {
                 .iter()
                 .find(|one| ids == 1 || one.run.job_id == self.job_id));
         };
-        let at = the_instant(submit, zone)?;
+        let seconds = submit.parse();
+        let at = seconds.or_else(|_| the_instant(submit, zone))?;
         let found = runs.iter().find(|one| one.run.submit == at);
         found.map(Some).ok_or_else(|| {
             let known: Vec<String> = runs
