@@ -17,7 +17,7 @@ export const NODES = {
     min: 0,
     max: 1,
     expr: (scope) =>
-      // Of the time that was measured: at the edges of a gap, what nobody counted is not busy. The node's clock is one
+      // A share of the measured time: at the edges of a gap, uncounted time is not busy. The node's clock is one
       // series, all modes of all CPUs are a thousand.
       `1 - avg by (cluster, node) (rate(${series('node_cpu_seconds_total', scope, 'mode="idle"')}` +
       '[$__rate_interval])) / max by (cluster, node) ' +

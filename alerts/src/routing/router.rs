@@ -704,10 +704,10 @@ receivers:
   email_configs: [{to: ops@lab}]
 ";
 
-    /// A channel that is told no ends still counts an alert as open that ended before a restart. The alert fires again
+    /// A channel without `send_resolved` still counts an alert as open that ended before a restart. The alert fires again
     /// at an evaluation whose instant is before the restart.
     #[test]
-    fn a_page_after_a_restart_waits_for_nobody_who_was_told_no_end() {
+    fn a_page_after_a_restart_is_sent_at_once_beside_a_channel_without_ends() {
         let at = Timestamp::from_seconds;
         let alert = Alert {
             labels: [("alertname", "Lost"), ("severity", "critical")]
@@ -744,12 +744,12 @@ receivers:
         router.restore([], [(key, entry)], Silences::default(), at(1000));
 
         router.take(alert, at(990));
-        let told: Vec<_> = router
+        let channels: Vec<_> = router
             .flush(at(1001))
             .messages
             .into_iter()
             .map(|message| message.channel)
             .collect();
-        assert_eq!(told, ["ops/slack/0"]);
+        assert_eq!(channels, ["ops/slack/0"]);
     }
 }

@@ -187,7 +187,7 @@ impl ScrapeError {
     }
 }
 
-/// Returns why there is no connection.
+/// Returns the reason of a failed connection.
 fn unreachable(source: &(dyn Error + 'static)) -> FailureReason {
     let mut cause = Some(source);
     while let Some(error) = cause {

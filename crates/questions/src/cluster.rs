@@ -47,9 +47,9 @@ pub struct ClusterAnswer {
     pub nodes_up: u64,
     /// GPUs by state.
     pub gpus: GpuCounts,
-    /// Running jobs; `None` if nobody has named a job or a node.
+    /// Running jobs; `None` without a record of a job or a node.
     pub jobs_running: Option<u64>,
-    /// Pending jobs; `None` if nobody has named a job or a node.
+    /// Pending jobs; `None` without a record of a job or a node.
     pub jobs_pending: Option<u64>,
     /// Jobs and users that hold idle GPUs, the most idle GPUs first.
     pub idle: Vec<IdleHolder>,

@@ -87,7 +87,7 @@ const OF_NODE: &[Reading] = &[
     (
         "CPUs busy",
         "ratio",
-        // Of the time that was counted, not of the clock's: at the edges of a gap, time that nobody counted is not busy.
+        // A share of the counted time, not of the clock's: at the edges of a gap, uncounted time is not busy.
         "1 - sum(rate(node_cpu_seconds_total{mode=\"idle\",SELECT}[WINDOW])) \
          / sum(rate(node_cpu_seconds_total{SELECT}[WINDOW]))",
         "1",

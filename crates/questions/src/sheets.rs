@@ -112,6 +112,7 @@ fn visible_sheets(
         config.home.as_deref(),
     )?;
     let cluster = known.cluster.as_str();
+
     let zone = match &question.timezone {
         Some(name) => time_zone(name).map_err(AnswerError::usage)?,
         None => the_zone(&known, config)?,
@@ -122,25 +123,30 @@ fn visible_sheets(
         at_most_days(&period, MOST_DAYS)?;
     }
     let periods = with_before(period);
+
     let rates = Rates::new(&config.rates, &zone);
     let only = coordinated(viewer, question);
     let books = books(&records, cluster, &periods, &rates, only, now)?;
+
     let last = periods.last().expect("the list has the period asked for");
     let from = periods.first().map_or(last.from(), Period::from);
     let mut assessed = records.assessed(cluster, from, last.to())?;
     let mut credits = records.credits(cluster)?;
     let mut breaches = breaches(&records, cluster, last, &zone, config, now)?;
+
     if let Some(accounts) = only {
         assessed.retain(|one| accounts.contains(&one.run.account));
         credits.retain(|one| accounts.contains(&one.account));
         breaches.retain(|one| accounts.contains(&one.account));
     }
+
     let accounts = records.accounts(cluster)?;
     let ledgers = Ledgers {
         month: &books,
         accounts: &accounts,
         rates: &rates,
     };
+
     let facts = Facts {
         cluster,
         books: &books,
@@ -156,6 +162,7 @@ fn visible_sheets(
         most_runs: question.runs,
         now: now.into(),
     };
+
     let subjects = subjects(question, &books, &accounts);
     let shown = ShownSums::read(viewer, &records, cluster, &books, &accounts)?;
     let mut made: Vec<Sheet> = subjects
@@ -163,12 +170,14 @@ fn visible_sheets(
         .filter(|subject| only.is_some() || sees_subject(viewer, subject) || shown.has(subject))
         .filter_map(|subject| sheet(&facts, subject))
         .collect();
+
     for sheet in &mut made {
         match only {
             Some(_) => reduce_member_sheet(sheet),
             None => reduce_sheet(viewer, &shown, sheet),
         }
     }
+
     if let Some(sheet) = made
         .iter_mut()
         .find(|sheet| sheet.subject == Subject::Cluster)
@@ -178,6 +187,7 @@ fn visible_sheets(
         [sheet.cpu_capacity, sheet.gpu_capacity] = capacities(&records, cluster, last, now)?;
         sheet.has_gpus |= sheet.gpu_capacity.is_some();
     }
+
     match subjects.first() {
         Some(subject) if made.is_empty() => {
             Err(no_usage(viewer, &records, cluster, subject, last)?)

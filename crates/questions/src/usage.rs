@@ -81,20 +81,24 @@ impl UsageQuestion {
             self.cluster.as_deref(),
             config.accounting.home.as_deref(),
         )?;
+
         let zone = match &self.timezone {
             Some(name) => time_zone(name).map_err(AnswerError::usage)?,
             None => the_zone(&cluster, &config.accounting)?,
         };
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;
+
         let mut usage = Usage::new(&period, &by, now.into());
         let accounts = records.accounts(&cluster.cluster)?;
         if by.contains(&GroupBy::AccountTree) {
             usage = usage.with_accounts(accounts.clone());
         }
+
         let from = period.from();
         let to = period.to();
         let names = ShownNames::read(viewer, &records, &cluster.cluster, from, to)?;
+
         let mut refused = memory.grow_to(usage.bytes()).err();
         records.held_runs(&cluster.cluster, from, to, |run| {
             if refused.is_some() {
@@ -109,6 +113,7 @@ impl UsageQuestion {
                 refused = memory.grow_to(usage.bytes()).err();
             }
         })?;
+
         if let Some(refusal) = refused {
             return Err(refusal.into());
         }
@@ -117,6 +122,7 @@ impl UsageQuestion {
                 "the report would have more than {MOST_ROWS} rows: group by fewer columns, or ask for a shorter period"
             )));
         }
+
         let report = usage.report(&cluster.cluster);
         if let Some(user) = &self.user
             && report.rows.is_empty()

@@ -42,7 +42,7 @@ pub struct DoctorConfig {
     pub has_heartbeat: bool,
     /// Files with secrets that every user can read.
     pub open_secrets: Vec<PathBuf>,
-    /// What is wrong with the keys that name files, folders and commands of this machine, and targets.
+    /// Mistakes in the keys that name files, folders and commands of this machine, and targets.
     pub unusable: Vec<String>,
     /// The slurmrestd that is read instead of Slurm's commands; without a URL, the commands are.
     pub slurmrestd: SlurmrestdConfig,
@@ -120,7 +120,7 @@ impl DoctorConfig {
     }
 }
 
-/// What the configuration names and cannot be used, with the line of each key.
+/// Returns the mistakes of [`Config::unusable`], with the line of each key.
 fn unusable(config: &Config) -> Vec<String> {
     let data_dir = config.data_dir.as_deref().unwrap_or(Path::new(""));
     let errors = config.unusable(data_dir);

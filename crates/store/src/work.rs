@@ -16,7 +16,7 @@ use tokio::time;
 /// Work that runs at once. That of administrators is not counted.
 const MOST: usize = 8;
 
-/// Of it, that of one viewer.
+/// Work of one viewer that runs at once.
 const MOST_OF_ONE: usize = 4;
 
 /// Time that work waits for a place.

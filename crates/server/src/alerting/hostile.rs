@@ -68,11 +68,13 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
         .filter(|(labels, _)| labels.get("node") == Some(node))
         .cloned()
         .collect();
+
     let known: BTreeSet<Labels> = test
         .series
         .iter()
         .map(|(labels, _)| labels.clone())
         .collect();
+
     let mut added: Vec<_> = of_node
         .iter()
         .flat_map(|(labels, values)| {
@@ -81,6 +83,7 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
                 .map(move |one| (one, values.clone()))
         })
         .collect();
+
     let longest = test
         .series
         .iter()
@@ -88,12 +91,14 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
         .max()
         .unwrap_or(0);
     let constant = |value: f64| vec![NotedValue::Float(value); longest];
+
     for name in recorded {
         for (labels, _) in &of_node {
             let labels = with(labels, &[(METRIC_NAME, name), ("sender", "evil")]);
             added.push((labels, constant(7.0)));
         }
     }
+
     for name in limits {
         for writer in ["sender", "instance"] {
             let mut labels = Labels::default();
@@ -103,12 +108,13 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
             added.push((labels, constant(1e9)));
         }
     }
+
     let mut seen = known;
     added.retain(|(labels, _)| seen.insert(labels.clone()));
     test.series.extend(added);
 }
 
-/// What differs for others than the node.
+/// Returns the lines of a failure that are about other nodes.
 fn of_others(failure: &Failure, node: &str) -> Option<String> {
     let of_node = format!("node=\"{node}\"");
     // A sum over several nodes, or over alerts, may count the doubles.

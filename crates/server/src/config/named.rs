@@ -1,4 +1,4 @@
-//! What a configuration names and cannot be used: files, folders and commands that its machine does not
+//! Names in a configuration that cannot be used: files, folders and commands that its machine does not
 //! have, and targets that can never be scraped. The server starts without them.
 
 use super::Config;

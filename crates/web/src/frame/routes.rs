@@ -175,7 +175,7 @@ impl Frame {
     /// The page, rendered now or within the last seconds.
     ///
     /// # Errors
-    /// If there is no place for its work.
+    /// If all places for work stay taken.
     pub async fn rendered(
         &self,
         page: &'static Page,
