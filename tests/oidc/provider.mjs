@@ -2,7 +2,7 @@
 //
 // Usage: node provider.mjs PORT REDIRECT_URI STATE_FILE. The file is JSON: {"user": …, "groups": […]}; it is read at each
 // sign-in, so that a test can change the user and the groups meanwhile.
-import { generateKeyPairSync, randomUUID } from "node:crypto";
+import { randomUUID, webcrypto } from "node:crypto";
 import { readFileSync } from "node:fs";
 import Provider from "oidc-provider";
 
@@ -10,9 +10,11 @@ const [port, redirectUri, stateFile] = process.argv.slice(2);
 const state = () => JSON.parse(readFileSync(stateFile, "utf8"));
 const issuer = `http://127.0.0.1:${port}`;
 
-// A new key at each start.
-const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
-const key = { ...privateKey.export({ format: "jwk" }), kid: randomUUID(), alg: "RS256", use: "sig" };
+// A new key at each start. `KeyObject.export` of an RSA key as JWK can wait forever in Node.js 20, so that this is WebCrypto's.
+const algorithm = { name: "RSASSA-PKCS1-v1_5", modulusLength: 2048, publicExponent: new Uint8Array([1, 0, 1]), hash: "SHA-256" };
+const { privateKey } = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+const { kty, n, e, d, p, q, dp, dq, qi } = await webcrypto.subtle.exportKey("jwk", privateKey);
+const key = { kty, n, e, d, p, q, dp, dq, qi, kid: randomUUID(), alg: "RS256", use: "sig" };
 
 const provider = new Provider(issuer, {
   jwks: { keys: [key] },
