@@ -8,7 +8,7 @@ use super::metrics::ScrapeMetrics;
 use super::pool::{Pool, TargetAccess};
 use super::relabel::RelabelStep;
 use super::scraper::{ScraperContext, ScraperEnd};
-use super::status::{MetadataTable, MetricMetadata, TargetStatus};
+use super::status::{DiscoveryProblem, MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
 use prometheus_client::registry::Registry;
 use reqwest::Client;
@@ -173,6 +173,12 @@ impl ScrapeManager {
             .iter()
             .map(|pool| (pool.name().to_owned(), pool.dropped().len()))
             .collect()
+    }
+
+    /// Returns why lists of targets cannot be read, and listed targets not be scraped.
+    pub fn discovery_problems(&self) -> Vec<DiscoveryProblem> {
+        let pools = self.pools();
+        pools.iter().flat_map(Pool::discovery_problems).collect()
     }
 
     /// Applies the relabelling of a job's targets to labels; `None` if the job does not exist.

@@ -36,5 +36,5 @@ pub use job::{JobConfig, ScrapeProtocol};
 pub use manager::{ScrapeManager, StartError};
 pub use pool::TargetAccess;
 pub use relabel::{RelabelAction, RelabelConfig, RelabelStep};
-pub use status::{MetricMetadata, TargetHealth, TargetStatus};
+pub use status::{DiscoveryProblem, MetricMetadata, TargetHealth, TargetStatus};
 pub use units::{ByteSize, PromDuration};

@@ -4,14 +4,14 @@
 //! results in a set of wanted targets. The task stops the scrapers of other targets, starts the
 //! missing ones, and leaves the rest undisturbed.
 
-use super::discovery::{Listener, ProviderList};
+use super::discovery::{Listener, Provider, ProviderReport};
 use super::fetch::Fetcher;
 use super::http::HttpError;
 use super::job::Job;
 use super::manager::ReadyJob;
 use super::relabel::RelabelStep;
 use super::scraper::{Scraper, ScraperContext, ScraperEnd};
-use super::status::{TargetHealth, TargetStatus};
+use super::status::{DiscoveryProblem, TargetHealth, TargetStatus};
 use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
 use std::collections::HashMap;
@@ -43,6 +43,7 @@ pub(super) struct Pool {
 struct JobView {
     targets: Vec<Arc<Mutex<TargetStatus>>>,
     dropped: Vec<Labels>,
+    problems: Vec<String>,
 }
 
 /// Access to a job's targets with the certificates, passwords and tokens of its scrapes, for
@@ -175,6 +176,16 @@ impl Pool {
             .dropped
             .clone()
     }
+
+    /// Returns why lists of targets cannot be read, and listed targets not be scraped.
+    pub fn discovery_problems(&self) -> Vec<DiscoveryProblem> {
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        let of_job = |problem: &String| DiscoveryProblem {
+            job: self.name().to_owned(),
+            problem: problem.clone(),
+        };
+        view.problems.iter().map(of_job).collect()
+    }
 }
 
 /// The task of a job.
@@ -185,6 +196,8 @@ struct JobTask {
     listed: Vec<Target>,
     /// Lists by provider; `None` until the provider has sent its first list.
     lists: Vec<Option<Vec<Labels>>>,
+    /// Why providers failed, by provider.
+    failures: Vec<Vec<String>>,
     running: HashMap<Labels, RunningScraper>,
     view: Arc<RwLock<JobView>>,
 }
@@ -228,6 +241,8 @@ struct WantedTargets {
     /// Targets in the order of discovery, with distinct labels.
     targets: Vec<Target>,
     dropped: Vec<Labels>,
+    /// Failures of providers, and why targets that they found cannot be scraped.
+    problems: Vec<String>,
     /// Whether every provider has sent its list.
     is_complete: bool,
 }
@@ -240,6 +255,7 @@ impl JobTask {
             listed,
         } = ready;
 
+        let failures = vec![Vec::new(); job.providers.len()];
         let lists = job
             .providers
             .iter()
@@ -252,6 +268,7 @@ impl JobTask {
             client,
             listed,
             lists,
+            failures,
             running: HashMap::new(),
             view,
         }
@@ -278,10 +295,10 @@ impl JobTask {
                         JobOrder::End(how) => break how,
                     }
                 }
-                Some(list) = found.recv() => {
-                    let mut changed = self.take(list);
-                    while let Ok(list) = found.try_recv() {
-                        changed |= self.take(list);
+                Some(report) = found.recv() => {
+                    let mut changed = self.take(report);
+                    while let Ok(report) = found.try_recv() {
+                        changed |= self.take(report);
                     }
                     if !changed {
                         continue;
@@ -323,7 +340,7 @@ impl JobTask {
         self.running.len() < before
     }
 
-    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<ProviderList>) {
+    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<ProviderReport>) {
         let (send, receive) = mpsc::channel(QUEUE);
         let mut providers = JoinSet::new();
 
@@ -345,11 +362,17 @@ impl JobTask {
         (providers, receive)
     }
 
-    /// Stores a provider's list. Returns whether it differs from the previous one.
-    fn take(&mut self, ProviderList { provider, targets }: ProviderList) -> bool {
-        let targets = Some(targets);
-        let changed = self.lists[provider] != targets;
-        self.lists[provider] = targets;
+    /// Stores what a provider has found. Returns whether it differs from what it found before.
+    fn take(&mut self, report: ProviderReport) -> bool {
+        let list = &mut self.lists[report.provider];
+        let failures = &mut self.failures[report.provider];
+        let is_new_list = report.targets.is_some() && *list != report.targets;
+        let changed = is_new_list || *failures != report.problems;
+
+        if is_new_list {
+            *list = report.targets;
+        }
+        *failures = report.problems;
         changed
     }
 
@@ -357,6 +380,7 @@ impl JobTask {
         let is_complete = self.lists.iter().all(Option::is_some);
         let mut wanted = WantedTargets {
             targets: self.listed.clone(),
+            problems: self.failures.iter().flatten().cloned().collect(),
             is_complete,
             ..WantedTargets::default()
         };
@@ -368,7 +392,12 @@ impl JobTask {
             .collect();
         let job = self.job.config.job_name.as_str();
 
-        for found in self.lists.iter().flatten().flatten() {
+        let lists = self.job.providers.iter().zip(&self.lists);
+        let found = lists.flat_map(|(provider, list)| {
+            let targets = list.iter().flatten();
+            targets.map(move |found| (provider, found))
+        });
+        for (provider, found) in found {
             match Target::discovered(found, &self.job, &self.shared.cluster) {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => {
                     wanted.targets.push(target)
@@ -388,6 +417,10 @@ impl JobTask {
                 Ok(None) => wanted.dropped.push(found.clone()),
                 Err(error) => {
                     tracing::warn!(job, %error, target = %found, "a target cannot be scraped");
+                    // Those of the configuration are mistakes in it: `ScrapeConfig::invalid_targets`.
+                    if !matches!(provider, Provider::Static(_)) {
+                        wanted.problems.push(error.to_string());
+                    }
                     wanted.dropped.push(found.clone());
                 }
             }
@@ -492,6 +525,7 @@ impl JobTask {
         self.show(JobView {
             targets,
             dropped: wanted.dropped,
+            problems: wanted.problems,
         });
     }
 

@@ -22,6 +22,15 @@ pub enum TargetHealth {
     Down,
 }
 
+/// Why a list of targets cannot be read, or a target that a file or server lists cannot be scraped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoveryProblem {
+    /// Name of the job.
+    pub job: String,
+    /// The error's text.
+    pub problem: String,
+}
+
 /// The state of a target at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub struct TargetStatus {

@@ -563,6 +563,13 @@ fn files_and_servers_provide_targets() {
     );
     let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
+    let problems = |all: &Scraping| -> Vec<String> {
+        let problems = all.manager.discovery_problems().into_iter();
+        problems
+            .map(|found| format!("{}: {}", found.job, found.problem))
+            .filter(|problem| !problem.contains("more.yml"))
+            .collect()
+    };
     let from = |all: &Scraping| -> Vec<String> {
         let up = all
             .manager
@@ -585,10 +592,18 @@ fn files_and_servers_provide_targets() {
         asked.load(Ordering::SeqCst) > 4
     });
     assert_eq!(from(&scraping), ["filea", "http"]);
+    scraping.wait_until("the broken file is reported", |all| {
+        let of_file = problems(all)
+            .into_iter()
+            .find(|problem| problem.starts_with("files: "));
+        of_file.is_some_and(|problem| problem.contains("list.json: expected a list of targets"))
+    });
+
+    // A target without a usable address is reported, and the others of its list are scraped.
     replace(
         &list,
         &json!([{
-            "targets": [address],
+            "targets": [address, "g02:70000"],
             "labels": {"from": "file", "rack": "b"},
         }])
         .to_string(),
@@ -600,6 +615,11 @@ fn files_and_servers_provide_targets() {
     .unwrap();
     scraping.wait_until("the files' new lists", |all| {
         from(all) == ["fileb", "yaml", "http"]
+    });
+    scraping.wait_until("only the wrong target is reported", |all| {
+        let found = problems(all);
+        found.len() == 1
+            && found[0].starts_with("files: __address__: expected host:port with a port from")
     });
     // The next commit shows it.
     scraping.wait_until("the end of a series whose target is gone", |all| {

@@ -296,6 +296,11 @@ pub const CHECKS: &[Check] = &[
         of_server::targets_complete,
     ),
     check(
+        "targets.discovered",
+        "a file or server lists targets that cannot be read or scraped",
+        of_server::targets_discovered,
+    ),
+    check(
         "slurm.answers",
         "slurmctld or slurmdbd does not answer",
         of_server::slurm_answers,

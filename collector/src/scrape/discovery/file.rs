@@ -89,7 +89,8 @@ impl FileSd {
                     .values()
                     .flat_map(|file| file.targets.clone())
                     .collect();
-                if to.send(targets).await.is_err() {
+                let problems = known.values().filter_map(|file| file.problem.clone());
+                if to.report(Some(targets), problems.collect()).await.is_err() {
                     return;
                 }
             }
@@ -104,9 +105,11 @@ impl FileSd {
 struct FileState {
     content: Option<Result<Vec<u8>, io::ErrorKind>>,
     targets: Vec<Labels>,
+    /// Why the latest read has no valid list.
+    problem: Option<String>,
 }
 
-/// Reads the files. Returns whether the targets changed.
+/// Takes over what was read. Returns whether targets or problems changed.
 fn take(
     known: &mut BTreeMap<PathBuf, FileState>,
     read: BTreeMap<PathBuf, io::Result<Vec<u8>>>,
@@ -133,10 +136,14 @@ fn take(
 
         match parsed.and_then(|text| parse(&path, &text)) {
             Ok(targets) => {
-                changed |= targets != file.targets;
+                changed |= targets != file.targets || file.problem.is_some();
                 file.targets = targets;
+                file.problem = None;
             }
-            Err(error) => to.failed("file_sd_configs", &error),
+            Err(error) => {
+                file.problem = Some(to.failed("file_sd_configs", &error));
+                changed = true;
+            }
         }
     }
     changed

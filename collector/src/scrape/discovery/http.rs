@@ -141,13 +141,9 @@ impl HttpSd {
     pub async fn run(self, to: Listener) {
         let mut client = None;
         loop {
-            match self.ask(&mut client).await {
-                Ok(targets) => {
-                    if to.send(targets).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => to.failed("http_sd_configs", &error),
+            let read = self.ask(&mut client).await;
+            if to.send("http_sd_configs", read).await.is_err() {
+                return;
             }
             tokio::time::sleep(self.every).await;
         }

@@ -59,12 +59,15 @@ impl StaticConfig {
     }
 }
 
-/// The complete list of one provider.
+/// What one provider has found.
 #[derive(Debug)]
-pub(super) struct ProviderList {
+pub(super) struct ProviderReport {
     /// Index of the provider in its job.
     pub provider: usize,
-    pub targets: Vec<Labels>,
+    /// The complete list; `None` if the provider failed.
+    pub targets: Option<Vec<Labels>>,
+    /// Why the provider, or a part of it, failed.
+    pub problems: Vec<String>,
 }
 
 /// A source of targets.
@@ -159,7 +162,7 @@ impl Provider {
 pub(super) struct Listener {
     pub provider: usize,
     pub job: String,
-    pub found: mpsc::Sender<ProviderList>,
+    pub found: mpsc::Sender<ProviderReport>,
     pub metrics: ScrapeMetrics,
 }
 
@@ -167,21 +170,43 @@ pub(super) struct Listener {
 struct ListenerDropped;
 
 impl Listener {
-    async fn send(&self, targets: Vec<Labels>) -> Result<(), ListenerDropped> {
-        self.found
-            .send(ProviderList {
-                provider: self.provider,
-                targets,
-            })
-            .await
-            .map_err(|_| ListenerDropped)
+    /// Sends the result of a read of the whole list. `mechanism` is the configuration's word for the
+    /// provider.
+    async fn send<E>(
+        &self,
+        mechanism: &'static str,
+        read: Result<Vec<Labels>, E>,
+    ) -> Result<(), ListenerDropped>
+    where
+        E: std::error::Error + 'static,
+    {
+        match read {
+            Ok(targets) => self.report(Some(targets), Vec::new()).await,
+            Err(error) => {
+                let problem = self.failed(mechanism, &error);
+                self.report(None, vec![problem]).await
+            }
+        }
     }
 
-    /// Counts and logs a failed read of the list. `mechanism` is the configuration's word for the
-    /// provider.
-    fn failed(&self, mechanism: &'static str, error: &(dyn std::error::Error + 'static)) {
+    async fn report(
+        &self,
+        targets: Option<Vec<Labels>>,
+        problems: Vec<String>,
+    ) -> Result<(), ListenerDropped> {
+        let report = ProviderReport {
+            provider: self.provider,
+            targets,
+            problems,
+        };
+        self.found.send(report).await.map_err(|_| ListenerDropped)
+    }
+
+    /// Counts and logs a failed read of the list, and returns the error's text.
+    fn failed(&self, mechanism: &'static str, error: &(dyn std::error::Error + 'static)) -> String {
         self.metrics.discovery_failed(mechanism);
         let error = takt_model::error_chain(error);
         tracing::warn!(job = %self.job, mechanism, %error, "cannot discover targets; keeping the previous list");
+        error
     }
 }

@@ -45,13 +45,9 @@ impl SlurmSd {
 
     pub async fn run(self, to: Listener) {
         loop {
-            match self.ask().await {
-                Ok(targets) => {
-                    if to.send(targets).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => to.failed("slurm_sd_configs", &error),
+            let read = self.ask().await;
+            if to.send("slurm_sd_configs", read).await.is_err() {
+                return;
             }
             tokio::time::sleep(self.0.refresh_interval.0).await;
         }

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use takt_collector::schedulers::{NOT_READ, PollStatus};
-use takt_collector::scrape::TargetStatus;
+use takt_collector::scrape::{DiscoveryProblem, TargetStatus};
 use takt_identity::{SignInDefect, sign_in_defects};
 use takt_jobs::{JobRun, nodelist};
 use takt_lake::LakeState;
@@ -103,6 +103,8 @@ pub(super) struct Facts {
     pub slurm_nodes: BTreeMap<String, u64>,
     /// Targets whose last scrape failed; none without a running server.
     pub failing_targets: Vec<TargetStatus>,
+    /// Lists of targets that cannot be read, and listed targets that cannot be scraped.
+    pub discovery_problems: Vec<DiscoveryProblem>,
     /// State of the poller of Slurm; the default without a running server.
     pub slurm: PollStatus,
     /// Size of the cluster, as slurmdbd records it.
@@ -203,6 +205,7 @@ impl Facts {
         let mut facts = Self {
             readings,
             failing_targets: live.failing_targets(),
+            discovery_problems: live.discovery_problems(),
             slurm: live.slurm(),
             recorded_clusters,
             failing_channels: records.failing_channels(now.minus(RECENT))?,

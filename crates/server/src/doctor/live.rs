@@ -3,7 +3,7 @@
 use crate::{Config, CurrentConfig};
 use std::sync::{Arc, Weak};
 use takt_collector::schedulers::PollStatus;
-use takt_collector::scrape::{ScrapeManager, TargetStatus};
+use takt_collector::scrape::{DiscoveryProblem, ScrapeManager, TargetStatus};
 use tokio::sync::watch;
 
 /// Makes the checks of the configuration in force.
@@ -40,6 +40,12 @@ impl LiveSources {
         let mut targets = scrape.map(|scrape| scrape.targets()).unwrap_or_default();
         targets.retain(|target| target.error.is_some());
         targets
+    }
+
+    /// Returns why lists of targets cannot be read, and listed targets not be scraped.
+    pub(super) fn discovery_problems(&self) -> Vec<DiscoveryProblem> {
+        let scrape = self.targets.upgrade();
+        scrape.map_or_else(Vec::new, |scrape| scrape.discovery_problems())
     }
 
     /// Returns the state of the poller; the default without one.

@@ -364,6 +364,20 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
+pub(super) fn targets_discovered(facts: &Facts) -> Vec<Finding> {
+    let problems = facts.discovery_problems.iter();
+    let found = problems.map(|problem| {
+        finding(
+            Severity::Warning,
+            "",
+            format!("job {:?}: {}", problem.job, problem.problem),
+            "Targets of this list are not scraped, or those of the list before it still are.",
+            ["takt doctor        # again, some seconds after the list is right".to_owned()],
+        )
+    });
+    found.collect()
+}
+
 pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.slurm.state == PollState::Unconfigured {

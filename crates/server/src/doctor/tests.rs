@@ -10,7 +10,7 @@ use std::fs;
 use takt_collector::schedulers::{
     JOBS_HIDDEN, PollState, SlurmrestdConfig, SourceStatus, TOKEN_REFUSED,
 };
-use takt_collector::scrape::{FailureReason, TargetHealth, TargetStatus};
+use takt_collector::scrape::{DiscoveryProblem, FailureReason, TargetHealth, TargetStatus};
 use takt_identity::{AuthConfig, SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, RegisteredSize, Snapshot};
@@ -440,6 +440,15 @@ fn each_defect_is_found_by_its_check_alone() {
         (
             "targets.complete",
             Box::new(|facts| facts.slurm_nodes.extend([("g03".to_owned(), 0)])),
+        ),
+        (
+            "targets.discovered",
+            Box::new(|facts| {
+                facts.discovery_problems.push(DiscoveryProblem {
+                    job: "gpu".to_owned(),
+                    problem: "cannot read /etc/takt/nodes.json".to_owned(),
+                });
+            }),
         ),
         (
             "slurm.answers",
