@@ -332,6 +332,7 @@ fn a_user_sees_her_own_at_every_level_of_privacy() {
         (vec!["job", "7"], "physics"),
         (vec!["gpus", "--me"], ""),
         (vec!["alerts", "list", "--me"], "Ofalice"),
+        (vec!["alerts", "history"], ""),
         (vec!["fairshare", "--me"], ""),
         ([&["report", "usage", "--me"][..], &month].concat(), "alice"),
         ([&["report", "user", "--me"][..], &month].concat(), "alice"),

@@ -26,9 +26,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use takt_alerts::notify::WORST_FIRST;
 use takt_alerts::routing::matcher::{Matchers, parse_matcher};
-use takt_model::Labels;
+use takt_model::{Labels, UnixTime};
 use takt_questions::listing::{Column, Listing};
-use takt_questions::{AboutQuestion, AlertsQuestion, SqlQuestion};
+use takt_questions::{AboutQuestion, AlertsQuestion, EndedAlertsQuestion, SqlQuestion};
 use takt_server::alerting;
 use takt_server::{Failure, OrUsage};
 use takt_store::Database;
@@ -269,8 +269,57 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Asks in SQL, so the command also works without a server.
+/// Shows each change of an alert's state. Users whom these tables are closed to get the alerts that ended, as
+/// they may see them.
 fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
+    let source: Source<Database> = super::source(place)?;
+    match transitions(&source, asked) {
+        Err(refused) if !asked.messages => ended(&source, asked).map_err(|_| refused),
+        shown => shown,
+    }
+}
+
+/// Shows the alerts that ended, the newest first.
+fn ended(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), Failure> {
+    let mut ended = source.ask(&EndedAlertsQuestion {
+        name: asked.alert.clone(),
+        node: asked.node.clone(),
+        ..EndedAlertsQuestion::default()
+    })?;
+    let is_cut = super::cut(&mut ended, asked.limit);
+
+    use Column::{Text, Time};
+    let mut listing = Listing::new(&[
+        Time("from"),
+        Time("to"),
+        Text("alert"),
+        Text("severity"),
+        Text("node"),
+        Text("labels"),
+    ]);
+
+    let zone = source.zone();
+    let at = |time: UnixTime| in_zone(jiff::Timestamp::try_from(time).unwrap_or_default(), &zone);
+    for alert in &ended {
+        let node = alert.labels.get("node").cloned().unwrap_or_default();
+        let labels: Labels = alert.labels.iter().collect();
+        listing.push(vec![
+            at(alert.from),
+            at(alert.to),
+            alert.name.clone(),
+            alert.severity.clone(),
+            node,
+            labels.to_string(),
+        ]);
+    }
+
+    print(asked.format, &listing, &ended)?;
+    super::note_cut(is_cut, asked.limit);
+    Ok(())
+}
+
+/// Asks in SQL, so the command also works without a server.
+fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), Failure> {
     let quoted = |text: &String| format!("'{}'", text.replace('\'', "''"));
 
     let mut wanted = vec!["true".to_owned()];
@@ -320,7 +369,6 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
         wanted.join(" AND "),
         asked.limit.saturating_add(1)
     );
-    let source: Source<Database> = super::source(place)?;
     let mut answer = source.ask(&SqlQuestion { statement })?;
     let is_cut = super::cut(&mut answer.rows, asked.limit);
     let zone = source.zone();
