@@ -19,7 +19,7 @@ use takt_jobs::{NodeCondition, NodeState};
 use takt_model::{Labels, Matcher, Timestamp, UnixTime};
 use takt_store::{
     GpuPlace, Records, RunningJob, SLOT_SECONDS, SLOTS, SeriesData, Slot, Store, StoreError,
-    slot_of,
+    is_stale, slot_of,
 };
 
 /// Lookback of the instant queries.
@@ -365,8 +365,10 @@ struct Look<'a> {
     devices: BTreeMap<(String, u32), GpuKey>,
     /// Since when Slurm has allocated GPUs whose holder no exporter names.
     allocated_since: BTreeMap<GpuKey, UnixTime>,
-    /// Since when jobs hold GPUs at the earliest: what was before is of others. Processes outside of jobs have no known start.
+    /// Since when jobs hold GPUs at the earliest: what was before is of others.
     held_since: BTreeMap<GpuKey, UnixTime>,
+    /// The series of holders whose start no record has: processes outside of jobs.
+    unrecorded: BTreeMap<GpuKey, Vec<Labels>>,
 }
 
 /// Accessor for one reading of a GPU.
@@ -402,6 +404,7 @@ impl<'a> Look<'a> {
             devices: BTreeMap::new(),
             allocated_since: BTreeMap::new(),
             held_since: BTreeMap::new(),
+            unrecorded: BTreeMap::new(),
         }
     }
 
@@ -419,8 +422,7 @@ impl<'a> Look<'a> {
         self.unmeasured(&records.node_capacities(cluster)?)?;
         self.holders(running)?;
         self.allocated(running, &records.allocated_gpus(cluster)?)?;
-        self.states(config.accounting.efficiency.idle_below_ratio);
-        Ok(())
+        self.states(config.accounting.efficiency.idle_below_ratio)
     }
 
     fn matchers(&self, metric: &str) -> Vec<Matcher> {
@@ -603,8 +605,16 @@ impl<'a> Look<'a> {
                     memory_used_bytes: used,
                     ..GpuHolder::of(holder)
                 };
-                let since = known.map_or(UnixTime(0), |job| job.start);
-                self.hold(&key_of(&series.labels), holder, since);
+                let key = key_of(&series.labels);
+                match known {
+                    Some(job) => self.hold_since(&key, job.start),
+                    None => self
+                        .unrecorded
+                        .entry(key.clone())
+                        .or_default()
+                        .push(series.labels),
+                }
+                self.hold(&key, holder);
             }
         }
         Ok(())
@@ -634,11 +644,14 @@ impl<'a> Look<'a> {
         Ok(programs)
     }
 
-    /// Notes a holder of a GPU as the viewer may see it, once.
-    fn hold(&mut self, key: &GpuKey, holder: GpuHolder, since: UnixTime) {
+    /// Notes since when a job holds a GPU.
+    fn hold_since(&mut self, key: &GpuKey, since: UnixTime) {
         let held_since = self.held_since.entry(key.clone()).or_insert(since);
         *held_since = since.min(*held_since);
+    }
 
+    /// Notes a holder of a GPU as the viewer may see it, once.
+    fn hold(&mut self, key: &GpuKey, holder: GpuHolder) {
         let holder = self.shown(holder);
         if let Some(gpu) = self.gpus.get_mut(key)
             && !gpu.holders.contains(&holder)
@@ -670,7 +683,7 @@ impl<'a> Look<'a> {
 
     /// Decides the state of each GPU. A pause between two kernels is not idle time, so the last
     /// complete five minutes must have been idle, too.
-    fn states(&mut self, idle_below: f64) {
+    fn states(&mut self, idle_below: f64) -> Result<(), StoreError> {
         let slot = slot_of(self.now.whole_seconds());
         let strips = self.store.strips();
         for (key, gpu) in &mut self.gpus {
@@ -713,11 +726,20 @@ impl<'a> Look<'a> {
                     .zip(slots.iter().rev())
                     .take_while(|(back, last)| is_held(slot - back, **last) && is_low(**last))
                     .count();
-                let held_since = self.held_since.get(key).copied().unwrap_or(UnixTime(0));
-                let held = self.now.whole_seconds() - held_since;
-                gpu.idle_seconds = Some((idle as i64 * SLOT_SECONDS).min(held.max(0)));
+                let idle = idle as i64 * SLOT_SECONDS;
+
+                let window = LOOKBACK + Duration::from_secs(idle.cast_unsigned());
+                let window = (self.now.minus(window), self.now);
+                let mut since = self.held_since.get(key).copied();
+                for holder in self.unrecorded.get(key).into_iter().flatten() {
+                    let seen = seen_since(self.store, holder, window)?;
+                    since = since.into_iter().chain(seen).min();
+                }
+                let held = since.map_or(idle, |since| self.now.whole_seconds() - since);
+                gpu.idle_seconds = Some(idle.min(held.max(0)));
             }
         }
+        Ok(())
     }
 
     fn answer(mut self) -> ClusterAnswer {
@@ -785,6 +807,32 @@ fn exporter_of(labels: &Labels) -> ExporterKey {
 fn key_of(labels: &Labels) -> GpuKey {
     let label = |name| labels.get(name).unwrap_or_default().to_owned();
     (label("node"), label("uuid"))
+}
+
+/// Returns since when a series has had samples without a pause, at the earliest since the window's begin.
+fn seen_since(
+    store: &Store,
+    series: &Labels,
+    (from, to): (Timestamp, Timestamp),
+) -> Result<Option<UnixTime>, StoreError> {
+    let exactly = series
+        .iter()
+        .map(|(name, value)| Matcher::equal(name, value));
+    let found = store.range(&exactly.collect::<Vec<_>>(), from, to)?;
+
+    let samples = found.iter().flat_map(|series| &series.samples);
+    let mut since: Option<Timestamp> = None;
+    let mut last = from;
+    for sample in samples {
+        let goes_on = since.is_some() && sample.at.minus(LOOKBACK) <= last;
+        last = sample.at;
+        if is_stale(sample.value) {
+            since = None;
+        } else if !goes_on {
+            since = Some(sample.at);
+        }
+    }
+    Ok(since.map(Timestamp::whole_seconds))
 }
 
 /// Returns the only value of an instant query's series.

@@ -150,8 +150,6 @@ fn shown(answer: &ClusterAnswer) -> Vec<(&str, GpuState, String, &str)> {
     .collect()
 }
 
-/// Jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy, and the GPUs of silent exporters were
-/// missing.
 /// A job of ann got a GPU a minute and a half ago that another job had left idle for half an hour.
 #[test]
 fn a_job_is_idle_for_its_own_time_only() {
@@ -178,6 +176,64 @@ fn a_job_is_idle_for_its_own_time_only() {
     assert_eq!(answer.idle[0].idle_seconds, idle);
 }
 
+/// A process outside of jobs has been on the GPU for a minute and a half, after a job that left it idle.
+#[test]
+fn a_process_is_idle_for_its_own_time_only() {
+    let (_root, store) = store();
+    let job = [("uuid", "gpu"), ("jobid", "6"), ("user", "bob")];
+    let process = [("uuid", "gpu"), ("user", "ann")];
+    let mut series = gpu("g01", "gpu", "0", 1.0, 0.0);
+    series.extend([
+        of("g01", "takt_gpu_job_info", &job, (1.0, STALE)),
+        of(
+            "g01",
+            "takt_gpu_process_without_job",
+            &process,
+            (STALE, 1.0),
+        ),
+    ]);
+    let now = UnixTime::from(SystemTime::now());
+    let times: Vec<_> = (0..=120)
+        .map(|step| (now - 1810 + 15 * step, step > 114))
+        .collect();
+    scrape_at(&store, &series, &times);
+    store.fill_strips(now.into()).unwrap();
+
+    let answer = asked(&store, &Viewer::server());
+    let gpu = &answer.nodes[0].gpus[0];
+    assert_eq!(gpu.state, GpuState::Idle);
+    let idle = gpu.idle_seconds.unwrap();
+    assert!((85..150).contains(&idle), "{idle}");
+}
+
+/// One that was there all the time is idle for all of it.
+#[test]
+fn a_process_that_stays_is_idle_for_the_whole_time() {
+    let (_root, store) = store();
+    let process = [("uuid", "gpu"), ("user", "ann")];
+    let mut series = gpu("g01", "gpu", "0", 1.0, 0.0);
+    series.push(of(
+        "g01",
+        "takt_gpu_process_without_job",
+        &process,
+        (1.0, 1.0),
+    ));
+    let now = UnixTime::from(SystemTime::now());
+    let times: Vec<_> = (0..=120)
+        .map(|step| (now - 1810 + 15 * step, false))
+        .collect();
+    scrape_at(&store, &series, &times);
+    store.fill_strips(now.into()).unwrap();
+
+    let idle = asked(&store, &Viewer::server()).nodes[0].gpus[0].idle_seconds;
+    assert!(
+        idle.is_some_and(|idle| idle >= 1500 && idle % 300 == 0),
+        "{idle:?}"
+    );
+}
+
+/// Jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy, and the GPUs of silent exporters were
+/// missing.
 #[test]
 fn each_gpu_that_exists_has_its_state_and_its_holder() {
     let (_root, store) = store();

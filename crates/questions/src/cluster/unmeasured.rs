@@ -159,7 +159,8 @@ impl Look<'_> {
             is_allocated_only: true,
             ..GpuHolder::of(holder)
         };
-        self.hold(&key, holder, job.start);
+        self.hold_since(&key, job.start);
+        self.hold(&key, holder);
         self.allocated_since.insert(key, allocated.since);
     }
 
