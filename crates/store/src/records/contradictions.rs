@@ -46,6 +46,21 @@ fn charges_differ() -> String {
     facts.join(" OR ")
 }
 
+/// SQL of the facts in which the runs `i` and `j` differ, each with its value in `j`:
+/// `end_time 2026-11-28 06:04:20, cpus 8`.
+fn differing_facts() -> String {
+    let named = |fact: &str, is_other: String| {
+        format!("CASE WHEN {is_other} THEN concat('{fact} ', j.\"{fact}\") END")
+    };
+    let names = ["user", "account"].map(|name| named(name, names_differ(name)));
+    let charged = CHARGED.map(|fact| named(fact, differ(fact)));
+    format!(
+        "concat_ws(', ', {}, {})",
+        names.join(", "),
+        charged.join(", ")
+    )
+}
+
 /// SQL that is true where the user of a run is the uid of a name that was unknown for a moment.
 pub(super) fn user_is_number(run: char) -> String {
     format!("regexp_full_match({run}.\"user\", '[0-9]+')")
@@ -103,14 +118,16 @@ pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
     let text = text_of('i');
     let recorded = contradicts_recorded();
     let staged = format!("({} OR {})", names_differ("user"), charges_differ());
+    let facts = differing_facts();
 
     db.execute_batch(&format!(
         "CREATE TEMP TABLE contradicting AS
-             SELECT i.precedence, i.line, '{CONTRADICTS}' AS reason, {text} AS text
+             SELECT i.precedence, i.line, concat('{CONTRADICTS}', {facts}, '{CORRECT_IT}') AS reason,
+                 {text} AS text
              FROM incoming AS i JOIN records.jobs AS j ON {IDENTITY}
              WHERE (i.end_time IS NOT NULL OR j.end_time IS NULL) AND {recorded};
          INSERT INTO contradicting
-             SELECT i.precedence, i.line, '{IS_SECOND}', {text}
+             SELECT i.precedence, i.line, concat('{IS_SECOND}', {facts}, '{ONE_IS_FALSE}'), {text}
              FROM (SELECT min(precedence) AS earliest FROM incoming WHERE end_time IS NOT NULL
                    GROUP BY cluster, job_id, submit_time HAVING count(*) > 1)
              JOIN incoming AS j ON j.precedence = earliest
@@ -120,14 +137,18 @@ pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
     ))
 }
 
-/// Reason of a rejected row.
-const CONTRADICTS: &str = "the recorded run has another user, account, time or amount; use \
-                           --accept-corrections if Slurm corrected it";
+/// Reason of a rejected row, before the facts of the record that differ.
+const CONTRADICTS: &str = "the recorded run has another ";
 
-/// Reason of a rejected row whose run has an earlier one.
-const IS_SECOND: &str = "an earlier row of this run has another user, account, time or amount, and one of \
-                         the two may be a text of a user that looks like a row; export the jobs with a \
-                         random delimiter, or use --accept-corrections if both are of Slurm";
+/// What follows these facts.
+const CORRECT_IT: &str = "; use --accept-corrections if Slurm corrected it";
+
+/// Reason of a rejected row whose run has an earlier one, before the facts of the earlier that differ.
+const IS_SECOND: &str = "an earlier row of this run has another ";
+
+/// What follows these facts.
+const ONE_IS_FALSE: &str = ", and one of the two may be a text of a user that looks like a row; export the \
+                            jobs with a random delimiter, or use --accept-corrections if both are of Slurm";
 
 /// Reason of a rejected row whose run is recorded at other times of the day.
 pub(super) const SHIFTED: &str =

@@ -77,6 +77,9 @@ pub struct Ledger {
     /// Rows that a newer message replaced in a process that ended before it could store that. The
     /// channel gets them after the newer one, and then the newer one again.
     revived: BTreeSet<u64>,
+    /// Rows that a channel refused in a process that ended before it could store that. The channel is asked
+    /// again, so that it may refuse several ends of an alert, one after another.
+    asked_again: BTreeSet<u64>,
     /// The channel and the group of each row that was sent.
     numbers: BTreeMap<u64, (String, String)>,
 }
@@ -190,7 +193,9 @@ impl Ledger {
                 )
             };
             let is_revived = self.revived.contains(&row.id);
-            let is_excused = is_revived || known.is_some_and(|known| known.is_excused);
+            let is_excused = is_revived
+                || self.asked_again.contains(&row.id)
+                || known.is_some_and(|known| known.is_excused);
             let mut begun = self.begun.get(&alert.fingerprint).copied().unwrap_or(0);
             if alert.status == Status::Resolved {
                 ensure(!self.without_ends.contains(channel), NO_ENDS, about)?;
@@ -242,9 +247,12 @@ impl Ledger {
             if disk.ended.contains_key(id) {
                 return true;
             }
-            if disk.outbox.contains_key(id) && !taken.is_refused {
-                taken.excuses += 1;
-                return true;
+            if disk.outbox.contains_key(id) {
+                if !taken.is_refused {
+                    taken.excuses += 1;
+                    return true;
+                }
+                self.asked_again.insert(*id);
             }
             for alert in &taken.message.alerts {
                 let key = (taken.message.channel.clone(), alert.fingerprint);
@@ -285,8 +293,11 @@ impl Ledger {
         }
     }
 
-    /// Another configuration. `last_row` is the newest row.
+    /// Another configuration. `last_row` is the newest row that waits or is stored.
     pub fn reload(&mut self, channels: &[(&str, bool)], last_row: u64) {
+        // Rows that were sent since no commit succeeds neither wait nor are stored.
+        let sent = self.taken.last_key_value().map(|(id, _)| *id);
+        let last_row = sent.into_iter().chain([last_row]).max().unwrap_or(0);
         self.reloads.push(last_row);
         self.configured(channels, last_row);
     }
@@ -339,6 +350,7 @@ impl Ledger {
         self.forgotten.clear();
         self.reloads.clear();
         self.revived.clear();
+        self.asked_again.clear();
         self.taken.clear();
         Ok(())
     }
