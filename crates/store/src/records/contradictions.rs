@@ -20,6 +20,9 @@ const CHARGED: [&str; 7] = [
     "billing",
 ];
 
+/// Seconds by which slurmctld's end of a run can differ from that of its record.
+const LATE_END_SECONDS: i64 = 5;
+
 /// Equality of an incoming run `i` and a recorded run `j`.
 pub(super) const IDENTITY: &str =
     "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
@@ -81,16 +84,17 @@ fn contradicts_recorded() -> String {
 
 /// SQL that is true where the run `i`, which may be forged, only fills gaps of the recorded run `j`: an
 /// ended one, or one that the live queue saw with other facts. The end of the latter is a gap. Of an
-/// ended run the live queue can see less than the run had, so there only less is suspect.
+/// ended run the live queue can see less than the run had, so there only less is suspect; and it can see the
+/// end a little late.
 pub(super) fn keeps_recorded() -> String {
     format!(
         "({} OR j.start_time IS NOT NULL AND CASE WHEN j.end_time IS NULL THEN {} ELSE
-            {} OR {} OR {} OR coalesce(i.gpus < j.gpus OR i.cpus < j.cpus, false) END)",
+            {} OR {} OR coalesce(abs(epoch(i.end_time) - epoch(j.end_time)) > {LATE_END_SECONDS}, false)
+            OR coalesce(i.gpus < j.gpus OR i.cpus < j.cpus, false) END)",
         is_record(),
         charges_differ(),
         names_differ("account"),
         differ("start_time"),
-        differ("end_time")
     )
 }
 

@@ -531,11 +531,10 @@ fn merge(
         db.execute(
             &format!(
                 "CREATE TEMP TABLE corrected AS
-                     SELECT {}, CASE WHEN k.fills_gaps AND {} THEN j.source ELSE ? END AS source
+                     SELECT {}, CASE WHEN k.fills_gaps THEN j.source ELSE ? END AS source
                      FROM known AS k JOIN incoming AS i USING (precedence)
                      JOIN records.jobs AS j ON {IDENTITY} WHERE k.changed",
-                values.join(", "),
-                is_record()
+                values.join(", ")
             ),
             [origin.source],
         )?;

@@ -358,6 +358,37 @@ fn a_record_ends_a_run_of_the_live_queue() {
     assert_eq!(store.jobs(), [ended]);
 }
 
+/// A file was read twice, and the second time its row contradicted what the first had left of the live queue.
+#[test]
+fn a_record_that_differs_from_the_live_queue_contradicts_nothing_when_read_again() {
+    let live_queue = Origin {
+        source: LIVE_QUEUE,
+        ..ORIGIN
+    };
+    let running = run("7", 1000, None);
+    let ended_late = run("7", 1000, Some(2001));
+    let record = run("7", 1000, Some(2000));
+    let smaller = JobRun {
+        cpus: Some(1),
+        ..record.clone()
+    };
+
+    for (seen, read, kept) in [
+        (&ended_late, &record, &record),
+        (&running, &smaller, &record),
+        (&ended_late, &smaller, &ended_late),
+    ] {
+        let store = Store::new();
+        let entries = [Ok::<_, Infallible>(Entry::Run(seen.clone()))];
+        store.records().import(&live_queue, entries).unwrap();
+        for _ in 0..2 {
+            let (_, contradicting) = import_unbelieved(&store, "jobcomp", slice::from_ref(read));
+            assert_eq!(contradicting, 0);
+            assert_eq!(store.jobs(), slice::from_ref(kept));
+        }
+    }
+}
+
 /// A forged end of a run that goes on: the first record won for ever.
 #[test]
 fn a_run_that_the_scheduler_lists_is_open_again() {

@@ -325,10 +325,11 @@ impl Ledger {
         }
     }
 
-    /// Whether a channel knows that an alert fires.
+    /// Whether a channel knows that an alert fires, or has an end of it that was never stored: the process
+    /// after that takes the channel's knowledge for the last that was.
     pub fn knows(&self, channel: &str, print: Fingerprint) -> bool {
         let told = self.told.get(&(channel.to_owned(), print));
-        told.is_some_and(|told| told.status == Status::Firing)
+        told.is_some_and(|told| told.status == Status::Firing || told.is_excused)
     }
 
     /// All is well and silent: every announced episode has its end.
