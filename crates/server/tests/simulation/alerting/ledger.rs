@@ -155,11 +155,12 @@ impl Ledger {
         self.taken.insert(row.id, taken);
     }
 
-    /// A channel gets a message again, maybe after a revived row.
+    /// A channel gets a message again, maybe after a revived row that it replaced.
     fn hear_again(&mut self, row: &Row) {
         for alert in &row.message.alerts {
             let key = (row.message.channel.clone(), alert.fingerprint);
-            let known = self.told.get_mut(&key);
+            let is_newer = |known: &&mut Told| known.row < row.id;
+            let known = self.told.get_mut(&key).filter(is_newer);
             if let Some(known) = known.filter(|known| self.revived.contains(&known.row)) {
                 known.status = alert.status;
             }
