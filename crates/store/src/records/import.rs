@@ -500,7 +500,10 @@ fn merge(
         LIVE_QUEUE => is_record(),
         _ => "false".to_owned(),
     };
-    let merged: Vec<MergedColumn> = COLUMNS.iter().map(MergedColumn::of).collect();
+    let merged: Vec<MergedColumn> = COLUMNS
+        .iter()
+        .map(|column| MergedColumn::of(column, origin.source))
+        .collect();
     let differs = |fills: bool| {
         let columns: Vec<String> = merged.iter().map(|column| column.differs(fills)).collect();
         columns.join(" OR ")
@@ -637,7 +640,7 @@ struct MergedColumn {
 }
 
 impl MergedColumn {
-    fn of((name, kind): &(&'static str, ColumnKind)) -> Self {
+    fn of((name, kind): &(&'static str, ColumnKind), source: &str) -> Self {
         let value = |row: char| match kind {
             ColumnKind::Word(_) => format!("nullif({row}.\"{name}\", '')"),
             _ => format!("{row}.\"{name}\""),
@@ -656,6 +659,14 @@ impl MergedColumn {
             "mem_bytes_most" => (
                 "CASE WHEN j.end_time IS NULL AND i.mem_bytes < j.mem_bytes
                       THEN greatest(j.mem_bytes, coalesce(j.mem_bytes_most, 0)) ELSE i.mem_bytes_most END"
+                    .to_owned(),
+                value('j'),
+            ),
+            // slurmctld moves the start to the end where a job is cancelled before it runs again, and the answer
+            // may still be about the run before.
+            "start_time" if source == LIVE_QUEUE => (
+                "CASE WHEN i.start_time = i.end_time AND j.start_time < i.start_time
+                      THEN j.start_time ELSE i.start_time END"
                     .to_owned(),
                 value('j'),
             ),

@@ -389,6 +389,40 @@ fn a_record_that_differs_from_the_live_queue_contradicts_nothing_when_read_again
     }
 }
 
+/// A preempted job was cancelled before it ran again: slurmctld's answer made its run no second long.
+#[test]
+fn a_cancelled_job_keeps_the_start_of_its_preempted_run() {
+    let store = Store::new();
+    let live_queue = Origin {
+        source: LIVE_QUEUE,
+        ..ORIGIN
+    };
+    let import_live = |run: JobRun| {
+        let entries = [Ok::<_, Infallible>(Entry::Run(run))];
+        store.records().import(&live_queue, entries).unwrap();
+    };
+    let cancelled = JobRun {
+        start: Some(UnixTime(2000)),
+        state: "CANCELLED".into(),
+        ..run("7", 1000, Some(2000))
+    };
+    let record = JobRun {
+        state: "PREEMPTED".into(),
+        ..run("7", 1000, Some(2000))
+    };
+
+    import_live(run("7", 1000, None));
+    import_live(cancelled);
+    assert_eq!(store.jobs()[0].start, record.start);
+    for _ in 0..2 {
+        assert_eq!(
+            import_unbelieved(&store, "jobcomp", slice::from_ref(&record)).1,
+            0
+        );
+        assert_eq!(store.jobs(), slice::from_ref(&record));
+    }
+}
+
 /// A forged end of a run that goes on: the first record won for ever.
 #[test]
 fn a_run_that_the_scheduler_lists_is_open_again() {
