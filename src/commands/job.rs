@@ -75,6 +75,7 @@ fn one_run(answer: &JobAnswer, report: &JobReport) -> String {
     page.times(report, answer.at);
     page.held(&report.run);
     page.verdict(report);
+    page.pace(report);
     page.usage(report);
     page.gpus(report);
     page.hints(report);
@@ -302,6 +303,16 @@ impl Page {
             self.text.push('\n');
             let words = format!("{}{until}: {}", verdict.grade.word(), verdict.words);
             self.paragraph("Verdict", &words);
+        }
+    }
+
+    /// Whether one GPU makes the others wait, and what shows it.
+    fn pace(&mut self, report: &JobReport) {
+        if let Some(pace) = &report.pace {
+            self.paragraph("Pace", &pace.words);
+            for evidence in &pace.evidence_words {
+                self.paragraph("", evidence);
+            }
         }
     }
 

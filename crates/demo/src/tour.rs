@@ -84,6 +84,12 @@ pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
             format!("carol's job {} uses one of its GPUs", job.id),
         ));
     }
+    if let Some(job) = job_of("grace", Kind::Straggler) {
+        stops.push(of_job(
+            job,
+            format!("one GPU of grace's job {} makes the others wait", job.id),
+        ));
+    }
     stops.push(stop(
         "what is wrong now, and the commands that repair it",
         "takt doctor",

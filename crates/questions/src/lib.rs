@@ -101,7 +101,7 @@ pub use import::{
 pub use imports::ImportsQuestion;
 pub use job::{
     ArrayReport, GpuReport, JobAnswer, JobHint, JobPhase, JobQuestion, JobReport, NodeReport,
-    StateCount,
+    PaceReport, SlowJob, StateCount, slow_jobs_now,
 };
 pub(crate) use job::{kept_axis, kept_curves};
 pub use jobs::{JobsQuestion, STATES};

@@ -40,6 +40,7 @@ fn pending() -> JobReport {
         failure: None,
         axis: None,
         by_node: Vec::new(),
+        pace: None,
     }
 }
 

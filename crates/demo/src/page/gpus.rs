@@ -5,6 +5,7 @@ use crate::cluster::GpuModel;
 use crate::faults::FaultKind;
 use crate::metrics as m;
 use crate::schedule::Job;
+use crate::workload::Kind;
 
 /// Version of the driver.
 const DRIVER: &str = "570.124.06";
@@ -96,15 +97,21 @@ pub(super) fn read(
             ],
         );
         sink.push(&m::GPU_TEMPERATURE, &[uuid, "gpu"], temperature.round());
-        let clock = if used > 0.0 {
-            1.755e9 + 15e6 * noise.round()
-        } else {
-            2.1e8
+        // The GPU that the others of its job wait for: the hardware holds its clocks down.
+        let is_braked = moment.is_some_and(|(job, moment)| {
+            job.kind == Kind::Straggler && moment.rank == 0 && busy > 0.0
+        });
+        let clock = match (used > 0.0, is_braked) {
+            (true, true) => 1.11e9 + 15e6 * noise.round(),
+            (true, false) => 1.755e9 + 15e6 * noise.round(),
+            (false, _) => 2.1e8,
         };
         sink.push(&m::GPU_CLOCK, &[uuid, "sm"], clock);
         let capped = if busy > 0.96 { 1.0 } else { 0.0 };
         sink.push(&m::GPU_THROTTLE, &[uuid, "sw_power_cap"], capped);
         sink.push(&m::GPU_THROTTLE, &[uuid, "sw_thermal"], 0.0);
+        let braked = f64::from(u8::from(is_braked));
+        sink.push(&m::GPU_THROTTLE, &[uuid, "hw_slowdown"], braked);
         let processes = if used > 0.0 { 1.0 } else { 0.0 };
         sink.push(&m::GPU_PROCESSES, &[uuid], processes);
         if let Some((job, _)) = holder.filter(|_| used > 0.0) {

@@ -2,10 +2,12 @@
 
 mod kept;
 mod measured;
+mod pace;
 mod report;
 
 pub use kept::{kept_axis, kept_curves};
 pub use measured::{GpuReport, NodeReport};
+pub use pace::{PaceReport, SlowJob, slow_jobs_now};
 pub use report::{JobHint, JobPhase, JobReport};
 
 use super::events::{ClusterEvent, EventsQuestion};

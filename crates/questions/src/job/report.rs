@@ -2,6 +2,7 @@
 
 use super::kept::{KeptReport, is_measured};
 use super::measured::{NodeReport, node_reports};
+use super::pace::{PaceReport, pace_of};
 use crate::assess;
 use crate::listed_run::{ListedRun, WhyWaiting};
 use crate::{AnswerConfig, AnswerError};
@@ -61,6 +62,9 @@ pub struct JobReport {
     pub axis: Option<Axis>,
     /// Use by node and GPU.
     pub by_node: Vec<NodeReport>,
+    /// Whether one GPU makes the others wait; `None` with too few GPUs, or without samples of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<PaceReport>,
 }
 
 /// Stage of a run.
@@ -157,6 +161,7 @@ pub(super) fn report(
         failure: None,
         axis: None,
         by_node: Vec::new(),
+        pace: None,
         run,
     };
     if let Some(start) = report.run.start
@@ -249,6 +254,8 @@ fn measure(
             (now, _) => now,
         };
     }
+
+    report.pace = pace_of(store, report, request.now, request.zone)?;
 
     // Only the whole report knows what the kernel killed; the record may say no more than FAILED.
     let cause = report.failure.as_ref().map(|failure| failure.cause);

@@ -408,3 +408,130 @@ fn others_see_of_a_job_what_privacy_leaves() {
     assert_eq!(found(&viewer(Privacy::Open)), 0);
     assert_eq!(found(&ann), 1);
 }
+
+/// A run on eight GPUs of two nodes for twenty minutes; a power brake holds one of them for the last ten, and the
+/// others spin.
+fn write_power_brake(store: &Store, from: UnixTime) {
+    let group = store.group();
+    let column = |metric: &str, node: &str, pairs: &[(&str, &str)]| {
+        let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)]
+            .into_iter()
+            .chain(pairs.iter().copied())
+            .collect();
+        group.column(&labels).unwrap()
+    };
+
+    // A column, its value before the brake, and after.
+    let mut columns: Vec<(Column, f64, f64)> = Vec::new();
+    for index in 0..8 {
+        let node = if index < 4 { "g01" } else { "g02" };
+        let uuid = format!("GPU-{index}");
+        let number = (index % 4).to_string();
+        let is_held = index == 6;
+        let gpu = |pairs: &[(&'static str, &str)]| {
+            let more = pairs
+                .iter()
+                .map(|(name, value)| (*name, (*value).to_owned()));
+            [("uuid", uuid.clone())]
+                .into_iter()
+                .chain(more)
+                .collect::<Vec<_>>()
+        };
+        let mut add =
+            |metric: &str, pairs: Vec<(&'static str, String)>, before: f64, after: f64| {
+                let pairs: Vec<(&str, &str)> = pairs
+                    .iter()
+                    .map(|(name, value)| (*name, value.as_str()))
+                    .collect();
+                columns.push((column(metric, node, &pairs), before, after));
+            };
+        add(
+            "takt_gpu_info",
+            gpu(&[("model", "H200"), ("index", &number)]),
+            1.0,
+            1.0,
+        );
+        add(
+            "takt_gpu_job_info",
+            gpu(&[("jobid", "7"), ("user", "ann")]),
+            1.0,
+            1.0,
+        );
+        add("takt_gpu_utilization_ratio", gpu(&[]), 0.99, 0.99);
+        add(
+            "takt_gpu_power_watts",
+            gpu(&[]),
+            600.0,
+            if is_held { 320.0 } else { 350.0 },
+        );
+        let clock = if is_held { 1.1e9 } else { 1.98e9 };
+        add(
+            "takt_gpu_clock_hertz",
+            gpu(&[("domain", "sm")]),
+            1.98e9,
+            clock,
+        );
+        let brake = f64::from(u8::from(is_held));
+        add(
+            "takt_gpu_throttle",
+            gpu(&[("reason", "hw_power_brake")]),
+            0.0,
+            brake,
+        );
+    }
+
+    for seconds in (0..1200).step_by(15) {
+        let mut row = vec![STALE; group.width()];
+        for (column, before, after) in &columns {
+            row[column.index()] = if seconds < 600 { *before } else { *after };
+        }
+        let ticket = group.ticket((from + seconds).into()).unwrap();
+        group.commit(ticket, &row, &[]).unwrap();
+    }
+    store.flush();
+}
+
+#[test]
+fn the_gpu_that_the_others_wait_for_is_named() {
+    let root = tempdir().unwrap();
+    let store = store_in(root.path());
+    let now = UnixTime::from(Timestamp::now());
+    let from = now - 1210;
+    let running = JobRun {
+        nodes: Some(2),
+        gpus: Some(8),
+        node_list: Some("g[01-02]".into()),
+        ..run("7", from, None, "RUNNING")
+    };
+    import(store.database(), Some("UTC"), vec![running]);
+    write_power_brake(&store, from);
+
+    let report = ask(&store, &job("7")).unwrap().report.unwrap();
+    let pace = report.pace.unwrap();
+    let takt_diagnosis::Pace::Slow(slow) = &pace.pace else {
+        panic!("{pace:?}");
+    };
+    assert_eq!(slow.uuid.as_deref(), Some("GPU-6"));
+    assert!((slow.since - (from + 600)).abs() <= 30, "{slow:?}");
+    assert!(
+        pace.words.starts_with("GPU 2 of g02 is slow since "),
+        "{}",
+        pace.words
+    );
+    assert!(
+        pace.words.contains("the others wait 44 % of the time"),
+        "{}",
+        pace.words
+    );
+    assert!(
+        pace.evidence_words
+            .contains(&"clock 1,100 MHz, of the others 1,980 MHz".to_owned())
+    );
+
+    // Who does not see measurements sees none of this.
+    let viewer = Viewer::new(Role::User, Way::Socket, Privacy::Usage).with_user("bob");
+    let answer = job("7")
+        .answer(&viewer, &store, &AnswerConfig::default())
+        .unwrap();
+    assert_eq!(answer.report.unwrap().pace, None);
+}

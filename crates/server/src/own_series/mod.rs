@@ -14,13 +14,16 @@ use std::time::{Duration, SystemTime};
 use takt_collector::schedulers::PollStatus;
 use takt_model::exposition::{Format, Line, Page};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
-use takt_questions::{AnswerConfig, gpus_now};
+use takt_questions::{AnswerConfig, AnswerError, GpuNow, SlowJob, gpus_now, slow_jobs_now};
 use takt_store::{Records, Store};
 use tokio::sync::watch;
 use tokio::time;
 
 /// Time between two rows.
 const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Rows between two looks for slow GPUs: a minute.
+const SLOW_GPUS_EVERY: u64 = 4;
 
 /// Prefixes of the stored metrics. Metrics of requests and the runtime are only on the server's
 /// page.
@@ -59,7 +62,8 @@ impl OwnSeries {
     pub async fn keep_writing(self) {
         let mut writer = Writer::new(&self.store);
         let mut pause = time::interval(INTERVAL);
-        loop {
+        let mut slow_gpus = Row::new();
+        for number in 0_u64.. {
             pause.tick().await;
             let status = self.polls.as_ref().map(|polls| polls.borrow().clone());
             let store = Arc::clone(&self.store);
@@ -78,7 +82,12 @@ impl OwnSeries {
                         Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
                     }
                 }
-                row.extend(of_gpus(&store, &cluster, &answers));
+                let gpus = gpus(&store, &cluster, &answers);
+                row.extend(of_gpus(&gpus));
+                if number % SLOW_GPUS_EVERY == 0 {
+                    slow_gpus = of_slow_gpus(&store, &cluster, &gpus);
+                }
+                row.extend(slow_gpus.iter().cloned());
                 let own = [
                     ("job", "takt-server".to_owned()),
                     ("instance", address.to_string()),
@@ -90,10 +99,10 @@ impl OwnSeries {
                 if let Err(error) = writer.write_row(row, now) {
                     tracing::warn!(%error, "cannot write the server's own series");
                 }
-                writer
+                (writer, slow_gpus)
             });
             match row.await {
-                Ok(back) => writer = back,
+                Ok(back) => (writer, slow_gpus) = back,
                 Err(_) => return,
             }
         }
@@ -123,19 +132,19 @@ fn of_registry(registry: &Registry) -> Row {
     row
 }
 
-/// Returns the state of each GPU, as pages and commands show it. None while another engine has the samples: SQL does
+/// Returns each GPU with its node, as pages and commands show it. None while another engine has the samples: SQL does
 /// not read it, and it is not to be asked every few seconds.
-fn of_gpus(store: &Store, cluster: &str, answers: &AnswerConfig) -> Row {
+fn gpus(store: &Store, cluster: &str, answers: &AnswerConfig) -> Vec<(String, GpuNow)> {
     if store.remote().is_some() {
-        return Row::new();
+        return Vec::new();
     }
-    let gpus = match gpus_now(store, cluster, answers) {
-        Ok(gpus) => gpus,
-        Err(error) => {
-            tracing::warn!(%error, "cannot write the states of GPUs");
-            return Row::new();
-        }
-    };
+    gpus_now(store, cluster, answers).unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot write the states of GPUs");
+        Vec::new()
+    })
+}
+
+fn of_gpus(gpus: &[(String, GpuNow)]) -> Row {
     gpus.iter()
         .map(|(node, gpu)| {
             let labels = [
@@ -147,6 +156,34 @@ fn of_gpus(store: &Store, cluster: &str, answers: &AnswerConfig) -> Row {
             (named("takt_cluster_gpu_state", &labels), 1.0)
         })
         .collect()
+}
+
+/// Returns the GPUs that make the others of their jobs wait.
+fn of_slow_gpus(store: &Store, cluster: &str, gpus: &[(String, GpuNow)]) -> Row {
+    let records = Records::of(store.database());
+    let running = records.running_jobs(cluster).map_err(AnswerError::failed);
+    let found = running.and_then(|running| slow_jobs_now(store, cluster, &running, gpus));
+    found.map_or_else(
+        |error| {
+            tracing::warn!(%error, "cannot look for slow GPUs");
+            Row::new()
+        },
+        |jobs| jobs.iter().map(of_slow_gpu).collect(),
+    )
+}
+
+fn of_slow_gpu(job: &SlowJob) -> (Labels, f64) {
+    let labels = [
+        ("jobid", job.number.as_str()),
+        ("user", &job.user),
+        ("node", &job.slow.node),
+        ("uuid", job.slow.uuid.as_deref().unwrap_or_default()),
+        ("index", &job.index),
+        ("cause", job.slow.cause.as_str()),
+        ("certainty", job.slow.certainty.as_str()),
+    ];
+    let waits = job.slow.others_wait_ratio.unwrap_or(0.0);
+    (named("takt_job_slow_gpu_wait_ratio", &labels), waits)
 }
 
 /// Returns the size of the data's disk and the space that is free for Takt.
