@@ -188,7 +188,7 @@ impl Job<'_> {
         }
         match self.typical(Metric::Utilization, |_, _| true) {
             None => Some("the utilization of its GPUs is not measured".to_owned()),
-            Some(busy) if busy < UNUSED => Some("its GPUs do nothing now".to_owned()),
+            Some(busy) if busy < UNUSED => Some("most of its GPUs do nothing now".to_owned()),
             Some(_) => None,
         }
     }

@@ -144,7 +144,12 @@ pub(super) fn pace_of(
     };
     if gpus.len() > MOST_GPUS {
         let why = format!("it has more than {MOST_GPUS} GPUs, which are not compared");
-        return Ok(Some(in_words(Pace::Unknown { why }, report, zone)));
+        return Ok(Some(in_words(
+            Pace::Unknown { why },
+            report,
+            UnixTime(0),
+            zone,
+        )));
     }
 
     let span = Span::until(report.run.end.unwrap_or(now - SETTLED_SECONDS));
@@ -159,7 +164,8 @@ pub(super) fn pace_of(
     span.leave_out_before(start, &mut gpus);
     let found = pace(&gpus, span.to().whole_seconds());
     let is_told = report.run.end.is_none() || matches!(found, Pace::Slow(_));
-    Ok(is_told.then(|| in_words(found, report, zone)))
+    let earliest = span.from.whole_seconds();
+    Ok(is_told.then(|| in_words(found, report, earliest, zone)))
 }
 
 /// A running job that waits for one GPU, or for one node.
@@ -436,7 +442,8 @@ impl Source {
     }
 }
 
-fn in_words(pace: Pace, report: &JobReport, zone: &TimeZone) -> PaceReport {
+/// Writes the finding in words. `earliest` is the begin of the first window that was read.
+fn in_words(pace: Pace, report: &JobReport, earliest: UnixTime, zone: &TimeZone) -> PaceReport {
     let (name, since, evidence_words) = match &pace {
         Pace::Slow(slow) => {
             let name = match &slow.uuid {
@@ -445,8 +452,13 @@ fn in_words(pace: Pace, report: &JobReport, zone: &TimeZone) -> PaceReport {
             };
             let since = Instant::try_from(slow.since).unwrap_or_default();
             let since = since.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M");
+            let ran_before = report.run.start.is_some_and(|start| start < earliest);
+            let or_earlier = match ran_before && slow.since <= earliest {
+                true => " or earlier",
+                false => "",
+            };
             let evidence = slow.evidence.iter().map(|one| one.words()).collect();
-            (name, since.to_string(), evidence)
+            (name, format!("{since}{or_earlier}"), evidence)
         }
         _ => Default::default(),
     };

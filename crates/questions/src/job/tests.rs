@@ -409,9 +409,8 @@ fn others_see_of_a_job_what_privacy_leaves() {
     assert_eq!(found(&ann), 1);
 }
 
-/// A run on eight GPUs of two nodes for twenty minutes; a power brake holds one of them for the last ten, and the
-/// others spin.
-fn write_power_brake(store: &Store, from: UnixTime) {
+/// Eight GPUs of two nodes for twenty minutes; a power brake holds one of them after so many seconds, and the others spin.
+fn write_power_brake(store: &Store, from: UnixTime, brakes_after: i64) {
     let group = store.group();
     let column = |metric: &str, node: &str, pairs: &[(&str, &str)]| {
         let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)]
@@ -483,7 +482,11 @@ fn write_power_brake(store: &Store, from: UnixTime) {
     for seconds in (0..1200).step_by(15) {
         let mut row = vec![STALE; group.width()];
         for (column, before, after) in &columns {
-            row[column.index()] = if seconds < 600 { *before } else { *after };
+            row[column.index()] = if seconds < brakes_after {
+                *before
+            } else {
+                *after
+            };
         }
         let ticket = group.ticket((from + seconds).into()).unwrap();
         group.commit(ticket, &row, &[]).unwrap();
@@ -504,7 +507,7 @@ fn the_gpu_that_the_others_wait_for_is_named() {
         ..run("7", from, None, "RUNNING")
     };
     import(store.database(), Some("UTC"), vec![running]);
-    write_power_brake(&store, from);
+    write_power_brake(&store, from, 600);
 
     let report = ask(&store, &job("7")).unwrap().report.unwrap();
     let pace = report.pace.unwrap();
@@ -523,6 +526,7 @@ fn the_gpu_that_the_others_wait_for_is_named() {
         "{}",
         pace.words
     );
+    assert!(!pace.words.contains("or earlier"), "{}", pace.words);
     assert!(
         pace.evidence_words
             .contains(&"clock 1,100 MHz, of the others 1,980 MHz".to_owned())
@@ -534,4 +538,30 @@ fn the_gpu_that_the_others_wait_for_is_named() {
         .answer(&viewer, &store, &AnswerConfig::default())
         .unwrap();
     assert_eq!(answer.report.unwrap().pace, None);
+}
+
+/// A GPU that is slow in all that was read may have been slow before.
+#[test]
+fn a_gpu_that_was_always_slow_is_slow_since_the_first_window_or_earlier() {
+    let root = tempdir().unwrap();
+    let store = store_in(root.path());
+    let from = UnixTime::from(Timestamp::now()) - 1210;
+    let running = JobRun {
+        gpus: Some(8),
+        node_list: Some("g[01-02]".into()),
+        ..run("7", from - 7200, None, "RUNNING")
+    };
+    import(store.database(), Some("UTC"), vec![running]);
+    write_power_brake(&store, from, 0);
+    let pace = ask(&store, &job("7"))
+        .unwrap()
+        .report
+        .unwrap()
+        .pace
+        .unwrap();
+    assert!(
+        pace.words.contains(" or earlier, the others wait"),
+        "{}",
+        pace.words
+    );
 }
