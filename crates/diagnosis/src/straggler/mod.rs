@@ -4,11 +4,10 @@
 //! collective: its utilization stays high, its tensor activity and power fall. The slow one works all the time
 //! (its clocks are low), or waits for its own data (its utilization is low), or moves its data slowly (its link).
 //! So one metric of one GPU differs from the others', in window after window, and something shows that the others wait.
-//! A difference that is there by design, as between the stages of a pipeline, is none: without a physical cause, a
-//! GPU must have changed against its own past.
+//! The stages of a pipeline differ by design. So a GPU without a physical cause must also have changed against its own
+//! past.
 //!
-//! That one metric after the other suffices, judged by distance from peers and continuity, is Minder's result
-//! (arXiv 2411.01791).
+//! The method is that of Minder (arXiv 2411.01791): one metric at a time, its distance from the peers, and how long it lasts.
 
 mod readings;
 mod spread;
@@ -55,7 +54,7 @@ const SLOWED: f64 = 0.1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Pace {
-    /// It cannot be said.
+    /// The readings do not suffice.
     Unknown {
         /// The reason, in words.
         why: String,
@@ -231,7 +230,7 @@ impl Job<'_> {
             return None;
         }
 
-        // One window of another finding, or of none, is no break.
+        // A single window without the finding does not end the time in which it differs.
         let mut first = self.windows();
         for window in (0..self.windows()).rev() {
             if lone(self.gpus, window, sign).as_ref() == Some(&who) {
@@ -297,7 +296,7 @@ impl Job<'_> {
         })
     }
 
-    /// Its processes get no CPU or no files, so it has less to do than the others, which spin.
+    /// Its processes wait for CPUs or files, so it has less to do than the others, which spin.
     fn lacks_work(&self, suspect: &Suspect) -> Option<Found> {
         let busy = self.evidence(suspect, Metric::Utilization)?;
         if busy.others < BUSY || busy.others - busy.value < SLOWED || busy.value < UNUSED {
@@ -328,7 +327,7 @@ impl Job<'_> {
         })
     }
 
-    /// It differs from the others more than in its own past. Without a past, it may be so by design.
+    /// It differs from the others more than in its own past. Without a past, the difference may be by design.
     fn has_slowed_down(&self, suspect: &Suspect) -> Option<Found> {
         let now = self.evidence(suspect, suspect.metric)?;
         let past = 0..suspect.first.saturating_sub(1);
@@ -351,7 +350,7 @@ impl Job<'_> {
         }
 
         if suspect.metric == Metric::Clock {
-            return (!self.works_less(suspect)).then(|| Found {
+            return (!self.works_less(suspect)).then_some(Found {
                 cause: Cause::LowClock,
                 others_wait_ratio: Some(lost),
                 certainty: Certainty::Likely,
