@@ -242,7 +242,7 @@ impl Checks {
             if link.device.is_empty() {
                 return Err(format!("links[{at}].device: expected the name of a link"));
             }
-            if !(link.min_bits_per_second >= 0.0) {
+            if !(0.0..f64::INFINITY).contains(&link.min_bits_per_second) {
                 return Err(format!(
                     "links[{at}].min_bits_per_second: expected 0 or more, found {}",
                     link.min_bits_per_second
