@@ -18,6 +18,7 @@ use crate::commands::init::Init;
 use crate::commands::job::Job;
 use crate::commands::jobs::Jobs;
 use crate::commands::lake::LakeCommand;
+use crate::commands::node::Node;
 use crate::commands::passwd::Passwd;
 use crate::commands::promqltest::Promqltest;
 use crate::commands::query::Query;
@@ -151,6 +152,9 @@ pub enum Command {
     Job(Job),
     /// List GPUs with their current users, processes and health
     Gpus(Gpus),
+    /// Questions about this node, answered by its exporter
+    #[command(subcommand)]
+    Node(Node),
     /// Fair share of users and accounts, explained
     Fairshare(Fairshare),
     /// Capacity of a period: allocated, down, planned, idle and stranded hours

@@ -142,6 +142,29 @@ impl Wanted {
     }
 }
 
+/// Who asks for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visitor {
+    /// One who comes again: readings are made shortly before the next visit.
+    Scraper,
+    /// `takt node ok`, which comes with jobs. Its visits set no pace, or each job would make the collectors read
+    /// faster for a while.
+    NodeOk,
+}
+
+impl Visitor {
+    /// Begin of the user agent of `takt node ok`.
+    const NODE_OK: &str = "takt-node-ok/";
+
+    /// Recognises the visitor by its user agent.
+    pub fn of_user_agent(user_agent: Option<&str>) -> Self {
+        match user_agent {
+            Some(name) if name.starts_with(Self::NODE_OK) => Self::NodeOk,
+            _ => Self::Scraper,
+        }
+    }
+}
+
 /// A request names a collector that does not run.
 #[derive(Debug, thiserror::Error)]
 #[error("no collector {name:?} is running; there are {}", running.join(", "))]
@@ -214,11 +237,24 @@ impl Exporter {
         &self.0.names
     }
 
-    /// The current page. Does not wait for collectors that may block.
+    /// The current page for a scraper. Does not wait for collectors that may block.
     ///
     /// # Errors
     /// When the request names a collector that does not run.
     pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
+        self.page_for(Visitor::Scraper, format, wanted).await
+    }
+
+    /// The current page for a visitor.
+    ///
+    /// # Errors
+    /// As [`Self::page`].
+    pub(crate) async fn page_for(
+        &self,
+        visitor: Visitor,
+        format: Format,
+        wanted: &Wanted,
+    ) -> Result<String, UnknownCollector> {
         let inner = &*self.0;
         let is_running = |name: &String| inner.names.contains(&name.as_str());
         if let Some(name) = wanted.names().iter().find(|name| !is_running(name)) {
@@ -247,7 +283,7 @@ impl Exporter {
             report_reading(report, metered.name(), outcome, duration);
         }
 
-        let answers = inner.answers(wanted, report);
+        let answers = inner.answers(visitor, wanted, report);
         let mut page = String::with_capacity(inner.page_bytes.load(Ordering::Relaxed) + 1024);
         let read_now = collectors
             .iter()
@@ -309,9 +345,17 @@ impl Exporter {
 }
 
 impl Inner {
-    fn answers(&self, wanted: &Wanted, report: &mut Samples) -> Vec<ReaderAnswer> {
+    fn answers(
+        &self,
+        visitor: Visitor,
+        wanted: &Wanted,
+        report: &mut Samples,
+    ) -> Vec<ReaderAnswer> {
         let now = Instant::now();
-        let interval = self.pace.scraped(now);
+        let interval = match visitor {
+            Visitor::Scraper => self.pace.scraped(now),
+            Visitor::NodeOk => self.pace.interval(),
+        };
 
         let mut answers = Vec::new();
         for reader in &self.readers {

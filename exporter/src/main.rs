@@ -2,24 +2,50 @@
 
 #![warn(clippy::undocumented_unsafe_blocks)]
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use takt_exporter::{LogOptions, Options};
+use takt_fitness::NodeOk;
 
 /// The node's exporter: kernel, GPUs, links, NFS.
 #[derive(Debug, Parser)]
-#[command(name = "takt-exporter", version)]
+#[command(
+    name = "takt-exporter",
+    version,
+    args_conflicts_with_subcommands = true
+)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
     log: LogOptions,
 }
 
+/// What is done instead of serving.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Questions about this node, answered by its running exporter
+    #[command(subcommand)]
+    Node(Node),
+}
+
+#[derive(Debug, Subcommand)]
+enum Node {
+    /// Is this node fit for a job? For Slurm's prolog, epilog and HealthCheckProgram
+    #[command(after_help = takt_fitness::EXIT_CODES)]
+    Ok(NodeOk),
+}
+
 fn main() -> ExitCode {
     keep_memory_small();
     let cli = Cli::parse();
+    if let Some(Command::Node(Node::Ok(asked))) = cli.command {
+        return print(&asked);
+    }
     cli.log.init();
 
     // One thread answers; the collectors that may block have their own.
@@ -35,6 +61,16 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+/// Prints whether the node is fit. What cannot be printed changes nothing: Slurm reads the exit code.
+fn print(asked: &NodeOk) -> ExitCode {
+    let answer = asked.answer();
+    let _ = io::stdout().write_all(answer.stdout.as_bytes());
+    if !answer.stderr.is_empty() {
+        let _ = writeln!(io::stderr(), "{}", answer.stderr);
+    }
+    ExitCode::from(answer.exit_code)
 }
 
 /// Keeps glibc's heaps small. Some forty threads each allocate a little at nearly the same moment;

@@ -50,6 +50,11 @@ impl Pace {
         interval
     }
 
+    /// Returns the interval between two readings, for one who looks at the page and is no scraper.
+    pub fn interval(&self) -> Duration {
+        self.lock().rhythm.interval()
+    }
+
     /// Sleeps until the next reading, which takes about `duration`, is due. False when the exporter
     /// ends.
     pub fn wait(&self, duration: Duration) -> bool {

@@ -11,11 +11,11 @@ pub(crate) use self::pages::{PageLimit, PagePermit};
 
 use self::sockets::listeners;
 use crate::collectors::Options;
-use crate::exporter::{Error, Exporter, Wanted};
+use crate::exporter::{Error, Exporter, Visitor, Wanted};
 use crate::web_config::guard;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
@@ -168,7 +168,9 @@ async fn metrics(
         Err(reason) => return refuse(reason.to_owned()),
     };
 
-    match exporter.page(format, &wanted).await {
+    let user_agent = headers.get(USER_AGENT).and_then(|name| name.to_str().ok());
+    let visitor = Visitor::of_user_agent(user_agent);
+    match exporter.page_for(visitor, format, &wanted).await {
         Ok(text) => {
             // The permit is given back when the page has been sent, not when it has been written.
             let body = Bytes::from_owner(Page {

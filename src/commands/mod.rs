@@ -18,6 +18,7 @@ pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod lake;
 pub(crate) mod login;
+pub(crate) mod node;
 pub(crate) mod overview;
 pub(crate) mod passwd;
 pub(crate) mod pdf;
@@ -91,6 +92,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Jobs(jobs) => jobs::list(place, &jobs),
         Command::Job(asked) => job::run(place, &asked),
         Command::Gpus(asked) => gpus::run(place, &asked),
+        Command::Node(asked) => return node::run(&asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
         Command::View(asked) => view::run(place, &asked),
         Command::Reconcile(asked) => reconcile::run(place, &asked),

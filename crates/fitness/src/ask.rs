@@ -1,0 +1,380 @@
+//! Asks the exporter for its page, within a time.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::str;
+use std::time::{Duration, Instant};
+
+/// Largest page that is read, in bytes.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Name of this program to the exporter. A request with it is not counted as a scrape.
+const USER_AGENT: &str = concat!("takt-node-ok/", env!("CARGO_PKG_VERSION"));
+
+/// The exporter could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("{0:?} is no address of an exporter; expected HOST:PORT or http://HOST:PORT/metrics")]
+    Address(String),
+    #[error("https is not supported; ask the exporter at an address without TLS")]
+    Tls,
+    #[error("cannot connect to the exporter at {address}: {source}")]
+    Connect { address: String, source: io::Error },
+    #[error("the exporter at {address} has not answered within {seconds} s")]
+    Timeout { address: String, seconds: f64 },
+    #[error("the answer of the exporter at {address} broke off: {source}")]
+    Broken { address: String, source: io::Error },
+    #[error("the exporter at {address} answered {status}")]
+    Status { address: String, status: String },
+    #[error("what answers at {0} is no takt-exporter")]
+    Stranger(String),
+    #[error("port {port} is served by a process of user {uid}, which need not be the exporter")]
+    Untrusted { port: u16, uid: u32 },
+    #[error("no process listens on port {0} any more")]
+    NobodyListens(u16),
+}
+
+/// Where the exporter serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// `HOST:PORT`.
+    address: String,
+    /// Path of the page.
+    path: String,
+}
+
+impl Place {
+    /// Parses `HOST:PORT` or `http://HOST:PORT/metrics`.
+    pub fn parse(text: &str) -> Result<Self, AskError> {
+        if text.starts_with("https://") {
+            return Err(AskError::Tls);
+        }
+        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let (address, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/metrics"),
+        };
+        let path = if path == "/" { "/metrics" } else { path };
+
+        let wrong = || AskError::Address(text.to_owned());
+        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        let is_plain = path
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !"?#".contains(c));
+        if host.is_empty() || port.parse::<u16>().is_err() || !is_plain {
+            return Err(wrong());
+        }
+        Ok(Self {
+            address: address.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Fetches the page of these collectors, or the whole page where one of them does not run.
+    pub fn page(
+        &self,
+        collectors: &[&str],
+        password: Option<&str>,
+        within: Duration,
+    ) -> Result<String, AskError> {
+        let until = Instant::now() + within;
+        let mut wanted = String::from("?");
+        for name in collectors {
+            wanted.push_str(&format!("collect[]={name}&"));
+        }
+
+        let request = Request {
+            place: self,
+            password,
+            within,
+            until,
+        };
+        let (status, body) = request.send(wanted.trim_end_matches('&'))?;
+        let (status, body) = match code(&status) {
+            Some(400) => request.send("")?,
+            _ => (status, body),
+        };
+        match code(&status) {
+            Some(200) => Ok(body),
+            _ => Err(AskError::Status {
+                address: self.address.clone(),
+                status,
+            }),
+        }
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+/// The code of a status line without its protocol.
+fn code(status: &str) -> Option<u16> {
+    status.split(' ').next()?.parse().ok()
+}
+
+struct Request<'a> {
+    place: &'a Place,
+    password: Option<&'a str>,
+    within: Duration,
+    until: Instant,
+}
+
+impl Request<'_> {
+    /// Sends the request. Returns the status and the body.
+    fn send(&self, query: &str) -> Result<(String, String), AskError> {
+        let (mut stream, peer) = self.connect()?;
+
+        let Place { address, path } = self.place;
+        // HTTP/1.0: the answer ends with the connection and has no chunks.
+        let mut head = format!(
+            "GET {path}{query} HTTP/1.0\r\nHost: {address}\r\nUser-Agent: {USER_AGENT}\r\nAccept: text/plain\r\n"
+        );
+        if let Some(password) = self.password {
+            let encoded = BASE64_STANDARD.encode(password);
+            head.push_str(&format!("Authorization: Basic {encoded}\r\n"));
+        }
+        head.push_str("\r\n");
+        stream
+            .write_all(head.as_bytes())
+            .map_err(|source| self.broken(source))?;
+
+        let answer = self.read(&mut stream)?;
+        trust(peer)?;
+
+        let broken = || self.broken(ErrorKind::InvalidData.into());
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        let (head, body) = answer.split_at(end.ok_or_else(broken)?);
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
+        let status = status.and_then(|rest| rest.get(2..)).ok_or_else(broken)?;
+
+        // An answer that was cut would look like a node without the faults of its end.
+        let body = &body[4..];
+        let length = lines.find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is_length = name.eq_ignore_ascii_case("content-length");
+            is_length.then(|| value.trim().parse::<usize>().ok())?
+        });
+        if length.is_some_and(|length| length != body.len()) {
+            return Err(self.broken(ErrorKind::UnexpectedEof.into()));
+        }
+        let body = str::from_utf8(body).map_err(|_| broken())?;
+        Ok((status.to_owned(), body.to_owned()))
+    }
+
+    fn connect(&self) -> Result<(TcpStream, SocketAddr), AskError> {
+        let address = &self.place.address;
+        let cannot = |source| AskError::Connect {
+            address: address.clone(),
+            source,
+        };
+        let mut last = ErrorKind::NotFound.into();
+        for peer in address.to_socket_addrs().map_err(cannot)? {
+            match TcpStream::connect_timeout(&peer, self.left()?) {
+                Ok(stream) => return Ok((stream, peer)),
+                Err(error) => last = error,
+            }
+        }
+        Err(cannot(last))
+    }
+
+    fn read(&self, stream: &mut TcpStream) -> Result<Vec<u8>, AskError> {
+        let mut answer = Vec::new();
+        let mut buffer = [0; 1 << 16];
+        loop {
+            stream
+                .set_read_timeout(Some(self.left()?))
+                .map_err(|source| self.broken(source))?;
+            match stream.read(&mut buffer) {
+                Ok(0) => return Ok(answer),
+                Ok(count) => answer.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    return Err(self.timeout());
+                }
+                Err(source) => return Err(self.broken(source)),
+            }
+            if answer.len() > MOST_BYTES {
+                return Err(self.broken(ErrorKind::FileTooLarge.into()));
+            }
+        }
+    }
+
+    /// The time that is left; an error if none is.
+    fn left(&self) -> Result<Duration, AskError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            Err(self.timeout())
+        } else {
+            Ok(left)
+        }
+    }
+
+    fn timeout(&self) -> AskError {
+        AskError::Timeout {
+            address: self.place.address.clone(),
+            seconds: self.within.as_secs_f64(),
+        }
+    }
+
+    fn broken(&self, source: io::Error) -> AskError {
+        AskError::Broken {
+            address: self.place.address.clone(),
+            source,
+        }
+    }
+}
+
+/// Refuses an answer on this machine that comes from a process of a person. Any user can listen on the exporter's port
+/// while the exporter is down, and would decide whether the node is fit.
+fn trust(peer: SocketAddr) -> Result<(), AskError> {
+    if !peer.ip().is_loopback() {
+        return Ok(());
+    }
+    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(std::fs::read_to_string);
+    // Without these files this is no Linux.
+    let [Ok(four), six] = tables else {
+        return Ok(());
+    };
+
+    let port = peer.port();
+    let text = four + six.as_deref().unwrap_or_default();
+    let mut is_served = false;
+    for uid in listeners(&text, port) {
+        if !is_trusted(uid) {
+            return Err(AskError::Untrusted { port, uid });
+        }
+        is_served = true;
+    }
+    if is_served {
+        Ok(())
+    } else {
+        Err(AskError::NobodyListens(port))
+    }
+}
+
+/// Users whose sockets listen on a port, from `/proc/net/tcp`.
+fn listeners(table: &str, port: u16) -> impl Iterator<Item = u32> {
+    const LISTENING: &str = "0A";
+    table.lines().filter_map(move |line| {
+        let mut words = line.split_whitespace();
+        let local = words.nth(1)?;
+        let state = words.nth(1)?;
+        let uid = words.nth(3)?;
+        let (_, local_port) = local.rsplit_once(':')?;
+        let is_it = state == LISTENING && u16::from_str_radix(local_port, 16) == Ok(port);
+        is_it.then(|| uid.parse().ok())?
+    })
+}
+
+/// Whether a user is root, the one who asks, or a user of the system. systemd takes the second range for services
+/// (`DynamicUser=`).
+fn is_trusted(uid: u32) -> bool {
+    uid < 1000 || (61_184..=65_519).contains(&uid) || Some(uid) == own_uid()
+}
+
+#[cfg(unix)]
+fn own_uid() -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").ok().map(|own| own.uid())
+}
+
+#[cfg(not(unix))]
+fn own_uid() -> Option<u32> {
+    None
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// Serves one connection with these bytes. Returns the address and what was asked.
+    fn answering(answer: &'static [u8]) -> (Place, thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = vec![0; 4096];
+            let count = stream.read(&mut asked).unwrap();
+            stream.write_all(answer).unwrap();
+            // The listener stays until the answer has been read.
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read(&mut [0; 16]);
+            String::from_utf8_lossy(&asked[..count]).into_owned()
+        });
+        (place, server)
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let place = |text| Place::parse(text).map(|place| place.address + &place.path);
+        assert_eq!(place("g01:9855").unwrap(), "g01:9855/metrics");
+        assert_eq!(place("http://[::1]:1/").unwrap(), "[::1]:1/metrics");
+        assert_eq!(place("http://g01:1/takt").unwrap(), "g01:1/takt");
+        for wrong in ["g01", ":9855", "g01:http", "g01:1/a b", "g01:1/a\r\nX: y"] {
+            assert!(matches!(place(wrong), Err(AskError::Address(_))), "{wrong}");
+        }
+        assert!(matches!(place("https://g01:1"), Err(AskError::Tls)));
+    }
+
+    #[test]
+    fn a_page_is_read_whole_and_a_cut_one_is_refused() {
+        let (place, server) = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\na 1\n");
+        assert_eq!(place.page(&["nvml"], Some("a:b"), LONG).unwrap(), "a 1\n");
+        let asked = server.join().unwrap();
+        assert!(
+            asked.starts_with("GET /metrics?collect[]=nvml HTTP/1.0\r\n"),
+            "{asked}"
+        );
+        assert!(
+            asked.contains("\r\nAuthorization: Basic YTpi\r\n"),
+            "{asked}"
+        );
+
+        let (place, server) = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\na 1\n");
+        let error = place.page(&[], None, LONG).unwrap_err();
+        assert!(matches!(error, AskError::Broken { .. }), "{error}");
+        server.join().unwrap();
+
+        let (place, server) = answering(b"HTTP/1.1 401 Unauthorized\r\n\r\n");
+        let error = place.page(&[], None, LONG).unwrap_err().to_string();
+        assert!(error.ends_with("answered 401 Unauthorized"), "{error}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn an_exporter_that_is_silent_or_gone_is_said() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let error = place
+            .page(&[], None, Duration::from_millis(50))
+            .unwrap_err();
+        assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+        drop(listener);
+        let error = place.page(&[], None, LONG).unwrap_err();
+        assert!(matches!(error, AskError::Connect { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_user_of_a_listener_is_found() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+            0: 0100007F:267F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 10 1 0 100 0 0 10 0\n   \
+            1: 0100007F:267F 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 11 1 0 20 4 30 10 -1\n   \
+            2: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0\n";
+        assert_eq!(listeners(table, 9855).collect::<Vec<_>>(), [1001]);
+        assert_eq!(listeners(table, 22).collect::<Vec<_>>(), [0]);
+        assert!(is_trusted(0) && is_trusted(998) && is_trusted(62_000));
+        assert!(own_uid() == Some(1001) || !is_trusted(1001));
+    }
+}
