@@ -114,8 +114,8 @@ impl GpuCounts {
 pub enum GpuState {
     /// NVML cannot read the GPU.
     Lost,
-    /// A job or a process holds the GPU, which is below the idle threshold now and was in the last
-    /// complete five minutes. A job holds the GPUs that Slurm has allocated to it, used or not.
+    /// A job or a process has held the GPU for at least five minutes, and it is below the idle threshold now and was in
+    /// the last complete five minutes. A job holds the GPUs that Slurm has allocated to it, used or not.
     Idle,
     /// The GPU is at work.
     Busy,
@@ -698,10 +698,14 @@ impl<'a> Look<'a> {
             let was_busy = strips.read_one(&place, slot - 1, slot).iter().any(|last| {
                 is_held(slot - 1, *last) && last.utilization_ratio().is_some() && !is_low(*last)
             });
+            let held_since = self.held_since.get(key).copied().unwrap_or(UnixTime(0));
+            let held = self.now.whole_seconds() - held_since;
+            // A job that has just started loads its data: it has not been idle for five minutes yet.
+            let is_new = held < SLOT_SECONDS;
             gpu.state = match gpu.utilization_ratio {
                 Some(ratio) if ratio >= idle_below => GpuState::Busy,
                 Some(_) if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Free),
-                Some(_) if was_busy => GpuState::Busy,
+                Some(_) if was_busy || is_new => GpuState::Busy,
                 Some(_) => GpuState::Idle,
                 // Slurm may not know yet that a node is down, and its jobs hold their GPUs until it does.
                 None if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Unknown),
@@ -713,8 +717,6 @@ impl<'a> Look<'a> {
                     .zip(slots.iter().rev())
                     .take_while(|(back, last)| is_held(slot - back, **last) && is_low(**last))
                     .count();
-                let held_since = self.held_since.get(key).copied().unwrap_or(UnixTime(0));
-                let held = self.now.whole_seconds() - held_since;
                 gpu.idle_seconds = Some((idle as i64 * SLOT_SECONDS).min(held.max(0)));
             }
         }
@@ -741,6 +743,12 @@ impl<'a> Look<'a> {
         let order = |gpu: &GpuNow| (gpu.index.parse().unwrap_or(u32::MAX), gpu.uuid.clone());
         for node in self.nodes.values_mut() {
             node.gpus.sort_by_key(order);
+
+            // Readings from before the node fell silent say nothing about now.
+            if !node.is_up {
+                node.cpu_busy_ratio = None;
+                node.memory_used_bytes = None;
+            }
         }
         let mut idle: Vec<IdleHolder> = holders
             .into_iter()

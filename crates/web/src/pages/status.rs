@@ -26,6 +26,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
     let values = context! {
         counts => cluster.gpus,
+        capacity => pictures::capacity(&cluster.nodes, false),
         nodes_up => cluster.nodes_up,
         nodes_all => cluster.nodes.len(),
         jobs_running => cluster.jobs_running,
