@@ -11,7 +11,7 @@ pub struct Share {
     pub count: u64,
     /// CSS class.
     pub class: &'static str,
-    /// What is drawn over the colour, so that the parts can be told apart without it.
+    /// Texture over the colour, so that the parts can be told apart without it.
     pub texture: Texture,
     /// Figures in words, shown on hover.
     pub title: String,
@@ -19,7 +19,7 @@ pub struct Share {
     pub href: Option<String>,
 }
 
-/// What is drawn over a part.
+/// Texture of a part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Texture {
     /// Nothing.

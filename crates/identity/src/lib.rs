@@ -433,8 +433,8 @@ impl Guard {
     }
 }
 
-/// Whether the answer to a refused request is the sign-in page: a browser opens a page or sends its form, and nobody is
-/// signed in. A person can do nothing with an answer in JSON.
+/// Whether the answer to a refused request is the sign-in page: a browser opens a page or sends its form, and its user is not
+/// signed in. A person cannot use an answer in JSON.
 fn leads_to_sign_in(refusal: Refusal, request: &Request) -> bool {
     let mode = request.headers().get("sec-fetch-mode");
     let is_page = mode.is_some_and(|mode| mode == "navigate");

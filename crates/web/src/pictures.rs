@@ -118,6 +118,12 @@ pub fn capacity(nodes: &[NodeNow], has_links: bool) -> Option<Value> {
     })
 }
 
+/// The nodes with GPUs, then the others: of a large cluster, a phone shows a few rows only.
+pub fn gpus_first(nodes: &[NodeNow]) -> impl Iterator<Item = &NodeNow> {
+    let with = nodes.iter().filter(|node| !node.gpus.is_empty());
+    with.chain(nodes.iter().filter(|node| node.gpus.is_empty()))
+}
+
 /// The cells of a strip.
 fn cells(row: &StripRow) -> Vec<Cell> {
     row.steps
@@ -272,6 +278,23 @@ mod tests {
             );
         }
         assert!(capacity(&[NodeNow::default()], true).is_none());
+    }
+
+    #[test]
+    fn nodes_without_gpus_are_tiles_at_the_end() {
+        let node = |name: &str, gpus: usize| NodeNow {
+            node: name.to_owned(),
+            gpus: vec![GpuNow::default(); gpus],
+            ..NodeNow::default()
+        };
+        let nodes = [
+            node("c01", 0),
+            node("g01", 2),
+            node("c02", 0),
+            node("h01", 1),
+        ];
+        let order: Vec<_> = gpus_first(&nodes).map(|node| node.node.as_str()).collect();
+        assert_eq!(order, ["g01", "h01", "c01", "c02"]);
     }
 
     #[test]

@@ -87,9 +87,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
 
     let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
-        cluster
-            .nodes
-            .iter()
+        pictures::gpus_first(&cluster.nodes)
             .filter(|_| are_shown)
             .map(show)
             .collect()

@@ -12,9 +12,7 @@ pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show)
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.ask(&ClusterQuestion::default())?;
-    let tiles: Vec<_> = cluster
-        .nodes
-        .iter()
+    let tiles: Vec<_> = pictures::gpus_first(&cluster.nodes)
         .map(|node| {
             context! {
                 node => node.node,

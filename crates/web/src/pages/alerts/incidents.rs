@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 8] = [
     "takt ",
 ];
 
-/// What is broken.
+/// The thing that is broken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Broken {
     Node(String),
@@ -39,7 +39,7 @@ enum Broken {
 /// The alerts about one broken thing.
 #[derive(Debug, Clone, Serialize)]
 pub struct Incident {
-    /// What is wrong, as a sentence.
+    /// The fault, as a sentence.
     pub sentence: String,
     /// Fingerprint of the alert that gives the sentence; the anchor on the page.
     pub anchor: String,
@@ -57,11 +57,11 @@ pub struct Incident {
     pub users: Vec<String>,
     /// Number of their users that are not named.
     pub users_more: usize,
-    /// GPUs of the broken node.
+    /// GPUs of the node, if it is broken as a whole.
     pub gpus: usize,
-    /// What happened, the first first.
+    /// Evidence, oldest first.
     pub evidence: Vec<Evidence>,
-    /// What to do, step by step.
+    /// Steps to take, in order.
     pub steps: Vec<Step>,
     /// Whether it is about a job alone: its owner acts, not the operators.
     pub is_of_owner: bool,
@@ -71,19 +71,19 @@ pub struct Incident {
     pub consequences: Vec<AlertView>,
 }
 
-/// Something that happened.
+/// A piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Evidence {
     /// Time.
     pub at: UnixTime,
-    /// What was seen.
+    /// Summary of an alert, or line of the kernel log.
     pub text: String,
 }
 
-/// Something to do.
+/// A step to take.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What to do.
+    /// Instruction.
     pub text: String,
     /// The command for it; empty if there is none.
     pub command: String,
@@ -199,14 +199,17 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
             .min()
             .unwrap_or(first.alert.since),
         gpus: match broken {
-            Broken::Node(_) => place.map_or(0, |place| place.gpus.len()),
+            // A node with a lesser fault goes on computing.
+            Broken::Node(_) if first.alert.severity == "critical" => {
+                place.map_or(0, |place| place.gpus.len())
+            }
             _ => 0,
         },
         users: users.iter().take(NAMED_USERS).cloned().collect(),
         users_more: users.len().saturating_sub(NAMED_USERS),
         jobs: jobs.into_iter().collect(),
         evidence: evidence(&members),
-        steps: steps(first, place, &sentence),
+        steps: steps(first, place),
         is_of_owner: matches!(broken, Broken::Job(_)),
         node,
         uuid,
@@ -262,7 +265,7 @@ fn suffering(
         jobs.insert(label(alert, "jobid").to_owned());
         users.insert(label(alert, "user").to_owned());
     }
-    // A drained node disturbs nobody: its jobs end in peace.
+    // A drained node disturbs no job: its jobs finish.
     let is_disturbed = members
         .iter()
         .any(|alert| alert.alert.severity == "critical");
@@ -278,7 +281,7 @@ fn suffering(
     (jobs, users)
 }
 
-/// Returns what happened, the first first: kernel lines, and what each alert saw.
+/// Returns the evidence, oldest first: kernel lines and summaries.
 fn evidence(members: &[AlertView]) -> Vec<Evidence> {
     let mut evidence = BTreeSet::new();
     for one in members {
@@ -296,7 +299,7 @@ fn evidence(members: &[AlertView]) -> Vec<Evidence> {
 
 /// Returns what to do: the sentences of the alert's action, with the commands in them, and a command to drain the node if
 /// one of them asks for it.
-fn steps(alert: &AlertView, place: Option<&NodeNow>, reason: &str) -> Vec<Step> {
+fn steps(alert: &AlertView, place: Option<&NodeNow>) -> Vec<Step> {
     let action = alert.words.iter().find(|(name, _)| name == "action");
     let Some((_, action)) = action else {
         return Vec::new();
@@ -305,7 +308,7 @@ fn steps(alert: &AlertView, place: Option<&NodeNow>, reason: &str) -> Vec<Step> 
         .into_iter()
         .map(|text| {
             let command = command_in(&text)
-                .or_else(|| drain_command(&text, place?, reason))
+                .or_else(|| drain_command(&text, place?, &alert.alert.name))
                 .unwrap_or_default();
             Step { text, command }
         })
@@ -342,22 +345,18 @@ fn command_in(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the command that drains the node, if a sentence asks for it and Slurm has the node.
-fn drain_command(text: &str, place: &NodeNow, reason: &str) -> Option<String> {
+/// Returns the command that drains the node, if a sentence asks for it and Slurm has the node. Slurm shows the reason of a
+/// node to everybody, so it is the name of the rule: a summary may name a user and a job.
+fn drain_command(text: &str, place: &NodeNow, rule: &str) -> Option<String> {
     let asks = text.to_lowercase().contains("drain the node");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !asks || place.state.is_none() || !place.node.chars().all(is_plain) {
         return None;
     }
-    let reason: String = reason
-        .chars()
-        .filter(|c| is_plain(*c) || " :,()".contains(*c))
-        .take(80)
-        .collect();
+    let reason: String = rule.chars().filter(|c| is_plain(*c)).take(80).collect();
     let node = &place.node;
     Some(format!(
-        "scontrol update nodename={node} state=drain reason=\"{}\"",
-        reason.trim()
+        "scontrol update nodename={node} state=drain reason=\"{reason}\""
     ))
 }
 
@@ -491,7 +490,7 @@ mod tests {
             inhibited(alert("GpuNotAnswering", "critical", 5, &gpu)),
             doing(
                 alert(
-                    "GpuFellOffBus",
+                    "GpuFellOffBus\"; $(reboot)",
                     "critical",
                     6,
                     &[&gpu[..], &[("summary", "GPU 0 is \"lost\"; $(reboot)")]].concat(),
@@ -507,14 +506,17 @@ mod tests {
         let found = incidents(alerts, &cluster);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].users, ["bob"], "eve's card works");
-        assert!(found[1].users.is_empty(), "a drained node disturbs nobody");
+        assert!(
+            found[1].users.is_empty() && found[1].gpus == 0,
+            "a drained node disturbs no job"
+        );
         assert_eq!(
             found[0].steps,
             [
                 Step {
                     text: "Drain the node and wait.".to_owned(),
                     command:
-                        "scontrol update nodename=g01 state=drain reason=\"GPU 0 is lost (reboot)\""
+                        "scontrol update nodename=g01 state=drain reason=\"GpuFellOffBusreboot\""
                             .to_owned(),
                 },
                 Step {

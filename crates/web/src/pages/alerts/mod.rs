@@ -60,7 +60,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         acts_as => visit.viewer.user(),
         may_act,
         // A person whose role is too low would sign in for nothing.
-        may_sign_in => !may_act && visit.viewer.user().is_none(),
+        offers_sign_in => !may_act && visit.viewer.user().is_none(),
         draft,
         incidents => of_operators,
         of_owners,
