@@ -457,6 +457,38 @@ fn acts_on_alerts_have_the_name_of_their_user_and_are_in_the_audit_log() {
     }
 }
 
+/// The forms of the alerts were shown to everybody, and answered everybody on loopback with a request for a password.
+#[test]
+fn who_may_act_on_alerts_acts_in_the_browser_of_this_machine() {
+    if or_skip(needs()).is_none() {
+        return;
+    }
+    let lab = Lab::start("support = [\"alice\"]");
+    post_alert(&lab, "carol");
+    let listed = lab.json(ALICE, "/api/takt/v1/alerts", &[]);
+    let print = listed["alerts"][0]["fingerprint"].as_str().unwrap();
+    let form = format!("return=&fingerprint={print}&comment=on+my+way&for=1h&do=acknowledge");
+    let page = |uid: u32| lab.curl(uid, "/alerts", &[]).1;
+    let submit = |uid: u32, more: &[&str]| {
+        let arguments = [&["--data", form.as_str()][..], more].concat();
+        lab.curl(uid, "/alerts", &arguments)
+    };
+
+    assert!(page(ALICE).contains("value=\"acknowledge\""));
+    assert!(!page(BOB).contains("<form method=\"post\""));
+    assert_eq!(submit(ALICE, &[]).0, 401, "no page of this server");
+    assert_eq!(submit(BOB, &["--header", SAME]).0, 403);
+    assert_eq!(submit(ALICE, &["--header", SAME]).0, 303);
+    assert!(page(ALICE).contains("on my way"), "the silence is shown");
+
+    // Who is not signed in signs in, and finds the form as it was filled.
+    let navigate = "Sec-Fetch-Mode: navigate";
+    let browser = ["--header", SAME, "--header", navigate, "--include"];
+    let (status, head) = submit(WWW_DATA, &browser);
+    let to = format!("location: /login?next=%2Falerts%3Ffingerprint%3D{print}%26comment%3Don%2Bmy");
+    assert!(status == 303 && head.contains(&to), "{status} {head}");
+}
+
 #[test]
 fn a_link_signs_a_browser_in_once() {
     if or_skip(needs()).is_none() {

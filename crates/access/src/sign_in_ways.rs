@@ -6,10 +6,3 @@ pub struct SignInWays {
     /// With OpenID Connect; the name of the provider.
     pub oidc: Option<String>,
 }
-
-impl SignInWays {
-    /// Returns whether there is one.
-    pub fn is_any(&self) -> bool {
-        self.passwords || self.oidc.is_some()
-    }
-}

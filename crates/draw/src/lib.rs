@@ -9,6 +9,7 @@ mod chart;
 mod heat;
 mod marks;
 mod picture;
+mod ribbon;
 mod scale;
 
 pub use area::{Area, area};
@@ -16,4 +17,5 @@ pub use chart::{Chart, sheet};
 pub use heat::{Cell, heat};
 pub use marks::{Bar, Dot, Span, bars, dots, lanes};
 pub use picture::{Picture, escaped};
+pub use ribbon::{Share, Texture, ribbon};
 pub use scale::{beside_axis, scale};

@@ -156,7 +156,7 @@ pub fn lanes(rows: &[Vec<Span>], pitch: u32, label: String) -> Picture {
 }
 
 /// Writes marks with their title and link.
-fn linked(body: &mut String, href: Option<&str>, title: &str, marks: &str) {
+pub(super) fn linked(body: &mut String, href: Option<&str>, title: &str, marks: &str) {
     let title = escaped(title);
     // Writing to a string cannot fail.
     let _ = match href {

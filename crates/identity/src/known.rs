@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use takt_access::session::{LONGEST_SECONDS, OUTSIDE_SECONDS};
-use takt_access::{Privacy, Role, RoleBook, SignInWays, Viewer, Way};
+use takt_access::{Privacy, Role, RoleBook, Viewer, Way};
 use takt_store::{AuditRecord, Records, Store, spawn_blocking};
 use tokio::sync::Semaphore;
 
@@ -118,7 +118,6 @@ pub(super) struct AccessState {
     pub oidc: Option<Oidc>,
     pub directory: Option<Directory>,
     pub munge: Option<Munge>,
-    ways: SignInWays,
     external_url: RwLock<String>,
     /// Whether `[auth]` is empty: then services of this machine may read at the level `open`.
     is_default: bool,
@@ -163,7 +162,6 @@ impl Access {
             oidc: oidc.transpose().context("oidc")?,
             directory: directory.context("ldap")?,
             munge: config.munge.then(|| Munge::new(url, own_uid)),
-            ways: config.sign_in_ways(),
             system_names: RwLock::default(),
             token: token.to_owned(),
             read_token: read_token.map(str::to_owned),
@@ -182,11 +180,6 @@ impl Access {
         Ok(Self {
             state: Arc::new(state),
         })
-    }
-
-    /// Returns whether a browser can sign in on the page `/login`, besides by a link.
-    pub(super) fn has_sign_in(&self) -> bool {
-        self.state.ways.is_any()
     }
 
     /// Uses another store, and this address if `auth.external_url` is not set.

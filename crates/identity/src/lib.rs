@@ -413,24 +413,49 @@ impl Guard {
             senders::note_refused(identified.peer.address.ip());
         }
 
-        let sign_in = self.sign_in_page(refusal, &request);
-        discard(request).await;
-        sign_in.unwrap_or_else(|| refused(refusal, &identified.viewer))
-    }
-
-    /// Returns the way to the sign-in page, for a browser that opens a page and is not signed in.
-    fn sign_in_page(&self, refusal: Refusal, request: &Request) -> Option<Response> {
-        let mode = request.headers().get("sec-fetch-mode");
-        let is_page =
-            request.method() == Method::GET && mode.is_some_and(|mode| mode == "navigate");
-        if refusal != Refusal::SignIn || !is_page || !self.access.has_sign_in() {
-            return None;
-        }
+        let is_page = leads_to_sign_in(refusal, &request);
+        let method = request.method().clone();
         let path = request.uri().path_and_query();
-        let path = path.map_or("/", |path| path.as_str());
-        let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        let path = path.map_or_else(|| "/".to_owned(), ToString::to_string);
+        let body = discard(request).await;
+
+        if !is_page {
+            return refused(refusal, &identified.viewer);
+        }
+        let next = if method == Method::GET {
+            path
+        } else {
+            filled_again(&path, &body)
+        };
+        let next: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
         let to = [(header::LOCATION, format!("/login?next={next}"))];
-        Some((StatusCode::SEE_OTHER, to).into_response())
+        (StatusCode::SEE_OTHER, to).into_response()
+    }
+}
+
+/// Whether the answer to a refused request is the sign-in page: a browser opens a page or sends its form, and its user is not
+/// signed in. A person cannot use an answer in JSON.
+fn leads_to_sign_in(refusal: Refusal, request: &Request) -> bool {
+    let mode = request.headers().get("sec-fetch-mode");
+    let is_page = mode.is_some_and(|mode| mode == "navigate");
+    let is_of_page = matches!(*request.method(), Method::GET | Method::POST);
+    matches!(refusal, Refusal::SignIn | Refusal::Token) && is_page && is_of_page
+}
+
+/// Longest form whose fields are kept while its sender signs in.
+const KEPT_FORM_BYTES: usize = 2000;
+
+/// Returns the page of a refused form, with the form's fields in its address if the form allows it: its first field is
+/// `return`. Other forms may contain a secret, which must not stand in an address.
+fn filled_again(path: &str, body: &[u8]) -> String {
+    let page = path.split_once('?').map_or(path, |(page, _)| page);
+    let fields = str::from_utf8(body)
+        .ok()
+        .filter(|text| text.len() <= KEPT_FORM_BYTES)
+        .and_then(|text| text.strip_prefix("return=&"));
+    match fields {
+        Some(fields) => format!("{page}?{fields}"),
+        None => page.to_owned(),
     }
 }
 
@@ -456,11 +481,14 @@ fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
 }
 
 /// Reads a small body of a refused request. A client that is still sending when the connection
-/// closes sees a broken connection instead of the refusal.
-async fn discard(request: Request) {
+/// closes sees a broken connection instead of the refusal. Empty if the body is large, slow or broken.
+async fn discard(request: Request) -> body::Bytes {
     let read = body::to_bytes(request.into_body(), DISCARDED_BYTES);
     // Whatever was read or not, the refusal follows.
-    let _ = time::timeout(DISCARD_TIME, read).await;
+    match time::timeout(DISCARD_TIME, read).await {
+        Ok(Ok(body)) => body,
+        _ => body::Bytes::new(),
+    }
 }
 
 /// The viewer that [`check`] has found, as the argument of a handler. Fails on a route outside the
@@ -503,6 +531,45 @@ mod tests {
 
     fn access(config: &AuthConfig) -> Access {
         Access::new(config, "secret-secret-secret", Some("reader-reader-reader")).unwrap()
+    }
+
+    #[test]
+    fn a_browser_that_is_not_signed_in_is_led_to_sign_in() {
+        let request = |method: &str, mode: Option<&'static str>| {
+            let mut request = Request::new(body::Body::empty());
+            *request.method_mut() = method.parse().unwrap();
+            if let Some(mode) = mode {
+                let mode = HeaderValue::from_static(mode);
+                request.headers_mut().insert("sec-fetch-mode", mode);
+            }
+            request
+        };
+        let leads = |refusal, method, mode| leads_to_sign_in(refusal, &request(method, mode));
+        let page = Some("navigate");
+        assert!(leads(Refusal::SignIn, "GET", page));
+        assert!(leads(Refusal::SignIn, "POST", page));
+        assert!(leads(Refusal::Token, "POST", page));
+
+        // Programs and scripts read the refusal; a second login would not raise a role.
+        assert!(!leads(Refusal::SignIn, "GET", None));
+        assert!(!leads(Refusal::SignIn, "GET", Some("cors")));
+        assert!(!leads(Refusal::Role(Role::Support), "POST", page));
+        assert!(!leads(Refusal::OtherSite, "POST", page));
+    }
+
+    #[test]
+    fn only_a_form_that_allows_it_is_kept_in_an_address() {
+        let kept = b"return=&do=close&comment=fan+replaced";
+        assert_eq!(
+            filled_again("/alerts?x=1", kept),
+            "/alerts?do=close&comment=fan+replaced"
+        );
+        let secret = b"old=one&return=&new=two";
+        assert_eq!(filled_again("/me/password", secret), "/me/password");
+
+        let long = format!("return=&comment={}", "x".repeat(KEPT_FORM_BYTES));
+        assert_eq!(filled_again("/alerts", long.as_bytes()), "/alerts");
+        assert_eq!(filled_again("/alerts", b"return=&\xff"), "/alerts");
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl GpuCounts {
 pub enum GpuState {
     /// NVML cannot read the GPU.
     Lost,
-    /// A job or a process holds the GPU, which is below the idle threshold now and was in the last
-    /// complete five minutes. A job holds the GPUs that Slurm has allocated to it, used or not.
+    /// A job or a process has held the GPU for at least five minutes, and it is below the idle threshold now and was in
+    /// the last complete five minutes. A job holds the GPUs that Slurm has allocated to it, used or not.
     Idle,
     /// The GPU is at work.
     Busy,
@@ -711,10 +711,29 @@ impl<'a> Look<'a> {
             let was_busy = strips.read_one(&place, slot - 1, slot).iter().any(|last| {
                 is_held(slot - 1, *last) && last.utilization_ratio().is_some() && !is_low(*last)
             });
+            let held_for = |most: i64| -> Result<i64, StoreError> {
+                let window = LOOKBACK + Duration::from_secs(most.cast_unsigned());
+                let window = (self.now.minus(window), self.now);
+                let mut since = self.held_since.get(key).copied();
+                for holder in self.unrecorded.get(key).into_iter().flatten() {
+                    let seen = seen_since(self.store, holder, window)?;
+                    since = since.into_iter().chain(seen).min();
+                }
+                Ok(since.map_or(most, |since| {
+                    (self.now.whole_seconds() - since).clamp(0, most)
+                }))
+            };
+
+            // What has just started loads its data: it has not been idle for five minutes yet.
+            let is_low_now = gpu
+                .utilization_ratio
+                .is_some_and(|ratio| ratio < idle_below);
+            let is_new =
+                is_low_now && !gpu.holders.is_empty() && held_for(SLOT_SECONDS)? < SLOT_SECONDS;
             gpu.state = match gpu.utilization_ratio {
                 Some(ratio) if ratio >= idle_below => GpuState::Busy,
                 Some(_) if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Free),
-                Some(_) if was_busy => GpuState::Busy,
+                Some(_) if was_busy || is_new => GpuState::Busy,
                 Some(_) => GpuState::Idle,
                 // Slurm may not know yet that a node is down, and its jobs hold their GPUs until it does.
                 None if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Unknown),
@@ -726,17 +745,7 @@ impl<'a> Look<'a> {
                     .zip(slots.iter().rev())
                     .take_while(|(back, last)| is_held(slot - back, **last) && is_low(**last))
                     .count();
-                let idle = idle as i64 * SLOT_SECONDS;
-
-                let window = LOOKBACK + Duration::from_secs(idle.cast_unsigned());
-                let window = (self.now.minus(window), self.now);
-                let mut since = self.held_since.get(key).copied();
-                for holder in self.unrecorded.get(key).into_iter().flatten() {
-                    let seen = seen_since(self.store, holder, window)?;
-                    since = since.into_iter().chain(seen).min();
-                }
-                let held = since.map_or(idle, |since| self.now.whole_seconds() - since);
-                gpu.idle_seconds = Some(idle.min(held.max(0)));
+                gpu.idle_seconds = Some(held_for(idle as i64 * SLOT_SECONDS)?);
             }
         }
         Ok(())
@@ -763,6 +772,12 @@ impl<'a> Look<'a> {
         let order = |gpu: &GpuNow| (gpu.index.parse().unwrap_or(u32::MAX), gpu.uuid.clone());
         for node in self.nodes.values_mut() {
             node.gpus.sort_by_key(order);
+
+            // Readings from before the node fell silent say nothing about now.
+            if !node.is_up {
+                node.cpu_busy_ratio = None;
+                node.memory_used_bytes = None;
+            }
         }
         let mut idle: Vec<IdleHolder> = holders
             .into_iter()

@@ -42,6 +42,9 @@ pub struct EventsQuestion {
 pub struct ClusterEvent {
     /// Time.
     pub at: UnixTime,
+    /// End of a node's state; `None` while it lasts, and for other kinds.
+    #[serde(default)]
+    pub until: Option<UnixTime>,
     /// `node`: Slurm's state of a node changed; `alert`: an alert fires; `resolved`: an alert ended;
     /// `hardware`: an exporter reported an event of a node.
     pub kind: String,
@@ -103,6 +106,7 @@ impl Question for EventsQuestion {
             .filter(|event| !event.node.is_empty())
             .map(|event| ClusterEvent {
                 at: event.from,
+                until: event.to,
                 kind: "node".to_owned(),
                 node: event.node,
                 uuid: None,
@@ -137,6 +141,7 @@ impl Question for EventsQuestion {
             let shown = ShownAlert::of(viewer, &config.alerts, &labels, &fingerprint);
             events.push(ClusterEvent {
                 at: transition.at.whole_seconds(),
+                until: None,
                 kind: kind.to_owned(),
                 node,
                 uuid: shown.labels.get("uuid").cloned(),
@@ -207,6 +212,7 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
     };
     ClusterEvent {
         at: event.at.whole_seconds(),
+        until: None,
         kind: "hardware".to_owned(),
         node,
         uuid: labels.get("uuid").cloned(),

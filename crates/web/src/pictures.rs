@@ -1,11 +1,128 @@
 //! Pictures of GPUs that several pages show.
 
-use takt_draw::{Cell, Picture, heat};
+use minijinja::{Value, context};
+use takt_draw::{Cell, Picture, Share, Texture, heat, ribbon};
 use takt_jobs::NodeState;
+use takt_model::words::count as counted;
 use takt_questions::{GpuNow, GpuState, NodeNow, StripRow};
 
 /// Share of a step from which the step counts as held and idle.
 const MOSTLY: f32 = 0.5;
+
+/// Utilization below which a GPU at work has little to do.
+const LOW_BELOW: f64 = 0.25;
+
+/// A part of the capacity ribbon: its name, its colour and texture, and the page behind it.
+struct Part {
+    name: &'static str,
+    class: &'static str,
+    texture: Texture,
+    href: &'static str,
+}
+
+/// The parts of the capacity ribbon, in their order. Each GPU is in exactly one.
+const PARTS: [Part; 7] = [
+    part("busy", "s-busy", Texture::Plain, "/nodes?sort=-busy"),
+    part("at low use", "s-low", Texture::Plain, "/nodes?sort=-busy"),
+    part(
+        "held and idle",
+        "s-idle",
+        Texture::Hatch,
+        "/nodes?sort=-idle",
+    ),
+    part("free", "s-free", Texture::Plain, "/nodes"),
+    part("drained", "s-drained", Texture::Hatch, "/nodes?sort=state"),
+    part(
+        "down or lost",
+        "s-down",
+        Texture::Cross,
+        "/nodes?sort=state",
+    ),
+    part("not measured", "s-unknown", Texture::Plain, "/health"),
+];
+
+const fn part(
+    name: &'static str,
+    class: &'static str,
+    texture: Texture,
+    href: &'static str,
+) -> Part {
+    Part {
+        name,
+        class,
+        texture,
+        href,
+    }
+}
+
+/// Place of a GPU among [`PARTS`].
+fn part_of(gpu: &GpuNow) -> usize {
+    match gpu.state {
+        GpuState::Busy if gpu.utilization_ratio.is_some_and(|ratio| ratio < LOW_BELOW) => 1,
+        GpuState::Busy => 0,
+        GpuState::Idle => 2,
+        GpuState::Free => 3,
+        GpuState::Drained => 4,
+        GpuState::Down | GpuState::Lost => 5,
+        GpuState::Unknown => 6,
+    }
+}
+
+/// The capacity ribbon: one bar of all GPUs by what they do, and the same in words. `None` without a GPU. Readers of the
+/// status screen get no links.
+pub fn capacity(nodes: &[NodeNow], has_links: bool) -> Option<Value> {
+    let mut counts = [0_u64; PARTS.len()];
+    for gpu in nodes.iter().flat_map(|node| &node.gpus) {
+        counts[part_of(gpu)] += 1;
+    }
+    let all: u64 = counts.iter().sum();
+    let shares: Vec<Share> = PARTS
+        .iter()
+        .zip(counts)
+        .map(|(part, count)| Share {
+            count,
+            class: part.class,
+            texture: part.texture,
+            title: format!("{} {}", counted(count), part.name),
+            href: has_links.then(|| part.href.to_owned()),
+        })
+        .collect();
+    let said: Vec<&str> = shares
+        .iter()
+        .filter(|share| share.count > 0)
+        .map(|share| share.title.as_str())
+        .collect();
+    let label = format!("{} GPUs: {}", counted(all), said.join(", "));
+    let states: Vec<Value> = PARTS
+        .iter()
+        .zip(&shares)
+        // These three are always named: that nothing is idle, or free, is news as well.
+        .filter(|(part, share)| {
+            share.count > 0 || matches!(part.class, "s-busy" | "s-idle" | "s-free")
+        })
+        .map(|(part, share)| {
+            context! {
+                name => part.name,
+                class => part.class,
+                count => share.count,
+                href => share.href,
+            }
+        })
+        .collect();
+    (all > 0).then(|| {
+        context! {
+            picture => ribbon(&shares, label).inline("ribbon"),
+            states,
+            all,
+        }
+    })
+}
+
+/// The nodes with GPUs, then the others: of a large cluster, a phone shows a few rows only.
+pub fn gpus_first(nodes: &[NodeNow]) -> impl Iterator<Item = &NodeNow> {
+    let with = nodes.iter().filter(|node| !node.gpus.is_empty());
+    with.chain(nodes.iter().filter(|node| node.gpus.is_empty()))
+}
 
 /// The cells of a strip.
 fn cells(row: &StripRow) -> Vec<Cell> {
@@ -124,6 +241,61 @@ pub fn state_class(state: GpuState) -> &'static str {
 mod tests {
     use super::*;
     use takt_questions::GpuNow;
+
+    /// A dead node, a lost card or a drained node must not make the cluster smaller.
+    #[test]
+    fn the_ribbon_holds_every_gpu_that_exists() {
+        let gpu = |state, ratio| GpuNow {
+            state,
+            utilization_ratio: ratio,
+            ..GpuNow::default()
+        };
+        for is_up in [true, false] {
+            let node = NodeNow {
+                is_up,
+                gpus: GpuState::ALL
+                    .iter()
+                    .flat_map(|state| [gpu(*state, None), gpu(*state, Some(0.1))])
+                    .collect(),
+                ..NodeNow::default()
+            };
+            let shown = capacity(&[node], true).unwrap();
+            let number = |value: &Value, name: &str| -> u64 {
+                value.get_attr(name).unwrap().try_into().unwrap()
+            };
+            assert_eq!(number(&shown, "all"), 14);
+            let states = shown.get_attr("states").unwrap();
+            let sum: u64 = states
+                .try_iter()
+                .unwrap()
+                .map(|state| number(&state, "count"))
+                .sum();
+            assert_eq!(sum, 14);
+            let picture = shown.get_attr("picture").unwrap().to_string();
+            assert!(
+                picture.contains("14 GPUs: 1 busy, 1 at low use, 2 held and idle, 2 free, 2 drained, 4 down or lost, 2 not measured"),
+                "{picture}"
+            );
+        }
+        assert!(capacity(&[NodeNow::default()], true).is_none());
+    }
+
+    #[test]
+    fn nodes_without_gpus_are_tiles_at_the_end() {
+        let node = |name: &str, gpus: usize| NodeNow {
+            node: name.to_owned(),
+            gpus: vec![GpuNow::default(); gpus],
+            ..NodeNow::default()
+        };
+        let nodes = [
+            node("c01", 0),
+            node("g01", 2),
+            node("c02", 0),
+            node("h01", 1),
+        ];
+        let order: Vec<_> = gpus_first(&nodes).map(|node| node.node.as_str()).collect();
+        assert_eq!(order, ["g01", "h01", "c01", "c02"]);
+    }
 
     #[test]
     fn a_tile_shows_each_state_by_its_shape() {

@@ -76,6 +76,7 @@ fn faults_of_a_running_job_are_shown_as_on_its_page() {
     };
     let event = ClusterEvent {
         at: NOON + 60,
+        until: None,
         kind: "hardware".into(),
         node: "g01".into(),
         uuid: None,

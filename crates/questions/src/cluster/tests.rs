@@ -87,8 +87,13 @@ fn scrape_at(store: &Store, series: &[TwoScrapes], times: &[(UnixTime, bool)]) {
     store.flush();
 }
 
-/// Notes running jobs of ann, and the GPUs that Slurm has allocated to them.
+/// Notes jobs of ann that have run for 400 seconds, and the GPUs that Slurm has allocated to them.
 fn run_jobs(store: &Store, held: &[(&str, &str, u32)]) {
+    run_jobs_for(store, held, 400);
+}
+
+/// Notes jobs of ann that have run for so many seconds, and the GPUs that Slurm has allocated to them.
+fn run_jobs_for(store: &Store, held: &[(&str, &str, u32)], seconds: i64) {
     let records = Records::of(store.database());
     let now = UnixTime::from(SystemTime::now());
     let origin = Origin {
@@ -106,8 +111,8 @@ fn run_jobs(store: &Store, held: &[(&str, &str, u32)]) {
                 cluster: "lab".into(),
                 job_id: (*id).into(),
                 raw_job_id: Some((*id).into()),
-                submit: now - 100,
-                start: Some(now - 90),
+                submit: now - seconds - 10,
+                start: Some(now - seconds),
                 state: "RUNNING".into(),
                 user: "ann".into(),
                 name: Some("train".into()),
@@ -120,7 +125,7 @@ fn run_jobs(store: &Store, held: &[(&str, &str, u32)]) {
         .iter()
         .map(|(job, node, index)| HeldGpu {
             job_id: (*job).into(),
-            submit: now - 100,
+            submit: now - seconds - 10,
             node: (*node).into(),
             index: *index,
         })
@@ -150,7 +155,48 @@ fn shown(answer: &ClusterAnswer) -> Vec<(&str, GpuState, String, &str)> {
     .collect()
 }
 
-/// A job of ann got a GPU a minute and a half ago that another job had left idle for half an hour.
+/// A job that started a minute ago has not been idle for five minutes, whatever the GPU did before.
+#[test]
+fn a_job_that_has_just_started_is_not_idle() {
+    let (_root, store) = store();
+    scrape(&store, &gpu("g01", "gpu", "0", 1.0, 0.0));
+    run_jobs_for(&store, &[("7", "g01", 0)], 60);
+    let answer = asked(&store, &Viewer::server());
+    assert_eq!(answer.nodes[0].gpus[0].state, GpuState::Busy);
+    assert_eq!((answer.gpus.idle, answer.idle.len()), (0, 0));
+}
+
+/// What was read before a node fell silent says nothing about now.
+#[test]
+fn a_silent_node_has_no_readings() {
+    let (_root, store) = store();
+    let cpu = [("mode", "idle"), ("cpu", "0")];
+    let mut series = Vec::new();
+    for (node, up) in [("g01", 1.0), ("g02", 0.0)] {
+        series.extend([
+            of(node, "up", &[], (1.0, up)),
+            of(node, "node_cpu_seconds_total", &cpu, (1.0, 3.0)),
+            of(node, "node_memory_MemTotal_bytes", &[], (64.0, 64.0)),
+            of(node, "node_memory_MemAvailable_bytes", &[], (16.0, 16.0)),
+        ]);
+    }
+    scrape(&store, &series);
+
+    let answer = asked(&store, &Viewer::server());
+    let read: Vec<_> = answer
+        .nodes
+        .iter()
+        .map(|node| {
+            (
+                node.cpu_busy_ratio.is_some(),
+                node.memory_used_bytes.is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(read, [(true, true), (false, false)]);
+}
+
+/// A job of ann got a GPU nearly seven minutes ago that another job had left idle for half an hour.
 #[test]
 fn a_job_is_idle_for_its_own_time_only() {
     let (_root, store) = store();
@@ -162,7 +208,7 @@ fn a_job_is_idle_for_its_own_time_only() {
     ]);
     let now = UnixTime::from(SystemTime::now());
     let times: Vec<_> = (0..=120)
-        .map(|step| (now - 1810 + 15 * step, step > 114))
+        .map(|step| (now - 1810 + 15 * step, step > 94))
         .collect();
     scrape_at(&store, &series, &times);
     store.fill_strips(now.into()).unwrap();
@@ -172,11 +218,11 @@ fn a_job_is_idle_for_its_own_time_only() {
     let gpu = &answer.nodes[0].gpus[0];
     assert_eq!(gpu.state, GpuState::Idle);
     let idle = gpu.idle_seconds.unwrap();
-    assert!((90..150).contains(&idle), "{idle}");
+    assert!((400..460).contains(&idle), "{idle}");
     assert_eq!(answer.idle[0].idle_seconds, idle);
 }
 
-/// A process outside of jobs has been on the GPU for a minute and a half, after a job that left it idle.
+/// A process outside of jobs has been on the GPU for nearly seven minutes, after a job that left it idle.
 #[test]
 fn a_process_is_idle_for_its_own_time_only() {
     let (_root, store) = store();
@@ -194,7 +240,7 @@ fn a_process_is_idle_for_its_own_time_only() {
     ]);
     let now = UnixTime::from(SystemTime::now());
     let times: Vec<_> = (0..=120)
-        .map(|step| (now - 1810 + 15 * step, step > 114))
+        .map(|step| (now - 1810 + 15 * step, step > 94))
         .collect();
     scrape_at(&store, &series, &times);
     store.fill_strips(now.into()).unwrap();
@@ -203,7 +249,7 @@ fn a_process_is_idle_for_its_own_time_only() {
     let gpu = &answer.nodes[0].gpus[0];
     assert_eq!(gpu.state, GpuState::Idle);
     let idle = gpu.idle_seconds.unwrap();
-    assert!((85..150).contains(&idle), "{idle}");
+    assert!((400..460).contains(&idle), "{idle}");
 }
 
 /// One that was there all the time is idle for all of it.

@@ -10,6 +10,12 @@ pub const FORM_MAX: usize = 256 << 10;
 pub struct Form(pub(super) Vec<(String, String)>);
 
 impl Form {
+    /// A form with these fields.
+    #[cfg(test)]
+    pub(crate) fn of(fields: impl Iterator<Item = (String, String)>) -> Self {
+        Self(fields.collect())
+    }
+
     /// The value of a field, trimmed; `None` if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0

@@ -141,4 +141,73 @@ mod tests {
     fn all_templates_can_be_read() {
         assert!(TEMPLATES.get_template("layout").is_ok());
     }
+
+    /// The page of alerts with one incident, for a reader.
+    fn page_of_alerts(may_act: bool, offers_sign_in: bool, draft: serde_json::Value) -> String {
+        let alert = |print: &str| {
+            serde_json::json!({
+                "fingerprint": print, "name": "NodeDown", "severity": "critical", "since": 0, "unsent": "",
+                "summary": "", "words": [["action", "Wait."]], "labels": {"node": "l05"},
+            })
+        };
+        let incident = serde_json::json!({
+            "anchor": "a1", "sentence": "<l05> does not answer", "severity": "critical", "since": 0, "age": "5 min",
+            "node": "l05", "uuid": null, "gpus": 6, "jobs": ["7", "8"], "users": ["dave"], "users_more": 1,
+            "steps": [{"text": "Wait.", "command": "scontrol update nodename=l05 state=resume"}],
+            "evidence": [{"at": 0, "text": "kernel"}, {"at": 60, "text": "gone"}],
+            "alerts": [alert("a1")], "consequences": [alert("b2")], "is_open": true,
+        });
+        let values = minijinja::context! {
+            title => "Alerts",
+            zone => "Europe/Oslo",
+            incidents => [incident],
+            of_owners => Vec::<u8>::new(),
+            silences => [minijinja::context! {id => "s1", matchers => "node=x", from => 0, to => 60, by => "eve", comment => "why"}],
+            ended => Vec::<u8>::new(),
+            critical => 1,
+            count => 2,
+            acts_as => may_act.then_some("alice"),
+            may_act,
+            offers_sign_in,
+            draft,
+        };
+        render("/alerts", values).unwrap()
+    }
+
+    #[test]
+    fn an_incident_says_who_suffers_and_what_to_do() {
+        let page = page_of_alerts(
+            true,
+            false,
+            serde_json::json!({"comment": "on my \"way\"", "for": "2h"}),
+        );
+        for text in [
+            "1 incident ",
+            "<h3>&lt;l05&gt; does not answer</h3>",
+            "Suffers: 6 GPUs, 2 jobs (<a href=\"/jobs/7\">7</a>, <a href=\"/jobs/8\">8</a>) of <a href=\"/people/dave\">dave</a> and 1 more",
+            "data-copy=\"scontrol update nodename=l05 state=resume\"",
+            "1 consequence",
+            "01:00",
+            "value=\"on my &quot;way&quot;\"",
+            "<option selected>2h</option>",
+            "name=\"fingerprint\" value=\"b2\"",
+            "value=\"expire\"",
+        ] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        assert!(!page.contains("Sign in to act"), "{page}");
+    }
+
+    #[test]
+    fn who_may_not_act_sees_no_form() {
+        let page = page_of_alerts(false, true, serde_json::json!({}));
+        assert!(!page.contains("method=\"post\""), "{page}");
+        let link = "/login?next=%2Falerts%3Ffingerprint%3Da1%23a1";
+        assert!(page.contains(link), "{page}");
+        let page = page_of_alerts(false, false, serde_json::json!({}));
+        assert!(
+            !page.contains("method=\"post\"") && !page.contains("/login?next"),
+            "{page}"
+        );
+    }
 }

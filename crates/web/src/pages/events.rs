@@ -2,6 +2,11 @@
 
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use minijinja::context;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use takt_jobs::NodeState;
+use takt_model::{UnixTime, words};
 use takt_questions::{ClusterEvent, EventsQuestion};
 
 pub const PAGE: Page = Page::new("/events", include_str!("events.html"), show)
@@ -14,11 +19,15 @@ const COLUMNS: &[Column] = &[
     Column::text("kind", "kind"),
     Column::text("node", "node"),
     Column::text("name", "what"),
+    Column::number("lasted_seconds", "lasted"),
     Column::text("severity", "severity"),
     Column::text("gpu", "GPU"),
     Column::text("text", "details"),
     Column::text("uuid", "UUID").minor(),
 ];
+
+/// Nodes and GPUs that the rankings name.
+const RANKED: usize = 5;
 
 /// Kinds that the filter offers.
 const KINDS: [&str; 4] = ["alert", "resolved", "hardware", "node"];
@@ -34,10 +43,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         kind: text("kind"),
         cluster: None,
     })?;
-    let rows = events.iter().map(row).collect();
+    let now = UnixTime::from(visit.now);
+    let rows = events.iter().map(|event| row(event, now)).collect();
     let table = Table::new(visit, "list", "Newest first", COLUMNS.to_vec(), rows)?;
     let value = |name: &str| visit.get(name).unwrap_or_default();
     let values = context! {
+        down => down(&events, now).into_iter().take(RANKED).collect::<Vec<_>>(),
+        xids => xids(&events).into_iter().take(RANKED).collect::<Vec<_>>(),
         range,
         fields => [
             context! {
@@ -56,7 +68,90 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     Ok(Content::new("Events", values).table(table))
 }
 
-fn row(event: &ClusterEvent) -> Vec<Cell> {
+/// A node that could not be used for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct DownNode {
+    node: String,
+    /// How often it became unusable.
+    times: u64,
+    seconds: i64,
+    lasted: String,
+    /// Whether it still is.
+    is_now: bool,
+}
+
+/// Returns the nodes that went down, were drained or failed within the events, the longest first. A state that lasts counts until
+/// now.
+fn down(events: &[ClusterEvent], now: UnixTime) -> Vec<DownNode> {
+    let mut nodes: BTreeMap<&str, DownNode> = BTreeMap::new();
+    for event in events.iter().filter(|event| is_down(event)) {
+        let node = nodes.entry(&event.node).or_insert_with(|| DownNode {
+            node: event.node.clone(),
+            times: 0,
+            seconds: 0,
+            lasted: String::new(),
+            is_now: false,
+        });
+        node.times += 1;
+        node.seconds += lasted(event, now).unwrap_or(0);
+        node.is_now |= event.until.is_none();
+    }
+
+    let mut nodes: Vec<DownNode> = nodes.into_values().collect();
+    nodes.sort_by_key(|node| Reverse(node.seconds));
+    for node in &mut nodes {
+        node.lasted = words::duration(node.seconds as f64);
+    }
+    nodes
+}
+
+fn is_down(event: &ClusterEvent) -> bool {
+    event.kind == "node" && NodeState::parse(&event.name).condition().is_unavailable()
+}
+
+/// Seconds for which a state of a node lasted; `None` for events without an end.
+fn lasted(event: &ClusterEvent, now: UnixTime) -> Option<i64> {
+    (event.kind == "node").then(|| (event.until.unwrap_or(now) - event.at).max(0))
+}
+
+/// A GPU with XIDs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct GpuXids {
+    uuid: String,
+    index: Option<String>,
+    node: String,
+    count: u64,
+    /// Number of each XID: `XID 79` and 2.
+    kinds: BTreeMap<String, u64>,
+    last: UnixTime,
+}
+
+/// Returns the GPUs with XIDs, those with most first.
+fn xids(events: &[ClusterEvent]) -> Vec<GpuXids> {
+    let mut gpus: BTreeMap<&str, GpuXids> = BTreeMap::new();
+    let of_xid = events
+        .iter()
+        .filter(|event| event.kind == "hardware" && event.name.starts_with("XID "));
+    for event in of_xid {
+        let Some(uuid) = &event.uuid else { continue };
+        let gpu = gpus.entry(uuid).or_insert_with(|| GpuXids {
+            uuid: uuid.clone(),
+            index: event.gpu_index.clone(),
+            node: event.node.clone(),
+            count: 0,
+            kinds: BTreeMap::new(),
+            last: event.at,
+        });
+        gpu.count += 1;
+        gpu.last = gpu.last.max(event.at);
+        *gpu.kinds.entry(event.name.clone()).or_default() += 1;
+    }
+    let mut gpus: Vec<GpuXids> = gpus.into_values().collect();
+    gpus.sort_by_key(|gpu| (Reverse(gpu.count), Reverse(gpu.last)));
+    gpus
+}
+
+fn row(event: &ClusterEvent, now: UnixTime) -> Vec<Cell> {
     let name = match event.kind.as_str() {
         "node" => Cell::text(event.name.to_lowercase()),
         "hardware" => Cell::text(&event.name),
@@ -83,6 +178,10 @@ fn row(event: &ClusterEvent) -> Vec<Cell> {
         }),
         node,
         name,
+        Cell::number(
+            lasted(event, now).map(|seconds| seconds as f64),
+            words::duration,
+        ),
         Cell::text(&event.severity).class(if event.severity == "critical" {
             "bad"
         } else {
@@ -92,4 +191,58 @@ fn row(event: &ClusterEvent) -> Vec<Cell> {
         Cell::text(&event.text).class("wrap"),
         uuid.unwrap_or_default(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: &str, name: &str, at: i64, until: Option<i64>, on: &str) -> ClusterEvent {
+        ClusterEvent {
+            at: UnixTime(at),
+            until: until.map(UnixTime),
+            kind: kind.to_owned(),
+            node: "g01".to_owned(),
+            uuid: (!on.is_empty()).then(|| on.to_owned()),
+            gpu_index: None,
+            name: name.to_owned(),
+            severity: String::new(),
+            text: String::new(),
+            fingerprint: None,
+            user: None,
+        }
+    }
+
+    #[test]
+    fn a_node_is_down_for_the_sum_of_its_unusable_states() {
+        let events = [
+            event("node", "DOWN*", 800, None, ""),
+            event("node", "IDLE", 500, Some(800), ""),
+            event("node", "IDLE+DRAIN", 100, Some(500), ""),
+            event("alert", "DOWN", 0, None, ""),
+        ];
+        let found = down(&events, UnixTime(1000));
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].times, found[0].seconds), (2, 600));
+        assert!(found[0].is_now);
+        assert!(down(&events[1..2], UnixTime(1000)).is_empty());
+    }
+
+    #[test]
+    fn the_gpu_with_most_xids_comes_first() {
+        let events = [
+            event("hardware", "XID 79", 30, None, "A"),
+            event("hardware", "XID 13", 20, None, "B"),
+            event("hardware", "XID 13", 10, None, "B"),
+            event("hardware", "link down", 9, None, "A"),
+            event("hardware", "XID 13", 8, None, ""),
+        ];
+        let found = xids(&events);
+        let counts: Vec<_> = found
+            .iter()
+            .map(|gpu| (gpu.uuid.as_str(), gpu.count, gpu.last.0))
+            .collect();
+        assert_eq!(counts, [("B", 2, 20), ("A", 1, 30)]);
+        assert_eq!(found[0].kinds, BTreeMap::from([("XID 13".to_owned(), 2)]));
+    }
 }

@@ -99,6 +99,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         state => node.state,
         reason => node.reason,
         words => pictures::words(&node),
+        capacity => pictures::capacity(std::slice::from_ref(&node), false),
         cpu => node.cpu_busy_ratio.map(words::percent),
         memory => memory
             .map(|(used, total)| format!("{} of {} GiB", gib(used), gib(total))),

@@ -1,12 +1,11 @@
 //! `/`: the cluster now, at a glance, from three nodes to three hundred.
 
-use super::alerts::firing;
+use super::alerts::active_incidents;
 use super::work::current_jobs;
 use crate::frame::{self, Content, Group, Page, PageError, Visit, href};
 use crate::pictures::{self, state_class, state_words};
 use minijinja::{Value, context};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use takt_model::words;
 use takt_questions::{
     ClusterAnswer, ClusterQuestion, GpuNow, GpuState, IdleHolder, NodeNow, StripRow, StripsAnswer,
@@ -26,7 +25,7 @@ const GPU_ROWS_NODES: usize = 60;
 /// Nodes that share a name in the heat map of a larger cluster.
 const BLOCK: usize = 10;
 
-/// Jobs with idle GPUs, and alerts, that the page names.
+/// Jobs with idle GPUs, and incidents, that the page names.
 const NAMED: usize = 8;
 
 /// Lengths of the heat map, in hours.
@@ -53,23 +52,23 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ..StripsQuestion::default()
     })?;
 
-    let alerts = firing(visit)?;
-    let lost: BTreeSet<&str> = cluster
-        .nodes
-        .iter()
-        .flat_map(|node| &node.gpus)
-        .filter(|gpu| gpu.state == GpuState::Lost)
-        .map(|gpu| gpu.uuid.as_str())
+    // What an incident names is not said again.
+    let incidents: Vec<_> = active_incidents(visit, &cluster)?
+        .into_iter()
+        .filter(|view| !view.incident.is_of_owner)
         .collect();
-
-    // A lost GPU is named once, not again by its alert.
-    let critical = alerts
+    let is_named = |label: &str, value: &str| {
+        incidents
+            .iter()
+            .any(|view| view.incident.names(label, value))
+    };
+    let lost = lost_gpus(&cluster, |uuid| is_named("uuid", uuid));
+    let troubles = troubles(&cluster, |node| is_named("node", node));
+    let critical = incidents
         .iter()
-        .filter(|alert| alert.alert.severity == "critical");
-    let others: Vec<_> = critical
-        .clone()
-        .filter(|alert| !lost.iter().any(|uuid| alert.names("uuid", uuid)))
-        .collect();
+        .filter(|view| view.incident.severity == "critical")
+        .count();
+    let needing = incidents.len() + lost.len() + troubles.len();
 
     let mine = match visit.viewer.user() {
         Some(user) => current_jobs(visit, Some(user), None, "Your running and waiting jobs")?,
@@ -88,9 +87,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
 
     let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
-        cluster
-            .nodes
-            .iter()
+        pictures::gpus_first(&cluster.nodes)
             .filter(|_| are_shown)
             .map(show)
             .collect()
@@ -102,15 +99,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         nodes_all => cluster.nodes.len(),
         jobs_running => cluster.jobs_running,
         jobs_pending => cluster.jobs_pending,
-        alerts_more => others.len().saturating_sub(NAMED),
-        alerts => others.into_iter().take(NAMED).collect::<Vec<_>>(),
-        critical => critical.count(),
-        other => alerts
-            .iter()
-            .filter(|alert| alert.alert.severity != "critical")
-            .count(),
-        lost => lost_gpus(&cluster),
-        troubles => troubles(&cluster),
+        capacity => pictures::capacity(&cluster.nodes, true),
+        needing,
+        critical,
+        other => incidents.len() - critical,
+        incidents_more => incidents.len().saturating_sub(NAMED),
+        incidents => incidents.into_iter().take(NAMED).collect::<Vec<_>>(),
+        lost,
+        troubles,
         idle => cluster
             .idle
             .iter()
@@ -145,8 +141,8 @@ fn trouble(node: &NodeNow, text: String) -> Trouble {
     }
 }
 
-/// Nodes with lost GPUs.
-fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
+/// Nodes with lost GPUs that no incident names.
+fn lost_gpus(cluster: &ClusterAnswer, is_named: impl Fn(&str) -> bool) -> Vec<Trouble> {
     cluster
         .nodes
         .iter()
@@ -154,7 +150,7 @@ fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
             let names: Vec<String> = node
                 .gpus
                 .iter()
-                .filter(|gpu| gpu.state == GpuState::Lost)
+                .filter(|gpu| gpu.state == GpuState::Lost && !is_named(&gpu.uuid))
                 .map(|gpu| {
                     let reason = gpu.reason.as_deref().unwrap_or("lost");
                     let name = if gpu.index.is_empty() {
@@ -170,27 +166,23 @@ fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
         .collect()
 }
 
-/// Nodes that do not answer, then other nodes that Slurm does not use.
-fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
-    let silent = cluster
-        .nodes
-        .iter()
+/// Nodes that do not answer, then other nodes that Slurm does not use, of those that no incident names.
+fn troubles(cluster: &ClusterAnswer, is_named: impl Fn(&str) -> bool) -> Vec<Trouble> {
+    let unnamed = cluster.nodes.iter().filter(|node| !is_named(&node.node));
+    let silent = unnamed
+        .clone()
         .filter(|node| !node.is_up)
         .map(|node| trouble(node, "does not answer".to_owned()));
-    let unused = cluster
-        .nodes
-        .iter()
-        .filter(|node| node.is_up)
-        .filter_map(|node| {
-            let state = node
-                .state
-                .as_deref()
-                .filter(|_| pictures::is_unused(node))?;
-            let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
-            let state = state.to_lowercase().replace('_', " ");
-            let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
-            Some(trouble(node, text))
-        });
+    let unused = unnamed.filter(|node| node.is_up).filter_map(|node| {
+        let state = node
+            .state
+            .as_deref()
+            .filter(|_| pictures::is_unused(node))?;
+        let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
+        let state = state.to_lowercase().replace('_', " ");
+        let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
+        Some(trouble(node, text))
+    });
     silent.chain(unused).collect()
 }
 

@@ -12,9 +12,7 @@ pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show)
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.ask(&ClusterQuestion::default())?;
-    let tiles: Vec<_> = cluster
-        .nodes
-        .iter()
+    let tiles: Vec<_> = pictures::gpus_first(&cluster.nodes)
         .map(|node| {
             context! {
                 node => node.node,
@@ -26,6 +24,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
     let values = context! {
         counts => cluster.gpus,
+        capacity => pictures::capacity(&cluster.nodes, false),
         nodes_up => cluster.nodes_up,
         nodes_all => cluster.nodes.len(),
         jobs_running => cluster.jobs_running,

@@ -1,19 +1,28 @@
-//! The page `/alerts`: active and recently resolved alerts. Messages link to an alert as
+//! The page `/alerts`: incidents, which group the active alerts, and recently resolved alerts. Messages link to an alert as
 //! `/alerts#FINGERPRINT`.
 
 mod forms;
 pub mod history;
+mod incidents;
 pub mod rules;
+
+pub use incidents::Incident;
 
 use crate::frame::{Content, Group, Page, PageError, Visit};
 use minijinja::context;
 use serde::Serialize;
-use std::collections::BTreeSet;
-use takt_model::UnixTime;
-use takt_questions::{ActiveAlert, AlertsQuestion, EndedAlertView, EndedAlertsQuestion};
+use std::collections::{BTreeMap, BTreeSet};
+use takt_access::{Need, Role};
+use takt_model::{UnixTime, words};
+use takt_questions::{
+    ActiveAlert, AlertsQuestion, ClusterAnswer, ClusterQuestion, EndedAlertView,
+    EndedAlertsQuestion,
+};
 
 pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
     .menu(Group::Now, "Alerts")
+    // The fields of its forms: who signs in to act finds them filled.
+    .filters(&["do", "fingerprint", "for", "by", "comment", "matchers"])
     .live()
     .submit(forms::submit);
 
@@ -25,15 +34,84 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ..EndedAlertsQuestion::default()
     })?;
     let alerts: Vec<AlertView> = answer.alerts.into_iter().map(AlertView::of).collect();
+    let count = alerts.len() + answer.more;
+    let ended = ended_views(&alerts, ended);
+
+    let cluster = visit.ask(&ClusterQuestion::default())?;
+    let incidents = incidents::incidents(alerts, &cluster);
+    let critical = incidents.iter().filter(|one| one.severity == "critical");
+    let critical = critical.count();
+    let may_act = visit.viewer.check(Need::Change(Role::Support)).is_ok();
+
+    // The owner of a job acts on it; operators find it below what is theirs.
+    let (of_owners, of_operators): (Vec<_>, Vec<_>) = incidents
+        .into_iter()
+        .map(|incident| IncidentView::of(incident, visit))
+        .partition(|view| may_act && view.incident.is_of_owner);
+
+    let draft = ["do", "for", "by", "comment", "matchers"]
+        .into_iter()
+        .filter_map(|name| Some((name, visit.get(name)?)))
+        .collect::<BTreeMap<_, _>>();
     let values = context! {
-        ended => ended_views(&alerts, ended),
+        ended,
         ended_days => ENDED_DAYS,
         silences => answer.silences,
         acts_as => visit.viewer.user(),
-        alerts,
+        may_act,
+        // A person whose role is too low would sign in for nothing.
+        offers_sign_in => !may_act && visit.viewer.user().is_none(),
+        draft,
+        incidents => of_operators,
+        of_owners,
+        critical,
+        count,
         more => answer.more,
     };
     Ok(Content::new("Alerts", values))
+}
+
+/// An incident as the page shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct IncidentView {
+    /// The incident.
+    #[serde(flatten)]
+    pub incident: Incident,
+    /// Time since its first alert, in words.
+    age: String,
+    /// Whether its form is open, because its sender has just signed in.
+    is_open: bool,
+}
+
+impl IncidentView {
+    /// The incident at the time of a visit.
+    pub fn of(incident: Incident, visit: &Visit) -> Self {
+        let seconds = UnixTime::from(visit.now).round_down(60) - incident.since;
+        let age = if seconds < 60 {
+            "less than a minute".to_owned()
+        } else {
+            words::duration(seconds as f64)
+        };
+        let is_open = visit.all("fingerprint").any(|print| incident.has(print));
+        Self {
+            incident,
+            age,
+            is_open,
+        }
+    }
+}
+
+/// The incidents of the active alerts: the worst first.
+///
+/// # Errors
+/// If the engine does not answer.
+pub fn active_incidents(
+    visit: &Visit,
+    cluster: &ClusterAnswer,
+) -> Result<Vec<IncidentView>, PageError> {
+    let found = incidents::incidents(firing(visit)?, cluster);
+    let views = found.into_iter().map(|one| IncidentView::of(one, visit));
+    Ok(views.collect())
 }
 
 /// The active alerts: by severity, then newest first.
