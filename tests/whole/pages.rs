@@ -142,8 +142,8 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
 
     // The answer of the API has the same numbers.
     let answer: Value = serde_json::from_str(&get("/api/takt/v1/cluster")).unwrap();
-    let free = format!("<dt>free</dt><dd>{}</dd>", answer["gpus"]["free"]);
-    assert!(page.contains(&free), "{free}");
+    let free = takt_model::words::count(answer["gpus"]["free"].as_u64().unwrap());
+    assert!(page.contains(&format!("<b>{free}</b> free")), "{free}");
     assert_eq!(answer["gpus"]["all"], 299 * 8);
 
     // The strips survive a restart, and a browser that follows the page does not delay it.
@@ -270,6 +270,17 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
     assert_eq!(post(silence, true), "303");
     let page = get("/alerts").body;
     assert!(page.contains("new &lt;fans&gt;"), "{page}");
+    assert!(
+        !page.contains("name=\"id\""),
+        "who may not end it has no form: {page}"
+    );
+
+    let run = Command::new("curl")
+        .args(["-s", "-u", "admin:secret-secret-secret"])
+        .arg(format!("{}/alerts", cluster.address))
+        .output()
+        .unwrap();
+    let page = String::from_utf8(run.stdout).unwrap();
     let (_, rest) = page.split_once("name=\"id\" value=\"").unwrap();
     let id = rest.split_once('"').unwrap().0;
     assert_eq!(post(&format!("do=expire&id={id}"), true), "303");
