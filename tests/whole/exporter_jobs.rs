@@ -208,7 +208,8 @@ fn without_a_scheduler_processes_have_usage_and_efficiency() {
     );
     // The exporter also sees jobs of labs that run at the same time.
     let on_gpus = takt.run(["gpus", "--user", "root", "--format", "csv"]).ok();
-    let held = "node0,0,NVIDIA GeForce RTX 5090,held and idle,root,,,finetune,8.0,0 %,";
+    // It has not been idle for five minutes yet.
+    let held = "node0,0,NVIDIA GeForce RTX 5090,busy,root,,,finetune,8.0,0 %,";
     assert_eq!(on_gpus.lines().skip(1).collect::<Vec<_>>(), [held]);
 
     // The server polls every fifteen seconds, and a process seen once has no duration.
