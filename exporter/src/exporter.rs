@@ -153,13 +153,10 @@ pub(crate) enum Visitor {
 }
 
 impl Visitor {
-    /// Begin of the user agent of `takt node ok`.
-    const NODE_OK: &str = "takt-node-ok/";
-
     /// Recognises the visitor by its user agent.
     pub fn of_user_agent(user_agent: Option<&str>) -> Self {
         match user_agent {
-            Some(name) if name.starts_with(Self::NODE_OK) => Self::NodeOk,
+            Some(name) if name.starts_with(takt_fitness::USER_AGENT) => Self::NodeOk,
             _ => Self::Scraper,
         }
     }

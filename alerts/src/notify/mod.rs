@@ -23,7 +23,7 @@ pub(crate) mod wording;
 mod words;
 
 pub use wording::Wording;
-pub use words::{Part, WORST_FIRST, instant, link, parts, subject, text};
+pub use words::{Part, instant, link, parts, severity_rank, subject, text};
 
 use crate::outbox::{Outcome, Row};
 use crate::yaml::{Mistake, Node};

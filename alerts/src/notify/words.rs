@@ -24,7 +24,15 @@ const PLACES_MAX: usize = 30;
 const CORRECTION: &str = "the last message said something else to do, which is no longer right";
 
 /// Severities, the worst first.
-pub const WORST_FIRST: [&str; 3] = ["critical", "warning", "info"];
+const WORST_FIRST: [&str; 3] = ["critical", "warning", "info"];
+
+/// Place of a severity among all, the worst first; others are last.
+pub fn severity_rank(severity: &str) -> usize {
+    WORST_FIRST
+        .iter()
+        .position(|known| *known == severity)
+        .unwrap_or(WORST_FIRST.len())
+}
 
 /// A part of a message: one alert, or many of one name.
 #[derive(Debug, Clone, PartialEq)]

@@ -417,7 +417,7 @@ impl JobTask {
                 Ok(None) => wanted.dropped.push(found.clone()),
                 Err(error) => {
                     tracing::warn!(job, %error, target = %found, "a target cannot be scraped");
-                    // Those of the configuration are mistakes in it: `ScrapeConfig::invalid_targets`.
+                    // `ScrapeConfig::invalid_targets` reports targets of the configuration.
                     if !matches!(provider, Provider::Static(_)) {
                         wanted.problems.push(error.to_string());
                     }

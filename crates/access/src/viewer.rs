@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(
             Viewer::new(Role::Admin, Way::Loopback, Privacy::Open).check(alerts),
             Err(Refusal::Token),
-            "a connection whose owner is nobody acts for nobody"
+            "a connection without a known owner changes no alerts"
         );
         let own = Need::Change(Role::User);
         assert_eq!(check(Role::User, Way::Loopback, own), Ok(()));

@@ -67,29 +67,27 @@ pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
         command: command.to_owned(),
         page: page.to_owned(),
     };
-    let mut stops = Vec::new();
-    stops.push(lost_gpu(demo, now));
-    if let Some(job) = job_of("bob", Kind::Unused) {
-        stops.push(of_job(
-            job,
-            format!("bob's job {} has never used its GPU", job.id),
-        ));
+
+    let mut stops = vec![lost_gpu(demo, now)];
+    for (user, kind, text) in [
+        ("bob", Kind::Unused, "bob's job ID has never used its GPU"),
+        ("erin", Kind::Hung, "erin's job ID hangs"),
+        (
+            "carol",
+            Kind::OneOfMany,
+            "carol's job ID uses one of its GPUs",
+        ),
+        (
+            "grace",
+            Kind::Straggler,
+            "one GPU of grace's job ID makes the others wait",
+        ),
+    ] {
+        if let Some(job) = job_of(user, kind) {
+            stops.push(of_job(job, text.replace("ID", &job.id)));
+        }
     }
-    if let Some(job) = job_of("erin", Kind::Hung) {
-        stops.push(of_job(job, format!("erin's job {} hangs", job.id)));
-    }
-    if let Some(job) = job_of("carol", Kind::OneOfMany) {
-        stops.push(of_job(
-            job,
-            format!("carol's job {} uses one of its GPUs", job.id),
-        ));
-    }
-    if let Some(job) = job_of("grace", Kind::Straggler) {
-        stops.push(of_job(
-            job,
-            format!("one GPU of grace's job {} makes the others wait", job.id),
-        ));
-    }
+
     stops.push(stop(
         "what is wrong now, and the commands that repair it",
         "takt doctor",

@@ -5,5 +5,6 @@
 mod straggler;
 
 pub use straggler::{
-    Cause, Certainty, Evidence, GpuReadings, Metric, Pace, Readings, SlowGpu, WINDOW_SECONDS, pace,
+    Cause, Certainty, Evidence, GpuReadings, LEAST_GPUS, Metric, Pace, Readings, SlowGpu,
+    WINDOW_SECONDS, pace,
 };

@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// What slows a job, or looks as if it did.
+/// A cause that slows a job, or looks as if it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Plot {
     // One GPU or node makes the others wait.
@@ -149,9 +149,12 @@ fn case(seed: u64) -> Case {
     let work_watts = random.between(350.0, 690.0);
 
     let victim = random.below(count);
-    let victims = |index: usize| match is_of_node {
-        true => index / per_node == victim / per_node,
-        false => index == victim,
+    let victims = |index: usize| {
+        if is_of_node {
+            index / per_node == victim / per_node
+        } else {
+            index == victim
+        }
     };
     let is_from_the_start = matches!(
         plot,

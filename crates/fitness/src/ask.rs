@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Largest page that is read, in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Name of this program to the exporter. A request with it is not counted as a scrape.
-const USER_AGENT: &str = concat!("takt-node-ok/", env!("CARGO_PKG_VERSION"));
+/// Begin of this program's name to the exporter. A request with it is not counted as a scrape.
+pub const USER_AGENT: &str = "takt-node-ok/";
 
 /// The exporter could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,8 @@ impl Request<'_> {
         let Place { address, path } = self.place;
         // HTTP/1.0: the answer ends with the connection and has no chunks.
         let mut head = format!(
-            "GET {path}{query} HTTP/1.0\r\nHost: {address}\r\nUser-Agent: {USER_AGENT}\r\nAccept: text/plain\r\n"
+            "GET {path}{query} HTTP/1.0\r\nHost: {address}\r\nUser-Agent: {USER_AGENT}{}\r\nAccept: text/plain\r\n",
+            env!("CARGO_PKG_VERSION")
         );
         if let Some(password) = self.password {
             let encoded = BASE64_STANDARD.encode(password);

@@ -146,24 +146,12 @@ impl NodeOk {
             Fitness::Fit
         };
         let exit_code = u8::from(is_unfit && !self.dry_run);
-        let stdout = match self.format {
-            OutputFormat::Text if self.dry_run => {
-                let verdict = if is_unfit { "not fit" } else { "fit" };
-                let passed = passed(checks, &findings);
-                let lines = words::lines(&findings);
-                format!("{lines}{passed}takt node ok: dry run: the node is {verdict}\n")
-            }
-            OutputFormat::Text => words::lines(&findings),
-            OutputFormat::Json => {
-                let node = node_name();
-                words::json(&findings, &node, fitness, exit_code, self.dry_run, None)
-            }
-            OutputFormat::Reason => match words::reason(&findings) {
-                reason if reason.is_empty() => reason,
-                reason => reason + "\n",
-            },
-            OutputFormat::Scontrol => words::scontrol(&findings, &node_name()),
-        };
+        let mut stdout = self.printed(&findings, fitness, exit_code, None);
+        if self.format == OutputFormat::Text && self.dry_run {
+            let verdict = if is_unfit { "not fit" } else { "fit" };
+            stdout.push_str(&passed(checks, &findings));
+            stdout.push_str(&format!("takt node ok: dry run: the node is {verdict}\n"));
+        }
         Answer {
             stdout,
             stderr: String::new(),
@@ -190,31 +178,34 @@ impl NodeOk {
             _ => &[],
         };
 
-        let stdout = match self.format {
-            OutputFormat::Text => words::lines(counted),
-            OutputFormat::Json => {
-                let node = node_name();
-                let error = Some(error.to_string());
-                let unknown = Fitness::Unknown;
-                words::json(
-                    counted,
-                    &node,
-                    unknown,
-                    exit_code,
-                    self.dry_run,
-                    error.as_deref(),
-                )
-            }
-            OutputFormat::Reason => match words::reason(counted) {
-                reason if reason.is_empty() => reason,
-                reason => reason + "\n",
-            },
-            OutputFormat::Scontrol => words::scontrol(counted, &node_name()),
-        };
+        let error = error.to_string();
+        let stdout = self.printed(counted, Fitness::Unknown, exit_code, Some(&error));
         Answer {
             stdout,
             stderr: words::plain(&format!("takt node ok: unknown: {error}"), 1000),
             exit_code,
+        }
+    }
+
+    /// The findings in the format that was asked for. `error` says why the exporter could not be asked.
+    fn printed(
+        &self,
+        findings: &[Finding],
+        fitness: Fitness,
+        exit_code: u8,
+        error: Option<&str>,
+    ) -> String {
+        match self.format {
+            OutputFormat::Text => words::lines(findings),
+            OutputFormat::Json => {
+                let node = node_name();
+                words::json(findings, &node, fitness, exit_code, self.dry_run, error)
+            }
+            OutputFormat::Reason => match words::reason(findings) {
+                reason if reason.is_empty() => reason,
+                reason => reason + "\n",
+            },
+            OutputFormat::Scontrol => words::scontrol(findings, &node_name()),
         }
     }
 

@@ -323,11 +323,15 @@ fn gpu_memory(facts: &Facts, _: &Checks, _: f64) -> Vec<Found> {
             "pages of the memory wait for a reset to be given up",
         ),
     ];
-    let set = flags.iter().flat_map(|(metric, text)| {
-        let facts = facts.of(metric).iter().filter(|fact| fact.value != 0.0);
-        facts.map(move |fact| (fact, text))
-    });
-    set.map(|(fact, text)| of_gpu(facts, fact, text)).collect()
+    let set = flags.into_iter();
+    set.flat_map(|(metric, text)| gpus_where(facts, metric, |value| value != 0.0, text))
+        .collect()
+}
+
+/// A finding for each GPU whose reading is bad.
+fn gpus_where(facts: &Facts, metric: &str, is_bad: impl Fn(f64) -> bool, text: &str) -> Vec<Found> {
+    let bad = facts.of(metric).iter().filter(|fact| is_bad(fact.value));
+    bad.map(|fact| of_gpu(facts, fact, text)).collect()
 }
 
 fn gpu_xid(facts: &Facts, checks: &Checks, now: f64) -> Vec<Found> {
@@ -348,16 +352,8 @@ fn gpu_xid(facts: &Facts, checks: &Checks, now: f64) -> Vec<Found> {
 }
 
 fn gpu_fabric(facts: &Facts, _: &Checks, _: f64) -> Vec<Found> {
-    let outside = |fact: &&Fact| fact.value != 1.0;
-    let gpus = facts.of("takt_gpu_fabric_ready").iter().filter(outside);
-    gpus.map(|fact| {
-        of_gpu(
-            facts,
-            fact,
-            "is not in the fabric of its NVSwitches; CUDA does not start",
-        )
-    })
-    .collect()
+    let text = "is not in the fabric of its NVSwitches; CUDA does not start";
+    gpus_where(facts, "takt_gpu_fabric_ready", |value| value != 1.0, text)
 }
 
 fn gpu_nvlink(facts: &Facts, checks: &Checks, _: f64) -> Vec<Found> {
@@ -377,16 +373,8 @@ fn gpu_nvlink(facts: &Facts, checks: &Checks, _: f64) -> Vec<Found> {
 }
 
 fn gpu_pcie(facts: &Facts, _: &Checks, _: f64) -> Vec<Found> {
-    let slow = |fact: &&Fact| fact.value == 1.0;
-    let gpus = facts.of("takt_gpu_pcie_degraded").iter().filter(slow);
-    gpus.map(|fact| {
-        of_gpu(
-            facts,
-            fact,
-            "its PCIe link is slower than GPU and slot can be",
-        )
-    })
-    .collect()
+    let text = "its PCIe link is slower than GPU and slot can be";
+    gpus_where(facts, "takt_gpu_pcie_degraded", |value| value == 1.0, text)
 }
 
 fn gpu_processes(facts: &Facts, _: &Checks, _: f64) -> Vec<Found> {

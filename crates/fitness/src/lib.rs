@@ -12,6 +12,7 @@ mod job_gpus;
 mod judge;
 mod words;
 
+pub use ask::USER_AGENT;
 pub use checks::{Action, Checks, ChecksError};
 pub use command::{Answer, EXIT_CODES, IfUnknown, NodeOk, OutputFormat};
 pub use facts::Facts;

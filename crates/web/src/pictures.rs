@@ -76,6 +76,7 @@ pub fn capacity(nodes: &[NodeNow], has_links: bool) -> Option<Value> {
         counts[part_of(gpu)] += 1;
     }
     let all: u64 = counts.iter().sum();
+
     let shares: Vec<Share> = PARTS
         .iter()
         .zip(counts)
@@ -93,6 +94,7 @@ pub fn capacity(nodes: &[NodeNow], has_links: bool) -> Option<Value> {
         .map(|share| share.title.as_str())
         .collect();
     let label = format!("{} GPUs: {}", counted(all), said.join(", "));
+
     let states: Vec<Value> = PARTS
         .iter()
         .zip(&shares)

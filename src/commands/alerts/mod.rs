@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::Write;
 use std::path::PathBuf;
-use takt_alerts::notify::WORST_FIRST;
+use takt_alerts::notify::severity_rank;
 use takt_alerts::routing::matcher::{Matchers, parse_matcher};
 use takt_model::{Labels, UnixTime};
 use takt_questions::listing::{Column, Listing};
@@ -186,9 +186,8 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
 
     alerts.sort_by_cached_key(|alert| {
         let severity = text(&alert["labels"]["severity"]);
-        let rank = WORST_FIRST.iter().position(|one| *one == severity);
         let since = Reverse(text(since(alert)));
-        (rank.unwrap_or(WORST_FIRST.len()), since)
+        (severity_rank(&severity), since)
     });
 
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());

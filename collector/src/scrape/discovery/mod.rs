@@ -59,7 +59,7 @@ impl StaticConfig {
     }
 }
 
-/// What one provider has found.
+/// The result of one provider's read.
 #[derive(Debug)]
 pub(super) struct ProviderReport {
     /// Index of the provider in its job.

@@ -42,6 +42,7 @@ pub(super) fn read(
         if holder.is_none() && !is_everything {
             continue;
         }
+
         let fault = |kind| demo.script.on_gpu(kind, number, index, at.second);
         let lost = fault(FaultKind::GpuLost);
         if let Some((job, _)) = holder {
@@ -67,6 +68,7 @@ pub(super) fn read(
         if lost.is_some() {
             continue;
         }
+
         let moment = holder.map(|(job, rank)| (job, job.moment(rank, at.second)));
         let busy = moment.map_or(0.0, |(job, moment)| job.kind.utilization(moment));
         let used = moment.map_or(0.0, |(job, moment)| job.kind.gpu_memory(moment));
@@ -84,6 +86,7 @@ pub(super) fn read(
         if !is_everything {
             continue;
         }
+
         let noise = at.noise(number as u64 * 64 + 16 + index as u64);
         let power = watts(model, busy) + 3.0 * noise;
         let temperature = 33.0 + 42.0 * busy + 3.0 * noise;
@@ -97,6 +100,7 @@ pub(super) fn read(
             ],
         );
         sink.push(&m::GPU_TEMPERATURE, &[uuid, "gpu"], temperature.round());
+
         // The GPU that the others of its job wait for: the hardware holds its clocks down.
         let is_braked = moment.is_some_and(|(job, moment)| {
             job.kind == Kind::Straggler && moment.rank == 0 && busy > 0.0
@@ -112,11 +116,13 @@ pub(super) fn read(
         sink.push(&m::GPU_THROTTLE, &[uuid, "sw_thermal"], 0.0);
         let braked = f64::from(u8::from(is_braked));
         sink.push(&m::GPU_THROTTLE, &[uuid, "hw_slowdown"], braked);
+
         let processes = if used > 0.0 { 1.0 } else { 0.0 };
         sink.push(&m::GPU_PROCESSES, &[uuid], processes);
         if let Some((job, _)) = holder.filter(|_| used > 0.0) {
             sink.push(&m::GPU_JOB_MEMORY, &[uuid, &job.raw_id], used.round());
         }
+
         if model.has_ecc {
             let is_marked = fault(FaultKind::EccError).is_some();
             let errors = demo.script.times(FaultKind::EccError, number, at.second);

@@ -32,8 +32,8 @@ const LATEST: usize = 5;
 /// Windows among the last ones in which a GPU must differ.
 const SEEN_IN: usize = 4;
 
-/// Least number of GPUs of which one can be told from the others.
-const LEAST_GPUS: usize = 4;
+/// Least number of GPUs that are compared with one another.
+pub const LEAST_GPUS: usize = 4;
 
 /// Least number of windows that are a GPU's own past.
 const LEAST_PAST: usize = 6;
@@ -63,7 +63,7 @@ pub enum Pace {
     Even,
     /// Every GPU waits for the same, and no single one is slow.
     AllWait {
-        /// What they wait for.
+        /// Cause of the wait.
         cause: Cause,
     },
     /// The others wait for one GPU, or for one node.
@@ -79,13 +79,15 @@ pub struct SlowGpu {
     pub uuid: Option<String>,
     /// Begin of the first window in which it differs, at the earliest that of the readings.
     pub since: UnixTime,
+    /// Whether it was measured before that time, and did not differ.
+    pub was_even_before: bool,
     /// Why it is slow.
     pub cause: Cause,
-    /// Share of the time for which the others wait, 0 to 1; `None` if it cannot be told.
+    /// Share of the time for which the others wait, 0 to 1; `None` if it was not measured.
     pub others_wait_ratio: Option<f64>,
     /// How sure this is.
     pub certainty: Certainty,
-    /// What differs, the cause first.
+    /// Readings in which it differs, the cause first.
     pub evidence: Vec<Evidence>,
 }
 
@@ -147,13 +149,13 @@ pub fn pace(gpus: &[GpuReadings], end: UnixTime) -> Pace {
 }
 
 /// Returns the measured GPUs of the most frequent model.
-fn alike(gpus: &[GpuReadings]) -> Vec<GpuReadings> {
-    let mut models: BTreeMap<&str, Vec<GpuReadings>> = BTreeMap::new();
+fn alike(gpus: &[GpuReadings]) -> Vec<&GpuReadings> {
+    let mut models: BTreeMap<&str, Vec<&GpuReadings>> = BTreeMap::new();
     for gpu in gpus {
         let latest = &gpu.windows[gpu.windows.len().saturating_sub(LATEST)..];
         let measured = latest.iter().filter(|window| !window.is_empty()).count();
         if measured >= SEEN_IN {
-            models.entry(&gpu.model).or_default().push(gpu.clone());
+            models.entry(&gpu.model).or_default().push(gpu);
         }
     }
     let most = models.into_values().max_by_key(Vec::len);
@@ -162,7 +164,7 @@ fn alike(gpus: &[GpuReadings]) -> Vec<GpuReadings> {
 
 /// The GPUs of a job that can be compared.
 struct Job<'j> {
-    gpus: &'j [GpuReadings],
+    gpus: &'j [&'j GpuReadings],
     end: UnixTime,
 }
 
@@ -387,7 +389,7 @@ impl Job<'_> {
         lost(Metric::Tensor).or_else(|| lost(Metric::Power))
     }
 
-    /// What every GPU waits for.
+    /// The cause for which every GPU waits.
     fn all_wait(&self) -> Option<Cause> {
         let busy = self.typical(Metric::Utilization, |_, _| true)?;
         let causes = [
@@ -431,6 +433,11 @@ impl Job<'_> {
             node,
             uuid,
             since: self.end - windows * WINDOW_SECONDS,
+            was_even_before: self
+                .typical_in(suspect.metric, 0..suspect.first, |at, gpu| {
+                    suspect.who.has(at, gpu)
+                })
+                .is_some(),
             cause: found.cause,
             others_wait_ratio: found.others_wait_ratio.map(|ratio| ratio.clamp(0.0, 1.0)),
             certainty: found.certainty,

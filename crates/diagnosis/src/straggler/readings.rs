@@ -1,4 +1,4 @@
-//! What is known of each GPU of a job, window by window.
+//! The readings of each GPU of a job, window by window.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
@@ -16,7 +16,7 @@ pub enum Metric {
     /// Clock of the multiprocessors, in hertz.
     Clock,
     /// Share of the time for which heat, a power brake or another fault held the clocks down, 0 to 1. The
-    /// power limit is none of these: it is normal under load.
+    /// power limit does not count: it is normal under load.
     HeldDown,
     /// Whether the PCIe link has fewer lanes, or is slower, than it can: 0 or 1.
     PcieDegraded,

@@ -57,7 +57,7 @@ pub(super) const FILE_WAIT: Sign = Sign::high(Metric::FileWait, 0.15);
 pub(super) const LOW_CLOCK: Sign = Sign::low(Metric::Clock, 0.07, 0.0);
 pub(super) const LOW_UTILIZATION: Sign = Sign::low(Metric::Utilization, 0.0, 0.12);
 
-/// Standard deviations from the median beyond which a value is no noise.
+/// Standard deviations from the median within which a value is noise.
 const NOISE: f64 = 5.0;
 
 /// The middle of some values, and how far they lie from it.
@@ -112,7 +112,7 @@ impl Lone {
 }
 
 /// Returns the only GPU or node that shows a sign in a window.
-pub(super) fn lone(gpus: &[GpuReadings], window: usize, sign: Sign) -> Option<Lone> {
+pub(super) fn lone(gpus: &[&GpuReadings], window: usize, sign: Sign) -> Option<Lone> {
     let known: Vec<(usize, f64)> = gpus
         .iter()
         .enumerate()

@@ -55,6 +55,7 @@ fn a_power_brake_is_named_with_its_time_and_what_it_costs() {
         (found.node.as_str(), found.since),
         ("g01", UnixTime(12 * 30))
     );
+    assert!(found.was_even_before);
     assert_eq!(found.cause, Cause::HeldDown);
     assert_eq!(found.certainty, Certainty::Certain);
     assert!((found.others_wait_ratio.unwrap() - 0.394).abs() < 0.001);
@@ -71,6 +72,18 @@ fn a_power_brake_is_named_with_its_time_and_what_it_costs() {
         .find(|one| one.metric == Metric::Clock)
         .unwrap();
     assert_eq!(clock.words(), "clock 1,200 MHz, of the others 1,980 MHz");
+}
+
+/// Nobody knows how a GPU did before it was measured.
+#[test]
+fn a_gpu_that_differs_since_it_is_measured_may_have_differed_before() {
+    let mut gpus = with_power_brake();
+    for window in gpus.iter_mut().flat_map(|gpu| &mut gpu.windows[..12]) {
+        *window = Readings::default();
+    }
+    let found = slow(&gpus).unwrap();
+    assert_eq!(found.since, UnixTime(12 * 30));
+    assert!(!found.was_even_before);
 }
 
 #[test]
@@ -109,7 +122,7 @@ fn all_wait_for_files_and_no_gpu_is_slow() {
     );
 }
 
-/// A card that is held down and does nothing makes nobody wait.
+/// No GPU waits for a card that is held down and does nothing.
 #[test]
 fn a_gpu_that_does_less_is_not_what_the_others_wait_for() {
     let mut gpus = with_power_brake();

@@ -10,7 +10,7 @@ use takt_access::{Need, ShownLabels, Viewer};
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
-use takt_alerts::notify::WORST_FIRST;
+use takt_alerts::notify::severity_rank;
 use takt_alerts::routing::Suppressed;
 use takt_alerts::routing::silence::SilenceState;
 use takt_model::{Labels, Timestamp, UnixTime};
@@ -141,10 +141,7 @@ fn answer(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (AlertsAnswer, Ve
 }
 
 fn rank(alert: &Alert) -> usize {
-    WORST_FIRST
-        .iter()
-        .position(|severity| Some(*severity) == alert.labels.get("severity"))
-        .unwrap_or(WORST_FIRST.len())
+    severity_rank(alert.labels.get("severity").unwrap_or_default())
 }
 
 fn active(

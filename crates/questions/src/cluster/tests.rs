@@ -87,6 +87,16 @@ fn scrape_at(store: &Store, series: &[TwoScrapes], times: &[(UnixTime, bool)]) {
     store.flush();
 }
 
+/// Stores 121 scrapes of the last half hour, with the second values after so many steps, and fills the strips.
+fn scrape_half_hour(store: &Store, series: &[TwoScrapes], first_steps: i64) {
+    let now = UnixTime::from(SystemTime::now());
+    let times: Vec<_> = (0..=120)
+        .map(|step| (now - 1810 + 15 * step, step > first_steps))
+        .collect();
+    scrape_at(store, series, &times);
+    store.fill_strips(now.into()).unwrap();
+}
+
 /// Notes jobs of ann that have run for 400 seconds, and the GPUs that Slurm has allocated to them.
 fn run_jobs(store: &Store, held: &[(&str, &str, u32)]) {
     run_jobs_for(store, held, 400);
@@ -206,12 +216,7 @@ fn a_job_is_idle_for_its_own_time_only() {
         of("g01", "takt_gpu_job_info", &job("6"), (1.0, STALE)),
         of("g01", "takt_gpu_job_info", &job("7"), (STALE, 1.0)),
     ]);
-    let now = UnixTime::from(SystemTime::now());
-    let times: Vec<_> = (0..=120)
-        .map(|step| (now - 1810 + 15 * step, step > 94))
-        .collect();
-    scrape_at(&store, &series, &times);
-    store.fill_strips(now.into()).unwrap();
+    scrape_half_hour(&store, &series, 94);
     run_jobs(&store, &[("7", "g01", 0)]);
 
     let answer = asked(&store, &Viewer::server());
@@ -238,12 +243,7 @@ fn a_process_is_idle_for_its_own_time_only() {
             (STALE, 1.0),
         ),
     ]);
-    let now = UnixTime::from(SystemTime::now());
-    let times: Vec<_> = (0..=120)
-        .map(|step| (now - 1810 + 15 * step, step > 94))
-        .collect();
-    scrape_at(&store, &series, &times);
-    store.fill_strips(now.into()).unwrap();
+    scrape_half_hour(&store, &series, 94);
 
     let answer = asked(&store, &Viewer::server());
     let gpu = &answer.nodes[0].gpus[0];
@@ -264,12 +264,7 @@ fn a_process_that_stays_is_idle_for_the_whole_time() {
         &process,
         (1.0, 1.0),
     ));
-    let now = UnixTime::from(SystemTime::now());
-    let times: Vec<_> = (0..=120)
-        .map(|step| (now - 1810 + 15 * step, false))
-        .collect();
-    scrape_at(&store, &series, &times);
-    store.fill_strips(now.into()).unwrap();
+    scrape_half_hour(&store, &series, 120);
 
     let idle = asked(&store, &Viewer::server()).nodes[0].gpus[0].idle_seconds;
     assert!(

@@ -131,6 +131,7 @@ impl Question for JobQuestion {
             config,
             now,
         };
+
         let runs = list.of(JobFilter {
             cluster: self.cluster.clone(),
             job_id: Some(self.job_id.clone()),
@@ -141,6 +142,7 @@ impl Question for JobQuestion {
             return Err(unknown_job(viewer, &records, &self.job_id)?);
         }
         refuse_several_clusters(&runs, &self.job_id)?;
+
         let ids: BTreeSet<&str> = runs.iter().map(|run| run.run.job_id.as_str()).collect();
         let chosen = self.chosen(&runs, ids.len(), &zone)?.cloned();
         let array = (ids.len() > 1).then(|| array_report(&runs));
@@ -148,6 +150,7 @@ impl Question for JobQuestion {
             Some(one) => (list.same_name(&one.run)?, list.neighbours(&one.run)?),
             None => (Vec::new(), Vec::new()),
         };
+
         let report = match chosen {
             Some(one) => {
                 let request = report::Request {
@@ -161,6 +164,7 @@ impl Question for JobQuestion {
             }
             None => None,
         };
+
         let events = match &report {
             Some(report) => events_of(report, now, viewer, store, config)?,
             None => Vec::new(),

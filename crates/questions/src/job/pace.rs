@@ -7,7 +7,9 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use takt_diagnosis::{GpuReadings, Metric, Pace, Readings, SlowGpu, WINDOW_SECONDS, pace};
+use takt_diagnosis::{
+    GpuReadings, LEAST_GPUS, Metric, Pace, Readings, SlowGpu, WINDOW_SECONDS, pace,
+};
 use takt_model::{MatchOp, Matcher, MatcherError, Timestamp, UnixTime};
 use takt_store::{RunningJob, SeriesData, Store, StoreError, is_stale};
 
@@ -28,9 +30,6 @@ const WINDOWS: usize = 40;
 
 /// Age of the last window, in seconds: every exporter has been asked since.
 const SETTLED_SECONDS: i64 = 20;
-
-/// GPUs of a run below which none can be told from the others.
-const LEAST_GPUS: usize = 4;
 
 /// GPUs of a run above which their samples are not read for one page.
 const MOST_GPUS: usize = 1024;
@@ -144,12 +143,7 @@ pub(super) fn pace_of(
     };
     if gpus.len() > MOST_GPUS {
         let why = format!("it has more than {MOST_GPUS} GPUs, which are not compared");
-        return Ok(Some(in_words(
-            Pace::Unknown { why },
-            report,
-            UnixTime(0),
-            zone,
-        )));
+        return Ok(Some(in_words(Pace::Unknown { why }, report, zone)));
     }
 
     let span = Span::until(report.run.end.unwrap_or(now - SETTLED_SECONDS));
@@ -164,8 +158,7 @@ pub(super) fn pace_of(
     span.leave_out_before(start, &mut gpus);
     let found = pace(&gpus, span.to().whole_seconds());
     let is_told = report.run.end.is_none() || matches!(found, Pace::Slow(_));
-    let earliest = span.from.whole_seconds();
-    Ok(is_told.then(|| in_words(found, report, earliest, zone)))
+    Ok(is_told.then(|| in_words(found, report, zone)))
 }
 
 /// A running job that waits for one GPU, or for one node.
@@ -442,8 +435,8 @@ impl Source {
     }
 }
 
-/// Writes the finding in words. `earliest` is the begin of the first window that was read.
-fn in_words(pace: Pace, report: &JobReport, earliest: UnixTime, zone: &TimeZone) -> PaceReport {
+/// Writes the finding in words.
+fn in_words(pace: Pace, report: &JobReport, zone: &TimeZone) -> PaceReport {
     let (name, since, evidence_words) = match &pace {
         Pace::Slow(slow) => {
             let name = match &slow.uuid {
@@ -452,10 +445,13 @@ fn in_words(pace: Pace, report: &JobReport, earliest: UnixTime, zone: &TimeZone)
             };
             let since = Instant::try_from(slow.since).unwrap_or_default();
             let since = since.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M");
-            let ran_before = report.run.start.is_some_and(|start| start < earliest);
-            let or_earlier = match ran_before && slow.since <= earliest {
-                true => " or earlier",
-                false => "",
+            // The window in which the run began is not read, and no time before the first one that is.
+            let unread_since = slow.since - WINDOW_SECONDS;
+            let ran_before = report.run.start.is_some_and(|start| start < unread_since);
+            let or_earlier = if ran_before && !slow.was_even_before {
+                " or earlier"
+            } else {
+                ""
             };
             let evidence = slow.evidence.iter().map(|one| one.words()).collect();
             (name, format!("{since}{or_earlier}"), evidence)

@@ -137,6 +137,7 @@ pub(super) fn report(
     };
     let ran_seconds = run.start.map(|start| run.end.unwrap_or(now).since(start));
     let limit = run.timelimit.filter(|limit| *limit > 0);
+
     let mut report = JobReport {
         phase,
         waited_seconds: run.start.or(run.end).unwrap_or(now).since(run.submit),
@@ -164,6 +165,7 @@ pub(super) fn report(
         pace: None,
         run,
     };
+
     if let Some(start) = report.run.start
         && request.sees.measurements
     {

@@ -71,6 +71,7 @@ impl OwnSeries {
             let cluster = self.cluster.clone();
             let address = self.address;
             let answers = Arc::clone(&self.answers);
+
             let row = takt_store::spawn_blocking(move || {
                 let now = Timestamp::from(SystemTime::now());
                 let mut row = of_registry(&registry);
@@ -82,12 +83,14 @@ impl OwnSeries {
                         Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
                     }
                 }
+
                 let gpus = gpus(&store, &cluster, &answers);
                 row.extend(of_gpus(&gpus));
                 if number % SLOW_GPUS_EVERY == 0 {
                     slow_gpus = of_slow_gpus(&store, &cluster, &gpus);
                 }
                 row.extend(slow_gpus.iter().cloned());
+
                 let own = [
                     ("job", "takt-server".to_owned()),
                     ("instance", address.to_string()),
@@ -101,6 +104,7 @@ impl OwnSeries {
                 }
                 (writer, slow_gpus)
             });
+
             match row.await {
                 Ok(back) => (writer, slow_gpus) = back,
                 Err(_) => return,

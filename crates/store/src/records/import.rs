@@ -389,6 +389,7 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
     if origin.shifted == Shifted::Keep {
         return Ok(());
     }
+
     // In another time zone, all times of a run differ by the same amount. A recorded run that the
     // source contains with the same times is another run of a requeued job.
     let shift = "(epoch(j.submit_time) - epoch(i.submit_time))::BIGINT";
@@ -415,6 +416,7 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
     let Some(seconds) = seconds else {
         return Ok(());
     };
+
     if origin.shifted == Shifted::Replace {
         // Runs recorded as pending or running have no end to compare. The shift of the other runs
         // identifies them.

@@ -297,8 +297,8 @@ impl Ledger {
     /// Another configuration. `last_row` is the newest row that waits or is stored.
     pub fn reload(&mut self, channels: &[(&str, bool)], last_row: u64) {
         // Rows that were sent since no commit succeeds neither wait nor are stored.
-        let sent = self.taken.last_key_value().map(|(id, _)| *id);
-        let last_row = sent.into_iter().chain([last_row]).max().unwrap_or(0);
+        let sent = self.taken.last_key_value().map_or(0, |(id, _)| *id);
+        let last_row = last_row.max(sent);
         self.reloads.push(last_row);
         self.configured(channels, last_row);
     }

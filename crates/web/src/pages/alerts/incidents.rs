@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use takt_access::OTHER_USER;
 use takt_model::UnixTime;
-use takt_questions::{ClusterAnswer, GpuNow, NodeNow};
+use takt_questions::{ClusterAnswer, GpuNow, NodeNow, severity_rank};
 
 /// Users that an incident names; the others are counted.
 const NAMED_USERS: usize = 4;
@@ -129,7 +129,11 @@ pub fn incidents(alerts: Vec<AlertView>, cluster: &ClusterAnswer) -> Vec<Inciden
         .collect();
     incidents.sort_by_key(|one| {
         let suffering = one.users.len() + one.users_more;
-        (rank(&one.severity), Reverse(suffering), Reverse(one.since))
+        (
+            severity_rank(&one.severity),
+            Reverse(suffering),
+            Reverse(one.since),
+        )
     });
     incidents
 }
@@ -168,7 +172,7 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         (
             !is_of_kind(one),
             is_explained,
-            rank(&alert.severity),
+            severity_rank(&alert.severity),
             alert.since,
         )
     });
@@ -358,14 +362,6 @@ fn drain_command(text: &str, place: &NodeNow, rule: &str) -> Option<String> {
     Some(format!(
         "scontrol update nodename={node} state=drain reason=\"{reason}\""
     ))
-}
-
-/// Place of a severity: the worst first.
-fn rank(severity: &str) -> usize {
-    ["critical", "warning", "info"]
-        .iter()
-        .position(|known| *known == severity)
-        .unwrap_or(3)
 }
 
 #[cfg(test)]
