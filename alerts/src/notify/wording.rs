@@ -249,7 +249,10 @@ mod tests {
             "{text: [1]}",
         ] {
             let (summary, texts) = texts_of(settings, &[("broken.tmpl", "{{ define \"x\" }}")]);
-            assert_eq!(summary, "[FIRING 2] GpuHot g0 g1", "{settings}");
+            assert_eq!(
+                summary, "[FIRING 2] too hot on g0, and 1 more on g1",
+                "{settings}"
+            );
             assert!(
                 texts.iter().any(|text| text.contains("too hot on g1")),
                 "{settings}: {texts:?}"

@@ -17,6 +17,9 @@ const ALIKE_MAX: usize = 4;
 /// Characters of one annotation in a text.
 const WORDS_MAX: usize = 1_000;
 
+/// Characters of the sentence in a subject.
+const SENTENCE_MAX: usize = 150;
+
 /// Places in a folded list.
 const PLACES_MAX: usize = 30;
 
@@ -57,35 +60,51 @@ pub struct Part {
     pub alerts: usize,
 }
 
-/// The subject line: `[FIRING 3] GpuHot g01 g02 g03`.
+/// The subject line: the state, the worst fault as a sentence, and where the others are:
+/// `[FIRING 3] g01 does not answer, and 2 more on g02 g03`.
 pub fn subject(message: &Message) -> String {
-    let firing = message
+    let mut told: Vec<&MessageAlert> = message
         .alerts
         .iter()
         .filter(|alert| alert.status == Status::Firing)
-        .count();
-    let state = match message.reason {
-        Reason::StillFiring => format!("STILL FIRING {firing}"),
-        Reason::Corrected => format!("CORRECTION {firing}"),
-        _ if firing > 0 => format!("FIRING {firing}"),
-        _ => "RESOLVED".to_owned(),
-    };
-    let mut names: Vec<_> = message
-        .alerts
-        .iter()
-        .filter_map(|alert| alert.labels.get("alertname"))
         .collect();
-    names.sort_unstable();
-    names.dedup();
-    let nodes = message
-        .alerts
-        .iter()
-        .filter_map(|alert| alert.labels.get("node"));
+    let state = match message.reason {
+        Reason::StillFiring => "STILL FIRING",
+        Reason::Corrected => "CORRECTION",
+        _ if told.is_empty() => "RESOLVED",
+        _ => "FIRING",
+    };
+    if told.is_empty() {
+        told.extend(&message.alerts);
+    }
+    let count = match told.len() {
+        0 | 1 => String::new(),
+        several => format!(" {several}"),
+    };
+
+    told.sort_by_key(|alert| severity_rank(alert.labels.get("severity").unwrap_or_default()));
+    let sentence = told.first().map(|worst| sentence(worst));
+    let others = told.get(1..).unwrap_or_default();
+    let places = folded(others.iter().filter_map(|alert| alert.labels.get("node")));
+    let rest = match (others.len(), some(&places)) {
+        (0, _) => String::new(),
+        (more, places) if places.is_empty() => format!(", and {more} more"),
+        (more, places) => format!(", and {more} more on {places}"),
+    };
+
     // A title is one line, whatever labels hold.
-    format!("[{state}] {} {}", some(&names), some(&folded(nodes)))
+    format!("[{state}{count}] {}{rest}", sentence.unwrap_or_default())
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// The summary, or else the alert's name and node.
+fn sentence(alert: &MessageAlert) -> String {
+    let label = |name: &str| alert.labels.get(name).unwrap_or_default();
+    let summary = alert.annotations.get("summary");
+    let of_labels = || format!("{} {}", label("alertname"), label("node"));
+    shortened(&summary.cloned().unwrap_or_else(of_labels), SENTENCE_MAX)
 }
 
 /// URL of the page of firing alerts, at the alert if the message has one.
@@ -308,8 +327,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-fn some(names: &[impl AsRef<str>]) -> String {
-    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+fn some(names: &[String]) -> String {
     match names.len() {
         0..=4 => names.join(" "),
         many => format!("{} +{}", names[..3].join(" "), many - 3),
@@ -324,12 +342,35 @@ mod tests {
     #[test]
     fn says_fault_place_person_and_action() {
         let row = row(2, "too hot");
-        assert_eq!(subject(&row.message), "[FIRING 2] GpuHot g0 g1");
+        assert_eq!(
+            subject(&row.message),
+            "[FIRING 2] too hot on g0, and 1 more on g1"
+        );
         assert_eq!(
             text(&row.message).split("\n\n").next().unwrap(),
             "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat \
              to do: drain"
         );
+    }
+
+    #[test]
+    fn a_subject_is_the_worst_fault_that_lasts() {
+        let mut row = row(3, "too hot");
+        let alerts = &mut row.message.alerts;
+        (alerts[0].status, alerts[0].ends_at) =
+            (Status::Resolved, Some(Timestamp::from_seconds(1_750)));
+        alerts[1].labels.set("severity", "info");
+        assert_eq!(
+            subject(&row.message),
+            "[FIRING 2] too hot on g2, and 1 more on g1"
+        );
+
+        let alerts = &mut row.message.alerts;
+        alerts.truncate(2);
+        alerts[1].annotations.remove("summary");
+        assert_eq!(subject(&row.message), "[FIRING] GpuHot g1");
+        row.message.alerts.truncate(1);
+        assert_eq!(subject(&row.message), "[RESOLVED] too hot on g0");
     }
 
     #[test]
@@ -344,9 +385,10 @@ mod tests {
     #[test]
     fn a_title_is_one_line_whatever_labels_hold() {
         let mut row = row(1, "too hot");
-        row.message.alerts[0]
-            .labels
-            .set("node", "g0\r\nBcc: eve@lab.example\n");
+        row.message.alerts[0].annotations.insert(
+            "summary".to_owned(),
+            "hot\r\nBcc: eve@lab.example\n".to_owned(),
+        );
         assert!(
             !subject(&row.message).contains(['\r', '\n']),
             "{}",
@@ -357,7 +399,10 @@ mod tests {
     #[test]
     fn many_alike_are_one() {
         let row = row(100, "too hot");
-        assert_eq!(subject(&row.message), "[FIRING 100] GpuHot g[0-9] g[10-99]");
+        assert_eq!(
+            subject(&row.message),
+            "[FIRING 100] too hot on g0, and 99 more on g[1-9] g[10-99]"
+        );
         assert_eq!(
             text(&row.message),
             "GpuHot ×100: 100 alerts, such as: too hot on g0\ncritical, since 1970-01-01 00:16:40 \

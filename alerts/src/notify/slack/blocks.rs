@@ -43,6 +43,7 @@ impl Slack {
             .into_iter()
             .collect();
         // A header is plain text, so a title with a link or with markup becomes a section.
+        let mut header = String::new();
         blocks.push(match (said("title"), said("title_link")) {
             (Some(title), Some(link)) => section(&format!(
                 "*<{link}|{}>*",
@@ -50,10 +51,10 @@ impl Slack {
             )),
             (Some(title), None) => section(&format!("*{title}*")),
             (None, _) => {
-                let title = shortened(&subject(message), HEADER_MAX - 2);
+                header = escaped(&subject(message), HEADER_MAX - 2);
                 json!({
                     "type": "header",
-                    "text": {"type": "plain_text", "text": title},
+                    "text": {"type": "plain_text", "text": header, "emoji": false},
                 })
             }
         });
@@ -62,7 +63,7 @@ impl Slack {
                 blocks.push(section(&text));
                 message.alerts.len()
             }
-            None => sections(message, &mut blocks),
+            None => sections(message, &header, &mut blocks),
         };
         let more = message.alerts.len() - shown;
         let rest = if more > 0 {
@@ -94,21 +95,13 @@ fn section(text: &str) -> Value {
     })
 }
 
-/// The line that a telephone shows: the subject, and the summary if the message has one part.
-pub(super) fn headline(message: &Message) -> String {
-    match words::parts(message).as_slice() {
-        [part] => format!("{}: {}", subject(message), part.summary),
-        _ => subject(message),
-    }
-}
-
 /// Adds a section for each part, as many as fit. Returns the number of alerts in them.
-fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
+fn sections(message: &Message, header: &str, blocks: &mut Vec<Value>) -> usize {
     let mut size = HEADER_MAX;
     let mut shown = 0;
     let zone = message.zone();
     for part in words::parts(message) {
-        let text = part_text(&part, &zone);
+        let text = part_text(&part, header, &zone);
         size += text.len();
         if size > BLOCKS_MAX || blocks.len() > 45 {
             break;
@@ -119,9 +112,9 @@ fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
     shown
 }
 
-/// The text of a section: name, summary, severity and time, facts, and the kernel's lines. Slack
-/// shows times in the reader's time zone.
-fn part_text(part: &Part, zone: &TimeZone) -> String {
+/// The text of a section: name, the summary if the header has not said it, severity and time, facts, and the kernel's lines.
+/// Slack shows times in the reader's time zone.
+fn part_text(part: &Part, header: &str, zone: &TimeZone) -> String {
     let dot = match (part.status, part.severity.as_str()) {
         (Status::Resolved, _) => ":white_check_mark:",
         (Status::Firing, "critical") => ":red_circle:",
@@ -136,13 +129,18 @@ fn part_text(part: &Part, zone: &TimeZone) -> String {
         )
     };
     let name = escaped(&part.name, 100);
-    let summary = escaped(&part.summary, FACT_MAX);
+    let mut summary = escaped(&part.summary, FACT_MAX);
+    if header.contains(&summary) {
+        summary.clear();
+    } else {
+        summary.insert_str(0, ": ");
+    }
     let severity = Part {
         severity: escaped(&part.severity, 50),
         ..part.clone()
     };
     let mut text = format!(
-        "{dot} *{name}*: {summary}\n{}",
+        "{dot} *{name}*{summary}\n{}",
         words::when(&severity, &local)
     );
     for (name, fact) in &part.facts {

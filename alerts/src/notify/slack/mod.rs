@@ -5,12 +5,12 @@ mod settings;
 
 pub(super) use settings::KIND;
 
-use super::Wording;
 use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by_status};
 use super::words::shortened;
+use super::{Wording, subject};
 use crate::outbox::{NO_CHANNEL, Outcome, Row};
 use crate::routing::dedup::Reason;
-use blocks::{escaped, headline, without_markup};
+use blocks::{escaped, without_markup};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -171,7 +171,7 @@ impl Slack {
         let summary = marked("fallback")
             .or_else(|| marked("title"))
             .map(|text| shortened(&text, 300))
-            .unwrap_or_else(|| escaped(&headline(&row.message), 300));
+            .unwrap_or_else(|| escaped(&subject(&row.message), 300));
         let mut body = json!({"text": summary, "blocks": self.blocks(row)});
         for name in ["username", "icon_emoji", "icon_url"] {
             if let Some(text) = said(name).filter(|_| method != "chat.update") {
@@ -536,6 +536,29 @@ mod tests {
             assert!(texts.iter().map(|text| text.len()).sum::<usize>() <= 12_200);
             assert!(!request.body.contains("<hot>"), "escaped");
         }
+    }
+
+    #[test]
+    fn a_summary_is_said_once() {
+        let texts = |row: &Row| -> Vec<String> {
+            let blocks = Slack::bot("http://x/api", "t", "C1").blocks(row);
+            let texts = blocks
+                .iter()
+                .filter_map(|block| block["text"]["text"].as_str());
+            texts.map(str::to_owned).collect()
+        };
+        let one = texts(&row(1, "too <hot>"));
+        assert_eq!(one[0], "[FIRING] too &lt;hot&gt; on g0");
+        assert!(one[1].starts_with(":red_circle: *GpuHot*\n"), "{}", one[1]);
+
+        let two = texts(&row(2, "too hot"));
+        assert_eq!(two[0], "[FIRING 2] too hot on g0, and 1 more on g1");
+        assert!(two[1].starts_with(":red_circle: *GpuHot*\n"), "{}", two[1]);
+        assert!(
+            two[2].starts_with(":red_circle: *GpuHot*: too hot on g1\n"),
+            "{}",
+            two[2]
+        );
     }
 
     /// The methods called for a row of that reason with these replies, and what came of it.
