@@ -39,6 +39,9 @@ struct Entry<E> {
     mark: Option<LogMark>,
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<E>,
+    /// Id from which listeners continue after the first start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    begin: Option<u64>,
 }
 
 /// The file. Where it cannot be written, events are still sent.
@@ -47,6 +50,7 @@ pub(crate) struct EventHistory {
     path: PathBuf,
     file: File,
     lines: usize,
+    begin: u64,
     /// Locked until this is dropped.
     _lock: File,
     is_failing: bool,
@@ -57,6 +61,8 @@ pub(crate) struct EventHistory {
 pub(crate) struct HistoryContents {
     pub events: VecDeque<Arc<Event>>,
     pub marks: LogMarks,
+    /// Id at which new events began at the first start: listeners may continue from it. 0 before.
+    pub begin: u64,
 }
 
 impl EventHistory {
@@ -87,6 +93,7 @@ impl EventHistory {
             path,
             file,
             lines,
+            begin: found.begin,
             _lock: lock,
             is_failing: false,
         };
@@ -105,7 +112,7 @@ impl EventHistory {
             self.lines = MAX_LINES + 1;
         }
 
-        let result = line(mark, event).and_then(|line| {
+        let result = line(mark, event, None).and_then(|line| {
             text.extend(line);
             self.file.write_all(&text)
         });
@@ -114,11 +121,23 @@ impl EventHistory {
         self.wrote(result);
     }
 
+    /// Notes the id at which new events begin, at the first start.
+    pub fn begin_at(&mut self, id: u64) {
+        self.begin = id;
+        let result = line(None, None, Some(id)).and_then(|line| self.file.write_all(&line));
+        self.lines += 1;
+        self.wrote(result);
+    }
+
     /// Rewrites the file if it is too long. Returns a handle to it: syncing the handle, which may
     /// take long, makes the appended lines survive a power cut.
     pub fn shorten(&mut self, kept: impl FnOnce() -> HistoryContents) -> io::Result<File> {
         if self.lines > MAX_LINES {
-            (self.file, self.lines) = write_anew(&self.path, &kept())?;
+            let kept = HistoryContents {
+                begin: self.begin,
+                ..kept()
+            };
+            (self.file, self.lines) = write_anew(&self.path, &kept)?;
         }
         self.file.try_clone()
     }
@@ -137,10 +156,11 @@ impl EventHistory {
     }
 }
 
-fn line(mark: Option<&LogMark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
+fn line(mark: Option<&LogMark>, event: Option<&Event>, begin: Option<u64>) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(&Entry {
         mark: mark.cloned(),
         event,
+        begin,
     })?;
     line.push(b'\n');
     Ok(line)
@@ -156,6 +176,7 @@ fn read(bytes: &[u8]) -> HistoryContents {
             continue;
         };
 
+        found.begin = found.begin.max(entry.begin.unwrap_or(0));
         if let Some(mark) = entry.mark {
             found.marks.insert(mark.source, mark);
         }
@@ -180,10 +201,14 @@ fn write_anew(path: &Path, found: &HistoryContents) -> io::Result<(File, usize)>
 
     let mut text = Vec::new();
     for event in &found.events {
-        text.extend(line(None, Some(event))?);
+        text.extend(line(None, Some(event), None)?);
     }
     for mark in found.marks.values() {
-        text.extend(line(Some(mark), None)?);
+        text.extend(line(Some(mark), None, None)?);
+    }
+    let has_begin = found.begin > 0;
+    if has_begin {
+        text.extend(line(None, None, Some(found.begin))?);
     }
 
     file.write_all(&text)?;
@@ -194,7 +219,8 @@ fn write_anew(path: &Path, found: &HistoryContents) -> io::Result<(File, usize)>
         File::open(directory)?.sync_all()?;
     }
 
-    Ok((file, found.events.len() + found.marks.len()))
+    let lines = found.events.len() + found.marks.len() + usize::from(has_begin);
+    Ok((file, lines))
 }
 
 #[cfg(test)]
@@ -276,11 +302,11 @@ mod tests {
 
     #[test]
     fn a_torn_line_costs_itself_alone() {
-        let mut bytes = line(Some(&mark(3)), Some(&event(7))).unwrap();
+        let mut bytes = line(Some(&mark(3)), Some(&event(7)), None).unwrap();
         bytes.extend_from_slice(b"\xff\n{\"event\":{\"kind\":\"of the future\"}}\n\n");
-        bytes.extend(line(Some(&mark(4)), Some(&event(8))).unwrap());
+        bytes.extend(line(Some(&mark(4)), Some(&event(8)), None).unwrap());
         let whole = bytes.len();
-        bytes.extend(line(Some(&mark(5)), Some(&event(9))).unwrap());
+        bytes.extend(line(Some(&mark(5)), Some(&event(9)), None).unwrap());
         bytes.truncate(whole + 20);
         let found = read(&bytes);
         assert_eq!((found.events.len(), found.marks), (2, marks(4)));
@@ -316,6 +342,7 @@ mod tests {
         let kept = || HistoryContents {
             events: [1, 2, 3].map(|id| Arc::new(event(id))).into(),
             marks: marks(3),
+            begin: 0,
         };
         history.shorten(kept).unwrap();
         drop(history);
@@ -346,7 +373,7 @@ mod tests {
             for (id, damage) in (1..).zip(&damage) {
                 bytes.extend(damage.iter().filter(|byte| **byte != b'\n'));
                 bytes.push(b'\n');
-                bytes.extend(line(Some(&mark(id)), Some(&event(id))).unwrap());
+                bytes.extend(line(Some(&mark(id)), Some(&event(id)), None).unwrap());
             }
             let found = read(&bytes);
             prop_assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
@@ -358,11 +385,13 @@ mod tests {
     fn the_file_stays_small() {
         let directory = tempfile::tempdir().unwrap();
         let (mut history, _) = EventHistory::open(directory.path()).unwrap();
+        history.begin_at(5);
         for id in 1..=(MAX_LINES as u64 + 10) {
             history.append(Some(&mark(id)), Some(&event(id)));
             let kept = || HistoryContents {
                 events: [Arc::new(event(id))].into(),
                 marks: marks(id),
+                begin: 0,
             };
             if id % 100 == 0 {
                 history.shorten(kept).unwrap();
@@ -376,5 +405,6 @@ mod tests {
         drop(history);
         let (_history, found) = EventHistory::open(directory.path()).unwrap();
         assert_eq!(found.events.back().unwrap().id, MAX_LINES as u64 + 10);
+        assert_eq!(found.begin, 5);
     }
 }

@@ -88,11 +88,12 @@ impl Events {
     /// # Errors
     /// When the state directory cannot be used, or the system gives no thread.
     pub(crate) fn open(procfs: &Path, state_directory: Option<&Path>) -> io::Result<Self> {
-        let (history, found) = state_directory.map(EventHistory::open).transpose()?.unzip();
+        let (mut history, found) = state_directory.map(EventHistory::open).transpose()?.unzip();
         let has_history = history.is_some();
 
         let found = found.unwrap_or_default();
         let is_first = has_history
+            && found.begin == 0
             && found.events.is_empty()
             && !found.marks.contains_key(&EventSource::Kernel);
         let first = is_first.then(|| FirstStart {
@@ -100,8 +101,13 @@ impl Events {
             end: None,
         });
 
+        if let (Some(history), Some(first)) = (&mut history, first) {
+            history.begin_at(first.id());
+        }
+
         let shown = ShownEvents::restored(found.events, has_history);
         let newest = shown.kept.back().map_or(shown.forgotten, |event| event.id);
+        let newest = newest.max(found.begin);
 
         let (unsynced, to_sync) = sync_channel(1);
         let inner = Inner {
@@ -238,6 +244,7 @@ impl Events {
         let kept = || HistoryContents {
             events: self.shown().kept.clone(),
             marks: writer.marks.clone(),
+            begin: 0,
         };
 
         writer.history.as_mut().map(|history| history.shorten(kept))

@@ -113,6 +113,12 @@ fn events_before_the_first_start_are_kept_but_not_sent() {
         matches!(events.after(events.oldest()), NextEvent::Event(event) if event.message.contains("process 1"))
     );
     assert_eq!(events.shown().counts[&EventKind::OomKill].total, 2);
+    drop(events);
+
+    // A restart before the first new event: who read until the first start continues from there.
+    let events = node.start(true);
+    wait_for(&events, 2);
+    assert_eq!(events.after(present), NextEvent::Nothing);
     node.write(&oom(3));
     wait_for(&events, 3);
     assert!(
