@@ -116,8 +116,8 @@ pub(super) fn text_of(run: char) -> String {
     )
 }
 
-/// Lists in the temporary table `contradicting` the staged runs that contradict recorded runs, or an
-/// earlier row of the source, with the reason.
+/// Lists in the temporary table `contradicting` the staged runs that contradict recorded runs, an
+/// earlier row of the source, or a poll that listed them as unfinished later, with the reason.
 pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
     let text = text_of('i');
     let recorded = contradicts_recorded();
@@ -137,9 +137,26 @@ pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
              JOIN incoming AS j ON j.precedence = earliest
              JOIN incoming AS i ON {IDENTITY} AND i.precedence > earliest
              WHERE i.end_time IS NOT NULL AND {staged}
-                 AND i.precedence NOT IN (SELECT precedence FROM contradicting)"
+                 AND i.precedence NOT IN (SELECT precedence FROM contradicting);
+         INSERT INTO contradicting
+             SELECT i.precedence, i.line, concat('{WAS_UNFINISHED}', p.told_until, '{CORRECT_IT}'), {text}
+             FROM incoming AS i JOIN records.jobs AS j ON {IDENTITY}
+             JOIN (SELECT cluster, max(told_until) AS told_until FROM records.polls GROUP BY cluster) AS p
+                 ON p.cluster = i.cluster
+             WHERE j.start_time IS NOT NULL AND j.end_time IS NULL
+                 AND (i.end_time < p.told_until - INTERVAL {SLOW_RECORD_SECONDS} SECOND
+                     OR i.end_time > make_timestamp({}) + INTERVAL {SLOW_RECORD_SECONDS} SECOND)
+                 AND i.precedence NOT IN (SELECT precedence FROM contradicting)",
+        microseconds_now()
     ))
 }
+
+/// Reason of a rejected row that ends a run before the scheduler listed it as unfinished, or in the future, before the
+/// time of that.
+const WAS_UNFINISHED: &str = "the scheduler still listed the run as unfinished at ";
+
+/// Seconds in which the end of a run reaches the scheduler's records, and by which clocks differ.
+const SLOW_RECORD_SECONDS: i64 = 120;
 
 /// Reason of a rejected row, before the facts of the record that differ.
 const CONTRADICTS: &str = "the recorded run has another ";

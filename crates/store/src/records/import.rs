@@ -7,9 +7,9 @@
 //!
 //! A file in which a job's name can look like a record ([`Corrections::Refuse`]) may add runs, end
 //! recorded runs of the same user and fill their gaps. What was recorded of a run that has begun stays:
-//! a true record of fewer GPUs ends the run all the same. What contradicts an ended run or an earlier row of the
-//! file is set aside with the rejected rows. A running run that such a file ended is open again as soon as the scheduler lists it
-//! ([`Records::set_aside_false_ends`]).
+//! a true record of fewer GPUs ends the run all the same. What contradicts an ended run, an earlier row of the
+//! file, or a poll of slurmdbd that listed the run as unfinished after its end, is set aside with the rejected rows. Without
+//! slurmdbd, a running run that such a file ended is open again as soon as slurmctld lists it ([`Records::set_aside_false_ends`]).
 
 use super::Records;
 use super::contradictions::{

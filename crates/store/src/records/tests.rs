@@ -472,6 +472,46 @@ fn a_run_that_the_scheduler_lists_is_open_again() {
     assert!(kept.starts_with("7|ann|physics|"), "{kept}");
 }
 
+/// A job's name in a file "ended" a run of another user that slurmdbd listed as running a moment ago.
+#[test]
+fn a_file_ends_no_run_that_a_poll_lists_as_unfinished() {
+    let store = Store::new();
+    let live = run("7", 1000, None);
+    let poll = Origin {
+        complete_until: Some(("lab", UnixTime(50_000))),
+        ..ORIGIN
+    };
+    let entries = [Ok::<_, Infallible>(Entry::Run(live.clone()))];
+    store.records().import(&poll, entries).unwrap();
+
+    let ending = |end| import_unbelieved(&store, "sacct", &[run("7", 1000, Some(end))]);
+    let future = i64::try_from(crate::database::microseconds_now() / 1_000_000).unwrap() + 9000;
+    for end in [1500, 49_000, future] {
+        assert_eq!(ending(end), ([0, 0, 0, 0], 1), "{end}");
+        assert_eq!(store.jobs(), slice::from_ref(&live));
+    }
+    let reason: String = store
+        .database
+        .connect()
+        .unwrap()
+        .query_row("SELECT max(reason) FROM records.rejects", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(
+        reason,
+        "the scheduler still listed the run as unfinished at 1970-01-01 13:53:20; use \
+         --accept-corrections if Slurm corrected it"
+    );
+
+    // Its record was on its way, or no poll has asked since.
+    assert_eq!(ending(49_950), ([0, 1, 0, 0], 0));
+    let store = Store::new();
+    store.import(slice::from_ref(&live));
+    let ended = [run("7", 1000, Some(1500))];
+    assert_eq!(import_unbelieved(&store, "sacct", &ended).1, 0);
+}
+
 /// The end of alice's run came with her uid, because her name was unknown for a moment.
 #[test]
 fn a_uid_contradicts_no_name() {
