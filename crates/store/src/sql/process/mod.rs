@@ -228,7 +228,7 @@ impl QueryProcess {
             only_parameters,
             limits,
         } = asked;
-        let _place = self.places.take(limits.timeout, cancel, memory.viewer())?;
+        let _place = self.places.take(limits.timeout, cancel, memory)?;
 
         let name = format!("tmp-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let temporary = TemporaryDirectory(self.data.join(DIRECTORY).join(name));
