@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::ptr;
 use takt_model::Timestamp;
+use takt_model::shown::{printable, printable_lines};
 
 /// Parts in a text; the alerts of further parts are only counted.
 pub(super) const PARTS_MAX: usize = 20;
@@ -93,10 +94,8 @@ pub fn subject(message: &Message) -> String {
     };
 
     // A title is one line, whatever labels hold.
-    format!("[{state}{count}] {}{rest}", sentence.unwrap_or_default())
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    let title = format!("[{state}{count}] {}{rest}", sentence.unwrap_or_default());
+    printable(&title.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The summary, or else the alert's name and node.
@@ -204,11 +203,11 @@ fn part(alert: &MessageAlert) -> Part {
         alert
             .annotations
             .get(key)
-            .map(|text| shortened(text, WORDS_MAX))
+            .map(|text| printable_lines(&shortened(text, WORDS_MAX)))
     };
     let summary = words("summary")
         .or_else(|| words("description"))
-        .unwrap_or_else(|| alert.labels.to_string());
+        .unwrap_or_else(|| printable(&alert.labels.to_string()));
     let job = words("jobs").or_else(|| {
         let job = alert.labels.get("jobid").filter(|job| !job.is_empty())?;
         let user = alert.labels.get("user").filter(|user| !user.is_empty());
@@ -387,10 +386,10 @@ mod tests {
         let mut row = row(1, "too hot");
         row.message.alerts[0].annotations.insert(
             "summary".to_owned(),
-            "hot\r\nBcc: eve@lab.example\n".to_owned(),
+            "hot\r\nBcc: eve@lab.example\n\u{202e}".to_owned(),
         );
         assert!(
-            !subject(&row.message).contains(['\r', '\n']),
+            !subject(&row.message).contains(['\r', '\n', '\u{202e}']),
             "{}",
             subject(&row.message)
         );

@@ -1,6 +1,7 @@
 //! A picture: its size, its text, and its elements.
 
 use std::fmt::Write as _;
+use takt_model::shown::is_unseen;
 
 /// A picture in units of its own view box.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             c if c.is_control() => out.push(' '),
+            // What turns the direction of a text, or has no width, could make it look like another one.
+            c if is_unseen(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

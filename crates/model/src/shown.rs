@@ -38,12 +38,13 @@ pub fn printable_lines(text: &str) -> String {
     text.replace(|c| is_unseen(c) && !matches!(c, '\t' | '\n'), "\u{fffd}")
 }
 
-/// The text for a cell of a CSV file: [`printable_lines`], with a `'` in front of what a spreadsheet would run as a formula.
+/// The text for a cell of a CSV file, as [`printable`], with `⏎` for a line feed and a `'` in front of what a spreadsheet would
+/// run as a formula. A cell may hold line feeds, but on a terminal its second line would look like a record.
 pub fn csv_cell(text: &str) -> String {
     let visible = text.trim_start_matches(|c: char| {
         c == ' ' || c == '\u{3000}' || is_unseen(c) && !FORMULA.contains(&c)
     });
-    let shown = printable_lines(text);
+    let shown = printable(&text.replace('\n', "⏎").replace('\t', " "));
     // A single dash is an empty value, and no formula.
     if text != "-" && visible.starts_with(FORMULA) {
         format!("'{shown}")
@@ -259,7 +260,6 @@ mod tests {
             "+1",
             "-1",
             "@x",
-            "\t=1",
             "\u{ff1d}1",
             "\u{ff0b}1",
             "\u{ff0d}1",
@@ -271,6 +271,9 @@ mod tests {
             assert_eq!(csv_cell(formula), format!("'{formula}"), "{formula:?}");
         }
         assert_eq!(csv_cell("\r=1"), "'\u{fffd}=1");
+        assert_eq!(csv_cell("\t=1"), "' =1");
+        // On a terminal it would be a line of its own.
+        assert_eq!(csv_cell("x\n7,bob"), "x⏎7,bob");
         for plain in ["-", "", "a-b", "a=1", "1", "東京"] {
             assert_eq!(csv_cell(plain), plain);
         }
