@@ -169,6 +169,8 @@ fn a_fault_of_another_gpu_does_not_fail_the_job_if_the_file_says_so() {
         "WARNING:  nhc:  check_takt_gpu_recovery:  GPU 1 (GPU-b): the driver asks for a reset of the GPU\n"
     );
     assert_eq!(node.ok(&["--job-gpus", "GPU-b"]).code, Some(1));
+    let wrong = node.ok(&["--job-gpus", "x"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
     let unknown = of_job("7");
     assert_eq!(unknown.code, Some(1));
     assert!(

@@ -111,6 +111,10 @@ impl NodeOk {
             Ok(place) => place,
             Err(error) => return usage(format!("--exporter: {error}")),
         };
+        if let Some(part) = self.job_gpus.as_deref().and_then(JobGpus::mistake) {
+            let expected = "expected numbers such as 0,2-3, or UUIDs";
+            return usage(format!("--job-gpus: {expected}, found {part:?}"));
+        }
         let password = match self.password_file.as_deref().map(read_password).transpose() {
             Ok(password) => password,
             Err(error) => return usage(error.to_string()),

@@ -70,6 +70,14 @@ impl JobGpus {
         Ok(Self::Only(uuids))
     }
 
+    /// Returns the first part of a list that can be no GPU of any node.
+    pub fn mistake(list: &str) -> Option<&str> {
+        list.split(',').map(str::trim).find(|part| {
+            let is_uuid = part.starts_with("GPU-") || part.starts_with("MIG-");
+            !part.is_empty() && !is_uuid && range(part).is_none()
+        })
+    }
+
     /// Whether a fault of the GPU concerns the job.
     pub fn include(&self, uuid: &str) -> bool {
         match self {

@@ -7,7 +7,8 @@ use super::munge::Munge;
 use super::oidc::Oidc;
 use super::proxy::{Forwarded, Proxies, ProxyUser};
 use super::{
-    Peer, address_of, discard_error, equal, given_token, kernel, local, now, session_cookie,
+    Peer, address_of, discard_error, equal, given_token, has_bearer, kernel, local, now,
+    session_cookie,
 };
 use anyhow::Context;
 use axum::http::HeaderMap;
@@ -401,6 +402,10 @@ impl Access {
                     .viewer(&owner, Way::Token, privacy)
                     .with_role_at_most(token.role),
             });
+        }
+        // Who shows a token wants to be known by it: a wrong one is no reason to look for another name.
+        if has_bearer(headers) && !matches!(origin, Origin::Proxy(_)) {
+            return None;
         }
         if let Origin::Proxy(Some(user)) = origin {
             return self.proxy_viewer(user, privacy, roles).await;

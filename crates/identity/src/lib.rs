@@ -292,6 +292,13 @@ fn given_token(headers: &HeaderMap) -> Option<String> {
         .map(|(_, password)| password.to_owned())
 }
 
+/// Whether the headers have a bearer token.
+fn has_bearer(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::AUTHORIZATION);
+    let scheme = given.and_then(|given| given.to_str().ok()?.split_once(' '));
+    scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+}
+
 /// The value of the session's cookie.
 fn session_cookie(headers: &HeaderMap) -> Option<&str> {
     cookie_with(headers, "")
@@ -570,6 +577,22 @@ mod tests {
         let long = format!("return=&comment={}", "x".repeat(KEPT_FORM_BYTES));
         assert_eq!(filled_again("/alerts", long.as_bytes()), "/alerts");
         assert_eq!(filled_again("/alerts", b"return=&\xff"), "/alerts");
+    }
+
+    /// Whoever shows a wrong token would otherwise get answers as somebody else, and not learn that it is wrong.
+    #[tokio::test]
+    async fn a_wrong_token_is_refused_on_the_servers_machine_too() {
+        let access = access(&AuthConfig::default());
+        let role = async |value: Option<&'static str>| {
+            let value = value.map(|value| (header::AUTHORIZATION, HeaderValue::from_static(value)));
+            let headers = HeaderMap::from_iter(value);
+            access.viewer(&headers, Origin::Local(None)).await.role()
+        };
+        assert_eq!(role(Some("Bearer wrong")).await, Role::Anonymous);
+        let of_machine = role(None).await;
+        assert!(of_machine > Role::Anonymous);
+        // A proxy in front may send its own user and password on.
+        assert_eq!(role(Some("Basic YW5uOnNlY3JldA==")).await, of_machine);
     }
 
     #[test]

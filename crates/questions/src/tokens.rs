@@ -134,6 +134,7 @@ impl TokenOrder {
             used_at: None,
             revoked_at: None,
         })?;
+        viewer.note_act(format!("create {}", words(&record)));
         let token = Some(token);
         Ok(TokenAnswer { record, token })
     }
@@ -175,6 +176,7 @@ fn revoke(
     if !records.revoke_token(id, now)? {
         return Err(unknown());
     }
+    viewer.note_act(format!("revoke {}", words(&record)));
     let revoked_at = Some(now);
     Ok(TokenAnswer {
         record: TokenRecord {
@@ -183,6 +185,14 @@ fn revoke(
         },
         token: None,
     })
+}
+
+/// The token as the audit log names it: `token 3 (grafana), role viewer, of ann`.
+fn words(token: &TokenRecord) -> String {
+    let TokenRecord { id, name, role, .. } = token;
+    let owner = token.owner.as_deref();
+    let owner = owner.map_or_else(String::new, |owner| format!(", of {owner}"));
+    format!("token {id} ({name}), role {role}{owner}")
 }
 
 fn is_visible(viewer: &Viewer, token: &TokenRecord) -> bool {
@@ -255,7 +265,10 @@ mod tests {
         let hidden = order(&alice(), &database, revoke(of_bob.record.id)).unwrap_err();
         let unknown = order(&alice(), &database, revoke(99)).unwrap_err();
         assert_eq!(hidden.replace('2', "99"), unknown, "hidden equals unknown");
-        order(&alice(), &database, revoke(own.record.id)).unwrap();
+        let noting = alice();
+        order(&noting, &database, revoke(own.record.id)).unwrap();
+        let act = noting.act().get().unwrap();
+        assert_eq!(act, "revoke token 1 (notebook), role user, of alice");
         order(&alice(), &database, revoke(own.record.id)).unwrap_err();
     }
 

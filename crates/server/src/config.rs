@@ -187,6 +187,7 @@ impl Config {
         });
         files
             .chain(of_sections.map(|(key, file)| (key.to_owned(), file)))
+            .chain(self.scrape.secret_files())
             .chain(self.view.secret_files())
             .chain(of_destinations)
             .chain(of_senders)
@@ -225,6 +226,10 @@ impl Config {
         };
         let token = self.server.token().map_err(wrong("token_file"))?;
         let read_token = self.server.read_token().map_err(wrong("read_token_file"))?;
+        if read_token.as_ref() == Some(&token) {
+            let problem = "expected a token of its own, found that of server.token_file, with which one may change everything";
+            return Err(wrong("read_token_file")(anyhow::anyhow!(problem)));
+        }
         Ok((token, read_token))
     }
 
@@ -778,6 +783,12 @@ mod tests {
             said(&of_server),
             "takt.toml, line 5: push: senders, gateway: token_file: expected a token of its own, \
              found that of server.token_file"
+        );
+        let for_reading = "[server]\ntoken_file = 'token'\nread_token_file = 'same'\n";
+        assert_eq!(
+            said(for_reading),
+            "takt.toml, line 3: server: read_token_file: expected a token of its own, found that of \
+             server.token_file, with which one may change everything"
         );
         fs::write(
             folder.path().join("lines"),
