@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_identity::check_files;
 use takt_model::shown::{shown_address, shown_parameter, without_secrets};
@@ -62,7 +63,10 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
 
     // Files that the configuration names are checked too.
     match alerting::load(&config) {
-        Ok(loaded) => mistakes.extend(loaded.template_mistakes.into_iter().map(Error::msg)),
+        Ok(loaded) => {
+            name_silent_receivers(&loaded.routing)?;
+            mistakes.extend(loaded.template_mistakes.into_iter().map(Error::msg));
+        }
         Err(error) => mistakes.push(error),
     }
     if !mistakes.is_empty() {
@@ -98,6 +102,7 @@ fn mistakes(place: &Place, config: &Config) -> Vec<Error> {
             config.server_tokens().map(drop),
             config.sender_tokens().map(drop),
             config.check_engines(),
+            config.sql.check_files().context("sql"),
             check_files(&config.auth).context("auth"),
         ];
         found.extend(checked.into_iter().filter_map(Result::err));
@@ -117,6 +122,19 @@ fn name_unknown_users(config: &Config) -> io::Result<()> {
         if !knows_user(name) {
             writeln!(err, "{key}: this machine knows no user {name}")?;
         }
+    }
+    Ok(())
+}
+
+/// Says on standard error which receivers get no message. Alertmanager accepts them.
+fn name_silent_receivers(routing: &Routing) -> io::Result<()> {
+    let mut err = io::stderr();
+    for receiver in routing.unreached() {
+        let name = &receiver.name;
+        writeln!(
+            err,
+            "receiver {name}: no route leads to it, so it gets no message"
+        )?;
     }
     Ok(())
 }

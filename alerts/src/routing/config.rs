@@ -183,6 +183,24 @@ impl Config {
             .collect()
     }
 
+    /// Whether a receiver has a channel.
+    pub fn has_channels(&self) -> bool {
+        self.receivers
+            .iter()
+            .any(|receiver| !receiver.integrations.is_empty())
+    }
+
+    /// Receivers with channels to which no route leads.
+    pub fn unreached(&self) -> impl Iterator<Item = &Receiver> {
+        self.receivers.iter().filter(|receiver| {
+            let is_named = self
+                .routes
+                .iter()
+                .any(|route| route.receiver == receiver.name);
+            !receiver.integrations.is_empty() && !is_named
+        })
+    }
+
     /// The receiver of that name.
     pub fn receiver(&self, name: &str) -> Option<&Receiver> {
         self.receivers.iter().find(|receiver| receiver.name == name)

@@ -140,6 +140,14 @@ impl ScrapeConfig {
         self.listed("cluster").map(drop)
     }
 
+    /// The files with passwords and tokens of `configs`, each with its key.
+    pub fn secret_files(&self) -> impl Iterator<Item = (String, &Path)> {
+        self.configs.iter().enumerate().flat_map(|(at, job)| {
+            let files = job.secret_files();
+            files.map(move |(key, file)| (format!("scrape.configs[{at}].{key}"), file))
+        })
+    }
+
     /// Makes the configured file paths relative to `base`.
     pub fn resolve_paths(&mut self, base: &Path) {
         if let Some(path) = &mut self.prometheus_config {
@@ -268,6 +276,17 @@ impl ScrapeConfig {
                     format!("targets[{index}]"),
                     expected,
                     &target.labels,
+                ));
+            }
+            let is_same = |known: &Target| known.url == target.url;
+            if let Some(first) = targets.iter().position(is_same) {
+                // Its GPUs would count twice.
+                let found = format!("{}, which is also targets[{first}]", target.url);
+                let expected = "a page that no other target has";
+                return Err(ConfigError::new(
+                    format!("targets[{index}]"),
+                    expected,
+                    found,
                 ));
             }
             targets.push(target);

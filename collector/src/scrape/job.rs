@@ -143,6 +143,26 @@ impl ScrapeProtocol {
 }
 
 impl JobConfig {
+    /// The configured files with passwords and tokens, each with its key.
+    pub(super) fn secret_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let basic = self.basic_auth.as_ref();
+        let token = self.authorization.as_ref();
+        let files = [
+            (
+                "basic_auth.password_file",
+                basic.map(|basic| &*basic.password_file),
+            ),
+            (
+                "authorization.credentials_file",
+                token.map(|token| &*token.credentials_file),
+            ),
+            ("bearer_token_file", self.bearer_token_file.as_deref()),
+        ];
+        files
+            .into_iter()
+            .filter_map(|(key, file)| Some((key, file?)))
+    }
+
     /// Makes the configured file paths relative to `base`.
     pub(super) fn resolve_paths(&mut self, base: &Path) {
         let mut files: Vec<&mut PathBuf> = Vec::new();

@@ -170,6 +170,15 @@ impl SqlConfig {
         }
     }
 
+    /// Reads the files with users and the certificate, as the server does.
+    ///
+    /// # Errors
+    /// If a file cannot be read or used.
+    pub fn check_files(&self) -> Result<(), SqlConfigError> {
+        self.passwords()?;
+        self.certificate().map(drop)
+    }
+
     pub(super) fn passwords(&self) -> Result<Option<Passwords>, SqlConfigError> {
         let Some(path) = &self.password_file else {
             return Ok(None);

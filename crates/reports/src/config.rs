@@ -77,7 +77,23 @@ impl ReportsConfig {
                 )));
             }
         }
+        if (self.send || self.weekly) && !self.has_recipients() {
+            let key = if self.send { "send" } else { "weekly" };
+            let expected = "somebody to send to: domain, addresses, account_owners, operators or slack_webhook_file";
+            return Err(ConfigError::new(key, expected, "none of them"));
+        }
         Ok(())
+    }
+
+    fn has_recipients(&self) -> bool {
+        self.domain.is_some()
+            || !self.addresses.is_empty()
+            || self
+                .account_owners
+                .values()
+                .any(|owners| !owners.is_empty())
+            || !self.operators.is_empty()
+            || self.slack_webhook_file.is_some()
     }
 
     /// Returns user and account for each owner of an account whose address belongs to a user.
