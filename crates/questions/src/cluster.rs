@@ -183,7 +183,7 @@ impl GpuState {
 pub struct NodeNow {
     /// Name of the node.
     pub node: String,
-    /// Whether all exporters of the node answer.
+    /// Whether an exporter of the node answers.
     pub is_up: bool,
     /// Slurm's state, such as `MIXED+DRAIN`; `None` without Slurm.
     pub state: Option<String>,
@@ -450,15 +450,19 @@ impl<'a> Look<'a> {
 
     fn targets(&mut self) -> Result<(), StoreError> {
         let mut silent = BTreeSet::new();
+        let mut answers: BTreeMap<String, bool> = BTreeMap::new();
         for series in self.latest("up")? {
             let is_up = value(&series) == 1.0;
             if !is_up {
                 silent.insert(exporter_of(&series.labels));
             }
             if let Some(name) = series.labels.get("node") {
-                self.targets.insert(name.to_owned());
-                self.node(name).is_up &= is_up;
+                *answers.entry(name.to_owned()).or_default() |= is_up;
             }
+        }
+        for (name, is_up) in answers {
+            self.node(&name).is_up = is_up;
+            self.targets.insert(name);
         }
         self.silent = silent;
         Ok(())

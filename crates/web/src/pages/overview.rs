@@ -1,15 +1,13 @@
 //! `/`: the cluster now, at a glance, from three nodes to three hundred.
 
-use super::alerts::active_incidents;
+use super::alerts::{active_incidents, lost_gpus, troubles};
 use super::work::current_jobs;
-use crate::frame::{self, Content, Group, Page, PageError, Visit, href};
+use crate::frame::{self, Content, Group, Page, PageError, Visit};
 use crate::pictures::{self, state_class, state_words};
 use minijinja::{Value, context};
-use serde::Serialize;
 use takt_model::words;
 use takt_questions::{
-    ClusterAnswer, ClusterQuestion, GpuNow, GpuState, IdleHolder, NodeNow, StripRow, StripsAnswer,
-    StripsQuestion,
+    ClusterQuestion, GpuNow, IdleHolder, NodeNow, StripRow, StripsAnswer, StripsQuestion,
 };
 
 pub const PAGE: Page = Page::new("/", include_str!("overview.html"), show)
@@ -52,18 +50,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ..StripsQuestion::default()
     })?;
 
-    // What an incident names is not said again.
     let incidents: Vec<_> = active_incidents(visit, &cluster)?
         .into_iter()
         .filter(|view| !view.incident.is_of_owner)
         .collect();
-    let is_named = |label: &str, value: &str| {
-        incidents
-            .iter()
-            .any(|view| view.incident.names(label, value))
-    };
-    let lost = lost_gpus(&cluster, |uuid| is_named("uuid", uuid));
-    let troubles = troubles(&cluster, |node| is_named("node", node));
+    let lost = lost_gpus(&cluster, &incidents);
+    let troubles = troubles(&cluster, &incidents);
     let critical = incidents
         .iter()
         .filter(|view| view.incident.severity == "critical")
@@ -123,67 +115,6 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         mine,
     };
     Ok(Content::new("Overview", values))
-}
-
-/// A line about something that is broken.
-#[derive(Serialize)]
-struct Trouble {
-    href: String,
-    name: String,
-    text: String,
-}
-
-fn trouble(node: &NodeNow, text: String) -> Trouble {
-    Trouble {
-        href: href("nodes", &node.node),
-        name: node.node.clone(),
-        text,
-    }
-}
-
-/// Nodes with lost GPUs that no incident names.
-fn lost_gpus(cluster: &ClusterAnswer, is_named: impl Fn(&str) -> bool) -> Vec<Trouble> {
-    cluster
-        .nodes
-        .iter()
-        .filter_map(|node| {
-            let names: Vec<String> = node
-                .gpus
-                .iter()
-                .filter(|gpu| gpu.state == GpuState::Lost && !is_named(&gpu.uuid))
-                .map(|gpu| {
-                    let reason = gpu.reason.as_deref().unwrap_or("lost");
-                    let name = if gpu.index.is_empty() {
-                        &gpu.uuid
-                    } else {
-                        &gpu.index
-                    };
-                    format!("GPU {name} {reason}")
-                })
-                .collect();
-            (!names.is_empty()).then(|| trouble(node, names.join(", ")))
-        })
-        .collect()
-}
-
-/// Nodes that do not answer, then other nodes that Slurm does not use, of those that no incident names.
-fn troubles(cluster: &ClusterAnswer, is_named: impl Fn(&str) -> bool) -> Vec<Trouble> {
-    let unnamed = cluster.nodes.iter().filter(|node| !is_named(&node.node));
-    let silent = unnamed
-        .clone()
-        .filter(|node| !node.is_up)
-        .map(|node| trouble(node, "does not answer".to_owned()));
-    let unused = unnamed.filter(|node| node.is_up).filter_map(|node| {
-        let state = node
-            .state
-            .as_deref()
-            .filter(|_| pictures::is_unused(node))?;
-        let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
-        let state = state.to_lowercase().replace('_', " ");
-        let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
-        Some(trouble(node, text))
-    });
-    silent.chain(unused).collect()
 }
 
 fn idle(held: &IdleHolder) -> Value {

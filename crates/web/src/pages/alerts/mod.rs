@@ -5,8 +5,10 @@ mod forms;
 pub mod history;
 mod incidents;
 pub mod rules;
+mod troubles;
 
 pub use incidents::Incident;
+pub use troubles::{lost_gpus, troubles};
 
 use crate::frame::{Content, Group, Page, PageError, Visit};
 use minijinja::context;
@@ -16,7 +18,7 @@ use takt_access::{Need, Role};
 use takt_model::{UnixTime, words};
 use takt_questions::{
     ActiveAlert, AlertsQuestion, ClusterAnswer, ClusterQuestion, EndedAlertView,
-    EndedAlertsQuestion,
+    EndedAlertsQuestion, RulesQuestion,
 };
 
 pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
@@ -39,15 +41,21 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 
     let cluster = visit.ask(&ClusterQuestion::default())?;
     let incidents = incidents::incidents(alerts, &cluster);
-    let critical = incidents.iter().filter(|one| one.severity == "critical");
-    let critical = critical.count();
     let may_act = visit.viewer.check(Need::Change(Role::Support)).is_ok();
 
     // The owner of a job acts on it; operators find it below what is theirs.
     let (of_owners, of_operators): (Vec<_>, Vec<_>) = incidents
         .into_iter()
         .map(|incident| IncidentView::of(incident, visit))
-        .partition(|view| may_act && view.incident.is_of_owner);
+        .partition(|view| view.incident.is_of_owner);
+    let has_rules = !of_operators.is_empty() || !visit.ask(&RulesQuestion {})?.is_empty();
+    let mut troubles = troubles(&cluster, &of_operators);
+    troubles.splice(..0, lost_gpus(&cluster, &of_operators));
+
+    let critical = of_operators
+        .iter()
+        .filter(|view| view.incident.severity == "critical")
+        .count();
 
     let draft = ["do", "for", "by", "comment", "matchers"]
         .into_iter()
@@ -64,6 +72,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         draft,
         incidents => of_operators,
         of_owners,
+        troubles,
+        has_rules,
         critical,
         count,
         more => answer.more,
