@@ -71,10 +71,11 @@ impl Delivery {
     /// Requests the heartbeat's URL.
     pub fn beat(&self, url: String) {
         let sender = self.heartbeats.clone();
-        let failures = self.metrics.heartbeat_failures.clone();
+        let metrics = self.metrics.clone();
         self.runtime.spawn(async move {
-            if let Err(error) = sender.get(&url).await {
-                failures.inc();
+            let answer = sender.get(&url).await;
+            metrics.beat(answer.is_ok());
+            if let Err(error) = answer {
                 tracing::warn!(%error, "heartbeat failed");
             }
         });

@@ -82,8 +82,10 @@ pub struct AlertMetrics {
     pub(super) events: Counter,
     pub(super) event_lag: Seconds,
     pub(super) commit_failures: Counter,
-    pub(super) heartbeat_failures: Counter,
+    heartbeat_failures: Counter,
     pub(super) heartbeats_withheld: Counter,
+    /// Without a heartbeat there is no series.
+    heartbeat_up: Family<Vec<(String, String)>, Gauge>,
     pub(super) requests_refused: Counter,
     pub(super) posted_refused: Counter,
     posted: Gauge,
@@ -117,6 +119,16 @@ impl AlertMetrics {
         all
     }
 
+    /// Notes whether a heartbeat arrived.
+    pub(super) fn beat(&self, has_arrived: bool) {
+        self.heartbeat_up
+            .get_or_create(&Vec::new())
+            .set(i64::from(has_arrived));
+        if !has_arrived {
+            self.heartbeat_failures.inc();
+        }
+    }
+
     fn register_engine(&self, alerts: &mut Registry) {
         alerts.register("events", "Events read from exporters", self.events.clone());
         alerts.register(
@@ -139,6 +151,11 @@ impl AlertMetrics {
             "heartbeat_failures",
             "Failed heartbeats",
             self.heartbeat_failures.clone(),
+        );
+        alerts.register(
+            "heartbeat_up",
+            "Whether the last heartbeat arrived",
+            self.heartbeat_up.clone(),
         );
         alerts.register(
             "heartbeats_withheld",

@@ -85,7 +85,8 @@ struct StorageFailure {
 /// State of self-monitoring.
 pub(super) struct Watch {
     pub config: WatchConfig,
-    beat_at: Timestamp,
+    /// Time of the next heartbeat; `None` before the first look.
+    beat_at: Option<Timestamp>,
     check_at: Timestamp,
     failing_rules: BTreeMap<RuleKey, RuleFailure>,
     failing_commits: Option<CommitFailure>,
@@ -97,7 +98,7 @@ impl Watch {
     pub fn new(config: WatchConfig) -> Self {
         Self {
             config,
-            beat_at: Timestamp(0),
+            beat_at: None,
             check_at: Timestamp(0),
             failing_rules: BTreeMap::new(),
             failing_commits: None,
@@ -159,10 +160,12 @@ impl Watch {
         let Some(heartbeat) = self.config.heartbeat.as_ref() else {
             return HeartbeatDue::Later;
         };
-        if now < self.beat_at {
+        // A server that ends soon after each start watches nothing, and sends no heartbeat.
+        let first = now.plus(heartbeat.interval.min(CHECK_EVERY));
+        if now < *self.beat_at.get_or_insert(first) {
             return HeartbeatDue::Later;
         }
-        self.beat_at = now.plus(heartbeat.interval);
+        self.beat_at = Some(now.plus(heartbeat.interval));
         let undelivered = engine.outbox().late(now.minus(self.config.patience));
         if undelivered.is_empty() {
             return HeartbeatDue::Now(heartbeat.url.clone());
@@ -604,7 +607,8 @@ receivers:
                 .collect::<Vec<_>>()
         };
         let sent = HeartbeatDue::Now(url);
-        assert_eq!(beats(&mut watch, &engine, 0, 300), vec![sent.clone(); 5]);
+        assert_eq!(beats(&mut watch, &engine, 0, 30), []);
+        assert_eq!(beats(&mut watch, &engine, 30, 300), vec![sent.clone(); 5]);
         // No channel has answered: not even an error.
         assert_eq!(
             beats(&mut watch, &engine, 301, 421),

@@ -6,10 +6,12 @@
 mod compose;
 mod config;
 mod error;
+mod examine;
 mod limit;
 mod smtp;
 
 pub use compose::{Attachment, Mail};
 pub use config::{EmailConfig, TlsMode};
 pub use error::MailError;
+pub use examine::defect;
 pub use smtp::{Mailer, MinTlsVersion, SmtpLogin, SmtpOptions};

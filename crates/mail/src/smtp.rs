@@ -35,6 +35,9 @@ const CONNECTIONS_MAX: usize = 2;
 /// Time limit for QUIT. The server has taken the mail by then.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Time limit of [`Mailer::probe`].
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// First line of a certificate in a PEM file.
 const PEM_CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
@@ -201,20 +204,29 @@ impl Mailer {
         Ok(())
     }
 
+    /// Connects and logs in, and sends nothing.
+    ///
+    /// # Errors
+    /// If the server would take no mail from Takt.
+    pub async fn probe(&self) -> Result<(), MailError> {
+        let limit = self.timeout.min(PROBE_TIMEOUT);
+        let Ok(connection) = timeout(limit, self.open()).await else {
+            return Err(MailError::Timeout {
+                server: self.server(),
+                seconds: limit.as_secs(),
+            });
+        };
+        let _ = timeout(QUIT_TIMEOUT, connection?.quit()).await;
+        Ok(())
+    }
+
     /// Runs one SMTP session up to the server's reply to the mail.
     async fn session(
         &self,
         envelope: &Envelope,
         bytes: &[u8],
     ) -> Result<AsyncSmtpConnection, MailError> {
-        let mut connection = self.connect().await?;
-
-        if let Some(login) = &self.login {
-            log_in(&mut connection, login)
-                .await
-                .map_err(|error| self.failure("logging in", error))?;
-        }
-
+        let mut connection = self.open().await?;
         let reply = connection
             .send(envelope, bytes)
             .await
@@ -228,6 +240,17 @@ impl Mailer {
                 reply: reply.code().to_string(),
             })
         }
+    }
+
+    /// Connects and logs in.
+    async fn open(&self) -> Result<AsyncSmtpConnection, MailError> {
+        let mut connection = self.connect().await?;
+        if let Some(login) = &self.login {
+            log_in(&mut connection, login)
+                .await
+                .map_err(|error| self.failure("logging in", error))?;
+        }
+        Ok(connection)
     }
 
     /// Connects; the connection is encrypted unless the configuration says `tls = "none"`.

@@ -21,8 +21,10 @@ use certificates::TlsService;
 use facts::Facts;
 pub use live::{LiveSources, ServerDoctor};
 use std::path::{Path, PathBuf};
+use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::SlurmrestdConfig;
 use takt_identity::AuthConfig;
+use takt_mail::EmailConfig;
 use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 use takt_slurm::releases::Release;
 use takt_store::Store;
@@ -36,6 +38,10 @@ pub struct DoctorConfig {
     pub data_dir: Option<PathBuf>,
     /// Whether alerts are sent to at least one channel.
     pub has_channel: bool,
+    /// The setting for which no rule is evaluated; empty if rules are.
+    pub evaluates_nothing: &'static str,
+    /// The mail server.
+    pub email: EmailConfig,
     /// Whether the configuration has the address that people use.
     pub has_external_url: bool,
     /// Whether `alerts.heartbeat_url` is set.
@@ -74,6 +80,12 @@ pub struct DoctorConfig {
     pub encrypted_jobs: Vec<String>,
 }
 
+/// Whether a file in Alertmanager's format names a channel. Other checks name a file that cannot be read.
+fn names_channels(file: &Path) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    Routing::read("", &text).map_or(true, |routing| routing.has_channels())
+}
+
 /// The services to ask for the facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ServicesAsked {
@@ -81,6 +93,8 @@ struct ServicesAsked {
     sign_in: bool,
     /// The services with TLS certificates.
     certificates: bool,
+    /// The mail server.
+    mail: bool,
 }
 
 impl DoctorConfig {
@@ -93,11 +107,22 @@ impl DoctorConfig {
             || alerts.slack_webhook_file.is_some()
             || alerts.webhook_url.is_some()
             || alerts.ntfy_topic.is_some()
-            || alerts.alertmanager_file.is_some();
+            || alerts
+                .alertmanager_file
+                .as_ref()
+                .is_some_and(|file| names_channels(file));
         Self {
             cluster: config.cluster.clone(),
             data_dir: config.data_dir.clone(),
             has_channel,
+            evaluates_nothing: match alerts {
+                alerts if !alerts.enabled => "alerts.enabled is false",
+                alerts if !alerts.shipped_rules && alerts.rule_dirs.is_empty() => {
+                    "alerts.shipped_rules is false, and alerts.rule_dirs names no rules"
+                }
+                _ => "",
+            },
+            email: config.email.clone(),
             has_external_url: config.public_url().is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
             open_secrets: config.open_secrets(),
@@ -351,6 +376,11 @@ pub const CHECKS: &[Check] = &[
         of_server::jobs_recorded,
     ),
     check(
+        "messages.rules",
+        "no rule is evaluated",
+        of_server::messages_rules,
+    ),
+    check(
         "messages.channels",
         "alerts are sent to no channel",
         of_server::messages_channels,
@@ -366,8 +396,8 @@ pub const CHECKS: &[Check] = &[
         of_server::messages_heartbeat,
     ),
     check(
-        "messages.delivered",
-        "messages do not arrive in a channel",
+        MESSAGES_DELIVERED,
+        "messages do not arrive in a channel, or the mail server refuses Takt",
         of_server::messages_delivered,
     ),
     check(
@@ -423,6 +453,9 @@ const CONFIG_VALID: &str = "config.valid";
 /// Check for which the services with certificates are asked.
 const TLS_CERTIFICATE: &str = "tls.certificate";
 
+/// The check that asks the mail server.
+const MESSAGES_DELIVERED: &str = "messages.delivered";
+
 /// Topic of the checks for which the services of `[auth]` are asked.
 const AUTH: &str = "auth.";
 
@@ -466,6 +499,7 @@ impl Doctor for ServerDoctor {
         let asked = ServicesAsked {
             sign_in: checks.iter().any(|check| check.id.starts_with(AUTH)),
             certificates: checks.iter().any(|check| check.id == TLS_CERTIFICATE),
+            mail: checks.iter().any(|check| check.id == MESSAGES_DELIVERED),
         };
         let config = DoctorConfig {
             unserved: unserved.map(Path::to_owned),

@@ -57,6 +57,7 @@ const METRICS: &[&str] = &[
     "takt_push_newest_timestamp_seconds",
     "takt_remote_write_lag_seconds",
     "takt_alerts_slowest_rule_seconds",
+    "takt_alerts_heartbeat_up",
     "takt_slurm_up",
     "takt_slurm_info",
     "takt_slurm_nodes",
@@ -119,6 +120,8 @@ pub(super) struct Facts {
     pub unrecorded: Vec<(String, String)>,
     /// Channels whose last message was not delivered.
     pub failing_channels: Vec<FailingChannel>,
+    /// Why the mail server does not take mails.
+    pub mail_error: Option<String>,
     /// Services of `[auth]` that do not work.
     pub sign_in: Vec<SignInDefect>,
     /// Slurm's `PrivateData`, if it is known.
@@ -228,6 +231,9 @@ impl Facts {
 
         if asked.sign_in {
             facts.sign_in = sign_in_defects(&config.auth);
+        }
+        if asked.mail && config.email.is_set() {
+            facts.mail_error = takt_mail::defect(&config.email);
         }
         if asked.certificates {
             facts.certificates = certificates::ends(facts.tls_services());

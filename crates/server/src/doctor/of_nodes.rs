@@ -219,7 +219,7 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
                 (1.0, gpu) => format!("a process of {user} uses {gpu} outside any job"),
                 (count, gpu) => format!("{count} processes of {user} use {gpu} outside any job"),
             },
-            "The GPU is shared with a job that was promised all of it, and no one pays for it.",
+            "It may disturb the job that Slurm puts on this GPU, and nobody is charged for it.",
             [
                 format!("ssh {node} ps -u {user} -o pid,etime,cmd"),
                 match facts.constrains_devices() {
@@ -435,7 +435,8 @@ pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
             "Jobs that read or write there stand still.",
             [
                 format!("ssh {server} systemctl status nfs-server"),
-                format!("ssh {node} sudo umount -l {mount}"),
+                "# processes on the nodes continue when the server is back; unmount only if it is gone for good"
+                    .to_owned(),
             ],
         )
     };

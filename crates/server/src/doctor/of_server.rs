@@ -621,6 +621,20 @@ pub(super) fn jobs_recorded(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
+pub(super) fn messages_rules(facts: &Facts) -> Vec<Finding> {
+    let why = facts.config.evaluates_nothing;
+    if why.is_empty() {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!("no rule is evaluated: {why}"),
+        "No fault becomes an alert, on pages or in messages.",
+        ["takt check-config --reference        # see [alerts]".to_owned()],
+    )]
+}
+
 pub(super) fn messages_channels(facts: &Facts) -> Vec<Finding> {
     if facts.config.has_channel {
         return Vec::new();
@@ -655,6 +669,18 @@ pub(super) fn messages_links(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
+    const NOBODY_SAYS_SO: &str =
+        "If the server or its machine fails, alerts stop and no message says so.";
+    let last = facts.values("takt_alerts_heartbeat_up");
+    if facts.config.has_heartbeat && last.iter().any(|reading| reading.value == 0.0) {
+        return vec![finding(
+            Severity::Failure,
+            "",
+            "the last heartbeat did not arrive at the service of alerts.heartbeat_url".to_owned(),
+            NOBODY_SAYS_SO,
+            ["journalctl -u takt -g heartbeat        # the reason".to_owned()],
+        )];
+    }
     if !facts.config.has_channel || facts.config.has_heartbeat {
         return Vec::new();
     }
@@ -662,7 +688,7 @@ pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
         Severity::Warning,
         "",
         "no outside service watches this server: alerts.heartbeat_url is not set".to_owned(),
-        "If the server or its machine fails, alerts stop and no message says so.",
+        NOBODY_SAYS_SO,
         [
             "heartbeat_url = \"https://hc-ping.com/UUID\"        # below [alerts] in takt.toml; a \
              check of healthchecks.io, for example"
@@ -672,23 +698,29 @@ pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn messages_delivered(facts: &Facts) -> Vec<Finding> {
-    facts
-        .failing_channels
-        .iter()
-        .map(|failing| {
-            let FailingChannel { channel, error } = failing;
-            finding(
-                Severity::Failure,
-                "",
-                format!("the last message to {channel} was not delivered: {error}"),
-                "Alerts do not arrive in this channel.",
-                [
-                    format!("takt alerts test-send --channel {channel}"),
-                    "takt alerts history --messages".to_owned(),
-                ],
-            )
-        })
-        .collect()
+    let mail = facts.mail_error.iter().map(|error| {
+        finding(
+            Severity::Failure,
+            "",
+            format!("the mail server of [email] takes no mail from Takt: {error}"),
+            "Alerts and reports by mail do not arrive.",
+            ["takt alerts test-send".to_owned()],
+        )
+    });
+    let channels = facts.failing_channels.iter().map(|failing| {
+        let FailingChannel { channel, error } = failing;
+        finding(
+            Severity::Failure,
+            "",
+            format!("the last message to {channel} was not delivered: {error}"),
+            "Alerts do not arrive in this channel.",
+            [
+                format!("takt alerts test-send --channel {channel}"),
+                "takt alerts history --messages".to_owned(),
+            ],
+        )
+    });
+    mail.chain(channels).collect()
 }
 
 pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {

@@ -473,6 +473,14 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| facts.unrecorded.push(("8".to_owned(), "g01".to_owned()))),
         ),
         (
+            "messages.rules",
+            Box::new(|facts| facts.config.evaluates_nothing = "alerts.enabled is false"),
+        ),
+        (
+            "messages.delivered",
+            Box::new(|facts| facts.mail_error = Some("logging in: 535".to_owned())),
+        ),
+        (
             "messages.channels",
             Box::new(|facts| facts.config.has_channel = false),
         ),
@@ -483,6 +491,10 @@ fn each_defect_is_found_by_its_check_alone() {
         (
             "messages.heartbeat",
             Box::new(|facts| facts.config.has_heartbeat = false),
+        ),
+        (
+            "messages.heartbeat",
+            set("takt_alerts_heartbeat_up", vec![], 0.0),
         ),
         (
             "messages.delivered",
