@@ -203,9 +203,24 @@ fn allow(need: Option<Need>, viewer: &Viewer, request: &Request) -> Result<(), R
     };
     viewer.check(need)?;
     if need.is_change() {
-        check_site(need, viewer, request.headers())?;
+        return check_site(need, viewer, request.headers());
+    }
+    if is_embedded_elsewhere(request.headers()) && is_known_by_browser(viewer.way()) {
+        return Err(Refusal::OtherSite);
     }
     Ok(())
+}
+
+/// Whether a page of another site has made a browser send the request for a part of itself, such as a picture: the page
+/// cannot read the answer, and the question costs as much as any. Who follows a link sees where it leads.
+fn is_embedded_elsewhere(headers: &HeaderMap) -> bool {
+    let is = |name, value| headers.get(name).is_some_and(|given| given == value);
+    is("sec-fetch-site", "cross-site") && !is("sec-fetch-dest", "document")
+}
+
+/// Whether a browser says who the viewer is, whichever page has made the request.
+fn is_known_by_browser(way: Way) -> bool {
+    matches!(way, Way::Session | Way::Loopback | Way::Proxy)
 }
 
 /// Returns where a request comes from that no trusted proxy has sent. A proxy that is not trusted
@@ -262,7 +277,7 @@ fn check_site(need: Need, viewer: &Viewer, headers: &HeaderMap) -> Result<(), Re
         (Some(true), _) => Ok(()),
         (Some(false), _) => Err(Refusal::OtherSite),
         (None, _) if need == Need::Signed => Ok(()),
-        (None, Way::Session | Way::Loopback | Way::Proxy) => Err(Refusal::Token),
+        (None, way) if is_known_by_browser(way) => Err(Refusal::Token),
         (None, _) => Ok(()),
     }
 }
@@ -538,6 +553,25 @@ mod tests {
 
     fn access(config: &AuthConfig) -> Access {
         Access::new(config, "secret-secret-secret", Some("reader-reader-reader")).unwrap()
+    }
+
+    #[test]
+    fn a_page_of_another_site_asks_nothing_in_the_name_of_its_reader() {
+        let embedded = |site: &'static str, part: &'static str| {
+            let headers = [("sec-fetch-site", site), ("sec-fetch-dest", part)];
+            let headers = headers.map(|(name, value)| {
+                let name = header::HeaderName::from_static(name);
+                (name, HeaderValue::from_static(value))
+            });
+            is_embedded_elsewhere(&HeaderMap::from_iter(headers))
+        };
+        assert!(embedded("cross-site", "image"));
+        assert!(embedded("cross-site", "iframe"));
+        assert!(embedded("cross-site", "empty"), "a script");
+        assert!(!embedded("cross-site", "document"), "a link in a mail");
+        assert!(!embedded("same-origin", "empty"));
+        assert!(!is_embedded_elsewhere(&HeaderMap::new()), "a program");
+        assert!(!is_known_by_browser(Way::Token));
     }
 
     #[test]

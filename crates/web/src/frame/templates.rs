@@ -8,6 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::LazyLock;
 use takt_access::OTHER_USER;
 use takt_model::UnixTime;
+use takt_model::shown::shell_word;
 use takt_model::words;
 
 /// Characters of a path segment that need no escape.
@@ -46,6 +47,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("href", |name: &str, kind: &str| href(kind, name));
     templates.add_filter("person", person);
     templates.add_filter("query", query);
+    templates.add_filter("word", |text: &str| shell_word(text));
     templates.add_filter("time", |state: &State<'_, '_>, at: Option<i64>| {
         moment(state, at, "%Y-%m-%d %H:%M")
     });

@@ -5,6 +5,7 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::capacity::CapacityRow;
 use takt_draw::{Bar, bars};
+use takt_model::shown::shell_word;
 use takt_model::words::{amount, percent};
 use takt_questions::{CapacityAnswer, CapacityQuestion};
 
@@ -73,7 +74,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         first_day => answer.days.first().map(|day| day.date.clone()),
         last_day => answer.days.last().map(|day| day.date.clone()),
         command => match &pick.month {
-            Some(month) => format!("takt capacity --month {month}"),
+            Some(month) => format!("takt capacity --month {}", shell_word(month)),
             None => "takt capacity".to_owned(),
         },
     };

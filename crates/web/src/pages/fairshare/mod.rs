@@ -7,6 +7,7 @@ use std::iter;
 use takt_accounting::fairshare::ShareRow;
 use takt_draw::{Picture, area};
 use takt_jobs::Shares;
+use takt_model::shown::shell_word;
 use takt_model::words;
 use takt_questions::{FairshareAnswer, FairshareQuestion};
 
@@ -78,7 +79,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         history_from => answer.history.first().map(|point| point.at),
         history_to => answer.history.last().map(|point| point.at),
         command => match visit.get("user") {
-            Some(user) => format!("takt fairshare --user {user} --explain"),
+            Some(user) => format!("takt fairshare --user {} --explain", shell_word(user)),
             None => "takt fairshare".to_owned(),
         },
     };

@@ -6,6 +6,7 @@ use minijinja::context;
 use serde::Serialize;
 use takt_draw::escaped;
 use takt_model::UnixTime;
+use takt_model::shown::shell_word;
 use takt_questions::{JobsQuestion, ListedRun, STATES};
 use takt_store::JobSort;
 
@@ -197,7 +198,7 @@ fn command(visit: &Visit) -> String {
     let mut command = "takt jobs".to_owned();
     for name in ["user", "state"] {
         if let Some(value) = visit.get(name) {
-            command.push_str(&format!(" --{name} {value}"));
+            command.push_str(&format!(" --{name} {}", shell_word(value)));
         }
     }
     command

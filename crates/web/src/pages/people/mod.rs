@@ -6,6 +6,7 @@ use super::work::{PeriodPick, account, address, hours, length, share, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Figures, Member, Sheet};
+use takt_model::shown::shell_word;
 use takt_questions::SheetQuestion;
 
 pub use subject::{ACCOUNT, USER};
@@ -112,8 +113,12 @@ fn query(pick: &PeriodPick) -> [(&str, &str); 3] {
 
 fn command(pick: &PeriodPick) -> String {
     match (&pick.month, &pick.from, &pick.to) {
-        (Some(month), ..) => format!("takt report cluster --month {month}"),
-        (None, Some(from), Some(to)) => format!("takt report cluster --from {from} --to {to}"),
+        (Some(month), ..) => format!("takt report cluster --month {}", shell_word(month)),
+        (None, Some(from), Some(to)) => format!(
+            "takt report cluster --from {} --to {}",
+            shell_word(from),
+            shell_word(to)
+        ),
         _ => "takt report cluster".to_owned(),
     }
 }

@@ -6,6 +6,7 @@ use crate::pages::work::{PeriodPick, Plain, address, current_jobs, hours, share,
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Day, Figures, RunRow, Sheet};
 use takt_draw::{Bar, bars, scale};
+use takt_model::shown::shell_word;
 use takt_model::words::{amount, duration};
 use takt_questions::SheetQuestion;
 
@@ -155,7 +156,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         },
         fairshare => address("/fairshare", &[(kind, name)]),
         csv => visit.address(&[]),
-        command => format!("takt report {kind} --{kind} {name}"),
+        command => format!("takt report {kind} --{kind} {}", shell_word(name)),
     };
 
     let title = if is_user {

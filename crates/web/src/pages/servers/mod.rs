@@ -6,6 +6,7 @@ use minijinja::{Value as Context, context};
 use serde_json::Value;
 use takt_access::Need;
 use takt_api::PageState;
+use takt_model::shown::shell_word;
 use takt_questions::{ServerState, ViewAnswer, ViewOf, ViewQuestion};
 
 pub const PAGE: Page = Page::new("/servers", include_str!("servers.html"), show)
@@ -74,7 +75,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         has_servers => has_servers(&visit.site),
         silent => Context::from_serialize(&silent),
         asked => answer.servers.len(),
-        command => format!("takt view {subject}"),
+        command => format!("takt view {}", shell_word(subject)),
     };
     let table = table(visit, subject, &answer)?;
     Ok(Content::new("All servers", values).table(table))

@@ -5,6 +5,7 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, 
 use minijinja::{Value, context};
 use takt_accounting::waste::{WasteCause, WasteRow};
 use takt_draw::{Bar, Dot, bars, dots, scale};
+use takt_model::shown::shell_word;
 use takt_model::words::{amount, percent};
 use takt_questions::{WasteAnswer, WasteQuestion};
 
@@ -93,7 +94,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         scatter => scatter(&answer),
         points => waste.points.len(),
         command => match &pick.month {
-            Some(month) => format!("takt report waste --month {month}"),
+            Some(month) => format!("takt report waste --month {}", shell_word(month)),
             None => "takt report waste".to_owned(),
         },
     };
