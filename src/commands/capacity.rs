@@ -57,6 +57,7 @@ fn listing(report: &CapacityReport) -> Listing {
         Number("reserved_idle_hours"),
         Number("overcommitted_hours"),
         Number("stranded_hours"),
+        Number("unrecorded_hours"),
     ])
     .omitting(&[
         "reserved_idle_hours",
@@ -86,6 +87,7 @@ fn listing(report: &CapacityReport) -> Listing {
             hours(row.reserved_idle),
             hours(row.overcommitted),
             row.stranded.map_or_else(String::new, hours),
+            hours(row.unrecorded),
         ]);
     }
 
@@ -121,8 +123,8 @@ mod tests {
         let row = |reported| csv(reported).lines().nth(1).map(str::to_owned);
         assert_eq!(
             row(7200).as_deref(),
-            Some("gres/gpu,0.0,0.0,0.0,0.0,0.0,2.0,0.0,1.0,")
+            Some("gres/gpu,0.0,0.0,0.0,0.0,0.0,2.0,0.0,1.0,,0.0")
         );
-        assert_eq!(row(0).as_deref(), Some("gres/gpu,,,,,,,,,"));
+        assert_eq!(row(0).as_deref(), Some("gres/gpu,,,,,,,,,,"));
     }
 }

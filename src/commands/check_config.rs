@@ -22,6 +22,9 @@ use takt_server::alerting;
 use takt_server::config::{ServiceUser, in_lines};
 use takt_server::{Config, Failure, OrUsage};
 
+/// What the names of labels begin with that are parameters of a scrape.
+const PARAM: &str = "__param_";
+
 /// Maximum time that Slurm has to say its name, in seconds.
 const SLURM_SECONDS: u64 = 10;
 
@@ -49,6 +52,16 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         writeln!(
             err,
             "every user can read the secret in {file}: chmod o-rwx {file}"
+        )?;
+    }
+
+    for (page, targets) in config.scrape.pages_of_several() {
+        let targets: Vec<String> = targets.iter().map(|at| format!("targets[{at}]")).collect();
+        let (page, targets) = (shown_address(&page), targets.join(", "));
+        let mut err = io::stderr();
+        writeln!(
+            err,
+            "scrape: {targets} are the same page, {page}: its GPUs count for each of them"
         )?;
     }
 
@@ -190,6 +203,23 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
                 *value = shown_parameter(name, value).to_owned();
             }
         }
+
+        // Labels can be parameters, too.
+        let listed = job.static_configs.iter_mut();
+        for (label, value) in listed.flat_map(|listed| &mut listed.labels) {
+            if let Some(name) = label.strip_prefix(PARAM) {
+                *value = shown_parameter(name, value).to_owned();
+            }
+        }
+        for rule in &mut job.relabel_configs {
+            if let Some(name) = rule.target_label.strip_prefix(PARAM) {
+                // `$1` is a part of another label.
+                let is_other_label = rule.replacement.starts_with('$');
+                if !is_other_label {
+                    rule.replacement = shown_parameter(name, &rule.replacement).to_owned();
+                }
+            }
+        }
     }
 
     Ok(without_secrets(&toml::to_string(config)?))
@@ -235,6 +265,18 @@ fn without_secret(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_are_hidden_wherever_they_are_set() {
+        let text = "[[scrape.configs]]\njob_name = 'x'\nparams = {key = ['s3cret']}\n\
+            static_configs = [{targets = ['g01:1'], labels = {__param_key = 's3cret', rack = 'r1'}}]\n\
+            relabel_configs = [{target_label = '__param_key', replacement = 's3cret'},\n\
+                {source_labels = ['__address__'], target_label = '__param_target', replacement = '$1'}]\n";
+        let mut config = Config::parse(text, Path::new("takt.toml")).unwrap();
+        let shown = effective(&mut config).unwrap();
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.contains("r1") && shown.contains("\"$1\""), "{shown}");
+    }
 
     #[test]
     fn only_the_server_of_a_url_is_shown() {

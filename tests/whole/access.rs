@@ -607,9 +607,9 @@ fn a_link_signs_a_browser_in_once() {
     for entry in [
         "sign_in,link,session",
         "sign_out,session,done",
-        "alice,user,session,127.0.0.1,POST /api/takt/v1/tokens,/api/takt/v1/tokens,200",
+        "POST /api/takt/v1/tokens,\"create token 1 (notebook), role user, of alice\",200",
         "alice,user,session,127.0.0.1,POST /api/takt/v1/tokens,/api/takt/v1/tokens,403",
-        "alice,user,socket,socket,POST /api/takt/v1/tokens,/api/takt/v1/tokens,200",
+        "alice,user,socket,socket,POST /api/takt/v1/tokens,\"revoke token 1 (notebook), role user, of alice\",200",
     ] {
         assert!(log.contains(entry), "{entry} in\n{log}");
     }

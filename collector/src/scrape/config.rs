@@ -257,6 +257,17 @@ impl ScrapeConfig {
         self.targets.len() + jobs.map(|listed| listed.targets.len()).sum::<usize>()
     }
 
+    /// Returns the pages that several of `targets` have, with these targets. GPUs on them count for each.
+    pub fn pages_of_several(&self) -> BTreeMap<String, Vec<usize>> {
+        let mut pages: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let listed = self.listed("cluster").map(|(_, targets)| targets);
+        for (index, target) in listed.unwrap_or_default().iter().enumerate() {
+            pages.entry(target.url.to_string()).or_default().push(index);
+        }
+        pages.retain(|_, targets| targets.len() > 1);
+        pages
+    }
+
     /// Returns the job of `targets` and its targets.
     pub(super) fn listed(&self, cluster: &str) -> Result<(Job, Vec<Target>), ConfigError> {
         // No other job can have an empty name.
@@ -276,17 +287,6 @@ impl ScrapeConfig {
                     format!("targets[{index}]"),
                     expected,
                     &target.labels,
-                ));
-            }
-            let is_same = |known: &Target| known.url == target.url;
-            if let Some(first) = targets.iter().position(is_same) {
-                // Its GPUs would count twice.
-                let found = format!("{}, which is also targets[{first}]", target.url);
-                let expected = "a page that no other target has";
-                return Err(ConfigError::new(
-                    format!("targets[{index}]"),
-                    expected,
-                    found,
                 ));
             }
             targets.push(target);

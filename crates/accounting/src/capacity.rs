@@ -121,6 +121,9 @@ pub struct CapacityRow {
     pub planned: u64,
     /// The rest.
     pub idle: u64,
+    /// Part of `idle`: before the job records begin, so that nobody knows what ran.
+    #[serde(default)]
+    pub unrecorded: u64,
     /// Requested by waiting jobs beyond the free resources. Not part of `reported`.
     pub overcommitted: u64,
     /// Part of `allocated`: reserved but unused.
@@ -134,7 +137,7 @@ pub struct CapacityRow {
 impl CapacityRow {
     /// Returns the parts that add up to `reported`, with their names for people. Every report
     /// shows these parts, so that their sums agree.
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
+    pub fn parts(&self) -> [(&'static str, u64); 7] {
         let held = self.allocated.saturating_sub(self.reserved_idle);
         [
             ("held by runs", held),
@@ -142,13 +145,15 @@ impl CapacityRow {
             ("down", self.down),
             ("planned down", self.planned_down),
             ("planned for waiting jobs", self.planned),
-            ("idle", self.idle),
+            ("idle", self.idle.saturating_sub(self.unrecorded)),
+            (UNRECORDED, self.unrecorded),
         ]
     }
 
-    /// Returns a part as a fraction of `reported`. `None` if the total is unknown.
-    pub fn ratio(&self, part: u64) -> Option<f64> {
-        (self.reported > 0).then(|| part as f64 / self.reported as f64)
+    /// Returns a part as a fraction of what was recorded. `None` if that is unknown, or nothing.
+    pub fn ratio(&self, (name, part): (&str, u64)) -> Option<f64> {
+        let recorded = self.reported.saturating_sub(self.unrecorded);
+        (recorded > 0 && name != UNRECORDED).then(|| part as f64 / recorded as f64)
     }
 }
 
@@ -285,6 +290,9 @@ pub fn capacity<'r>(
 
 const HOUR: i64 = 3600;
 
+/// The part of a row of which nobody knows what it was used for.
+const UNRECORDED: &str = "unknown, before the job records begin";
+
 #[derive(Clone, Copy)]
 enum Part {
     Total,
@@ -393,6 +401,7 @@ impl Hours {
             planned_down,
             planned,
             idle,
+            unrecorded: 0,
             overcommitted,
             reserved_idle,
             stranded: None,

@@ -12,7 +12,7 @@ use takt_accounting::capacity::{
     capacity as compute,
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges, spans};
-use takt_accounting::{Period, Unit};
+use takt_accounting::{Period, TimeSlice, Unit};
 use takt_jobs::{Amounts, Owner, Reservation};
 use takt_model::UnixTime;
 use takt_slurm::tres::TresCounts;
@@ -99,8 +99,9 @@ impl Question for CapacityQuestion {
         let reservations = records.reservations(&cluster, period.from())?;
         let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
         let held = (&*nodes, &*reservations, &*runs);
+        let records_from = begin_within(&records, &cluster, &period)?;
         let days = if self.days {
-            days(&records, &cluster, &period, held, now)?
+            days(&records, &cluster, &period, held, records_from, now)?
         } else {
             Vec::new()
         };
@@ -116,7 +117,7 @@ impl Question for CapacityQuestion {
             .collect();
         names.dedup();
         Ok(CapacityAnswer {
-            report: report(&records, &cluster, &period, held, now)?,
+            report: report(&records, &cluster, &period, held, records_from, now)?,
             days,
             reservations_charged: charged
                 .into_iter()
@@ -142,6 +143,7 @@ fn days(
     cluster: &str,
     period: &Period,
     (nodes, reservations, runs): Held<'_>,
+    records_from: Option<UnixTime>,
     now: Timestamp,
 ) -> Result<Vec<CapacityDay>, AnswerError> {
     period
@@ -156,7 +158,7 @@ fn days(
                 .cloned()
                 .collect();
             let held = (nodes, reservations, &*runs);
-            let report = report(records, cluster, &day, held, now.into())?;
+            let report = report(records, cluster, &day, held, records_from, now.into())?;
             Ok(CapacityDay {
                 date: slice.name,
                 rows: report.rows,
@@ -165,7 +167,8 @@ fn days(
         .collect()
 }
 
-/// Computes the report of a period from the nodes, reservations and runs of the records.
+/// Computes the report of a period from the nodes, reservations and runs of the records, which begin at `records_from` if
+/// they lack a part of it.
 ///
 /// # Errors
 /// When the store fails.
@@ -174,13 +177,44 @@ pub(super) fn report(
     cluster: &str,
     period: &Period,
     (nodes, reservations, runs): Held<'_>,
+    records_from: Option<UnixTime>,
     now: UnixTime,
 ) -> Result<CapacityReport, AnswerError> {
     let events = records.node_events(cluster, period.from())?;
     let spans = spans(&events, reservations, &by_name(nodes));
     let kept = kept(reservations);
     let runs = capacity_runs(runs);
-    Ok(compute(cluster, period, &spans, &kept, nodes, runs, now))
+    let compute = |period: &Period| {
+        let runs = runs.iter().cloned();
+        compute(cluster, period, &spans, &kept, nodes, runs, now)
+    };
+
+    let mut report = compute(period);
+    if let Some(begin) = records_from.filter(|begin| *begin > period.from()) {
+        let before = TimeSlice {
+            name: String::new(),
+            from: period.from(),
+            to: begin.min(period.to()),
+        };
+        let unrecorded = compute(&Period::of_slice(&before, &period.zone())).rows;
+        for (row, before) in report.rows.iter_mut().zip(unrecorded) {
+            row.unrecorded = before.idle.min(row.idle);
+        }
+    }
+    Ok(report)
+}
+
+/// The begin of the job records, if it leaves a part of the period unknown.
+///
+/// # Errors
+/// When the store fails.
+pub(super) fn begin_within(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+) -> Result<Option<UnixTime>, AnswerError> {
+    let begin = records.extent(cluster)?.map(|(from, _)| from);
+    Ok(begin.filter(|begin| period.begins_unrecorded(*begin)))
 }
 
 /// The runs with the amounts that they held and requested.
@@ -239,5 +273,73 @@ fn amounts(tres: &str) -> Amounts {
         cpus: tres.cpus.unwrap_or(0),
         gpus: tres.gpus.unwrap_or(0),
         mem_bytes: tres.mem_bytes.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{database, import};
+    use takt_jobs::{JobRun, NodeEvent};
+
+    const DAY: u64 = 86_400;
+
+    /// The cluster was registered long before the first job that was read: the days between were no idle days.
+    #[test]
+    fn time_before_the_records_begin_is_unknown_and_not_idle() {
+        let (_root, database) = database();
+        let at = |text: &str| UnixTime::from(text.parse::<Timestamp>().unwrap());
+        let begin = at("2025-10-24T00:00:00Z");
+        let run = JobRun {
+            cluster: "lab".into(),
+            job_id: "7".into(),
+            submit: begin,
+            eligible: Some(begin),
+            start: Some(begin),
+            end: Some(begin + 86_400),
+            state: "COMPLETED".into(),
+            user: "ann".into(),
+            gpus: Some(4),
+            ..JobRun::default()
+        };
+        import(&database, Some("UTC"), vec![run]);
+        let registered = NodeEvent {
+            node: String::new(),
+            state: String::new(),
+            reason: None,
+            has: Amounts {
+                gpus: 6,
+                ..Amounts::default()
+            },
+            from: at("2025-09-01T00:00:00Z"),
+            to: None,
+        };
+        let records = Records::of(&database);
+        records
+            .note_node_events("lab", &[registered], "slurmdbd")
+            .unwrap();
+
+        let question = CapacityQuestion {
+            month: Some("2025-10".to_owned()),
+            days: true,
+            ..CapacityQuestion::default()
+        };
+        let answer = question
+            .answer(&Viewer::server(), &database, &AnswerConfig::default())
+            .unwrap();
+        let gpus = |rows: &[CapacityRow]| rows[1].clone();
+        let month = gpus(&answer.report.rows);
+        assert_eq!(month.unrecorded, 6 * 23 * DAY);
+        assert_eq!(month.idle, 6 * 31 * DAY - 4 * DAY, "as sreport has it");
+        let [held, .., idle, _] = month.parts();
+        assert_eq!(idle.1, 6 * 8 * DAY - 4 * DAY);
+        assert_eq!(month.ratio(held), Some(4.0 / 48.0));
+
+        let of_days: u64 = answer
+            .days
+            .iter()
+            .map(|day| gpus(&day.rows).unrecorded)
+            .sum();
+        assert_eq!(of_days, month.unrecorded);
     }
 }

@@ -1,7 +1,7 @@
 //! Reports of users, accounts and the cluster.
 
 use super::budgets::{Ledgers, books, budgets};
-use super::capacity::report;
+use super::capacity::{begin_within, report};
 use super::near::did_you_mean;
 use super::period::{at_most_days, the_cluster, the_period, the_zone};
 use super::visible::{
@@ -287,7 +287,8 @@ fn capacities(
     let reservations = records.reservations(cluster, period.from())?;
     let runs = records.capacity_runs(cluster, period.from(), period.to())?;
     let held = (&*nodes, &*reservations, &*runs);
-    let report = report(records, cluster, period, held, now.into())?;
+    let records_from = begin_within(records, cluster, period)?;
+    let report = report(records, cluster, period, held, records_from, now.into())?;
     let mut rows = report
         .rows
         .into_iter()

@@ -124,11 +124,15 @@ impl Reloading for Reload {
 /// Says what a reload did. `waiting`: the sections that changed and need a restart.
 fn reload_summary(waiting: &[String]) -> String {
     let done = "reloaded: [scrape], [alerts] and [email] are in use";
-    match waiting {
+    let mut said = match waiting {
         [] => done.to_owned(),
         [one] => format!("{done}; {one} changed and needs a restart"),
         _ => format!("{done}; {} changed and need a restart", waiting.join(", ")),
+    };
+    if waiting.iter().any(|section| section == "[reports]") {
+        said.push_str(" (the addresses of users are in use for alerts already)");
     }
+    said
 }
 
 async fn reload_now(State(reload): State<Reload>) -> Response {

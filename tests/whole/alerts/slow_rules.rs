@@ -91,7 +91,8 @@ fn a_slow_rule_delays_no_other_alert_and_no_event() {
     // Two intervals of the rule, and the exporter's and the server's of reading the value.
     assert!(critical < Duration::from_secs(4), "{critical:?}");
     assert_eq!(page.0, 200);
-    assert!(page.1 < Duration::from_secs(2) && apis < Duration::from_secs(2));
+    // Far less than what ends a request; thousands of alerts are written twice.
+    assert!(page.1 < Duration::from_secs(5) && apis < Duration::from_secs(5));
 
     // The overrun is an alert, and so are the missing texts; `takt doctor` names the rule.
     delay("RulesOverrun");

@@ -59,6 +59,9 @@ fn line_of(path: &[KeyStep], text: &str) -> Option<usize> {
 /// Keys outside of all tables. TOML puts a key that follows a table into that table.
 const TOP_KEYS: [&str; 3] = ["cluster", "data_dir", "timezone"];
 
+/// Nearness (Jaro-Winkler) from which a known key may be what was meant.
+const LEAST_NEARNESS: f64 = 0.75;
+
 fn unknown_key(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let key = quoted.next().unwrap_or_default();
@@ -71,12 +74,17 @@ fn unknown_key(message: &str) -> String {
     if TOP_KEYS.contains(&key) {
         return format!("{key} belongs above the first [table] of the file");
     }
-    quoted
-        .max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)))
-        .map_or_else(
-            || format!("unknown key {key}"),
-            |near| format!("unknown key {key}; did you mean {near}?"),
-        )
+    let known: Vec<&str> = quoted.collect();
+    let nearness = |name: &&&str| strsim::jaro_winkler(key, name);
+    let nearest = known
+        .iter()
+        .max_by(|a, b| nearness(a).total_cmp(&nearness(b)))
+        .filter(|name| nearness(name) >= LEAST_NEARNESS);
+    match nearest {
+        Some(near) => format!("unknown key {key}; did you mean {near}?"),
+        None if known.is_empty() => format!("unknown key {key}"),
+        None => format!("unknown key {key}; the table has {}", known.join(", ")),
+    }
 }
 
 /// Names the key or table that exists already, and the line where it was first.

@@ -31,7 +31,7 @@ pub(crate) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
             [
                 name.to_owned(),
                 amount(seconds as f64 / 3600.0),
-                percent(seconds as f64 / row.reported as f64),
+                row.ratio((name, seconds)).map_or_else(String::new, percent),
             ]
         })
         .collect();

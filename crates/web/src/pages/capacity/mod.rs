@@ -17,7 +17,9 @@ pub const PAGE: Page = Page::new("/capacity", include_str!("capacity.html"), sho
 const HOUR: f64 = 3600.0;
 
 /// CSS classes of the parts of a row, in the order of [`CapacityRow::parts`].
-const CLASSES: [&str; 6] = ["used", "reserved", "lost", "lost", "none", "none"];
+const CLASSES: [&str; 7] = [
+    "used", "reserved", "lost", "lost", "none", "none", "unknown",
+];
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let pick = PeriodPick::of(visit);
@@ -89,12 +91,13 @@ fn uses(row: &CapacityRow) -> Vec<Value> {
     row.parts()
         .into_iter()
         .zip(CLASSES)
-        .map(|((name, seconds), class)| {
+        .map(|(part, class)| {
+            let (name, seconds) = part;
             context! {
                 name,
                 class,
                 hours => seconds as f64 / HOUR,
-                share => row.ratio(seconds).map(percent),
+                share => row.ratio(part).map(percent),
             }
         })
         .collect()
@@ -116,6 +119,7 @@ fn days(
         ("idle", "Idle"),
     ];
     columns.extend(names.map(|(key, heading)| Column::number(key, heading)));
+    columns.push(Column::number("unknown", "Unknown").minor());
     columns.push(Column::number("stranded", "Stranded").minor());
     columns.push(Column::number("reported", "All"));
     let of_day = |row: &CapacityRow, date: &str| {
