@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of statements that run at once. Those of administrators are not counted.
+/// Maximum number of statements that run at once; administrators have as many places of their own.
 const MAX_RUNNING: usize = 4;
 
-/// Maximum number of one viewer's statements that run at once.
-const MAX_RUNNING_OF_ONE: usize = MAX_RUNNING / 2;
+/// Maximum number of one viewer's statements that run at once: another one finds a place.
+const MAX_RUNNING_OF_ONE: usize = MAX_RUNNING - 1;
 
 /// Maximum number of statements that wait for others. More are refused.
 const MAX_WAITING: usize = 64;
@@ -29,6 +29,8 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct Count {
     running: usize,
+    /// Running statements of administrators.
+    running_in_reserve: usize,
     waiting: usize,
     of_viewer: HashMap<Arc<str>, OfViewer>,
 }
@@ -45,8 +47,17 @@ impl Count {
         self.of_viewer.entry(Arc::clone(viewer)).or_default()
     }
 
-    fn has_place(&mut self, viewer: &Arc<str>) -> bool {
-        self.running < MAX_RUNNING && self.of(viewer).running < MAX_RUNNING_OF_ONE
+    fn running(&mut self, has_reserve: bool) -> &mut usize {
+        if has_reserve {
+            &mut self.running_in_reserve
+        } else {
+            &mut self.running
+        }
+    }
+
+    fn has_place(&mut self, account: &MemoryAccount) -> bool {
+        *self.running(account.has_reserve()) < MAX_RUNNING
+            && self.of(account.viewer()).running < MAX_RUNNING_OF_ONE
     }
 
     fn forget_idle(&mut self) {
@@ -54,8 +65,12 @@ impl Count {
     }
 }
 
-/// A place of one statement; given back when this is dropped. `None` for an administrator's.
-pub(super) struct Place<'p>(Option<(&'p Places, Arc<str>)>);
+/// A place of one statement; given back when this is dropped.
+pub(super) struct Place<'p> {
+    places: &'p Places,
+    viewer: Arc<str>,
+    has_reserve: bool,
+}
 
 impl Places {
     /// Waits for a place, at most for a statement's time limit.
@@ -65,13 +80,10 @@ impl Places {
         cancel: &Cancel,
         account: &MemoryAccount,
     ) -> Result<Place<'_>, SqlError> {
-        if account.has_reserve() {
-            return Ok(Place(None));
-        }
         let viewer = account.viewer();
         let deadline = Instant::now() + timeout;
         let mut count = self.lock();
-        if count.running >= MAX_RUNNING && count.waiting >= MAX_WAITING {
+        if !count.has_place(account) && count.waiting >= MAX_WAITING {
             return Err(unavailable("too many statements are waiting"));
         }
         if count.of(viewer).waiting >= MAX_WAITING_OF_ONE {
@@ -80,7 +92,7 @@ impl Places {
 
         count.of(viewer).waiting += 1;
         count.waiting += 1;
-        while !count.has_place(viewer) && Instant::now() < deadline && !cancel.asked() {
+        while !count.has_place(account) && Instant::now() < deadline && !cancel.asked() {
             count = self
                 .freed
                 .wait_timeout(count, LOOK_INTERVAL)
@@ -90,10 +102,14 @@ impl Places {
         count.waiting -= 1;
         count.of(viewer).waiting -= 1;
 
-        if count.has_place(viewer) {
-            count.running += 1;
+        if count.has_place(account) {
+            *count.running(account.has_reserve()) += 1;
             count.of(viewer).running += 1;
-            return Ok(Place(Some((self, Arc::clone(viewer)))));
+            return Ok(Place {
+                places: self,
+                viewer: Arc::clone(viewer),
+                has_reserve: account.has_reserve(),
+            });
         }
         count.forget_idle();
         Err(if cancel.asked() {
@@ -110,16 +126,13 @@ impl Places {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let Some((places, viewer)) = self.0.take() else {
-            return;
-        };
-        let mut count = places.lock();
-        count.running -= 1;
-        count.of(&viewer).running -= 1;
+        let mut count = self.places.lock();
+        *count.running(self.has_reserve) -= 1;
+        count.of(&self.viewer).running -= 1;
         count.forget_idle();
         drop(count);
         // The one that is woken may have its own places taken.
-        places.freed.notify_all();
+        self.places.freed.notify_all();
     }
 }
 
@@ -144,11 +157,9 @@ mod tests {
             .map(|_| take(&alice).unwrap())
             .collect();
         assert!(is_late(take(&alice)));
-        let of_bob: Vec<_> = (0..MAX_RUNNING_OF_ONE)
-            .map(|_| take(&bob).unwrap())
-            .collect();
+        let of_bob = take(&bob).unwrap();
 
-        // All are taken; administrators need none.
+        // All are taken; administrators have others.
         assert!(is_late(take(&carol)));
         let root = budget.account("root").with_reserve(true);
         drop(take(&root).unwrap());
