@@ -212,12 +212,11 @@ pub fn effective(config: &mut Config) -> anyhow::Result<String> {
             }
         }
         for rule in &mut job.relabel_configs {
-            if let Some(name) = rule.target_label.strip_prefix(PARAM) {
-                // `$1` is a part of another label.
-                let is_other_label = rule.replacement.starts_with('$');
-                if !is_other_label {
-                    rule.replacement = shown_parameter(name, &rule.replacement).to_owned();
-                }
+            // `$1` is a part of another label.
+            if let Some(name) = rule.target_label.strip_prefix(PARAM)
+                && !rule.replacement.starts_with('$')
+            {
+                rule.replacement = shown_parameter(name, &rule.replacement).to_owned();
             }
         }
     }

@@ -64,7 +64,7 @@ pub struct Part {
 /// The subject line: the state, the worst fault as a sentence, and where the others are:
 /// `[FIRING 3] g01 does not answer, and 2 more on g02 g03`.
 pub fn subject(message: &Message) -> String {
-    let mut told: Vec<&MessageAlert> = message
+    let mut alerts: Vec<&MessageAlert> = message
         .alerts
         .iter()
         .filter(|alert| alert.status == Status::Firing)
@@ -72,20 +72,20 @@ pub fn subject(message: &Message) -> String {
     let state = match message.reason {
         Reason::StillFiring => "STILL FIRING",
         Reason::Corrected => "CORRECTION",
-        _ if told.is_empty() => "RESOLVED",
+        _ if alerts.is_empty() => "RESOLVED",
         _ => "FIRING",
     };
-    if told.is_empty() {
-        told.extend(&message.alerts);
+    if alerts.is_empty() {
+        alerts.extend(&message.alerts);
     }
-    let count = match told.len() {
+    let count = match alerts.len() {
         0 | 1 => String::new(),
         several => format!(" {several}"),
     };
 
-    told.sort_by_key(|alert| severity_rank(alert.labels.get("severity").unwrap_or_default()));
-    let sentence = told.first().map(|worst| sentence(worst));
-    let others = told.get(1..).unwrap_or_default();
+    alerts.sort_by_key(|alert| severity_rank(alert.labels.get("severity").unwrap_or_default()));
+    let sentence = alerts.first().map(|worst| sentence(worst));
+    let others = alerts.get(1..).unwrap_or_default();
     let places = folded(others.iter().filter_map(|alert| alert.labels.get("node")));
     let rest = match (others.len(), some(&places)) {
         (0, _) => String::new(),

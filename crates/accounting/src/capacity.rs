@@ -121,7 +121,7 @@ pub struct CapacityRow {
     pub planned: u64,
     /// The rest.
     pub idle: u64,
-    /// Part of `idle`: before the job records begin, so that nobody knows what ran.
+    /// Part of `idle`: before the job records begin. What ran then is unknown.
     #[serde(default)]
     pub unrecorded: u64,
     /// Requested by waiting jobs beyond the free resources. Not part of `reported`.
@@ -290,7 +290,7 @@ pub fn capacity<'r>(
 
 const HOUR: i64 = 3600;
 
-/// The part of a row of which nobody knows what it was used for.
+/// Name of the part of a row whose use is unknown.
 const UNRECORDED: &str = "unknown, before the job records begin";
 
 #[derive(Clone, Copy)]

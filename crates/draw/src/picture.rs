@@ -76,7 +76,7 @@ pub fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             c if c.is_control() => out.push(' '),
-            // What turns the direction of a text, or has no width, could make it look like another one.
+            // Characters that turn the direction of a text, or have no width, can make two texts look alike.
             c if is_unseen(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }

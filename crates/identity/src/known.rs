@@ -403,7 +403,7 @@ impl Access {
                     .with_role_at_most(token.role),
             });
         }
-        // Who shows a token wants to be known by it: a wrong one is no reason to look for another name.
+        // A request with a wrong token is not answered as that of another viewer.
         if has_bearer(headers) && !matches!(origin, Origin::Proxy(_)) {
             return None;
         }

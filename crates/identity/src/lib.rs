@@ -613,7 +613,7 @@ mod tests {
         assert_eq!(filled_again("/alerts", b"return=&\xff"), "/alerts");
     }
 
-    /// Whoever shows a wrong token would otherwise get answers as somebody else, and not learn that it is wrong.
+    /// A request with a wrong token was answered as one of the machine, so that the mistake stayed unnoticed.
     #[tokio::test]
     async fn a_wrong_token_is_refused_on_the_servers_machine_too() {
         let access = access(&AuthConfig::default());

@@ -95,16 +95,19 @@ impl Question for CapacityQuestion {
         if self.days {
             at_most_days(&period, MOST_DAYS)?;
         }
+
         let nodes = records.node_capacities(&cluster)?;
         let reservations = records.reservations(&cluster, period.from())?;
         let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
         let held = (&*nodes, &*reservations, &*runs);
-        let records_from = begin_within(&records, &cluster, &period)?;
+        let records_from = records.extent(&cluster)?.map(|(from, _)| from);
+        let records_from = records_from.filter(|begin| period.begins_unrecorded(*begin));
         let days = if self.days {
             days(&records, &cluster, &period, held, records_from, now)?
         } else {
             Vec::new()
         };
+
         let now = UnixTime::from(now);
         let reserved: Vec<ReservedRun<'_>> =
             runs.iter().filter_map(|run| reserved(run, now)).collect();
@@ -116,6 +119,7 @@ impl Question for CapacityQuestion {
             .map(|reservation| reservation.name.clone())
             .collect();
         names.dedup();
+
         Ok(CapacityAnswer {
             report: report(&records, &cluster, &period, held, records_from, now)?,
             days,
@@ -202,19 +206,6 @@ pub(super) fn report(
         }
     }
     Ok(report)
-}
-
-/// The begin of the job records, if it leaves a part of the period unknown.
-///
-/// # Errors
-/// When the store fails.
-pub(super) fn begin_within(
-    records: &Records<'_>,
-    cluster: &str,
-    period: &Period,
-) -> Result<Option<UnixTime>, AnswerError> {
-    let begin = records.extent(cluster)?.map(|(from, _)| from);
-    Ok(begin.filter(|begin| period.begins_unrecorded(*begin)))
 }
 
 /// The runs with the amounts that they held and requested.

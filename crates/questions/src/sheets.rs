@@ -1,7 +1,7 @@
 //! Reports of users, accounts and the cluster.
 
 use super::budgets::{Ledgers, books, budgets};
-use super::capacity::{begin_within, report};
+use super::capacity::report;
 use super::near::did_you_mean;
 use super::period::{at_most_days, the_cluster, the_period, the_zone};
 use super::visible::{
@@ -184,7 +184,8 @@ fn visible_sheets(
     {
         let note = nothing_recorded(&records, sheet, &zone)?;
         sheet.notes.extend(note);
-        [sheet.cpu_capacity, sheet.gpu_capacity] = capacities(&records, cluster, last, now)?;
+        [sheet.cpu_capacity, sheet.gpu_capacity] =
+            capacities(&records, cluster, last, facts.records_from, now)?;
         sheet.has_gpus |= sheet.gpu_capacity.is_some();
     }
 
@@ -278,6 +279,7 @@ fn capacities(
     records: &Records<'_>,
     cluster: &str,
     period: &Period,
+    records_from: Option<UnixTime>,
     now: Timestamp,
 ) -> Result<[Option<CapacityRow>; 2], AnswerError> {
     let nodes = records.node_capacities(cluster)?;
@@ -287,7 +289,7 @@ fn capacities(
     let reservations = records.reservations(cluster, period.from())?;
     let runs = records.capacity_runs(cluster, period.from(), period.to())?;
     let held = (&*nodes, &*reservations, &*runs);
-    let records_from = begin_within(records, cluster, period)?;
+    let records_from = records_from.filter(|begin| period.begins_unrecorded(*begin));
     let report = report(records, cluster, period, held, records_from, now.into())?;
     let mut rows = report
         .rows

@@ -25,7 +25,7 @@ use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::SlurmrestdConfig;
 use takt_identity::AuthConfig;
 use takt_mail::EmailConfig;
-use takt_model::shown::{printable, printable_lines};
+use takt_model::shown::{printable, printable_lines, shell_word};
 use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 use takt_slurm::releases::Release;
 use takt_store::Store;
@@ -581,7 +581,6 @@ fn finding(
 /// The text as one word of a command line that a person pastes, and that ssh has a second shell read: a name with more than
 /// plain characters is left out. Users choose the names of mounts, and exporters all labels.
 fn word(text: &str) -> &str {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/@%+".contains(c);
-    let is_word = !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain);
+    let is_word = !text.starts_with('-') && shell_word(text) == text;
     if is_word { text } else { "NAME" }
 }

@@ -42,6 +42,7 @@ impl Slack {
             .map(|text| section(&text))
             .into_iter()
             .collect();
+
         // A header is plain text, so a title with a link or with markup becomes a section.
         let mut header = String::new();
         blocks.push(match (said("title"), said("title_link")) {
@@ -58,6 +59,7 @@ impl Slack {
                 })
             }
         });
+
         let shown = match said("text") {
             Some(text) => {
                 blocks.push(section(&text));
@@ -65,6 +67,7 @@ impl Slack {
             }
             None => sections(message, &header, &mut blocks),
         };
+
         let more = message.alerts.len() - shown;
         let rest = if more > 0 {
             format!("+{more} more · ")

@@ -49,8 +49,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .map(|incident| IncidentView::of(incident, visit))
         .partition(|view| view.incident.is_of_owner);
     let has_rules = !of_operators.is_empty() || !visit.ask(&RulesQuestion {})?.is_empty();
-    let mut troubles = troubles(&cluster, &of_operators);
-    troubles.splice(..0, lost_gpus(&cluster, &of_operators));
+    let mut unnamed = lost_gpus(&cluster, &of_operators);
+    unnamed.extend(troubles(&cluster, &of_operators));
 
     let critical = of_operators
         .iter()
@@ -72,7 +72,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         draft,
         incidents => of_operators,
         of_owners,
-        troubles,
+        troubles => unnamed,
         has_rules,
         critical,
         count,

@@ -33,6 +33,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let answer = visit
         .ask(&question)
         .map_err(|error| error.next("/capacity", "The current month"))?;
+
     let rows = &answer.report.rows;
     let has_gpus = rows
         .iter()
@@ -46,11 +47,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             return Err(PageError::wrong(error).next("/capacity", "Capacity"));
         }
     };
+
     let unit = if resource == "cpu" { "CPU" } else { "GPU" };
     let row = rows.iter().find(|row| row.resource == resource);
     let table = days(visit, &answer, resource, unit)?;
     let picture = chart(&answer, resource, unit);
     let uses: Vec<Value> = row.map(uses).unwrap_or_default();
+
     let values = context! {
         pick => Value::from_serialize(&pick),
         label => pick.month.clone().unwrap_or_else(|| {
