@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use takt_access::Viewer;
 use takt_api::{SOCKET_FILE, is_trusted_socket};
 use takt_questions::{
@@ -92,7 +92,7 @@ where
             access,
             config: AnswerConfig {
                 unserved,
-                ..CurrentConfig::new(config.clone()).answer_config()
+                ..CurrentConfig::new(config.clone(), SystemTime::now()).answer_config()
             },
         })
     }
@@ -159,8 +159,16 @@ pub fn zone_of(about: Option<AboutAnswer>) -> TimeZone {
 
 /// The running server, for what only a running server knows.
 pub fn server(at: Whereabouts) -> Result<Server, Failure> {
+    running(at)?.map_err(|path| {
+        let path = path.display();
+        anyhow::anyhow!("no server runs on {path}; start one with `takt serve` or `takt up`").into()
+    })
+}
+
+/// The running server, or the data directory that none holds.
+pub fn running(at: Whereabouts) -> Result<Result<Server, PathBuf>, Failure> {
     let (path, url, token_file, socket) = match at {
-        Whereabouts::Server { url, token, socket } => return Ok(at_url(url, token, socket)?),
+        Whereabouts::Server { url, token, socket } => return Ok(Ok(at_url(url, token, socket)?)),
         Whereabouts::Directory {
             path,
             url,
@@ -170,13 +178,9 @@ pub fn server(at: Whereabouts) -> Result<Server, Failure> {
     };
 
     match holding(&path, token_file.as_deref())? {
-        Some(server) => Ok(server),
-        None if DataDir::is_private(&path) => configured(&path, url, token_file, socket),
-        None => Err(anyhow::anyhow!(
-            "no server runs on {}; start one with `takt serve` or `takt up`",
-            path.display()
-        )
-        .into()),
+        Some(server) => Ok(Ok(server)),
+        None if DataDir::is_private(&path) => Ok(Ok(configured(&path, url, token_file, socket)?)),
+        None => Ok(Err(path)),
     }
 }
 

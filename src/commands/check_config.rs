@@ -46,38 +46,18 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let mut mistakes = mistakes(place, &config);
     name_unknown_users(&config)?;
 
-    for file in config.open_secrets() {
-        let mut err = io::stderr();
-        let file = file.display();
-        writeln!(
-            err,
-            "every user can read the secret in {file}: chmod o-rwx {file}"
-        )?;
-    }
-
-    for (page, targets) in config.scrape.pages_of_several() {
-        let targets: Vec<String> = targets.iter().map(|at| format!("targets[{at}]")).collect();
-        let (page, targets) = (shown_address(&page), targets.join(", "));
-        let mut err = io::stderr();
-        writeln!(
-            err,
-            "scrape: {targets} are the same page, {page}: its GPUs count for each of them"
-        )?;
-    }
-
-    let needed = takt_server::files_needed(&config);
-    if needed > takt_server::UNIT_FILES {
-        writeln!(
-            io::stderr(),
-            "the targets need {needed} open files: set LimitNOFILE={needed} in takt.service \
-             (systemctl edit takt)"
-        )?;
+    let mut err = io::stderr();
+    for doubt in doubts(&config) {
+        writeln!(err, "{doubt}")?;
     }
 
     // Files that the configuration names are checked too.
     match alerting::load(&config) {
         Ok(loaded) => {
             name_silent_receivers(&loaded.routing)?;
+            for doubt in alerting::doubtful_severities(&loaded, &config.alerts.page_severity) {
+                writeln!(err, "{doubt}")?;
+            }
             mistakes.extend(loaded.template_mistakes.into_iter().map(Error::msg));
         }
         Err(error) => mistakes.push(error),
@@ -125,6 +105,36 @@ fn mistakes(place: &Place, config: &Config) -> Vec<Error> {
     let others = [check_cluster(config), secrets.unwrap_or(Ok(()))];
     found.extend(others.into_iter().filter_map(Result::err));
     found
+}
+
+/// Returns what is valid and probably not meant.
+fn doubts(config: &Config) -> Vec<String> {
+    let secrets = config.open_secrets().into_iter().map(|file| {
+        let file = file.display();
+        format!("every user can read the secret in {file}: chmod o-rwx {file}")
+    });
+
+    let pages = config.scrape.pages_of_several().into_iter();
+    let pages = pages.map(|(page, targets)| {
+        let targets: Vec<String> = targets.iter().map(|at| format!("targets[{at}]")).collect();
+        let (page, targets) = (shown_address(&page), targets.join(", "));
+        format!("scrape: {targets} are the same page, {page}: its GPUs count for each of them")
+    });
+
+    let nodes = config.scrape.nodes_of_several().into_iter();
+    let nodes = nodes.map(|(node, hosts)| {
+        let hosts = hosts.into_iter().collect::<Vec<_>>().join(" and ");
+        format!("scrape: targets on {hosts} are all node {node}: their readings are mixed")
+    });
+
+    let needed = takt_server::files_needed(config);
+    let files = (needed > takt_server::UNIT_FILES).then(|| {
+        format!(
+            "the targets need {needed} open files: set LimitNOFILE={needed} in takt.service \
+             (systemctl edit takt)"
+        )
+    });
+    secrets.chain(pages).chain(nodes).chain(files).collect()
 }
 
 /// Says on standard error which users of `[auth]` the machine does not know. That is no mistake: a

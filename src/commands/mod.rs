@@ -53,6 +53,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use takt_accounting::Period;
 use takt_model::UnixTime;
+use takt_model::shown::visible_json;
 use takt_questions::listing::Listing;
 use takt_questions::{AboutQuestion, AnswerData, Question, SourcesQuestion, source_warnings};
 use takt_server::serve::Parts;
@@ -218,8 +219,8 @@ where
         ListingFormat::Table => listing.write_table(output::width(), &mut out)?,
         ListingFormat::Csv => listing.write_csv(&mut out)?,
         ListingFormat::Json => {
-            serde_json::to_writer_pretty(&mut out, values)?;
-            writeln!(out)?;
+            let json = serde_json::to_string_pretty(values)?;
+            writeln!(out, "{}", visible_json(&json))?;
         }
     }
     Ok(out.flush()?)

@@ -98,7 +98,8 @@ fn show(server: &Server) -> Result<(), Failure> {
 
 fn nodes(cluster: &ClusterAnswer) -> String {
     match cluster.nodes.len() {
-        0 => "none: no target is configured ([scrape] in docs/configuration.md)".to_owned(),
+        0 => "none: no target has answered yet, or none is configured ([scrape] in docs/configuration.md)"
+            .to_owned(),
         all => format!("{} of {all} answer", cluster.nodes_up),
     }
 }

@@ -94,6 +94,9 @@ fn create(place: &Place, asked: &TokenCreate) -> Result<(), Failure> {
         "Token {} ({}), role {}. It is shown once; keep it in a file of mode 600.",
         record.id, record.name, record.role
     )?;
+    if let Some(warning) = made.warning {
+        writeln!(err, "warning: {warning}")?;
+    }
     Ok(writeln!(stdout(), "{token}")?)
 }
 

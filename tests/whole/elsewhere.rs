@@ -357,7 +357,8 @@ fn without_options_commands_use_the_installed_server() {
     );
     // A configuration that this user may not read does not count as empty.
     set_mode(&config, 0o600);
-    let said = run("65534", &route).fails(2);
+    let by_file = [&route[..], &["--file"]].concat();
+    let said = run("65534", &by_file).fails(2);
     assert!(said.contains("cannot read /etc/takt/takt.toml"), "{said}");
 
     server.stop();

@@ -122,6 +122,8 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/v2/alerts", "viewer", "support"),
     ("/api/v2/alerts/close", "support", "support"),
     ("/api/v2/alerts/groups", "viewer", "viewer"),
+    ("/api/v2/alerts/route", "viewer", "viewer"),
+    ("/api/v2/alerts/test", "support", "support"),
     ("/api/v2/receivers", "viewer", "viewer"),
     ("/api/v2/silence/{id}", "viewer", "support"),
     ("/api/v2/silences", "viewer", "support"),

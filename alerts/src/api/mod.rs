@@ -9,6 +9,7 @@ mod close;
 mod rules;
 mod silences;
 mod times;
+mod trial;
 
 pub use silences::new_id as new_silence_id;
 
@@ -70,6 +71,8 @@ pub fn router(api: Api) -> Router {
         .route("/api/v2/receivers", get(alerts::receivers))
         .route("/api/v2/alerts", get(alerts::list).post(alerts::post))
         .route("/api/v2/alerts/groups", get(alerts::groups))
+        .route("/api/v2/alerts/route", get(trial::route))
+        .route("/api/v2/alerts/test", post(trial::test))
         .route("/api/v2/alerts/close", post(close::close))
         .route("/api/v2/silences", get(silences::list).post(silences::set))
         .route(

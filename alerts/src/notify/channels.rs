@@ -96,13 +96,13 @@ impl Channels {
 }
 
 /// The parts of a channel's name, `RECEIVER/KIND/NUMBER`. A receiver's name may contain slashes.
-struct ChannelParts<'a> {
-    receiver: &'a str,
+pub(super) struct ChannelParts<'a> {
+    pub(super) receiver: &'a str,
     kind: &'a str,
 }
 
 impl<'a> ChannelParts<'a> {
-    fn of(name: &'a str) -> Self {
+    pub(super) fn of(name: &'a str) -> Self {
         let mut parts = name.rsplitn(3, '/').skip(1);
         Self {
             kind: parts.next().unwrap_or_default(),

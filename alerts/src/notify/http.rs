@@ -7,7 +7,7 @@
 //! Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`) unless the configuration names
 //! one. Certificates are always checked.
 
-use super::Notifier;
+use super::{Notifier, Place};
 use crate::outbox::{Outcome, Row};
 use futures_util::future::BoxFuture;
 use jiff::fmt::rfc2822;
@@ -101,8 +101,8 @@ pub trait HttpNotifier: Send + Sync {
         Duration::ZERO
     }
 
-    /// As [`Notifier::acknowledge_place`].
-    fn acknowledge_place(&self, _row: &Row) -> Option<String> {
+    /// As [`Notifier::place`].
+    fn place(&self, _row: &Row) -> Option<Place> {
         None
     }
 }
@@ -452,8 +452,8 @@ where
         self.notifier.pause(row, thread)
     }
 
-    fn acknowledge_place(&self, row: &Row) -> Option<String> {
-        self.notifier.acknowledge_place(row)
+    fn place(&self, row: &Row) -> Option<Place> {
+        self.notifier.place(row)
     }
 }
 

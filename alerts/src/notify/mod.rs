@@ -18,6 +18,7 @@ mod settings_tests;
 pub mod slack;
 #[cfg(test)]
 pub(crate) mod suite;
+pub mod trial;
 pub mod webhook;
 pub(crate) mod wording;
 mod words;
@@ -84,6 +85,15 @@ fn no_split(settings: &Node) -> Vec<Node> {
     vec![settings.clone()]
 }
 
+/// Where the messages of a channel go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The service, as people call it: `Slack`.
+    pub service: &'static str,
+    /// Address or channel. `None` if only the service knows it, as with a webhook.
+    pub name: Option<String>,
+}
+
 /// A channel that is ready to send.
 pub trait Notifier: Send + Sync {
     /// Sends one row. `thread` is the channel's name of the first message about the same group, if
@@ -95,9 +105,9 @@ pub trait Notifier: Send + Sync {
         Duration::ZERO
     }
 
-    /// Where the messages go, for the record of who acknowledged alerts by a link in one: `Slack link sent to
-    /// #ops`. `None` if messages of this channel have no such link.
-    fn acknowledge_place(&self, _row: &Row) -> Option<String> {
+    /// Where the messages go, and people may acknowledge alerts by a link in them. `None` if messages of this channel have
+    /// no such link.
+    fn place(&self, _row: &Row) -> Option<Place> {
         None
     }
 

@@ -3,7 +3,9 @@
 use super::channels::ChannelContext;
 use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
 use super::http_config::address;
-use super::{ACKNOWLEDGE, Notifier, NotifierKind, link, no_split, subject, text, words::shortened};
+use super::{
+    ACKNOWLEDGE, Notifier, NotifierKind, Place, link, no_split, subject, text, words::shortened,
+};
 use crate::message::Status;
 use crate::outbox::{Outcome, Row};
 use crate::yaml::{Mistake, Node};
@@ -99,10 +101,11 @@ impl HttpNotifier for Ntfy {
     }
 
     /// Names the receiver: who knows a topic can read it.
-    fn acknowledge_place(&self, row: &Row) -> Option<String> {
-        Some(format!(
-            "ntfy link sent to receiver {}",
-            row.message.receiver
-        ))
+    /// Who knows the topic reads it, so it is named nowhere.
+    fn place(&self, _row: &Row) -> Option<Place> {
+        Some(Place {
+            service: "ntfy",
+            name: None,
+        })
     }
 }

@@ -11,6 +11,7 @@ use crate::alert::RESOLVE_TIMEOUT;
 use crate::notify::{NOTIFIERS, NotifierKind, wording};
 use crate::template::MessageTemplates;
 use crate::yaml::{self, Fields, Mistake, Node, unknown_key};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +39,17 @@ pub struct Config {
     pub inhibit_rules: Vec<InhibitRule>,
     /// Time intervals by name.
     pub time_intervals: BTreeMap<String, Vec<TimeInterval>>,
+}
+
+/// Where an alert goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoutedTo {
+    /// Name of the receiver.
+    pub receiver: String,
+    /// Key of the route.
+    pub route: String,
+    /// Names of the receiver's channels.
+    pub channels: Vec<String>,
 }
 
 /// A receiver: its name and its channels.
@@ -173,13 +185,23 @@ impl Config {
         unread
     }
 
-    /// The receivers of an alert with these labels, with the keys of their routes.
-    pub fn route_test(&self, labels: &Labels) -> Vec<(&str, &str)> {
-        self.routes
-            .matching(labels)
-            .into_iter()
+    /// The receivers of an alert with these labels.
+    pub fn route_test(&self, labels: &Labels) -> Vec<RoutedTo> {
+        let routes = self.routes.matching(labels).into_iter();
+        routes
             .map(|at| self.routes.get(at))
-            .map(|route| (route.receiver.as_str(), route.key.as_str()))
+            .map(|route| RoutedTo {
+                receiver: route.receiver.clone(),
+                route: route.key.clone(),
+                channels: self.channels_of(&route.receiver),
+            })
+            .collect()
+    }
+
+    fn channels_of(&self, receiver: &str) -> Vec<String> {
+        let known = self.receiver(receiver).into_iter();
+        known
+            .flat_map(|known| known.integrations.iter().map(|one| known.channel(one)))
             .collect()
     }
 
@@ -541,7 +563,7 @@ time_intervals:
             let found: Vec<_> = config
                 .route_test(&parse_series(labels))
                 .into_iter()
-                .map(|(who, _)| who.to_owned())
+                .map(|to| to.receiver)
                 .collect();
             assert_eq!(found, receivers, "{labels}");
         }

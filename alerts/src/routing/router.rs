@@ -278,6 +278,11 @@ impl Router {
         entry.is_some_and(|entry| entry.open.contains_key(&fingerprint))
     }
 
+    /// The server's settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config

@@ -3,6 +3,7 @@
 
 use super::AlertMetrics;
 use super::handle::{Handle, Work};
+use crate::notify::Place;
 use crate::notify::channels::Channels;
 use crate::notify::http::{HttpOptions, HttpSender};
 use crate::outbox::{Outcome, Row};
@@ -38,9 +39,11 @@ impl Delivery {
         })
     }
 
-    /// Where the row's channel sends messages that have links; see [`Notifier::acknowledge_place`].
+    /// Where a link in the row goes, for the record of who acknowledged by it: `Slack link sent to #ops`.
     pub fn acknowledge_place(&self, row: &Row) -> Option<String> {
-        self.channels.get(&row.channel)?.acknowledge_place(row)
+        let Place { service, name } = self.channels.get(&row.channel)?.place(row)?;
+        let name = name.unwrap_or_else(|| format!("receiver {}", row.message.receiver));
+        Some(format!("{service} link sent to {name}"))
     }
 
     /// Sends a row. The outcome comes back as work for the engine.

@@ -54,12 +54,15 @@ pub(super) type CommitReport = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 pub(super) type ReadWork = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
 
+pub(super) type ChannelsWork = Box<dyn FnOnce(&Engine, &Arc<Channels>) + Send>;
+
 pub(super) type ChangeWork =
     Box<dyn FnOnce(&mut Engine, Timestamp) -> (Batch, CommitReport) + Send>;
 
 /// Work for the engine's thread.
 pub(super) enum Work {
     Read(ReadWork),
+    ReadChannels(ChannelsWork),
     Change(ChangeWork),
     Event {
         exporter: String,
@@ -137,6 +140,25 @@ impl Handle {
         // A caller that has gone away needs no answer.
         let work = Work::Read(Box::new(move |engine, now| {
             drop(answer.send(look(engine, now)))
+        }));
+        self.request(work).await?;
+        answered.await.map_err(|_| EngineError::Stopped)
+    }
+
+    /// Reads from the engine and the channels in use.
+    ///
+    /// # Errors
+    /// If the engine has stopped or is busy.
+    pub async fn read_channels<T>(
+        &self,
+        look: impl FnOnce(&Engine, &Arc<Channels>) -> T + Send + 'static,
+    ) -> Result<T, EngineError>
+    where
+        T: Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let work = Work::ReadChannels(Box::new(move |engine, channels| {
+            drop(answer.send(look(engine, channels)))
         }));
         self.request(work).await?;
         answered.await.map_err(|_| EngineError::Stopped)

@@ -301,6 +301,7 @@ where
     fn take(&mut self, work: Work, reports: &mut Vec<CommitReport>, now: Timestamp) -> Batch {
         match work {
             Work::Read(look) => look(&self.engine, now),
+            Work::ReadChannels(look) => look(&self.engine, &self.delivery.channels),
             Work::Change(change) => {
                 let (changed, report) = change(&mut self.engine, now);
                 reports.push(report);

@@ -28,8 +28,8 @@ fn the_example_routes_name_alerts_that_exist() {
     }
     let receiver = |labels: &[(&str, &str)]| {
         config.route_test(&labels.iter().copied().collect())[0]
-            .0
-            .to_owned()
+            .receiver
+            .clone()
     };
     assert_eq!(
         receiver(&[("alertname", "GpuFellOffBus"), ("severity", "critical")]),

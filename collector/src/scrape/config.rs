@@ -5,7 +5,7 @@ use super::prometheus;
 use super::target::Target;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use takt_model::ConfigError;
@@ -266,6 +266,20 @@ impl ScrapeConfig {
         }
         pages.retain(|_, targets| targets.len() > 1);
         pages
+    }
+
+    /// Returns the nodes that `targets` of several machines claim to be, with the names of these machines.
+    pub fn nodes_of_several(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut nodes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let listed = self.listed("cluster").map(|(_, targets)| targets);
+        for target in listed.unwrap_or_default() {
+            let host = target.url.host_str().map(str::to_owned);
+            if let Some((node, host)) = target.labels.get("node").zip(host) {
+                nodes.entry(node.to_owned()).or_default().insert(host);
+            }
+        }
+        nodes.retain(|_, hosts| hosts.len() > 1);
+        nodes
     }
 
     /// Returns the job of `targets` and its targets.

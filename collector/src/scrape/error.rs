@@ -181,11 +181,36 @@ impl ScrapeError {
         }
     }
 
-    /// Returns the error and its causes in one line.
+    /// Returns the error and its causes in one line, with what a person would do about it.
     pub fn in_full(&self) -> String {
-        takt_model::error_chain(self)
+        let text = takt_model::error_chain(self);
+        match ADVICE.iter().find(|(word, _)| text.contains(word)) {
+            Some((_, advice)) => format!("{text}; {advice}"),
+            None => text,
+        }
     }
 }
+
+/// What words of libraries mean, whose authors know them and nobody else does.
+const ADVICE: [(&str, &str); 5] = [
+    (
+        "InvalidContentType",
+        "it does not speak TLS: the URL begins with http://",
+    ),
+    (
+        "invalid HTTP version",
+        "it speaks TLS or no HTTP: the URL begins with https://",
+    ),
+    (
+        "UnknownIssuer",
+        "no known authority has signed its certificate: tls_config.ca_file names one",
+    ),
+    (
+        "NotValidForName",
+        "its certificate is for another name: tls_config.server_name gives it",
+    ),
+    ("Expired", "its certificate has ended"),
+];
 
 /// Returns the reason of a failed connection.
 fn unreachable(source: &(dyn Error + 'static)) -> FailureReason {

@@ -312,7 +312,7 @@ impl Scraper {
 
     fn note(&self, started: Timestamp, failed: Option<ScrapeError>) {
         let mut status = self.status();
-        let was_up = status.health == TargetHealth::Up;
+        let before = status.health;
         status.last_scrape = Some(started);
         status.health = if failed.is_some() {
             TargetHealth::Down
@@ -323,12 +323,16 @@ impl Scraper {
         status.reason = failed.as_ref().map(ScrapeError::reason);
         status.error = failed.as_ref().map(ScrapeError::in_full);
 
-        match (was_up, &status.error) {
-            (true, Some(error)) => {
-                tracing::warn!(target_url = self.target.shown_url(), %error, "a target went down")
+        let target_url = self.target.shown_url();
+        match (before, &status.error) {
+            (TargetHealth::Down, Some(_)) | (TargetHealth::Up, None) => {}
+            (_, None) => tracing::info!(target_url, "a target is up"),
+            (TargetHealth::Up, Some(error)) => {
+                tracing::warn!(target_url, %error, "a target went down")
             }
-            (false, None) => tracing::info!(target_url = self.target.shown_url(), "a target is up"),
-            _ => {}
+            (TargetHealth::Unknown, Some(error)) => {
+                tracing::warn!(target_url, %error, "a target is down")
+            }
         }
     }
 

@@ -390,8 +390,12 @@ async fn user_of_link(
     headers: HeaderMap,
     Form(form): Form<CodeForm>,
 ) -> Response {
-    if let Some(refused) = refusal(&access, peer, &headers) {
-        return refused;
+    if is_of_this_site(&headers) != Some(true) {
+        return other_site();
+    }
+    if !may_attempt(&access, peer) {
+        let error = "too many attempts; wait a minute";
+        return (StatusCode::TOO_MANY_REQUESTS, error).into_response();
     }
     match access.keyring().user_of_code(&form.code, now()) {
         Some(user) => Json(serde_json::json!({ "user": &*user })).into_response(),
@@ -406,12 +410,15 @@ async fn sign_in(
     headers: HeaderMap,
     Form(form): Form<CodeForm>,
 ) -> Response {
-    if let Some(refused) = refusal(&access, peer, &headers) {
-        return refused;
+    if is_of_this_site(&headers) != Some(true) {
+        return other_site();
+    }
+    if !may_attempt(&access, peer) {
+        return back_to_form("minute", "");
     }
     let Some(user) = access.keyring().take_code(&form.code, now()) else {
         access.note(None, peer, "sign_in", "link", "refused").await;
-        return unknown_link();
+        return back_to_form("link", "");
     };
     let identity = Identity {
         user: user.to_string(),
@@ -507,17 +514,10 @@ async fn sign_out(
     (StatusCode::SEE_OTHER, headers).into_response()
 }
 
-/// Refuses requests of other sites' pages, of programs, and too many of one address.
-fn refusal(access: &Access, peer: Peer, headers: &HeaderMap) -> Option<Response> {
-    if is_of_this_site(headers) != Some(true) {
-        return Some(other_site());
-    }
+/// Whether this machine may try a code now.
+fn may_attempt(access: &Access, peer: Peer) -> bool {
     let address = peer.address.ip().to_canonical();
-    if access.keyring().may_attempt(address, now()) {
-        return None;
-    }
-    let error = "too many attempts; wait a minute";
-    Some((StatusCode::TOO_MANY_REQUESTS, error).into_response())
+    access.keyring().may_attempt(address, now())
 }
 
 fn other_site() -> Response {

@@ -1,6 +1,7 @@
 //! Texts of others on their way to people: to terminals, into cells of spreadsheets, and addresses without their secrets.
 
 use crate::ConfigError;
+use std::fmt::Write;
 
 /// What stands for a part of an address that is a secret.
 const HIDDEN: &str = "<hidden>";
@@ -36,6 +37,22 @@ pub fn printable(text: &str) -> String {
 /// The text for several lines of a terminal: unseen characters except tab and line feed are replaced.
 pub fn printable_lines(text: &str) -> String {
     text.replace(|c| is_unseen(c) && !matches!(c, '\t' | '\n'), "\u{fffd}")
+}
+
+/// JSON for a terminal: unseen characters are written as escapes, which are the same text to a program.
+pub fn visible_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Between texts, JSON has line feeds and no other unseen character.
+        if c == '\n' || !is_unseen(c) {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
 }
 
 /// The text as one word of a command line that a person copies into a shell: quoted, unless it has plain characters only.
@@ -232,6 +249,12 @@ mod tests {
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("x;curl evil|sh"), "'x;curl evil|sh'");
         assert_eq!(shell_word("it's\n$(id)"), "'it'\\''s\u{fffd}$(id)'");
+    }
+
+    #[test]
+    fn unseen_characters_in_json_are_escapes() {
+        let json = "[\n  \"é\u{202e}b\u{e0001}\"\n]";
+        assert_eq!(visible_json(json), "[\n  \"é\\u202eb\\udb40\\udc01\"\n]");
     }
 
     #[test]

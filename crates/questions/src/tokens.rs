@@ -1,6 +1,7 @@
 //! Tokens of programs: list, create, revoke.
 
 use super::{AnswerConfig, AnswerError, Question, RequestForm};
+use crate::password::knows_user;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Role, Viewer, hash, new_token};
@@ -46,6 +47,9 @@ pub struct TokenAnswer {
     /// The new token. It is shown once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// Why the new token may not do what it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 impl Question for TokensQuestion {
@@ -135,8 +139,14 @@ impl TokenOrder {
             revoked_at: None,
         })?;
         viewer.note_act(format!("create {}", words(&record)));
-        let token = Some(token);
-        Ok(TokenAnswer { record, token })
+        let stranger = record.owner.as_deref().filter(|owner| !knows_user(owner));
+        Ok(TokenAnswer {
+            token: Some(token),
+            warning: stranger.map(|owner| {
+                format!("the server's machine knows no user {owner}; the token sees what belongs to that name only")
+            }),
+            record,
+        })
     }
 }
 
@@ -184,6 +194,7 @@ fn revoke(
             ..record
         },
         token: None,
+        warning: None,
     })
 }
 

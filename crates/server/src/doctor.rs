@@ -16,6 +16,7 @@ mod of_server;
 mod tests;
 
 use crate::Config;
+use crate::config::Unread;
 pub use accepted::AcceptedFindings;
 use certificates::TlsService;
 use facts::Facts;
@@ -73,6 +74,8 @@ pub struct DoctorConfig {
     pub file: Option<PathBuf>,
     /// Whether the configuration lists targets.
     pub has_targets: bool,
+    /// What was changed after the server read it.
+    pub unread: Unread,
     /// The data directory, if no server runs on it.
     pub unserved: Option<PathBuf>,
     /// Services with TLS certificates.
@@ -139,6 +142,7 @@ impl DoctorConfig {
             polls_slurm: config.jobs.poll,
             file: config.file.clone(),
             has_targets: !config.scrape.targets.is_empty(),
+            unread: Unread::default(),
             unserved: None,
             tls_services: certificates::services(config),
             encrypted_jobs: config.scrape.encrypted_jobs(),
@@ -275,6 +279,11 @@ pub const CHECKS: &[Check] = &[
         CONFIG_VALID,
         "the configuration file has a mistake",
         of_server::config_valid,
+    ),
+    check(
+        "config.read",
+        "the configuration or a file of alerts was changed, and the running server has not read it",
+        of_server::config_read,
     ),
     check(
         "config.names",
@@ -504,6 +513,7 @@ impl Doctor for ServerDoctor {
         };
         let config = DoctorConfig {
             unserved: unserved.map(Path::to_owned),
+            unread: self.unread(),
             ..DoctorConfig::of(&self.config())
         };
         let facts = Facts::gather(store, &config, &self.live, asked)?;

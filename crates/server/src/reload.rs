@@ -1,20 +1,18 @@
 //! Reading the configuration again while the server runs: at SIGHUP, by a request, from a page.
 
 use crate::alerting;
-use crate::config::{Config, CurrentConfig};
+use crate::config::{CurrentConfig, Source};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 use takt_access::{Role, RouteNeeds};
 use takt_api::{ReloadResult, Reloading};
 use takt_collector::scrape::ScrapeManager;
 use takt_identity::{ErrorBody, GuardedRouter};
-
-/// Reads the configuration, at the start and at every reload.
-pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
 /// Reloads the configuration while the server runs.
 #[derive(Clone)]
@@ -79,6 +77,7 @@ impl Reload {
 
     async fn read_and_follow(&self) -> anyhow::Result<String> {
         let source = Arc::clone(&self.source);
+        let read_at = SystemTime::now();
         let (config, alerts) = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
             let config = source()?;
             let alerts = alerting::load(&config)?;
@@ -87,7 +86,7 @@ impl Reload {
         .await??;
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
-        let waiting = self.current.follow(config);
+        let waiting = self.current.follow(config, read_at);
         let done = reload_summary(&waiting);
         *self.lock_waiting() = waiting;
         tracing::info!("configuration {done}");

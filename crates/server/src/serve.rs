@@ -5,8 +5,8 @@ mod periodic;
 mod serving;
 
 use crate::alerting::Absence;
+pub use crate::config::Source;
 use crate::failure::{Failure, OrUsage};
-pub use crate::reload::Source;
 use anyhow::Context;
 use opening::Opening;
 use prometheus_client::registry::Registry;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use takt_api::PageState;
 use takt_identity::{Access, GuardedRouter};
 use takt_store::Store;
@@ -88,6 +88,7 @@ async fn serve(
     parts: Parts,
     ready: OnReady<'_>,
 ) -> Result<(), Failure> {
+    let mut read_at = SystemTime::now();
     let mut config = source().usage()?;
     config.warn_of_files(dir);
     let (token, read_token) = config.server_tokens().usage()?;
@@ -103,6 +104,7 @@ async fn serve(
             source: &source,
             dir,
             config: &config,
+            read_at,
             token: &token,
             access: &access,
             parts,
@@ -127,7 +129,9 @@ async fn serve(
             Err(failure) => return Err(failure),
         }
         // The configuration may have been reloaded meanwhile.
+        let now = SystemTime::now();
         if let Ok(reloaded) = source() {
+            read_at = now;
             (config.scrape, config.alerts, config.email) =
                 (reloaded.scrape, reloaded.alerts, reloaded.email);
         }

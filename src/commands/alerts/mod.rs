@@ -22,9 +22,10 @@ use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use takt_alerts::notify::severity_rank;
+use takt_alerts::routing::config::RoutedTo;
 use takt_alerts::routing::matcher::{Matchers, parse_matcher};
 use takt_model::{Labels, UnixTime};
 use takt_questions::listing::{Column, Listing};
@@ -106,6 +107,9 @@ pub struct AlertsRouteTest {
     /// Labels of the alert: alertname=GpuFellOffBus severity=critical
     #[arg(required = true, value_name = "LABEL=VALUE")]
     pub labels: Vec<String>,
+    /// By the configuration file, which the running server may not have read yet
+    #[arg(long)]
+    pub file: bool,
 }
 
 /// Runs the command.
@@ -390,36 +394,55 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
 }
 
 fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
-    let config = place::load(place).usage()?;
-    let loaded = alerting::load(&config).usage()?;
-
     let mut labels = Labels::new();
+    let mut query = Vec::new();
     for pair in &asked.labels {
-        match pair.split_once('=') {
-            Some((name, value)) if !name.is_empty() => labels.set(name, value.trim_matches('"')),
-            _ => {
-                return Err(Failure::Usage(anyhow!(
-                    "expected LABEL=VALUE, found {pair:?}"
-                )));
-            }
-        }
+        let named = pair.split_once('=').filter(|(name, _)| !name.is_empty());
+        let (name, value) = named
+            .ok_or_else(|| anyhow!("expected LABEL=VALUE, found {pair:?}"))
+            .usage()?;
+        let value = value.trim_matches('"');
+        labels.set(name, value);
+        query.push(format!("{name}={value}"));
     }
+
+    let routed: Vec<RoutedTo> = match in_use(place, asked.file)? {
+        Some(server) => {
+            let query: Vec<(&str, &str)> =
+                query.iter().map(|one| ("label", one.as_str())).collect();
+            let answer = server.alertmanager(Method::GET, "alerts/route", &query, None)?;
+            serde_json::from_value(answer).map_err(anyhow::Error::from)?
+        }
+        None => {
+            let config = place::load(place).usage()?;
+            alerting::load(&config).usage()?.routing.route_test(&labels)
+        }
+    };
 
     let mut out = stdout();
-    for (receiver, route) in loaded.routing.route_test(&labels) {
-        let channels = loaded
-            .routing
-            .receiver(receiver)
-            .map(|known| {
-                known
-                    .integrations
-                    .iter()
-                    .map(|integration| known.channel(integration))
-                    .collect::<Vec<_>>()
-            })
-            .filter(|all| !all.is_empty())
-            .map_or_else(|| "no channel".to_owned(), |all| all.join(" "));
-        writeln!(out, "{receiver}: {channels}  (route {route})")?;
+    for to in routed {
+        let channels = match to.channels.as_slice() {
+            [] => "no channel".to_owned(),
+            all => all.join(" "),
+        };
+        writeln!(out, "{}: {channels}  (route {})", to.receiver, to.route)?;
     }
     Ok(())
+}
+
+/// The running server, whose routes and channels are in use. `None` if the configuration file is meant, or no server runs.
+fn in_use(place: &Place, of_file: bool) -> Result<Option<Server>, Failure> {
+    if of_file {
+        return Ok(None);
+    }
+    let (_, at) = place::find(place)?;
+    let server = source::running(at)?.ok();
+    if server.is_none() {
+        let mut err = io::stderr();
+        writeln!(
+            err,
+            "no server runs: this is tried by the configuration file, with your rights"
+        )?;
+    }
+    Ok(server)
 }

@@ -18,7 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use takt_access::Viewer;
 use takt_demo::{Cluster, Demo, MailFolder, Ports, Size, Stop};
 use takt_model::UnixTime;
@@ -271,7 +271,7 @@ fn welcome_user(
     let answer = order.answer(
         &Viewer::server(),
         database,
-        &CurrentConfig::new(config.clone()).answer_config(),
+        &CurrentConfig::new(config.clone(), SystemTime::now()).answer_config(),
     )?;
 
     let file = folder.join(format!("{user}-token"));

@@ -28,7 +28,7 @@ fn routes_and_channels_can_be_tested() {
     );
     assert_eq!(
         lab.takt(&["alerts", "test-send"]).ok(),
-        "ops/email/0: sent\nops/slack/0: sent\n"
+        "ops/email/0 (ann@lab.example): sent\nops/slack/0 (#gpu): sent\n"
     );
     assert!(lab.smtp.mails("ann@lab.example", 1)[0].contains("This is a test"));
     lab.slack
@@ -37,7 +37,7 @@ fn routes_and_channels_can_be_tested() {
     assert_eq!(failed.code, Some(1));
     assert_eq!(
         failed.stdout.as_str(),
-        "ops/slack/0: refused: not_in_channel\n"
+        "ops/slack/0 (#gpu): refused: not_in_channel\n"
     );
     assert!(
         lab.takt(&["alerts", "test-send", "--channel", "x"])
@@ -97,6 +97,20 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
             .replace("/hook", "/elsewhere")
             .replace("receiver: ops", "receiver: ops # new"),
     );
+    // Until then, the doctor says so, and a test asks the channel in use unless it is told to read the file.
+    let unread = lab.takt(&["doctor", "--only", "config.read"]).stdout;
+    assert!(
+        unread.contains("alertmanager.yml changed after the server read"),
+        "{unread}"
+    );
+    assert_eq!(
+        lab.takt(&["alerts", "test-send"]).ok(),
+        "ops/webhook/0: sent\n"
+    );
+    assert_eq!(lab.slack.on("/hook").len(), 3);
+    lab.takt(&["alerts", "test-send", "--file"]).ok();
+    assert_eq!(lab.slack.on("/elsewhere").len(), 1);
+
     let pid = lab.server.as_ref().unwrap().pid().to_string();
     assert!(
         Command::new("kill")
@@ -110,10 +124,16 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     });
     lab.heat(Some(120.0));
     assert_eq!(
-        lab.slack.wait("/elsewhere", 1)[0]["body"]["status"],
+        lab.slack.wait("/elsewhere", 2)[1]["body"]["status"],
         "firing"
     );
-    assert_eq!(lab.slack.on("/hook").len(), 2);
+    assert_eq!(lab.slack.on("/hook").len(), 3);
+    let unread = lab.takt(&["doctor", "--only", "config.read"]);
+    assert!(
+        !unread.stdout.contains("changed after"),
+        "{}",
+        unread.stdout
+    );
 
     // A rule whose query fails reports its error.
     let failing = SAMPLE_RULES.replace(

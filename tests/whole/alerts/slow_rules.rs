@@ -99,8 +99,14 @@ fn a_slow_rule_delays_no_other_alert_and_no_event() {
     let found = lab.takt(&["doctor", "--only", "rules"]);
     let found = format!("{}{}", found.stdout, found.stderr);
     assert!(found.contains("slow.rules.yml:slow/Many"), "{found}");
-    let rules = lab.get("/api/v1/rules?rule_name[]=Many").to_string();
-    assert!(rules.contains("rule's templates take too long"), "{rules}");
+    // On a busy machine, an evaluation that was left out has the last word at times.
+    wait_for("the reason of the missing texts", SOON, || {
+        let rules = lab.get("/api/v1/rules?rule_name[]=Many");
+        let error = rules["data"]["groups"][0]["rules"][0]["lastError"].as_str()?;
+        error
+            .contains("rule's templates take too long")
+            .then_some(())
+    });
     let log = fs::read_to_string(lab.takt.directory().join("takt.log")).unwrap();
     let lines = log.matches("a group of rules takes longer than its interval");
     assert!((1..=3).contains(&lines.count()), "{log}");

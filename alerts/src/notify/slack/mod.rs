@@ -7,7 +7,7 @@ pub(super) use settings::KIND;
 
 use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by_status};
 use super::words::shortened;
-use super::{Wording, subject};
+use super::{Place, Wording, subject};
 use crate::outbox::{NO_CHANNEL, Outcome, Row};
 use crate::routing::dedup::Reason;
 use blocks::{escaped, without_markup};
@@ -327,15 +327,15 @@ impl HttpNotifier for Slack {
         }
     }
 
-    fn acknowledge_place(&self, row: &Row) -> Option<String> {
-        Some(match &self.bot {
-            Some(bot) => {
-                let channel = self.wording.text("channel", row);
-                let channel = channel.unwrap_or_else(|| bot.channel.clone());
-                format!("Slack link sent to {channel}")
-            }
-            // The address of a webhook says where it goes only to Slack.
-            None => format!("Slack link sent to receiver {}", row.message.receiver),
+    fn place(&self, row: &Row) -> Option<Place> {
+        // The address of a webhook says where it goes only to Slack.
+        let name = self.bot.as_ref().map(|bot| {
+            let channel = self.wording.text("channel", row);
+            channel.unwrap_or_else(|| bot.channel.clone())
+        });
+        Some(Place {
+            service: "Slack",
+            name,
         })
     }
 

@@ -220,7 +220,7 @@ pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params
     let steps = steps.iter().map(|step| {
         json!({
             "rule": rule(&step.rule),
-            "output": map(&step.output),
+            "output": discovered(&step.output),
             "keep": step.keep,
         })
     });
@@ -233,7 +233,7 @@ fn rule(rule: &RelabelConfig) -> Value {
     let mut shown = json!({
         "separator": rule.separator,
         "regex": rule.regex,
-        "replacement": rule.replacement,
+        "replacement": shown_label(&rule.target_label, &rule.replacement),
         "action": rule.action,
     });
 
@@ -284,15 +284,19 @@ fn shown(target: &TargetStatus) -> Value {
 
 /// Labels before relabelling. Those that become the address may be or contain secrets.
 fn discovered(labels: &Labels) -> BTreeMap<&str, String> {
-    let shown = |name: &str, value: &str| match name.strip_prefix("__param_") {
-        Some(parameter) => shown_parameter(parameter, value).to_owned(),
-        None if ["__address__", "__metrics_path__"].contains(&name) => shown_address(value),
-        None => without_secrets(value),
-    };
     labels
         .iter()
-        .map(|(name, value)| (name, shown(name, value)))
+        .map(|(name, value)| (name, shown_label(name, value)))
         .collect()
+}
+
+/// The value of a label before relabelling, or what a rule replaces it with, without its secrets.
+fn shown_label(label: &str, value: &str) -> String {
+    match label.strip_prefix("__param_") {
+        Some(parameter) => shown_parameter(parameter, value).to_owned(),
+        None if ["__address__", "__metrics_path__"].contains(&label) => shown_address(value),
+        None => without_secrets(value),
+    }
 }
 
 fn map(labels: &Labels) -> BTreeMap<&str, &str> {

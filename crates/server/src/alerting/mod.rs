@@ -12,11 +12,13 @@ mod pack;
 mod rows;
 #[cfg(test)]
 mod scenarios;
+mod severities;
 
 pub use absence::Absence;
 pub use in_memory::InMemory;
 pub use outside::{Writer, exporters_down, instant, instant_samples};
 pub use pack::Rules;
+pub use severities::doubtful_severities;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
@@ -132,8 +134,19 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     })
 }
 
+/// The files that [`load`] reads and that change what is sent: `alertmanager_file` and the rules of `rule_dirs`.
+pub fn files(config: &Config) -> Vec<PathBuf> {
+    let alerts = &config.alerts;
+    let rules = alerts
+        .rule_dirs
+        .iter()
+        .filter_map(|dir| pack::files(dir).ok());
+    let routes = alerts.alertmanager_file.iter().cloned();
+    routes.chain(rules.flatten()).collect()
+}
+
 /// Needs of the routes of [`api::router`]. Labels and annotations of alerts name users and their jobs.
-const ROUTES: [(&str, RouteNeeds); 9] = {
+const ROUTES: [(&str, RouteNeeds); 11] = {
     let read = RouteNeeds::read(Need::Samples);
     let change = RouteNeeds::get_or_change(Need::Samples, Role::Support);
     [
@@ -141,6 +154,8 @@ const ROUTES: [(&str, RouteNeeds); 9] = {
         ("/api/v2/receivers", read),
         ("/api/v2/alerts", change),
         ("/api/v2/alerts/groups", read),
+        ("/api/v2/alerts/route", read),
+        ("/api/v2/alerts/test", RouteNeeds::change(Role::Support)),
         ("/api/v2/alerts/close", RouteNeeds::change(Role::Support)),
         ("/api/v2/silences", change),
         ("/api/v2/silence/{id}", change),
@@ -379,23 +394,32 @@ async fn note_sender(By(viewer): By, mut request: Request, next: Next) -> Respon
     next.run(request).await
 }
 
-fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
-    let external_url = external_url(config, address.port());
+/// Returns the settings of messages, for a server that listens where `config` says.
+pub fn settings(config: &Config) -> Settings {
+    let address: Option<SocketAddr> = config.server.listen_address.parse().ok();
+    settings_at(config, address.map_or(0, |address| address.port()))
+}
+
+fn settings_at(config: &Config, port: u16) -> Settings {
     let severity = &config.alerts.page_severity;
     let pages = Matcher::new("severity", MatchOp::Equal, severity)
         .ok()
         .filter(|_| !severity.is_empty());
+    Settings {
+        external_url: external_url(config, port),
+        timezone: config.zone().iana_name().map(str::to_owned),
+        pages: pages.map(|matcher| Matchers(vec![matcher])),
+    }
+}
+
+fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
     Server {
         external_labels: [("cluster", cluster)].into_iter().collect::<Labels>(),
         defaults: Defaults {
             interval: config.alerts.interval(),
             query_offset: Duration::ZERO,
         },
-        settings: Settings {
-            external_url,
-            timezone: config.zone().iana_name().map(str::to_owned),
-            pages: pages.map(|matcher| Matchers(vec![matcher])),
-        },
+        settings: settings_at(config, address.port()),
         posted_max: config.alerts.posted_max,
     }
 }
@@ -534,7 +558,7 @@ mod tests {
                 .routing
                 .route_test(&of_job)
                 .into_iter()
-                .map(|(receiver, _)| receiver.to_owned())
+                .map(|to| to.receiver)
                 .collect()
         };
         assert_eq!(
@@ -570,7 +594,7 @@ mod tests {
             let labels = [("alertname", "X"), ("severity", severity)]
                 .into_iter()
                 .collect::<Labels>();
-            loaded.routing.route_test(&labels)[0].0.to_owned()
+            loaded.routing.route_test(&labels)[0].receiver.clone()
         };
         assert_eq!(
             [

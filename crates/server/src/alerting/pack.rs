@@ -80,12 +80,9 @@ pub fn load(
         );
     }
     for folder in folders {
-        let mut paths = fs::read_dir(folder)
-            .with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?
-            .map(|entry| Ok(entry?.path()))
-            .collect::<io::Result<Vec<_>>>()?;
-        paths.sort();
-        for path in paths.iter().filter(|path| is_rule_file(path)) {
+        let paths = files(folder)
+            .with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?;
+        for path in &paths {
             let name = path
                 .file_name()
                 .unwrap_or_default()
@@ -103,6 +100,15 @@ pub fn load(
     }
     rules.set(thresholds)?;
     Ok(rules)
+}
+
+/// The rule files in a folder, in the order of their names.
+pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| is_rule_file(path));
+    paths.sort();
+    Ok(paths)
 }
 
 /// Series with the limits; the label `name` identifies each limit.

@@ -1,5 +1,6 @@
 //! The checks of a running server, and what only it knows.
 
+use crate::config::Unread;
 use crate::{Config, CurrentConfig};
 use std::sync::{Arc, Weak};
 use takt_collector::schedulers::PollStatus;
@@ -21,6 +22,11 @@ impl ServerDoctor {
 
     pub(super) fn config(&self) -> Arc<Config> {
         self.config.get()
+    }
+
+    /// Returns what was changed in the configuration after the server read it.
+    pub(super) fn unread(&self) -> Unread {
+        self.config.unread()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::certificates::CertificateEnd;
 use super::facts::{Facts, Reading};
-use super::{Finding, Severity, finding};
+use super::{Finding, Severity, finding, word};
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
 use std::iter;
@@ -85,6 +85,34 @@ pub(super) fn mistake_in_config(mistake: &str, file: &Path) -> Finding {
             "sudo systemctl reload takt        # when the file is right".to_owned(),
         ],
     )
+}
+
+pub(super) fn config_read(facts: &Facts) -> Vec<Finding> {
+    let unread = &facts.config.unread;
+    let is_installed = facts.config.file.as_ref();
+    let is_installed = is_installed.is_some_and(|file| file.starts_with("/etc"));
+    let changed = |what: &[String], evidence: &str, cost: &str, installed: &str, own: &str| {
+        let fix = if is_installed { installed } else { own };
+        let evidence = format!("{} {evidence}", what.join(", "));
+        let found = finding(Severity::Warning, "", evidence, cost, [fix.to_owned()]);
+        (!what.is_empty()).then_some(found)
+    };
+
+    let by_reload = changed(
+        &unread.for_reload,
+        "changed after the server read the configuration",
+        "The running server works as it was configured before.",
+        "sudo systemctl reload takt",
+        "takt reload",
+    );
+    let by_restart = changed(
+        &unread.for_restart,
+        "changed after the server's start, and a reload does not apply it",
+        "The running server works as it was configured before.",
+        "sudo systemctl restart takt",
+        "# stop and start takt serve",
+    );
+    by_reload.into_iter().chain(by_restart).collect()
 }
 
 pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
@@ -594,10 +622,9 @@ pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
             nodes.join(" ")
         ),
         "Without its GPUs a job has no efficiency.",
-        [
-            "takt doctor --only jobs".to_owned(),
-            "takt doctor --only exporter".to_owned(),
-        ],
+        unknown
+            .first()
+            .map(|job| format!("takt job {}        # says why", word(&job.number))),
     )]
 }
 

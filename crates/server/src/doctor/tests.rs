@@ -370,6 +370,10 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "config.read",
+            Box::new(|facts| facts.config.unread.for_restart = vec!["[jobs]".to_owned()]),
+        ),
+        (
             "config.names",
             Box::new(|facts| {
                 let said = "takt.toml, line 2: jobs.slurm_bin: …".to_owned();

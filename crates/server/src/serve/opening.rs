@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use takt_collector::schedulers;
 use takt_identity::Access;
 use takt_questions::remote_engine;
@@ -25,6 +25,8 @@ use tokio::time;
 /// One attempt to open the data directory and to serve it.
 pub(super) struct Opening<'c> {
     pub source: &'c Source,
+    /// When the configuration was read.
+    pub read_at: SystemTime,
     pub dir: &'c Path,
     pub config: &'c Config,
     /// The API token.
@@ -78,6 +80,7 @@ impl Opening<'_> {
         let serving = Serving {
             config,
             source: Arc::clone(self.source),
+            read_at: self.read_at,
             pages: self.parts.pages,
             cluster: &cluster,
             access: self.access.clone(),

@@ -58,6 +58,8 @@ const PUSH_LATENESS: Duration = Duration::from_secs(60);
 pub(super) struct Serving<'c> {
     pub config: &'c Config,
     pub source: Source,
+    /// When the configuration was read.
+    pub read_at: SystemTime,
     pub pages: fn(PageState) -> GuardedRouter,
     pub cluster: &'c str,
     pub access: Access,
@@ -399,7 +401,8 @@ impl Serving<'_> {
             Arc::clone(&self.source),
             Arc::clone(&scrape),
             alerts.reload(),
-            CurrentConfig::new(self.config.clone()),
+            CurrentConfig::new(self.config.clone(), self.read_at)
+                .with_source(Arc::clone(&self.source)),
             &mut self.registry,
         );
         let polls = self.poll(&mut tasks, &store, &zone);

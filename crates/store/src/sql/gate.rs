@@ -88,7 +88,7 @@ const GROWING: &[(&str, usize)] = &[
 /// Maximum value of such an argument.
 const GROWTH_LIMIT: i64 = 1_000_000;
 
-/// Functions with side effects, or access to the environment, settings, sequences or the plans of statements.
+/// Functions with side effects, that only wait, or with access to the environment, settings, sequences or the plans of statements.
 const EFFECTS: &[&str] = &[
     "currval",
     "current_setting",
@@ -97,6 +97,7 @@ const EFFECTS: &[&str] = &[
     "getvariable",
     "json_serialize_plan",
     "nextval",
+    "pg_sleep",
     "setseed",
     "stats",
     "write_log",

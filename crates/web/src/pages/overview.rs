@@ -1,6 +1,6 @@
 //! `/`: the cluster now, at a glance, from three nodes to three hundred.
 
-use super::alerts::{active_incidents, lost_gpus, troubles};
+use super::alerts::{active_incidents, lost_gpus, troubles, unasked};
 use super::work::current_jobs;
 use crate::frame::{self, Content, Group, Page, PageError, Visit};
 use crate::pictures::{self, state_class, state_words};
@@ -93,6 +93,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         jobs_pending => cluster.jobs_pending,
         capacity => pictures::capacity(&cluster.nodes, true),
         needing,
+        unasked => unasked(visit),
         critical,
         other => incidents.len() - critical,
         incidents_more => incidents.len().saturating_sub(NAMED),

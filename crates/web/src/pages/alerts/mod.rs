@@ -8,7 +8,7 @@ pub mod rules;
 mod troubles;
 
 pub use incidents::Incident;
-pub use troubles::{lost_gpus, troubles};
+pub use troubles::{lost_gpus, troubles, unasked};
 
 use crate::frame::{Content, Group, Page, PageError, Visit};
 use minijinja::context;
@@ -74,6 +74,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         of_owners,
         troubles => unnamed,
         has_rules,
+        unasked => unasked(visit),
         critical,
         count,
         more => answer.more,

@@ -1,9 +1,10 @@
 //! What is broken and no incident names: its alert has not fired yet, or there is no rule for it.
 
 use super::IncidentView;
-use crate::frame::href;
+use crate::frame::{Visit, href};
 use crate::pictures;
 use serde::Serialize;
+use takt_collector::scrape::TargetHealth;
 use takt_questions::{ClusterAnswer, GpuState, NodeNow};
 
 /// A line about something that is broken.
@@ -55,6 +56,14 @@ pub fn lost_gpus(cluster: &ClusterAnswer, incidents: &[IncidentView]) -> Vec<Tro
             (!names.is_empty()).then(|| Trouble::of(node, names.join(", ")))
         })
         .collect()
+}
+
+/// Number of targets that were not asked yet: after a start, nobody knows whether something is wrong.
+pub fn unasked(visit: &Visit) -> usize {
+    let targets = visit.site.scrape.targets().into_iter();
+    targets
+        .filter(|target| target.health == TargetHealth::Unknown)
+        .count()
 }
 
 /// Nodes that do not answer, then other nodes that Slurm does not use, of those that no incident names.

@@ -14,11 +14,19 @@ pub const PAGE: Page = Page::new("/login", include_str!("login.html"), show)
     .needs(Need::Nothing);
 
 /// Reasons why a sign-in failed, by their word in the address, with what to do.
-const FAILURES: [(&str, &str); 8] = [
+const FAILURES: [(&str, &str); 10] = [
     ("password", "The name or the password is wrong."),
     (
         "wait",
         "Too many attempts. Wait 15 minutes, or sign in with takt login.",
+    ),
+    (
+        "minute",
+        "Too many attempts from this machine. Wait a minute.",
+    ),
+    (
+        "link",
+        "The link is unknown, used or older than two minutes. Run takt login again.",
     ),
     (
         "busy",
