@@ -1,9 +1,10 @@
 //! `takt completions` and `takt man`.
 
+use super::node::Node;
 use crate::cli::Cli;
 use crate::output::stdout;
 use anyhow::Context;
-use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap::{Args, Command, CommandFactory, Subcommand, ValueEnum};
 use clap_complete::{Shell, generate};
 use std::fs;
 use std::io::Write;
@@ -76,7 +77,9 @@ fn exporter() -> Command {
     let command = Command::new("takt-exporter")
         .version(env!("CARGO_PKG_VERSION"))
         .about(about);
-    takt_exporter::Options::augment_args(command)
+    let node =
+        Command::new("node").about("Questions about this node, answered by its running exporter");
+    takt_exporter::Options::augment_args(command).subcommand(Node::augment_subcommands(node))
 }
 
 fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<(), Failure> {
@@ -108,5 +111,6 @@ mod tests {
         }
         assert!(page("takt-report-usage.1").contains("timezone"));
         assert!(page("takt-exporter.1").contains("web.listen\\-address"));
+        assert!(page("takt-exporter-node-ok.1").contains("only\\-job\\-gpus"));
     }
 }

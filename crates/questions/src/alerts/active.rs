@@ -48,6 +48,9 @@ pub struct ActiveAlert {
     pub since: UnixTime,
     /// Reason why no notification was sent; empty if one was.
     pub unsent: String,
+    /// Fingerprint of the alert that inhibits it, if that is in the answer, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inhibited_by: Option<String>,
     /// Annotations that the viewer may see.
     pub annotations: BTreeMap<String, String>,
     /// Labels that the viewer may see.
@@ -77,11 +80,24 @@ impl Question for AlertsQuestion {
         let desk = config.alerts.clone();
         config.alerts.read(move |engine, now| {
             let (mut answer, shown) = answer(engine, &viewer, now);
-            for (alert, shown) in answer.alerts.iter_mut().zip(shown) {
-                alert.fingerprint = desk.shown_fingerprint(shown, &alert.fingerprint);
-            }
+            let alerts = answer.alerts.iter().zip(shown);
+            let known = alerts.map(|(alert, shown)| {
+                let print = desk.shown_fingerprint(shown, &alert.fingerprint);
+                (alert.fingerprint.clone(), print)
+            });
+            let known = known.collect();
+            show_fingerprints(&mut answer.alerts, &known);
             answer
         })
+    }
+}
+
+/// Replaces the fingerprints of alerts by those that the viewer may see.
+fn show_fingerprints(alerts: &mut [ActiveAlert], known: &BTreeMap<String, String>) {
+    let shown = |print: &String| known.get(print).filter(|shown| !shown.is_empty()).cloned();
+    for alert in alerts {
+        alert.inhibited_by = alert.inhibited_by.as_ref().and_then(shown);
+        alert.fingerprint = shown(&alert.fingerprint).unwrap_or_default();
     }
 }
 
@@ -164,6 +180,7 @@ fn active(
         severity: alert.label("severity").to_owned(),
         since: alert.since().whole_seconds(),
         unsent: unsent.join(", "),
+        inhibited_by: why.inhibited_by.map(|print| print.to_string()),
         annotations,
         labels: labels
             .map(|(name, value)| (name.to_owned(), value.to_owned()))

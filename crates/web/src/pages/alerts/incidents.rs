@@ -12,6 +12,12 @@ use takt_questions::{ClusterAnswer, GpuNow, NodeNow, severity_rank};
 /// Users that an incident names; the others are counted.
 const NAMED_USERS: usize = 4;
 
+/// Alerts above an alert, each inhibiting the one below, that are looked at for its cause.
+const INHIBITED_BY_MOST: usize = 4;
+
+/// Pieces of evidence that an incident shows, the oldest.
+const EVIDENCE_MOST: usize = 12;
+
 /// Programs of operators whose command lines in an alert's text can be copied.
 const PROGRAMS: [&str; 8] = [
     "scontrol ",
@@ -57,10 +63,12 @@ pub struct Incident {
     pub users: Vec<String>,
     /// Number of their users that are not named.
     pub users_more: usize,
-    /// GPUs of the node, if it is broken as a whole.
+    /// GPUs of the node, if it is broken as a whole, or of the nodes that wait for the server.
     pub gpus: usize,
     /// Evidence, oldest first.
     pub evidence: Vec<Evidence>,
+    /// Number of later pieces of evidence that are left out.
+    pub evidence_more: usize,
     /// Steps to take, in order.
     pub steps: Vec<Step>,
     /// Whether it is about a job alone: its owner acts, not the operators.
@@ -109,18 +117,24 @@ impl Incident {
 /// Groups alerts by what is broken. The worst incident comes first; among equals, one that makes more people suffer, then
 /// the newest.
 pub fn incidents(alerts: Vec<AlertView>, cluster: &ClusterAnswer) -> Vec<Incident> {
-    // A node about which a critical alert fires is broken as a whole: its cards and jobs are consequences.
+    // A node about which a critical alert fires is broken as a whole: its cards and jobs are consequences. One that only waits
+    // for a server is not.
     let dead: BTreeSet<String> = alerts
         .iter()
         .filter(|alert| alert.alert.severity == "critical" && alert.names("scope", "node"))
+        .filter(|alert| alert.alert.inhibited_by.is_none())
         .map(|alert| label(alert, "node").to_owned())
         .collect();
 
+    let keys: Vec<(String, Broken)> = (0..alerts.len())
+        .map(|at| {
+            let cause = cause(&alerts, at);
+            (label(cause, "cluster").to_owned(), broken(cause, &dead))
+        })
+        .collect();
     let mut groups: BTreeMap<(String, Broken), Vec<AlertView>> = BTreeMap::new();
-    for alert in alerts {
-        let of_cluster = label(&alert, "cluster").to_owned();
-        let broken = broken(&alert, &dead);
-        groups.entry((of_cluster, broken)).or_default().push(alert);
+    for (key, alert) in keys.into_iter().zip(alerts) {
+        groups.entry(key).or_default().push(alert);
     }
 
     let mut incidents: Vec<Incident> = groups
@@ -140,6 +154,24 @@ pub fn incidents(alerts: Vec<AlertView>, cluster: &ClusterAnswer) -> Vec<Inciden
 
 fn label<'a>(alert: &'a AlertView, name: &str) -> &'a str {
     alert.alert.labels.get(name).map_or("", String::as_str)
+}
+
+/// Returns the alert that inhibits the one at this place, directly or by others. An alert that none inhibits is its own cause.
+fn cause(alerts: &[AlertView], at: usize) -> &AlertView {
+    let mut cause = &alerts[at];
+    // Rules of a site may inhibit in a circle.
+    for _ in 0..INHIBITED_BY_MOST {
+        let inhibitor = cause.alert.inhibited_by.as_ref();
+        let above = inhibitor.and_then(|print| {
+            let mut all = alerts.iter();
+            all.find(|alert| alert.alert.fingerprint == *print)
+        });
+        match above {
+            Some(above) => cause = above,
+            None => break,
+        }
+    }
+    cause
 }
 
 /// Returns what an alert says is broken.
@@ -178,11 +210,11 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
     });
     let first = &members[0];
 
-    let node = members
-        .iter()
-        .map(|one| label(one, "node"))
-        .find(|name| !name.is_empty());
-    let node = node.map(str::to_owned);
+    // Nodes are not what is broken where they wait for a server.
+    let is_server = matches!(broken, Broken::Server(_));
+    let naming = if is_server { &members[..1] } else { &members };
+    let mut names = naming.iter().map(|one| label(one, "node"));
+    let node = names.find(|name| !name.is_empty()).map(str::to_owned);
     let uuid = match broken {
         Broken::Gpu(uuid) => Some(uuid.clone()),
         _ => None,
@@ -191,8 +223,16 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         .nodes
         .iter()
         .find(|known| Some(&known.node) == node.as_ref());
-    let (jobs, users) = suffering(&members, place, broken);
+    let hit: Vec<&NodeNow> = if is_server {
+        waiting(&members, cluster)
+    } else {
+        place.into_iter().collect()
+    };
+    let (jobs, users) = suffering(&members, &hit, broken);
     let sentence = sentence(first);
+    let mut evidence = evidence(&members);
+    let evidence_more = evidence.len().saturating_sub(EVIDENCE_MOST);
+    evidence.truncate(EVIDENCE_MOST);
 
     Incident {
         anchor: first.alert.fingerprint.clone(),
@@ -204,15 +244,16 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
             .unwrap_or(first.alert.since),
         gpus: match broken {
             // A node with a lesser fault goes on computing.
-            Broken::Node(_) if first.alert.severity == "critical" => {
-                place.map_or(0, |place| place.gpus.len())
+            Broken::Node(_) | Broken::Server(_) if first.alert.severity == "critical" => {
+                hit.iter().map(|node| node.gpus.len()).sum()
             }
             _ => 0,
         },
         users: users.iter().take(NAMED_USERS).cloned().collect(),
         users_more: users.len().saturating_sub(NAMED_USERS),
         jobs: jobs.into_iter().collect(),
-        evidence: evidence(&members),
+        evidence,
+        evidence_more,
         steps: steps(first, place),
         is_of_owner: matches!(broken, Broken::Job(_)),
         node,
@@ -251,17 +292,29 @@ fn sentence(alert: &AlertView) -> String {
     }
 }
 
+/// Returns the nodes that wait for a server: those of the critical alerts that it explains.
+fn waiting<'c>(members: &[AlertView], cluster: &'c ClusterAnswer) -> Vec<&'c NodeNow> {
+    let critical = members
+        .iter()
+        .filter(|one| one.alert.severity == "critical");
+    let names: BTreeSet<&str> = critical.map(|one| label(one, "node")).collect();
+    let known = cluster.nodes.iter();
+    known
+        .filter(|node| names.contains(node.node.as_str()))
+        .collect()
+}
+
 /// Returns jobs and users that suffer: those that the alerts name, and those that hold the node or GPU now.
 fn suffering(
     members: &[AlertView],
-    place: Option<&NodeNow>,
+    hit: &[&NodeNow],
     broken: &Broken,
 ) -> (BTreeSet<String>, BTreeSet<String>) {
-    let gpus = place.map_or(&[][..], |place| &place.gpus);
+    let gpus = hit.iter().flat_map(|node| &node.gpus);
     let is_hit = |gpu: &&GpuNow| match broken {
-        Broken::Node(_) => true,
+        Broken::Node(_) | Broken::Server(_) => true,
         Broken::Gpu(uuid) => gpu.uuid == *uuid,
-        Broken::Server(_) | Broken::Job(_) | Broken::Alert(_) => false,
+        Broken::Job(_) | Broken::Alert(_) => false,
     };
     let mut jobs = BTreeSet::new();
     let mut users = BTreeSet::new();
@@ -273,7 +326,7 @@ fn suffering(
     let is_disturbed = members
         .iter()
         .any(|alert| alert.alert.severity == "critical");
-    for held in gpus.iter().filter(is_hit).flat_map(|gpu| &gpu.holders) {
+    for held in gpus.filter(is_hit).flat_map(|gpu| &gpu.holders) {
         if is_disturbed {
             jobs.extend(held.holder.job_id.clone());
             users.insert(held.holder.user.clone());
@@ -476,6 +529,70 @@ mod tests {
             one.evidence.iter().map(|one| one.at.0).collect::<Vec<_>>(),
             [10, 20, 30, 40]
         );
+    }
+
+    #[test]
+    fn nodes_that_wait_for_a_file_server_are_its_consequences() {
+        let by = |alert: AlertView, cause: &str| {
+            let mut alert = inhibited(alert);
+            alert.alert.inhibited_by = Some(cause.to_owned());
+            alert
+        };
+        let hung = |node: &str, since| {
+            alert(
+                "NfsHung",
+                "critical",
+                since,
+                &[("node", node), ("scope", "node")],
+            )
+        };
+        let said = [("node", "l03"), ("scope", "nfs"), ("server", "nas01")];
+        let server = [
+            ("scope", "nfs"),
+            ("server", "nas01"),
+            ("summary", "nas01 does not respond"),
+        ];
+        let alerts = vec![
+            by(hung("l02", 30), "NfsServerNotResponding20"),
+            by(hung("l03", 31), "NfsServerSaid10"),
+            by(
+                alert("NfsServerSaid", "warning", 10, &said),
+                "NfsServerNotResponding20",
+            ),
+            alert("NfsServerNotResponding", "critical", 20, &server),
+            hung("l04", 5),
+        ];
+        let cluster = ClusterAnswer {
+            nodes: vec![
+                node("l02", &["ann"]),
+                node("l03", &["bob"]),
+                node("l04", &["eve"]),
+            ],
+            ..ClusterAnswer::default()
+        };
+        let found = incidents(alerts, &cluster);
+        assert_eq!(found.len(), 2, "l04 hangs for a reason of its own");
+
+        let one = &found[0];
+        assert_eq!(one.sentence, "nas01 does not respond");
+        assert_eq!((&one.node, one.gpus), (&None, 2));
+        assert_eq!(one.users, ["ann", "bob"]);
+        assert_eq!((one.alerts.len(), one.consequences.len()), (1, 3));
+    }
+
+    #[test]
+    fn alerts_that_inhibit_each_other_end() {
+        let mut alerts = vec![
+            alert("A", "warning", 1, &[("node", "a")]),
+            alert("B", "warning", 2, &[("node", "b")]),
+        ];
+        alerts[0].alert.inhibited_by = Some("B2".to_owned());
+        alerts[1].alert.inhibited_by = Some("A1".to_owned());
+        let found = incidents(alerts, &ClusterAnswer::default());
+        let members = found
+            .iter()
+            .map(|one| one.alerts.len() + one.consequences.len());
+        assert_eq!(members.sum::<usize>(), 2);
     }
 
     #[test]
