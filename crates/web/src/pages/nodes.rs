@@ -85,7 +85,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ]
     };
     let mut nodes: Vec<&NodeNow> = cluster.nodes.iter().filter(wanted).collect();
-    nodes.sort_by(|a, b| frame::natural(&a.node, &b.node));
+    nodes.sort_by(|a, b| {
+        let names = || frame::natural(&a.node, &b.node);
+        trouble(a).cmp(&trouble(b)).then_with(names)
+    });
     let caption = format!("{} of {} nodes", nodes.len(), cluster.nodes.len());
     let rows = nodes.into_iter().map(row).collect();
     let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
@@ -104,6 +107,17 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ],
     };
     Ok(Content::new("Nodes", values).table(table))
+}
+
+/// Place of a node by its trouble, the worst first.
+fn trouble(node: &NodeNow) -> u8 {
+    let has_lost = node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
+    match node {
+        _ if !node.is_up => 0,
+        _ if has_lost => 1,
+        _ if pictures::is_unused(node) => 2,
+        _ => 3,
+    }
 }
 
 /// State of a node whose exporter does not answer.
@@ -145,6 +159,28 @@ fn check_state(asked: &str, nodes: &[NodeNow]) -> Result<(), PageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_questions::GpuNow;
+
+    #[test]
+    fn nodes_in_trouble_come_first() {
+        let node = |is_up, state: &str, gpu| NodeNow {
+            is_up,
+            state: Some(state.to_owned()),
+            gpus: vec![GpuNow {
+                state: gpu,
+                ..GpuNow::default()
+            }],
+            ..NodeNow::default()
+        };
+        let places = [
+            node(false, "DOWN*", GpuState::Unknown),
+            node(true, "MIXED+DRAIN", GpuState::Lost),
+            node(true, "IDLE+DRAIN", GpuState::Drained),
+            node(true, "MIXED", GpuState::Idle),
+        ]
+        .map(|node| trouble(&node));
+        assert_eq!(places, [0, 1, 2, 3]);
+    }
 
     #[test]
     fn a_state_that_no_node_can_have_is_refused() {

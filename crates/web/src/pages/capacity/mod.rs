@@ -75,6 +75,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         by_gpu => visit.address(&[("resource", "gpu")]),
         by_cpu => visit.address(&[("resource", "cpu")]),
         is_gpu => unit == "GPU",
+        scale => picture.as_ref().map(|picture| &picture.label),
         picture => picture.as_ref().map(|picture| picture.inline("chart")),
         first_day => answer.days.first().map(|day| day.date.clone()),
         last_day => answer.days.last().map(|day| day.date.clone()),
@@ -185,6 +186,6 @@ fn chart(answer: &CapacityAnswer, resource: &str, unit: &str) -> Option<takt_dra
     Some(bars(
         &marks,
         most as f64,
-        format!("use of the {unit}s by day"),
+        format!("{unit}-hours by day, up to {}", amount(most as f64 / HOUR)),
     ))
 }

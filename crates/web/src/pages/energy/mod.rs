@@ -62,6 +62,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         has_co2 => answer.has_co2,
         currency => answer.currency,
         tabs,
+        scale => picture.as_ref().map(|picture| &picture.label),
         picture => picture.as_ref().map(|picture| picture.inline("chart low")),
         first_day => energy.days.first().map(|day| day.name.clone()),
         last_day => energy.days.last().map(|day| day.name.clone()),

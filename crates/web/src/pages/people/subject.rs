@@ -140,6 +140,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
                 runs => waiting.runs,
             }
         }),
+        scale => picture.as_ref().map(|picture| &picture.label),
         picture => picture.as_ref().map(|picture| picture.inline("chart low")),
         first_day => sheet.days.first().map(|day| day.date.clone()),
         last_day => sheet.days.last().map(|day| day.date.clone()),
