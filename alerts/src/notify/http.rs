@@ -7,7 +7,7 @@
 //! Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`) unless the configuration names
 //! one. Certificates are always checked.
 
-use super::{Notifier, Place};
+use super::{Notifier, ChannelPlace};
 use crate::outbox::{Outcome, Row};
 use futures_util::future::BoxFuture;
 use jiff::fmt::rfc2822;
@@ -102,7 +102,7 @@ pub trait HttpNotifier: Send + Sync {
     }
 
     /// As [`Notifier::place`].
-    fn place(&self, _row: &Row) -> Option<Place> {
+    fn place(&self, _row: &Row) -> Option<ChannelPlace> {
         None
     }
 }
@@ -452,7 +452,7 @@ where
         self.notifier.pause(row, thread)
     }
 
-    fn place(&self, row: &Row) -> Option<Place> {
+    fn place(&self, row: &Row) -> Option<ChannelPlace> {
         self.notifier.place(row)
     }
 }

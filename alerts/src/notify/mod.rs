@@ -87,7 +87,7 @@ fn no_split(settings: &Node) -> Vec<Node> {
 
 /// Where the messages of a channel go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ChannelPlace {
     /// The service, as people call it: `Slack`.
     pub service: &'static str,
     /// Address or channel. `None` if only the service knows it, as with a webhook.
@@ -107,7 +107,7 @@ pub trait Notifier: Send + Sync {
 
     /// Where the messages go, and people may acknowledge alerts by a link in them. `None` if messages of this channel have
     /// no such link.
-    fn place(&self, _row: &Row) -> Option<Place> {
+    fn place(&self, _row: &Row) -> Option<ChannelPlace> {
         None
     }
 

@@ -4,7 +4,7 @@ use super::channels::ChannelContext;
 use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
 use super::http_config::address;
 use super::{
-    ACKNOWLEDGE, Notifier, NotifierKind, Place, link, no_split, subject, text, words::shortened,
+    ACKNOWLEDGE, Notifier, NotifierKind, ChannelPlace, link, no_split, subject, text, words::shortened,
 };
 use crate::message::Status;
 use crate::outbox::{Outcome, Row};
@@ -102,8 +102,8 @@ impl HttpNotifier for Ntfy {
 
     /// Names the receiver: who knows a topic can read it.
     /// Who knows the topic reads it, so it is named nowhere.
-    fn place(&self, _row: &Row) -> Option<Place> {
-        Some(Place {
+    fn place(&self, _row: &Row) -> Option<ChannelPlace> {
+        Some(ChannelPlace {
             service: "ntfy",
             name: None,
         })

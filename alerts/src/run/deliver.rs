@@ -3,7 +3,7 @@
 
 use super::AlertMetrics;
 use super::handle::{Handle, Work};
-use crate::notify::Place;
+use crate::notify::ChannelPlace;
 use crate::notify::channels::Channels;
 use crate::notify::http::{HttpOptions, HttpSender};
 use crate::outbox::{Outcome, Row};
@@ -41,7 +41,7 @@ impl Delivery {
 
     /// Where a link in the row goes, for the record of who acknowledged by it: `Slack link sent to #ops`.
     pub fn acknowledge_place(&self, row: &Row) -> Option<String> {
-        let Place { service, name } = self.channels.get(&row.channel)?.place(row)?;
+        let ChannelPlace { service, name } = self.channels.get(&row.channel)?.place(row)?;
         let name = name.unwrap_or_else(|| format!("receiver {}", row.message.receiver));
         Some(format!("{service} link sent to {name}"))
     }

@@ -7,7 +7,7 @@ pub use alert_mail::Email;
 pub(super) use settings::{WORDING_KEYS, check_port, check_tls};
 
 use super::channels::ChannelContext;
-use super::{Notifier, NotifierKind, Place};
+use super::{Notifier, NotifierKind, ChannelPlace};
 use crate::outbox::{Outcome, Row};
 use crate::yaml::{Mistake, Node};
 use futures_util::future::BoxFuture;
@@ -38,8 +38,8 @@ impl Notifier for EmailNotifier {
         Box::pin(send(&self.email, &self.mailer, row, thread))
     }
 
-    fn place(&self, _row: &Row) -> Option<Place> {
-        Some(Place {
+    fn place(&self, _row: &Row) -> Option<ChannelPlace> {
+        Some(ChannelPlace {
             service: "mail",
             name: Some(self.email.to.to_string()),
         })

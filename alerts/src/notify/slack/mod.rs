@@ -7,7 +7,7 @@ pub(super) use settings::KIND;
 
 use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by_status};
 use super::words::shortened;
-use super::{Place, Wording, subject};
+use super::{ChannelPlace, Wording, subject};
 use crate::outbox::{NO_CHANNEL, Outcome, Row};
 use crate::routing::dedup::Reason;
 use blocks::{escaped, without_markup};
@@ -327,13 +327,13 @@ impl HttpNotifier for Slack {
         }
     }
 
-    fn place(&self, row: &Row) -> Option<Place> {
+    fn place(&self, row: &Row) -> Option<ChannelPlace> {
         // The address of a webhook says where it goes only to Slack.
         let name = self.bot.as_ref().map(|bot| {
             let channel = self.wording.text("channel", row);
             channel.unwrap_or_else(|| bot.channel.clone())
         });
-        Some(Place {
+        Some(ChannelPlace {
             service: "Slack",
             name,
         })
