@@ -5,16 +5,14 @@ use super::one_thread;
 use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
-use anyhow::{Context, Error};
+use anyhow::Error;
 use clap::Args;
 use rustix::process;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::{self, JobsConfig};
-use takt_identity::check_files;
 use takt_model::shown::{shown_address, shown_parameter, without_secrets};
 use takt_model::{ConfigError, error_chain};
 use takt_questions::password::knows_user;
@@ -47,17 +45,21 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     name_unknown_users(&config)?;
 
     let mut err = io::stderr();
-    for doubt in doubts(&config) {
-        writeln!(err, "{doubt}")?;
+    for file in config.open_secrets() {
+        let file = file.display();
+        writeln!(
+            err,
+            "every user can read the secret in {file}: chmod o-rwx {file}"
+        )?;
     }
 
     // Files that the configuration names are checked too.
-    match alerting::load(&config) {
+    let loaded = alerting::load(&config);
+    for doubt in config.doubts(loaded.as_ref().ok()) {
+        writeln!(err, "{doubt}")?;
+    }
+    match loaded {
         Ok(loaded) => {
-            name_silent_receivers(&loaded.routing)?;
-            for doubt in alerting::doubtful_severities(&loaded, &config.alerts.page_severity) {
-                writeln!(err, "{doubt}")?;
-            }
             mistakes.extend(loaded.template_mistakes.into_iter().map(Error::msg));
         }
         Err(error) => mistakes.push(error),
@@ -86,55 +88,11 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
 /// Returns what a valid configuration names and cannot be used here.
 fn mistakes(place: &Place, config: &Config) -> Vec<Error> {
     let data_dir = place::server_dir(place, config);
-    let unusable = config.unusable(&data_dir);
-    let mut found: Vec<Error> = unusable.iter().map(|error| config.located(error)).collect();
-
-    // A file that is missing is named once.
-    if config.missing(&data_dir).is_empty() {
-        let checked = [
-            config.server_tokens().map(drop),
-            config.sender_tokens().map(drop),
-            config.check_engines(),
-            config.sql.check_files().context("sql"),
-            check_files(&config.auth).context("auth"),
-        ];
-        found.extend(checked.into_iter().filter_map(Result::err));
-    }
-
+    let mut found = config.defects(&data_dir);
     let secrets = service_user(place, config).map(|user| config.check_secrets_of(&user));
     let others = [check_cluster(config), secrets.unwrap_or(Ok(()))];
     found.extend(others.into_iter().filter_map(Result::err));
     found
-}
-
-/// Returns what is valid and probably not meant.
-fn doubts(config: &Config) -> Vec<String> {
-    let secrets = config.open_secrets().into_iter().map(|file| {
-        let file = file.display();
-        format!("every user can read the secret in {file}: chmod o-rwx {file}")
-    });
-
-    let pages = config.scrape.pages_of_several().into_iter();
-    let pages = pages.map(|(page, targets)| {
-        let targets: Vec<String> = targets.iter().map(|at| format!("targets[{at}]")).collect();
-        let (page, targets) = (shown_address(&page), targets.join(", "));
-        format!("scrape: {targets} are the same page, {page}: its GPUs count for each of them")
-    });
-
-    let nodes = config.scrape.nodes_of_several().into_iter();
-    let nodes = nodes.map(|(node, hosts)| {
-        let hosts = hosts.into_iter().collect::<Vec<_>>().join(" and ");
-        format!("scrape: targets on {hosts} are all node {node}: their readings are mixed")
-    });
-
-    let needed = takt_server::files_needed(config);
-    let files = (needed > takt_server::UNIT_FILES).then(|| {
-        format!(
-            "the targets need {needed} open files: set LimitNOFILE={needed} in takt.service \
-             (systemctl edit takt)"
-        )
-    });
-    secrets.chain(pages).chain(nodes).chain(files).collect()
 }
 
 /// Says on standard error which users of `[auth]` the machine does not know. That is no mistake: a
@@ -145,19 +103,6 @@ fn name_unknown_users(config: &Config) -> io::Result<()> {
         if !knows_user(name) {
             writeln!(err, "{key}: this machine knows no user {name}")?;
         }
-    }
-    Ok(())
-}
-
-/// Says on standard error which receivers get no message. Alertmanager accepts them.
-fn name_silent_receivers(routing: &Routing) -> io::Result<()> {
-    let mut err = io::stderr();
-    for receiver in routing.unreached() {
-        let name = &receiver.name;
-        writeln!(
-            err,
-            "receiver {name}: no route leads to it, so it gets no message"
-        )?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 //! Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`) unless the configuration names
 //! one. Certificates are always checked.
 
-use super::{Notifier, ChannelPlace};
+use super::{ChannelPlace, Notifier};
 use crate::outbox::{Outcome, Row};
 use futures_util::future::BoxFuture;
 use jiff::fmt::rfc2822;

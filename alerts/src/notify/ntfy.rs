@@ -4,7 +4,8 @@ use super::channels::ChannelContext;
 use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
 use super::http_config::address;
 use super::{
-    ACKNOWLEDGE, Notifier, NotifierKind, ChannelPlace, link, no_split, subject, text, words::shortened,
+    ACKNOWLEDGE, ChannelPlace, Notifier, NotifierKind, link, no_split, subject, text,
+    words::shortened,
 };
 use crate::message::Status;
 use crate::outbox::{Outcome, Row};

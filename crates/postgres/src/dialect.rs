@@ -11,13 +11,27 @@ mod to_char;
 
 use super::token::{Kind, Token};
 use std::mem;
+use std::ops::Range;
 
 /// Returns the statement in DuckDB's dialect.
 pub fn translate(statement: &[Token<'_>]) -> String {
+    translate_within(statement, 0)
+}
+
+/// Calls in calls that are translated. Each takes a part of the stack, and people nest a few.
+const DEPTH_MAX: usize = 64;
+
+/// Translates a part of a statement, at this depth of calls in calls.
+fn translate_within(statement: &[Token<'_>], depth: usize) -> String {
+    if depth > DEPTH_MAX {
+        return statement.iter().map(|token| token.text).collect();
+    }
+
     let mut translator = Translator {
         tokens: statement,
         out: String::new(),
         scopes: vec![ParenthesisLevel::default()],
+        depth,
     };
     let mut at = 0;
     while at < statement.len() {
@@ -75,9 +89,16 @@ struct Translator<'t, 's> {
     tokens: &'t [Token<'s>],
     out: String,
     scopes: Vec<ParenthesisLevel>,
+    /// Calls around this part of the statement.
+    depth: usize,
 }
 
 impl<'s> Translator<'_, 's> {
+    /// Translates a part inside of this one.
+    fn inner(&self, part: Range<usize>) -> String {
+        translate_within(&self.tokens[part], self.depth + 1)
+    }
+
     /// Translates the construct at `at`. Returns the position after it.
     fn step(&mut self, at: usize) -> usize {
         let token = self.tokens[at];
@@ -366,7 +387,7 @@ impl<'s> Translator<'_, 's> {
             return None;
         }
 
-        let inside = translate(&self.tokens[open..close]);
+        let inside = self.inner(open..close);
         let call = format!("{}({inside})", name.text);
         self.out.push_str(&if is(SERIES) {
             call

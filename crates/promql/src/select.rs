@@ -363,6 +363,8 @@ impl Evaluator<'_> {
                     .collect())
             }
             Windowed::Subquery { of, step_ms, .. } => {
+                // A step below a millisecond is the default, as in Prometheus.
+                let step_ms = step_ms.filter(|step| *step > 0);
                 let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
                 // The steps of a subquery lie on multiples of its step, the first one inside the window.
                 let number = after.0.div_euclid(step_ms).saturating_add(1);

@@ -112,7 +112,8 @@ impl WasteQuestion {
                 && self.account.as_ref().is_none_or(is_account)
                 && self.partition.as_ref().is_none_or(is_partition)
         });
-        if self.user.is_some() || self.account.is_some() {
+        // A partition, too, may be one user's.
+        if self.user.is_some() || self.account.is_some() || self.partition.is_some() {
             assessed.retain(|one| viewer.sees_usage(Owner::new(&one.run.user, &one.run.account)));
         }
         let rules = &config.accounting.efficiency;

@@ -1,12 +1,14 @@
 //! `takt.toml`: reads the file and checks it once, so that the rest of the program can trust it.
 
 mod current;
+mod doubts;
 mod mistake;
 mod named;
 mod readable;
 mod readers;
 mod values;
 
+use crate::alerting;
 use crate::doctor::AcceptedFindings;
 use crate::remote_write::RemoteWriteConfig;
 use anyhow::{Context, bail};
@@ -202,9 +204,12 @@ impl Config {
             .collect()
     }
 
-    /// Logs a warning for each file with a secret that every user can read, and for each key that
-    /// names what cannot be used.
-    pub fn warn_of_files(&self, data_dir: &Path) {
+    /// Logs a warning for each file with a secret that every user can read, for each key that names what cannot be used,
+    /// and for what is probably not meant.
+    pub fn warn_of_defects(&self, data_dir: &Path) {
+        for doubt in self.doubts(alerting::load(self).ok().as_ref()) {
+            tracing::warn!("{doubt}");
+        }
         for error in self.unusable(data_dir) {
             tracing::warn!("{:#}", self.located(&error));
         }

@@ -16,6 +16,7 @@ mod of_server;
 mod tests;
 
 use crate::Config;
+use crate::alerting::{self, Loaded};
 use crate::config::Unread;
 pub use accepted::AcceptedFindings;
 use certificates::TlsService;
@@ -26,6 +27,7 @@ use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::SlurmrestdConfig;
 use takt_identity::AuthConfig;
 use takt_mail::EmailConfig;
+use takt_model::Labels;
 use takt_model::shown::{printable, printable_lines, shell_word};
 use takt_questions::{AnswerError, Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 use takt_slurm::releases::Release;
@@ -52,6 +54,10 @@ pub struct DoctorConfig {
     pub open_secrets: Vec<PathBuf>,
     /// Mistakes in the keys that name files, folders and commands of this machine, and targets.
     pub unusable: Vec<String>,
+    /// Settings that are valid and probably not meant.
+    pub doubts: Vec<String>,
+    /// Scopes of rules whose critical alerts reach no channel.
+    pub unsent_scopes: Vec<&'static str>,
     /// The slurmrestd that is read instead of Slurm's commands; without a URL, the commands are.
     pub slurmrestd: SlurmrestdConfig,
     /// Whether the job records come from Slurm's completion file instead of slurmdbd.
@@ -90,6 +96,9 @@ fn names_channels(file: &Path) -> bool {
     Routing::read("", &text).map_or(true, |routing| routing.has_channels())
 }
 
+/// Values of the label `scope` of shipped rules about the cluster.
+const SCOPES: [&str; 5] = ["gpu", "node", "nfs", "slurm", "takt"];
+
 /// The services to ask for the facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ServicesAsked {
@@ -106,6 +115,7 @@ impl DoctorConfig {
     /// secrets.
     pub fn of(config: &Config) -> Self {
         let alerts = &config.alerts;
+        let loaded = alerting::load(config);
         let has_channel = !alerts.email_to.is_empty()
             || alerts.slack_token_file.is_some()
             || alerts.slack_webhook_file.is_some()
@@ -130,7 +140,9 @@ impl DoctorConfig {
             has_external_url: config.public_url().is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
             open_secrets: config.open_secrets(),
-            unusable: unusable(config),
+            unusable: unusable(config, loaded.as_ref().err()),
+            doubts: config.doubts(loaded.as_ref().ok()),
+            unsent_scopes: unsent_scopes(config, loaded.as_ref().ok()),
             slurmrestd: config.jobs.slurmrestd.clone(),
             reads_completion_file: config.jobs.jobcomp_file.is_some(),
             scrapes_slurmctld: of_release::scrapes_slurmctld(&config.scrape),
@@ -150,12 +162,40 @@ impl DoctorConfig {
     }
 }
 
-/// Returns the mistakes of [`Config::unusable`], with the line of each key.
-fn unusable(config: &Config) -> Vec<String> {
+/// Returns the mistakes of [`Config::defects`], and why rules, routes or channels cannot be used.
+fn unusable(config: &Config, of_alerts: Option<&anyhow::Error>) -> Vec<String> {
     let data_dir = config.data_dir.as_deref().unwrap_or(Path::new(""));
-    let errors = config.unusable(data_dir);
-    let said = |error| format!("{:#}", config.located(error));
-    errors.iter().map(said).collect()
+    let mut found: Vec<String> = config
+        .defects(data_dir)
+        .iter()
+        .map(|error| format!("{error:#}"))
+        .collect();
+
+    // A missing file is named already.
+    if config.missing(data_dir).is_empty() {
+        found.extend(of_alerts.map(|error| format!("{error:#}")));
+    }
+    found
+}
+
+/// Returns the scopes of shipped rules whose critical alerts reach no channel, although there is one.
+fn unsent_scopes(config: &Config, loaded: Option<&Loaded>) -> Vec<&'static str> {
+    let Some(routing) = loaded.map(|loaded| &loaded.routing) else {
+        return Vec::new();
+    };
+    let is_unsent = |scope: &&&str| {
+        let labels = [
+            ("alertname", "Any"),
+            ("severity", "critical"),
+            ("scope", **scope),
+        ];
+        let labels: Labels = labels.into_iter().collect();
+        let mut reached = routing.route_test(&labels).into_iter();
+        reached.all(|to| to.channels.is_empty())
+    };
+    let is_sent_at_all = config.alerts.enabled && routing.has_channels();
+    let scopes = SCOPES.iter().filter(|_| is_sent_at_all);
+    scopes.filter(is_unsent).copied().collect()
 }
 
 /// A check.
@@ -289,6 +329,11 @@ pub const CHECKS: &[Check] = &[
         "config.names",
         "the configuration names a file, folder or command that is not there, or a target that can never be scraped",
         of_server::config_names,
+    ),
+    check(
+        "config.doubts",
+        "the configuration is valid, and something in it is probably not meant",
+        of_server::config_doubts,
     ),
     check(
         "config.cluster",

@@ -90,7 +90,7 @@ async fn serve(
 ) -> Result<(), Failure> {
     let mut read_at = SystemTime::now();
     let mut config = source().usage()?;
-    config.warn_of_files(dir);
+    config.warn_of_defects(dir);
     let (token, read_token) = config.server_tokens().usage()?;
     // Read again for each opening. Here, nothing was created yet.
     config.sender_tokens().usage()?;

@@ -930,7 +930,7 @@ fn timelimit(fields: &Fields<'_>) -> Result<Option<u64>, String> {
     match fields.get(Field::TimelimitRaw) {
         raw if is_amount(raw) => Ok(fields
             .count(Field::TimelimitRaw, "TimelimitRaw")?
-            .map(|minutes| minutes * 60)),
+            .and_then(|minutes| minutes.checked_mul(60))),
         _ => duration(
             Some(fields.get(Field::Timelimit))
                 .filter(|text| is_amount(text))

@@ -7,7 +7,7 @@ pub use alert_mail::Email;
 pub(super) use settings::{WORDING_KEYS, check_port, check_tls};
 
 use super::channels::ChannelContext;
-use super::{Notifier, NotifierKind, ChannelPlace};
+use super::{ChannelPlace, Notifier, NotifierKind};
 use crate::outbox::{Outcome, Row};
 use crate::yaml::{Mistake, Node};
 use futures_util::future::BoxFuture;

@@ -203,13 +203,17 @@ impl Pattern {
         })
     }
 
-    /// Returns the paths that match now. A path without `*` is always returned, so that a missing
-    /// file is reported.
+    /// Returns the paths that match now. A path without `*` is always returned, and so is a folder that cannot be read, so
+    /// that what is missing is reported.
     fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::One(path) => vec![path.clone()],
             Self::Many { folder, names } => {
-                let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                // The error of a folder that cannot be read is that of reading it as a file.
+                let Ok(entries) = std::fs::read_dir(folder) else {
+                    return vec![folder.clone()];
+                };
+                let entries = entries.flatten();
                 let fits = |name: &str| is_match(names, name);
                 entries
                     .filter(|entry| entry.file_name().to_str().is_some_and(fits))

@@ -23,7 +23,7 @@ impl Translator<'_, '_> {
         if !self.ends_result(close + 1) {
             return None;
         }
-        let call = translate(&self.tokens[at..=close]);
+        let call = self.inner(at..close + 1);
         let alias = name.text.to_ascii_lowercase();
         self.out.push_str(&format!("{call} AS {alias}"));
         Some(close + 1)
@@ -34,7 +34,7 @@ impl Translator<'_, '_> {
         let open = self.phrase(at, &["generate_series", "("])?;
         let close = self.closing(open)?;
 
-        let arguments = translate(&self.tokens[open..close]);
+        let arguments = self.inner(open..close);
         self.out
             .push_str(&format!("unnest(generate_series({arguments}))"));
         if self.ends_result(close + 1) {

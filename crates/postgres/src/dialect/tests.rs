@@ -152,6 +152,20 @@ fn arrays_are_read_with_their_quotes() {
     assert_eq!(array_items("x"), None);
 }
 
+#[test]
+fn a_million_calls_in_calls_take_no_stack() {
+    for call in ["f(", "to_char(", "(select f(", "unnest("] {
+        let text = format!("select {}", call.repeat(100_000));
+        for statement in statements(&text) {
+            assert!(translate(&statement).len() >= text.len() / 2, "{call}");
+        }
+        let closed = format!("select {}1{}", "f(".repeat(2000), ")".repeat(2000));
+        for statement in statements(&closed) {
+            translate(&statement);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_translated(

@@ -77,7 +77,7 @@ impl Translator<'_, '_> {
         }
 
         let format = strftime(self.tokens[format_at].text)?;
-        let argument = translate(&self.tokens[open..comma]);
+        let argument = self.inner(open..comma);
         self.out
             .push_str(&format!("{begin}{argument}, {format}{end}"));
         Some(close + 1)

@@ -2,9 +2,11 @@
 //! have, and targets that can never be scraped. The server starts without them.
 
 use super::Config;
+use anyhow::{Context, Error};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use takt_identity::check_files;
 use takt_model::ConfigError;
 
 impl Config {
@@ -25,6 +27,26 @@ impl Config {
         let of_machine = [data_dir_defect(data_dir), self.slurm_defect()];
 
         of_machine.into_iter().flatten().chain(secrets).collect()
+    }
+
+    /// Returns everything that the configuration names and that cannot be used, with the line of its key. With some of it the
+    /// server does not start.
+    pub fn defects(&self, data_dir: &Path) -> Vec<Error> {
+        let unusable = self.unusable(data_dir);
+        let mut found: Vec<Error> = unusable.iter().map(|error| self.located(error)).collect();
+
+        // A file that is missing is named once.
+        if self.missing(data_dir).is_empty() {
+            let checked = [
+                self.server_tokens().map(drop),
+                self.sender_tokens().map(drop),
+                self.check_engines(),
+                self.sql.check_files().context("sql"),
+                check_files(&self.auth).context("auth"),
+            ];
+            found.extend(checked.into_iter().filter_map(Result::err));
+        }
+        found
     }
 
     /// Slurm's commands or its job completion file, if they are named, asked for, and absent.

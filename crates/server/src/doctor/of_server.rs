@@ -152,11 +152,24 @@ pub(super) fn config_names(facts: &Facts) -> Vec<Finding> {
             Severity::Failure,
             "",
             said.clone(),
-            "What the key is for does not work; the rest of the server does.",
+            "What the key is for does not work, and the server may not start with it.",
             ["takt check-config        # when the key is right".to_owned()],
         )
     };
     facts.config.unusable.iter().map(report).collect()
+}
+
+pub(super) fn config_doubts(facts: &Facts) -> Vec<Finding> {
+    let report = |doubt: &String| {
+        finding(
+            Severity::Warning,
+            "",
+            doubt.clone(),
+            "The server does what is written.",
+            ["takt check-config        # when the key is right".to_owned()],
+        )
+    };
+    facts.config.doubts.iter().map(report).collect()
 }
 
 pub(super) fn config_cluster(facts: &Facts) -> Vec<Finding> {
@@ -663,6 +676,18 @@ pub(super) fn messages_rules(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn messages_channels(facts: &Facts) -> Vec<Finding> {
+    if let [first, ..] = facts.config.unsent_scopes.as_slice() {
+        let scopes = facts.config.unsent_scopes.join(", ");
+        return vec![finding(
+            Severity::Failure,
+            "",
+            format!("critical alerts with scope {scopes} go to receivers without a channel"),
+            "Faults are on the page and nowhere else.",
+            [format!(
+                "takt alerts route-test severity=critical scope={first}        # shows the route"
+            )],
+        )];
+    }
     if facts.config.has_channel {
         return Vec::new();
     }

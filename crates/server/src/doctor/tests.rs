@@ -381,6 +381,19 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "config.doubts",
+            Box::new(|facts| {
+                facts
+                    .config
+                    .doubts
+                    .push("two targets are one node".to_owned())
+            }),
+        ),
+        (
+            "messages.channels",
+            Box::new(|facts| facts.config.unsent_scopes.push("gpu")),
+        ),
+        (
             "config.cluster",
             Box::new(|facts| {
                 facts.config.cluster = Some("physics".to_owned());

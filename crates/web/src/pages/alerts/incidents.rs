@@ -176,12 +176,16 @@ fn cause(alerts: &[AlertView], at: usize) -> &AlertView {
 
 /// Returns what an alert says is broken.
 fn broken(alert: &AlertView, dead: &BTreeSet<String>) -> Broken {
-    let [node, uuid, server, job, scope] =
-        ["node", "uuid", "server", "jobid", "scope"].map(|name| label(alert, name).to_owned());
+    let [node, uuid, pci, server, job, scope] =
+        ["node", "uuid", "pci_bus_id", "server", "jobid", "scope"]
+            .map(|name| label(alert, name).to_owned());
     if !node.is_empty() && (scope == "node" || dead.contains(&node)) {
         Broken::Node(node)
     } else if !uuid.is_empty() {
         Broken::Gpu(uuid)
+    } else if scope == "gpu" && !pci.is_empty() {
+        // The kernel names a card by its address; the UUID of a lost one may be unknown.
+        Broken::Gpu(format!("{node} {pci}"))
     } else if !server.is_empty() {
         Broken::Server(server)
     } else if !job.is_empty() {
@@ -202,9 +206,9 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         let alert = &one.alert;
         let is_explained = is_explained(one);
         (
-            !is_of_kind(one),
             is_explained,
             severity_rank(&alert.severity),
+            !is_of_kind(one),
             alert.since,
         )
     });
@@ -216,7 +220,7 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
     let mut names = naming.iter().map(|one| label(one, "node"));
     let node = names.find(|name| !name.is_empty()).map(str::to_owned);
     let uuid = match broken {
-        Broken::Gpu(uuid) => Some(uuid.clone()),
+        Broken::Gpu(_) => Some(label(first, "uuid").to_owned()).filter(|uuid| !uuid.is_empty()),
         _ => None,
     };
     let place = cluster
@@ -236,7 +240,7 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
 
     Incident {
         anchor: first.alert.fingerprint.clone(),
-        severity: first.alert.severity.clone(),
+        severity: worst(&members),
         since: members
             .iter()
             .map(|one| one.alert.since)
@@ -274,6 +278,13 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
     }
 }
 
+/// The worst severity of these alerts, those that another one explains included.
+fn worst(members: &[AlertView]) -> String {
+    let severities = members.iter().map(|one| &one.alert.severity);
+    let worst = severities.min_by_key(|severity| severity_rank(severity));
+    worst.cloned().unwrap_or_default()
+}
+
 /// Whether an alert only says that another one is true: no message was sent about it for that reason.
 fn is_explained(alert: &AlertView) -> bool {
     alert.alert.unsent.contains("inhibited")
@@ -281,7 +292,9 @@ fn is_explained(alert: &AlertView) -> bool {
 
 /// Whether an alert follows from the first one of its incident.
 fn is_consequence(alert: &AlertView, first: &AlertView) -> bool {
-    is_explained(alert) || (first.names("scope", "node") && !alert.names("scope", "node"))
+    let is_worse = severity_rank(&alert.alert.severity) < severity_rank(&first.alert.severity);
+    let is_below = first.names("scope", "node") && !alert.names("scope", "node");
+    is_explained(alert) || (is_below && !is_worse)
 }
 
 fn sentence(alert: &AlertView) -> String {
@@ -578,6 +591,44 @@ mod tests {
         assert_eq!((&one.node, one.gpus), (&None, 2));
         assert_eq!(one.users, ["ann", "bob"]);
         assert_eq!((one.alerts.len(), one.consequences.len()), (1, 3));
+    }
+
+    #[test]
+    fn a_critical_alert_is_never_below_a_warning() {
+        let g01 = ("node", "g01");
+        let clock = || {
+            let words = ("summary", "the clock of g01 is wrong");
+            alert(
+                "NodeClockSkew",
+                "warning",
+                1,
+                &[g01, ("scope", "node"), words],
+            )
+        };
+        let lost = [
+            g01,
+            ("scope", "gpu"),
+            ("pci_bus_id", "0000:08:00"),
+            ("summary", "lost"),
+        ];
+        let alerts = vec![clock(), alert("GpuFellOffBus", "critical", 9, &lost)];
+        let found = incidents(alerts, &ClusterAnswer::default());
+        assert_eq!(
+            found.len(),
+            2,
+            "a card that only its address names is one, too"
+        );
+        assert_eq!(
+            (&*found[0].sentence, &*found[0].severity),
+            ("lost", "critical")
+        );
+        assert_eq!(found[0].uuid, None);
+
+        let other = [g01, ("summary", "something of g01 is gone")];
+        let alerts = vec![clock(), alert("Own", "critical", 9, &other)];
+        let one = &incidents(alerts, &ClusterAnswer::default())[0];
+        assert_eq!((&*one.sentence, &*one.severity), (other[1].1, "critical"));
+        assert!(one.consequences.is_empty());
     }
 
     #[test]
