@@ -66,6 +66,7 @@ pub async fn try_channels(
         .names()
         .filter(|name| only.is_none_or(|only| only == *name))
         .collect();
+
     if names.is_empty() {
         let known: Vec<&str> = channels.names().collect();
         return Err(match known.as_slice() {
