@@ -116,10 +116,12 @@ impl AlertsConfig {
     pub fn validate(&self, has_email: bool) -> Result<(), ConfigError> {
         let wrong =
             |key: &str, expected: &str, found: &str| Err(ConfigError::new(key, expected, found));
+
         if self.alertmanager_file.is_some() && self.has_short_form() {
             let expected = "either this file or the keys of single channels";
             return wrong("alertmanager_file", expected, "both");
         }
+
         if !self.email_to.is_empty() && !has_email {
             let expected = "`server` and `from` in [email]";
             return wrong("email_to", expected, "no mail server");
@@ -128,6 +130,8 @@ impl AlertsConfig {
             let expected = "addresses such as ops@lab.example";
             return wrong("email_to", expected, &format!("{address:?}"));
         }
+
+        // A bot needs both; one alone would leave a channel without messages.
         match (&self.slack_channel, &self.slack_token_file) {
             (Some(_), None) => {
                 let expected = "the file with the token of a bot";
@@ -139,18 +143,21 @@ impl AlertsConfig {
             }
             _ => {}
         }
+
         if let Some(url) = &self.slack_webhook_file
             && url.to_string_lossy().contains("://")
         {
             let expected = "the path of a file that contains the URL";
             return wrong("slack_webhook_file", expected, "the URL itself");
         }
+
         if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic that the token is for", "nothing");
         }
         if self.ntfy_url != DEFAULT_NTFY_URL && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic of ntfy_url", "nothing");
         }
+
         let urls = [
             ("webhook_url", self.webhook_url.as_deref()),
             ("heartbeat_url", self.heartbeat_url.as_deref()),
@@ -167,6 +174,7 @@ impl AlertsConfig {
                 return wrong(key, expected, &format!("{url:?}"));
             }
         }
+
         if let Some(url) = &self.external_url {
             refuse_user(
                 "external_url",
@@ -174,6 +182,7 @@ impl AlertsConfig {
                 "links of messages contain this address",
             )?;
         }
+
         for (key, number, range) in [
             ("interval_seconds", self.interval_seconds, 1..=3600),
             ("heartbeat_seconds", self.heartbeat_seconds, 5..=86_400),

@@ -77,10 +77,12 @@ pub async fn try_channels(
 
     let trials = names.iter().map(|name| async {
         let first = same_as.get(*name);
+        // Two receivers may share a channel, and people must not get the test twice.
         let result = match first.filter(|first| names.contains(&first.as_str())) {
             Some(first) => TrialResult::SameAs(first.clone()),
             None => try_one(channels, name, settings).await,
         };
+
         let channel = channels.get(name);
         let place = channel.and_then(|channel| channel.place(&row(name, settings)));
         Trial {
@@ -219,6 +221,7 @@ receivers:
   webhook_configs: [{url: 'http://x/'}]
 ";
         let routing = Config::read("am.yml", text).unwrap();
+
         let expected = [("digest/email/0", "operators/email/0")];
         let expected = expected.map(|(one, other)| (one.to_owned(), other.to_owned()));
         assert_eq!(alike(&routing), expected.into());
