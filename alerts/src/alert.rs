@@ -87,8 +87,8 @@ impl Alert {
         // Both ended: the later end is the one that every channel should see.
         if newer_is_over && old_is_over {
             newer.ends_at = end.max(old_end);
-        // An end that was derived gives way to any other one.
         } else if !newer_is_over && !self.is_timeout && old_end > end && end.is_some() {
+            // A known end that is later stays; a derived one gives way.
             newer.ends_at = old_end;
         }
         newer

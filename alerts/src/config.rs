@@ -214,6 +214,7 @@ impl AlertsConfig {
     /// receivers. Owners of jobs get mail if their addresses are known; otherwise their alerts go
     /// into the digest.
     pub fn in_long_form(&self, routes: &str, knows_owners: bool) -> String {
+        // Only the receivers are replaced: routes and inhibition are those that Takt ships.
         let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
         let after = after
             .split_once("\ninhibit_rules:")
@@ -221,6 +222,7 @@ impl AlertsConfig {
         // A string of JSON is one of YAML.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let path = |path: &PathBuf| quoted(&path.to_string_lossy());
+
         let mut channels = String::new();
         let mut slack = String::new();
         if let (Some(channel), Some(token)) = (&self.slack_channel, &self.slack_token_file) {
@@ -233,6 +235,7 @@ impl AlertsConfig {
                  send_resolved: true}}"
             );
         }
+
         if let Some(file) = &self.slack_webhook_file {
             let _ = writeln!(
                 slack,
@@ -243,6 +246,7 @@ impl AlertsConfig {
         if !slack.is_empty() {
             let _ = write!(channels, "    slack_configs:\n{slack}");
         }
+
         if !self.email_to.is_empty() {
             let to = quoted(&self.email_to.join(", "));
             let _ = writeln!(
@@ -257,6 +261,7 @@ impl AlertsConfig {
                 quoted(url)
             );
         }
+
         if let Some(topic) = &self.ntfy_topic {
             let token = self
                 .ntfy_token_file
@@ -270,6 +275,8 @@ impl AlertsConfig {
                 token.unwrap_or_default()
             );
         }
+
+        // Without addresses a route to owners would be one to no channel.
         let (before, owners) = if self.tell_owners && knows_owners {
             (before.to_owned(), "    owner_configs:\n      - {}\n")
         } else {

@@ -260,7 +260,6 @@ fn a_consequence_that_outlives_its_cause_by_seconds_is_not_sent() {
     takt.seconds(20);
 
     // Both are hot while their nodes are down.
-
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.set("hot{node=\"g02\"}", 95.0);
     takt.seconds(50);
