@@ -59,6 +59,7 @@ impl Alert {
     pub fn instruction(&self) -> Option<Fingerprint> {
         let said = |name: &'static str| {
             let text = self.annotations.get(name)?;
+            // A value that changes with each evaluation must not count as another instruction.
             let words = text
                 .split_whitespace()
                 .filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
@@ -78,13 +79,16 @@ impl Alert {
     fn merge(self, mut newer: Self) -> Self {
         newer.starts_at = newer.starts_at.min(self.starts_at);
         newer.began_at = newer.began_at.into_iter().chain(self.began_at).min();
+
         let end = newer.ends_at;
         let old_end = self.ends_at;
         let newer_is_over = end.is_some_and(|end| end <= newer.updated_at);
         let old_is_over = old_end.is_some_and(|end| end <= newer.updated_at);
+        // Both ended: the later end is the one that every channel should see.
         if newer_is_over && old_is_over {
             newer.ends_at = end.max(old_end);
         } else if !newer_is_over && !self.is_timeout && old_end > end && end.is_some() {
+            // A known end that is later stays; a derived one gives way.
             newer.ends_at = old_end;
         }
         newer
@@ -170,9 +174,11 @@ impl Posted {
         now: Timestamp,
         resolve_timeout: Duration,
     ) -> Result<Alert, PostedError> {
+        // As in Alertmanager, an alert with an end and no beginning began then.
         let starts_at = self.starts_at.or(self.ends_at).unwrap_or(now);
         let is_timeout = self.ends_at.is_none();
         let ends_at = self.ends_at.unwrap_or(now.plus(resolve_timeout));
+
         match (self.labels.is_empty(), ends_at < starts_at) {
             (true, _) => Err(PostedError::NoLabels),
             (_, true) => Err(PostedError::Backwards),
@@ -200,6 +206,7 @@ impl AlertBook {
     pub fn take(&mut self, mut alert: Alert) -> &Alert {
         let fingerprint = alert.fingerprint();
         if let Some(known) = self.0.remove(&fingerprint) {
+            // The clock may have been set back since the last report.
             alert.updated_at = alert.updated_at.max(known.updated_at);
             // A rule is evaluated a little in the past, so an episode may begin before the end of the
             // one before was noted.
@@ -222,6 +229,7 @@ impl AlertBook {
         if alert.annotations.len() == words.len() && words.iter().all(is_same) {
             return false;
         }
+
         let before = alert.instruction();
         alert.annotations = words.iter().cloned().collect();
         before != alert.instruction()
@@ -248,6 +256,7 @@ impl AlertBook {
         let is_over = |fingerprint: &Fingerprint, alert: &Alert| {
             alert.is_resolved(now) && !is_needed(*fingerprint, alert)
         };
+
         let gone: Vec<_> = self
             .0
             .iter()

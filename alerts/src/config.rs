@@ -116,10 +116,12 @@ impl AlertsConfig {
     pub fn validate(&self, has_email: bool) -> Result<(), ConfigError> {
         let wrong =
             |key: &str, expected: &str, found: &str| Err(ConfigError::new(key, expected, found));
+
         if self.alertmanager_file.is_some() && self.has_short_form() {
             let expected = "either this file or the keys of single channels";
             return wrong("alertmanager_file", expected, "both");
         }
+
         if !self.email_to.is_empty() && !has_email {
             let expected = "`server` and `from` in [email]";
             return wrong("email_to", expected, "no mail server");
@@ -128,6 +130,8 @@ impl AlertsConfig {
             let expected = "addresses such as ops@lab.example";
             return wrong("email_to", expected, &format!("{address:?}"));
         }
+
+        // A bot needs both; one alone would leave a channel without messages.
         match (&self.slack_channel, &self.slack_token_file) {
             (Some(_), None) => {
                 let expected = "the file with the token of a bot";
@@ -139,18 +143,21 @@ impl AlertsConfig {
             }
             _ => {}
         }
+
         if let Some(url) = &self.slack_webhook_file
             && url.to_string_lossy().contains("://")
         {
             let expected = "the path of a file that contains the URL";
             return wrong("slack_webhook_file", expected, "the URL itself");
         }
+
         if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic that the token is for", "nothing");
         }
         if self.ntfy_url != DEFAULT_NTFY_URL && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic of ntfy_url", "nothing");
         }
+
         let urls = [
             ("webhook_url", self.webhook_url.as_deref()),
             ("heartbeat_url", self.heartbeat_url.as_deref()),
@@ -167,6 +174,7 @@ impl AlertsConfig {
                 return wrong(key, expected, &format!("{url:?}"));
             }
         }
+
         if let Some(url) = &self.external_url {
             refuse_user(
                 "external_url",
@@ -174,6 +182,7 @@ impl AlertsConfig {
                 "links of messages contain this address",
             )?;
         }
+
         for (key, number, range) in [
             ("interval_seconds", self.interval_seconds, 1..=3600),
             ("heartbeat_seconds", self.heartbeat_seconds, 5..=86_400),
@@ -205,6 +214,7 @@ impl AlertsConfig {
     /// receivers. Owners of jobs get mail if their addresses are known; otherwise their alerts go
     /// into the digest.
     pub fn in_long_form(&self, routes: &str, knows_owners: bool) -> String {
+        // Only the receivers are replaced: routes and inhibition are those that Takt ships.
         let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
         let after = after
             .split_once("\ninhibit_rules:")
@@ -212,6 +222,7 @@ impl AlertsConfig {
         // A string of JSON is one of YAML.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let path = |path: &PathBuf| quoted(&path.to_string_lossy());
+
         let mut channels = String::new();
         let mut slack = String::new();
         if let (Some(channel), Some(token)) = (&self.slack_channel, &self.slack_token_file) {
@@ -224,6 +235,7 @@ impl AlertsConfig {
                  send_resolved: true}}"
             );
         }
+
         if let Some(file) = &self.slack_webhook_file {
             let _ = writeln!(
                 slack,
@@ -234,6 +246,7 @@ impl AlertsConfig {
         if !slack.is_empty() {
             let _ = write!(channels, "    slack_configs:\n{slack}");
         }
+
         if !self.email_to.is_empty() {
             let to = quoted(&self.email_to.join(", "));
             let _ = writeln!(
@@ -248,6 +261,7 @@ impl AlertsConfig {
                 quoted(url)
             );
         }
+
         if let Some(topic) = &self.ntfy_topic {
             let token = self
                 .ntfy_token_file
@@ -261,6 +275,8 @@ impl AlertsConfig {
                 token.unwrap_or_default()
             );
         }
+
+        // Without addresses a route to owners would be one to no channel.
         let (before, owners) = if self.tell_owners && knows_owners {
             (before.to_owned(), "    owner_configs:\n      - {}\n")
         } else {

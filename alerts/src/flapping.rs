@@ -39,12 +39,15 @@ impl Flapping {
         self.follow_clock(at);
         self.changes.push_back(at);
         self.forget_before(at.minus(WINDOW));
+
         if self.is_reported {
             return FlapVerdict::Hold;
         }
+
         if self.changes.len() <= CHANGES_MAX {
             return FlapVerdict::Send;
         }
+
         self.is_reported = true;
         FlapVerdict::SendFlapping
     }
@@ -54,9 +57,11 @@ impl Flapping {
     pub fn settled(&mut self, at: Timestamp) -> Option<bool> {
         self.follow_clock(at);
         self.forget_before(at.minus(WINDOW));
+
         if !self.is_reported || !self.changes.is_empty() {
             return None;
         }
+
         self.is_reported = false;
         Some(self.is_firing)
     }
@@ -116,6 +121,7 @@ mod tests {
     fn an_hour_of_rest_ends_flapping_although_the_clock_was_set_back() {
         let mut flapping = Flapping::default();
         for n in 0..5 {
+            // Five changes in the five minutes after 10:00, then the clock is set back to 0:00.
             flapping.change(n % 2 == 0, minute(600 + n));
         }
         assert_eq!(flapping.settled(minute(0)), None);
@@ -126,6 +132,7 @@ mod tests {
     #[test]
     fn changes_that_are_far_apart_are_reported() {
         let mut flapping = Flapping::default();
+        // Sixteen minutes apart: no hour has more than four changes.
         for n in 0..50 {
             assert_eq!(
                 flapping.change(n % 2 == 0, minute(n * 16)),

@@ -11,13 +11,16 @@ use takt_model::glob::is_match;
 /// If a folder cannot be read.
 pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::new()];
+
     for part in pattern.components() {
         let name = part.as_os_str().to_string_lossy();
         if !name.contains(['*', '?']) {
             found.iter_mut().for_each(|path| path.push(part));
             continue;
         }
+
         let mut next = Vec::new();
+        // Only folders have entries; a file of that name matches nothing below it.
         for folder in found
             .iter()
             .filter(|path| path.as_os_str().is_empty() || path.is_dir())
@@ -34,6 +37,7 @@ pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
                 }
             }
         }
+        // In one order on every file system, since a later file may replace an earlier one.
         next.sort();
         found = next;
     }

@@ -115,7 +115,9 @@ impl Message {
     /// name.
     pub fn quoted_receiver(&self) -> String {
         let mut quoted = String::with_capacity(self.receiver.len());
+
         for c in self.receiver.chars() {
+            // As Go's `regexp.QuoteMeta`, which Alertmanager applies to the name.
             if r"\.+*?()|[]{}^$".contains(c) {
                 quoted.push('\\');
             }
@@ -128,6 +130,7 @@ impl Message {
     pub fn arranged(mut self) -> Self {
         self.alerts
             .sort_by(|a, b| order::alerts(&a.labels, &b.labels));
+
         let fires = self
             .alerts
             .iter()
@@ -137,6 +140,8 @@ impl Message {
         } else {
             Status::Resolved
         };
+
+        // Shared texts are those of all alerts, so adding an alert may remove one.
         if let Some((first, rest)) = self.alerts.split_first() {
             self.common_labels = first
                 .labels
@@ -162,6 +167,7 @@ impl Message {
         if alerts_max == 0 || self.alerts.len() <= alerts_max {
             return self.body(0);
         }
+
         let alerts = self.alerts[..alerts_max].to_vec();
         Self {
             alerts,
@@ -185,6 +191,7 @@ impl Message {
                 "fingerprint": alert.fingerprint,
             })
         });
+
         serde_json::json!({
             "version": "4",
             "groupKey": self.group_key,
@@ -255,6 +262,7 @@ mod tests {
             ],
         }
         .arranged();
+
         let body = message.webhook_body(2);
         assert_eq!(body["status"], "firing");
         assert_eq!(
@@ -266,6 +274,7 @@ mod tests {
             serde_json::json!({"action": "drain"})
         );
         assert_eq!(body["notification_reason"], "some alerts resolved");
+
         let a = &body["alerts"][0];
         let b = &body["alerts"][1];
         assert_eq!(a["labels"]["instance"], "a");

@@ -53,19 +53,23 @@ struct Script {
 fn run(name: &str, text: &str) {
     let store = Memory::default();
     let script = read(text, &store);
+
     let last = script.expected.iter().map(|(_, at, _)| *at).max().unwrap();
     let mut group: Option<GroupRun> = None;
     let mut stored: HashMap<RuleKey, Vec<Instance>> = HashMap::new();
     let mut now = Timestamp(0);
+
     while now <= last {
         let within = |ranges: &[Range<i64>]| ranges.iter().any(|range| range.contains(&now.0));
         if let Some(away) = script.away.iter().find(|range| range.contains(&now.0)) {
+            // Only what the store would have kept survives: the alerts of the last evaluation.
             if let Some(old) = group.take() {
                 stored = old
                     .instances()
                     .map(|(key, all)| (key.clone(), all.iter().map(|(_, i)| i.clone()).collect()))
                     .collect();
             }
+
             now = Timestamp(away.end);
             let mut fresh = load(&script, now);
             for (key, instances) in &stored {
@@ -78,6 +82,7 @@ fn run(name: &str, text: &str) {
             group = Some(fresh);
             continue;
         }
+
         if script.rules.iter().any(|(at, _)| *at == now) {
             let mut fresh = load(&script, now);
             if let Some(mut old) = group.take() {
@@ -85,6 +90,7 @@ fn run(name: &str, text: &str) {
             }
             group = Some(fresh);
         }
+
         let group = group.as_mut().expect("a rule at 0m");
         store.break_queries(within(&script.broken));
         let down = |labels: &Labels| {
@@ -94,6 +100,7 @@ fn run(name: &str, text: &str) {
                 .iter()
                 .any(|(down, range)| down == node && range.contains(&now.0))
         };
+
         let nothing = Labels::new();
         let around = Surroundings {
             query: None,
@@ -102,6 +109,7 @@ fn run(name: &str, text: &str) {
             external_url: "",
             exporter_down: &down,
         };
+
         let evaluation = group.evaluate(now, &store, &store, &around);
         for (line, _, words) in script.expected.iter().filter(|(_, at, _)| *at == now) {
             compare(&format!("{name}, line {line}"), group, &evaluation, words);
@@ -135,11 +143,13 @@ fn compare(place: &str, group: &GroupRun, evaluation: &Evaluation, words: &[Stri
         _ => (None, words),
     };
     let is_meant = |labels: &Labels| node.is_none() || labels.get("node") == node;
+
     let shown = instances
         .iter()
         .find(|(_, i)| is_meant(&i.labels))
         .map_or(State::Inactive, |(_, i)| i.shown());
     assert_eq!(shown.as_str(), words[0], "{place}");
+
     let reason = evaluation
         .transitions
         .iter()
@@ -148,6 +158,7 @@ fn compare(place: &str, group: &GroupRun, evaluation: &Evaluation, words: &[Stri
     let reason = reason.map_or("quiet".to_owned(), |reason| {
         serde_json::to_string(&reason).unwrap().replace('"', "")
     });
+
     if let Some(expected) = words.get(1) {
         assert_eq!(&reason, expected, "{place}");
     }
@@ -166,12 +177,14 @@ fn read(text: &str, store: &Memory) -> Script {
         else {
             continue;
         };
+
         let rest = rest.trim();
         match word {
             "rule" => script.rules.push((started, rule(rest))),
             "edit" => {
                 let (at, rest) = rest.split_once(char::is_whitespace).unwrap();
                 script.rules.push((instant(at), rule(rest.trim())));
+                // The rule begins at the edit, as after a reload.
                 started = instant(at);
             }
             "load" => {
@@ -212,6 +225,7 @@ fn rule(text: &str) -> String {
     .filter_map(|key| text.find(key))
     .min()
     .unwrap_or(text.len());
+
     let mut yaml = format!(
         "groups:\n- name: g\n  limit: {}\n  rules:\n  - alert: A\n    expr: '{}'\n",
         option("limit").unwrap_or_else(|| "0".to_owned()),
@@ -222,6 +236,7 @@ fn rule(text: &str) -> String {
             .map(|value| format!("    {key}: {value}\n"))
             .unwrap_or_default();
     }
+
     let down = option("on_exporter_down");
     yaml + &down
         .map(|word| format!("    annotations: {{takt_on_exporter_down: {word}}}\n"))

@@ -28,8 +28,10 @@ impl Schedule {
         let interval_ms = i64::try_from(interval.as_millis())
             .unwrap_or(i64::MAX)
             .max(1);
+        // The hash of file and name, not their order in the configuration: a new group moves no other one.
         let name: Labels = [("file", file), ("name", group)].into_iter().collect();
         let offset_ms = (Fingerprint::of(&name).0 % interval_ms.unsigned_abs()) as i64;
+
         Self {
             interval_ms,
             offset_ms,
@@ -47,10 +49,12 @@ impl Schedule {
     pub fn due(&mut self, now: Timestamp) -> Option<Due> {
         let slot = self.slot_before(now);
         let missed = match self.last {
+            // This slot has been evaluated, or the clock moved back by less than an interval.
             Some(last) if slot <= last && self.is_near(last, now) => return None,
             Some(last) => ((slot.0 - last.0) / self.interval_ms - 1).max(0),
             None => 0,
         };
+
         self.last = Some(slot);
         Some(Due {
             at: slot,
@@ -70,6 +74,7 @@ impl Schedule {
 
     /// Continues the schedule from before a reload.
     pub fn go_on_from(&mut self, before: &Self) {
+        // Another interval has other slots, so the last one says nothing about them.
         if (self.interval_ms, self.offset_ms) == (before.interval_ms, before.offset_ms) {
             self.last = before.last;
         }
@@ -128,6 +133,7 @@ mod tests {
             Timestamp::from_seconds(67)
         );
         schedule.due(Timestamp::from_seconds(100));
+
         assert_eq!(
             schedule.next(Timestamp::from_seconds(100)),
             Timestamp::from_seconds(127)

@@ -184,10 +184,13 @@ impl Instance {
     /// Takes the texts of a new evaluation. A text that was not written leaves the earlier one.
     fn reword(&mut self, fresh: &Self) {
         let before = mem::replace(&mut self.annotations, fresh.annotations.clone());
+        // With all texts written, the hash of their templates holds for all of them.
         if self.is_written() {
             self.templates = fresh.templates;
             return;
         }
+
+        // The limits of templates cut this evaluation short: an old text is better than none.
         for (name, text) in &mut self.annotations {
             let earlier = before.iter().find(|(known, _)| known == name);
             if let Some((_, earlier)) = earlier.filter(|_| text == NOT_WRITTEN) {
@@ -304,10 +307,12 @@ impl Instances {
         at: Timestamp,
     ) -> Result<Step, EvalError> {
         let present = &present.alerts;
+
         let mut step = Step::default();
         let mut begun = BTreeSet::new();
         for (fingerprint, fresh) in present {
             match self.0.entry(*fingerprint) {
+                // An alert that was closed by hand stays closed while its condition holds.
                 Entry::Occupied(mut known)
                     if known.get().state != State::Inactive || known.get().closed_at.is_some() =>
                 {
@@ -315,6 +320,7 @@ impl Instances {
                     known.value = fresh.value;
                     known.reword(fresh);
                 }
+                // A resolved alert is remembered for a while, and begins again here.
                 Entry::Occupied(mut known) => {
                     known.insert(fresh.clone());
                     begun.insert(*fingerprint);
@@ -325,24 +331,30 @@ impl Instances {
                 }
             }
         }
+
         let mut active = 0;
         self.0.retain(|fingerprint, instance| {
+            // An alert that begins now was inactive, whatever its new state is.
             let before = if begun.contains(fingerprint) {
                 State::Inactive
             } else {
                 instance.shown()
             };
+
+            // A series that is here shows that its exporter answers; only a missing one is in doubt.
             let is_present = present.contains_key(fingerprint);
             let is_down = !is_present
                 && rule.on_exporter_down == OnExporterDown::Hold
                 && (instance.state != State::Inactive || instance.closed_at.is_some())
                 && exporter_down(&instance.labels);
+
             let keep = instance.advance(rule, is_present, is_down, at);
             let after = if keep {
                 instance.shown()
             } else {
                 State::Inactive
             };
+
             if before != after {
                 step.transitions.push(Transition {
                     rule: key.clone(),
@@ -359,9 +371,11 @@ impl Instances {
             if !keep {
                 step.forgotten.push(*fingerprint);
             }
+            // Resolved alerts are remembered, but do not count towards the limit.
             active += usize::from(keep && instance.state != State::Inactive);
             keep
         });
+
         if limit > 0 && active > limit {
             return Err(EvalError::OverLimit {
                 limit,
@@ -402,9 +416,11 @@ impl Instances {
         at: Timestamp,
     ) -> Option<(Instance, Transition)> {
         let instance = self.0.get_mut(&fingerprint)?;
+        // A pending alert can be closed, too: it would fire later.
         if instance.state == State::Inactive {
             return None;
         }
+
         let transition = Transition {
             rule: key.clone(),
             fingerprint,
@@ -416,6 +432,7 @@ impl Instances {
             reason: Reason::Closed,
             closing: Some(closing.clone()),
         };
+
         instance.state = State::Inactive;
         instance.resolved_at = Some(at);
         instance.closed_at = Some(at);
@@ -468,17 +485,21 @@ impl Instance {
         if self.closed_at.is_some() {
             return is_present || is_down;
         }
+        // The condition is unknown: neither its end nor the time of `for` counts.
         if is_down {
             self.unknown_since.get_or_insert(at);
             return true;
         }
+
         if let Some(since) = self.unknown_since.take() {
             self.shift_by(elapsed(since, at));
         }
+
         if is_present {
             self.keep_firing_since = None;
         } else if !self.is_kept_firing(rule.keep_firing_for, at) {
             return match self.state {
+                // Firing alerts are remembered as resolved, so that the end can be shown for a while.
                 State::Firing => {
                     (self.state, self.resolved_at) = (State::Inactive, Some(at));
                     true
@@ -486,6 +507,7 @@ impl Instance {
                 State::Inactive => self
                     .resolved_at
                     .is_some_and(|since| elapsed(since, at) <= RESOLVED_RETENTION),
+                // A pending alert that ends leaves nothing: it was never sent.
                 _ => false,
             };
         }
@@ -494,11 +516,13 @@ impl Instance {
             // has come as far again.
             self.active_at = self.active_at.min(at);
         }
+
         let held = elapsed(self.active_at, at) >= rule.hold;
         // A clock before the beginning of the alert does not show that `for` was made longer.
         let is_later = self.fired_at.is_none_or(|fired| fired <= at);
         match self.state {
             State::Pending if held => (self.state, self.fired_at) = (State::Firing, Some(at)),
+            // The rule was reloaded with a longer `for`.
             State::Firing if !held && is_later => {
                 (self.state, self.fired_at) = (State::Pending, None);
             }
@@ -511,6 +535,7 @@ impl Instance {
         if self.state != State::Firing || keep_firing_for.is_zero() {
             return false;
         }
+
         let since = self.keep_firing_since.get_or_insert(at);
         // As for `active_at` after the clock was set back.
         *since = (*since).min(at);
@@ -527,6 +552,7 @@ impl Instance {
 }
 
 fn reason(from: State, to: State) -> Reason {
+    // The order counts: an alert whose exporter is down is unknown from any state.
     match (from, to) {
         (_, State::Unknown) => Reason::ExporterDown,
         (State::Inactive, _) => Reason::Breached,
@@ -555,6 +581,7 @@ impl Present {
         written: &BTreeSet<Fingerprint>,
         at: Timestamp,
     ) -> Result<Self, EvalError> {
+        // One budget for all alerts of the rule: thousands of alerts share its time.
         let budget = TemplateBudget::new(around.query, around.until);
         let context = |series, value| Context {
             labels: series,
@@ -564,16 +591,20 @@ impl Present {
             query: None,
             at,
         };
+
         let templates = templates_hash(&rule.annotations);
+
         let mut present = Self::default();
         let mut found = Vec::with_capacity(result.len());
         for (series, value) in result {
             let mut labels = series.clone();
+            // As in Prometheus: the name of the metric is no label of the alert.
             labels.remove(METRIC_NAME);
             for (name, template) in &rule.labels {
                 let text = budget.expand(template, &context(series, *value));
                 labels.set(name, &text.ok_or(EvalError::LabelTemplates)?);
             }
+            // Last, so that neither the series nor the rule's labels can change it.
             labels.set(ALERT_NAME, &rule.name);
 
             let fingerprint = Fingerprint::of(&labels);
@@ -586,6 +617,7 @@ impl Present {
             found.push((written.contains(&fingerprint), fingerprint, series, *value));
         }
 
+        // Alerts without a text come first, so that all get one over several evaluations.
         found.sort_by_key(|(is_written, ..)| *is_written);
         for (_, fingerprint, series, value) in found {
             let context = context(series, value);
@@ -619,12 +651,14 @@ fn restored(
 ) -> Option<Instance> {
     let gap = elapsed(down_at, now);
     match instance.state {
+        // As in Prometheus: after a long outage the condition may have been false in between.
         State::Pending if gap > OUTAGE_TOLERANCE => return None,
         State::Pending => {
             let remaining = hold.saturating_sub(elapsed(instance.active_at, down_at));
             if remaining.is_zero() {
                 // It would have fired at the next evaluation, and will.
             } else if hold >= FOR_GRACE_PERIOD && remaining < FOR_GRACE_PERIOD {
+                // As in Prometheus: it waits ten minutes, in which exporters are scraped again.
                 instance.active_at = now.plus(FOR_GRACE_PERIOD).minus(hold);
             } else {
                 instance.active_at = instance.active_at.plus(gap);
@@ -632,6 +666,7 @@ fn restored(
         }
         _ => instance.keep_firing_since = instance.keep_firing_since.map(|since| since.plus(gap)),
     }
+
     instance.unknown_since = instance.unknown_since.map(|since| since.plus(gap));
     Some(instance)
 }
@@ -661,8 +696,10 @@ groups:
             external_url: "",
             exporter_down: &|_| false,
         };
+
         let key = RuleKey("hot".into());
         let result = [(Labels::from_iter([("node", "g01")]), 95.0)];
+
         let mut instances = Instances::default();
         let state = |seconds: &i64| {
             let at = Timestamp::from_seconds(*seconds);
@@ -678,6 +715,7 @@ groups:
     #[test]
     fn a_firing_alert_fires_on_although_the_clock_was_set_back() {
         use State::{Firing, Pending};
+        // The clock is set back by more than an hour, and comes forward again.
         assert_eq!(
             states(&[5000, 5060, 1000, 1015, 5075]),
             [Pending, Firing, Firing, Firing, Firing]
@@ -687,6 +725,7 @@ groups:
     #[test]
     fn a_pending_alert_waits_no_longer_than_its_for_after_the_clock_was_set_back() {
         use State::{Firing, Pending};
+        // From the new time of the clock on, the minute of `for` counts again.
         assert_eq!(
             states(&[5000, 5030, 1000, 1030, 1060]),
             [Pending, Pending, Pending, Pending, Firing]

@@ -25,6 +25,7 @@ impl Memory {
     /// `step`.
     pub fn load(&self, step: Duration, series: &str, values: &str) {
         let labels = parse_series(series);
+
         let mut all = self.series.borrow_mut();
         let own = all.entry(labels).or_default();
         for (n, value) in notation::values(values).unwrap().into_iter().enumerate() {
@@ -62,6 +63,7 @@ type Comparison<'a> = (&'a str, f64);
 /// `name{matchers}` with or without one of `> >= < <= == !=` and a number.
 fn parse_expr(expr: &str) -> Result<(Matchers, Option<Comparison<'_>>), QueryError> {
     let fail = || QueryError(format!("cannot read {expr}"));
+    // The last sign of comparison, unless it stands inside the braces of a selector.
     let (selector, comparison) = match expr
         .rfind(['>', '<', '='])
         .filter(|at| !expr[*at..].contains('}'))
@@ -75,10 +77,12 @@ fn parse_expr(expr: &str) -> Result<(Matchers, Option<Comparison<'_>>), QueryErr
             (&expr[..start], Some((&expr[start..=at], number)))
         }
     };
+
     let (name, braces) = selector
         .trim()
         .split_once('{')
         .unwrap_or((selector.trim(), "}"));
+
     let mut matchers = parse_matchers(&format!("{{{braces}")).map_err(|_| fail())?;
     if !name.is_empty() {
         matchers.extend(parse_matchers(&format!("{METRIC_NAME}=\"{name}\"")).map_err(|_| fail())?);
@@ -92,6 +96,7 @@ impl Query for Memory {
             return Err(QueryError("the store is away".to_owned()));
         }
         let (matchers, comparison) = parse_expr(expr)?;
+
         let holds = |value: f64| match comparison {
             None => true,
             Some((">", than)) => value > than,
@@ -101,11 +106,13 @@ impl Query for Memory {
             Some(("==", than)) => value == than,
             Some((_, than)) => value != than,
         };
+
         let all = self.series.borrow();
         let seen = all
             .iter()
             .filter(|(labels, _)| matchers.accept(labels))
             .filter_map(|(labels, samples)| {
+                // Only the newest sample counts: an end mark hides the ones before it.
                 let (when, value) = samples.range(..=at).next_back()?;
                 (*when > at.minus(LOOKBACK)).then_some((labels.clone(), (*value)?))
             })

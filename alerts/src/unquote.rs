@@ -8,7 +8,10 @@ pub(crate) fn unquote(inside: &str) -> Option<String> {
     while let Some(at) = rest.find('\\') {
         out.extend_from_slice(&rest.as_bytes()[..at]);
         let escape = rest[at + 1..].chars().next()?;
+
         let behind = &rest[at + 1 + escape.len_utf8()..];
+
+        // The digits of an escape are counted, so that what follows them may be a digit too.
         let (digits, behind) = match escape {
             'x' => behind.split_at_checked(2)?,
             'u' => behind.split_at_checked(4)?,
@@ -16,10 +19,13 @@ pub(crate) fn unquote(inside: &str) -> Option<String> {
             '0'..='7' => rest[at + 1..].split_at_checked(3)?,
             _ => ("", behind),
         };
+
         let number = |radix| {
+            // The parser would take a sign, as in `\u+123`.
             let is_number = digits.chars().all(|digit| digit.is_digit(radix));
             is_number.then(|| u32::from_str_radix(digits, radix).ok())?
         };
+
         match escape {
             'a' => out.push(0x07),
             'b' => out.push(0x08),
@@ -39,6 +45,7 @@ pub(crate) fn unquote(inside: &str) -> Option<String> {
             }
             _ => return None,
         }
+
         rest = behind;
     }
     out.extend_from_slice(rest.as_bytes());

@@ -79,6 +79,7 @@ fn edited() -> impl Strategy<Value = String> {
             let ends = [from.index(text.len() + 1), to.index(text.len() + 1)];
             let low = ends[0].min(ends[1]);
             let high = ends[0].max(ends[1]);
+
             match kind {
                 0 => drop(text.splice(low..low, PIECES[piece].chars())),
                 1 => drop(text.splice(low..high.min(low + 4), PIECES[piece].chars())),
@@ -88,6 +89,7 @@ fn edited() -> impl Strategy<Value = String> {
                 }
                 _ => text.truncate(high),
             }
+            // Copies of copies would grow to megabytes, which say nothing more.
             text.truncate(4000);
         }
         text.into_iter().collect()
@@ -106,6 +108,7 @@ fn expand(template: &Template) {
         query: None,
         at: Timestamp(0),
     };
+
     drop(template.expand(&context));
 }
 
@@ -132,6 +135,7 @@ fn a_label_is_text_and_no_template() {
     let labels: Labels = [("node", "{{ range query \"up\" }}x{{ end }}")]
         .into_iter()
         .collect();
+
     let context = Context {
         labels: &labels,
         external_labels: &labels,
@@ -140,6 +144,7 @@ fn a_label_is_text_and_no_template() {
         query: None,
         at: Timestamp(0),
     };
+
     let template = Template::read("{{ $labels.node }} and {{ index $labels \"node\" }}").unwrap();
     let text = template.expand(&context).unwrap();
     assert_eq!(

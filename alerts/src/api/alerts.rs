@@ -31,6 +31,7 @@ pub(super) async fn receivers(
     Query(query): Query<Pairs>,
 ) -> Result<Answer, Refusal> {
     let wanted = receiver_matchers(&query)?;
+
     let receivers = api.handle.read(move |engine, _| {
         engine
             .router()
@@ -66,6 +67,7 @@ pub(super) async fn list(
     Query(query): Query<Pairs>,
 ) -> Result<Answer, Refusal> {
     let filter = Filter::read(&query)?;
+
     let alerts = api.handle.read(move |engine, now| {
         let suppressed = engine.router().suppressed(now);
         let config = engine.router().config();
@@ -82,6 +84,7 @@ pub(super) async fn list(
                     .into_iter()
                     .map(|at| config.routes.get(at))
                     .collect();
+
                 let why = suppressed(alert);
                 let receivers: Vec<&str> =
                     routes.iter().map(|route| route.receiver.as_str()).collect();
@@ -111,12 +114,15 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
     let mut groups: Vec<(Labels, String, Value)> = Vec::new();
     for (route, labels, alerts) in engine.router().groups() {
         let receivers = [route.receiver.as_str()];
+
         let alerts: Vec<_> = alerts
             .into_iter()
             .filter(|alert| !alert.is_resolved(now))
             .collect();
+
         let shown: Vec<Value> = alerts
             .iter()
+            // An alert may take several routes, and is shown with the receivers of all of them.
             .filter_map(|alert| {
                 let why = suppressed(alert);
                 let all_receivers: Vec<_> = config
@@ -141,6 +147,8 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
             groups.push((labels.clone(), route.receiver.clone(), group));
         }
     }
+
+    // In Alertmanager's order, not in that of the routes.
     groups.sort_by(|a, b| order::labels(&a.0, &b.0).then_with(|| a.1.cmp(&b.1)));
     groups.into_iter().map(|(_, _, group)| group).collect()
 }
@@ -148,12 +156,14 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
 /// Reads a pushed alert. The inner error refuses this alert only.
 fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal> {
     let alert = Object::of("alerts", format!("{place}."), value)?;
+
     let labels = alert.texts("labels")?;
     let annotations = alert.texts("annotations")?.unwrap_or_default();
     let starts_at = alert.instant("startsAt")?.flatten();
     let ends_at = alert.instant("endsAt")?.flatten();
     let generator_url = alert.text("generatorURL")?.unwrap_or_default();
     let labels = alert.required("labels", labels)?;
+
     if !generator_url.is_empty() && !is_address(generator_url) {
         return Err(alert.invalid(
             601,
@@ -163,6 +173,7 @@ fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal
     }
     // Labels without a value do not count.
     let has_unnamed = labels.get("").is_some_and(|value| !value.is_empty());
+
     for (is_wrong, what) in [
         (has_unnamed, "label set"),
         (annotations.contains_key(""), "annotations"),
@@ -202,6 +213,7 @@ pub(super) async fn post(
         let _reading = READING.acquire().await;
         read_posted(&headers, &bytes)?
     };
+
     let sender = sender.map_or_else(|| "".into(), |Extension(PostedBy(sender))| sender);
     let refused = api
         .handle
@@ -213,14 +225,18 @@ pub(super) async fn post(
 
     api.handle.note_refused_alerts(errors.len() + refused.len());
     let is_full = refused.iter().any(PostedError::is_of_room);
+
     let mut counts: BTreeMap<PostedError, usize> = BTreeMap::new();
+    // Thousands of alerts may be refused for one reason, which is named once.
     for error in refused {
         *counts.entry(error).or_insert(0) += 1;
     }
+
     errors.extend(counts.into_iter().map(|(error, count)| match count {
         1 => error.to_string(),
         count => format!("{count} alerts: {error}"),
     }));
+
     if errors.is_empty() {
         Ok(StatusCode::OK)
     } else if is_full {
@@ -244,6 +260,8 @@ fn read_posted(headers: &HeaderMap, bytes: &[u8]) -> Result<(Vec<Posted>, Vec<St
             ));
         }
     };
+
+    // Parsed texts of more alerts would take more memory than the request.
     if alerts.len() > REQUEST_ALERTS_MAX {
         let found = alerts.len();
         return Err(Refusal::new(
@@ -281,9 +299,11 @@ impl Filter {
         for text in values(query, "filter") {
             matchers.push(parse_matcher(text).map_err(Refusal::bad)?);
         }
+
         let receiver = values(query, "receiver")
             .last()
             .filter(|text| !text.is_empty());
+
         let receiver = receiver
             .map(whole)
             .transpose()
@@ -304,6 +324,7 @@ impl Filter {
             let receiver = config.receiver(name);
             receiver.is_some_and(|receiver| self.receiver_matchers.accept(&receiver.labels))
         };
+
         let is_silenced = !why.silenced_by.is_empty();
         let is_inhibited = why.inhibited_by.is_some();
         let is_muted = !why.muted_by.is_empty();
@@ -313,6 +334,7 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|regex| receivers.iter().any(|name| regex.is_match(name)))
             && (self.receiver_matchers.0.is_empty() || receivers.iter().any(fits))
+            // A silenced or inhibited alert is not active, so `active=false` does not hide it.
             && (self.active || is_silenced || is_inhibited)
             && (self.silenced || !is_silenced)
             && (self.inhibited || !is_inhibited)
@@ -333,7 +355,9 @@ fn gettable(
 ) -> Value {
     let is_suppressed =
         !why.silenced_by.is_empty() || why.inhibited_by.is_some() || !why.muted_by.is_empty();
+
     let inhibited_by: Vec<String> = why.inhibited_by.iter().map(ToString::to_string).collect();
+
     let mut shown = json!({
         "labels": by_name(&alert.labels),
         "annotations": alert.annotations,
@@ -344,6 +368,7 @@ fn gettable(
         "fingerprint": alert.fingerprint().to_string(),
         "startsAt": times::write(alert.starts_at),
         "updatedAt": times::write(alert.updated_at),
+        // Prometheus' clients expect an end: the alert counts as ended unless it is updated until then.
         "endsAt": times::write(alert.ends_at.unwrap_or(now.plus(config.resolve_timeout))),
         "status": {
             "state": if is_suppressed { "suppressed" } else { "active" },

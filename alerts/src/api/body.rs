@@ -13,8 +13,10 @@ pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Valu
     let sent = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
+        // Go's default for a request without a type, which is then refused.
         .unwrap_or("application/x-www-form-urlencoded");
     let media = sent.split(';').next().unwrap_or_default().trim();
+
     if bytes.is_empty() {
         return Err(Refusal::required(name));
     }
@@ -27,6 +29,7 @@ pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Valu
             message,
         ));
     }
+    // Only the first value counts; Alertmanager ignores what follows.
     serde_json::Deserializer::from_slice(bytes)
         .into_iter()
         .next()

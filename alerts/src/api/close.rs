@@ -19,9 +19,12 @@ pub(super) async fn close(
     bytes: Bytes,
 ) -> Result<Answer, Refusal> {
     let (matchers, mut closing) = asked(&body::read("close", &headers, &bytes)?)?;
+    // The name that the server knows counts, whatever the request says.
     let Extension(acted) = acted.unwrap_or_default();
     closing.by = acted.name(&closing.by);
+
     let asked = matchers.to_string();
+
     let closed = api
         .handle
         .change(move |engine, now| {
@@ -35,6 +38,7 @@ pub(super) async fn close(
             "no active alert matches",
         ));
     }
+
     acted.note(format!("close {} alerts with {asked}", closed.len()));
     let labels = closed
         .iter()
@@ -52,9 +56,11 @@ fn asked(value: &Value) -> Result<(Matchers, Closing), Refusal> {
             .ok_or_else(|| request.invalid(400, "filter", "must be a list of matchers"))?;
         matchers.push(parse_matcher(text).map_err(Refusal::bad)?);
     }
+    // Without a condition every alert would be closed.
     if matchers.is_empty() {
         return Err(request.invalid(612, "filter", "should have at least 1 items"));
     }
+
     let by = request.text("createdBy")?;
     let by = request.required("createdBy", by)?.trim();
     let comment = request.text("comment")?;
@@ -64,6 +70,7 @@ fn asked(value: &Value) -> Result<(Matchers, Closing), Refusal> {
             return Err(request.invalid(602, field, "is required"));
         }
     }
+
     let closing = Closing {
         by: by.to_owned(),
         comment: comment.to_owned(),
@@ -86,6 +93,7 @@ mod tests {
         assert_eq!(matchers.to_string(), r#"{alertname="GpuFellOffBus"}"#);
         assert_eq!(&*closing.by, "ada");
         assert_eq!(&*closing.comment, "reseated");
+
         for (field, value) in [
             ("filter", json!([])),
             ("filter", json!([1])),

@@ -60,6 +60,7 @@ impl RulesPage {
                 }
             },
         };
+
         Ok(Self { limit, from })
     }
 
@@ -76,12 +77,15 @@ impl RulesPage {
                     invalid("group_next_token", &what)
                 })?,
         };
+
         let mut groups = Vec::new();
         for run in runs[first..].iter().filter(|run| wanted.group(run)) {
+            // A group without a rule that is wanted is no part of the page.
             let group = group(run, wanted);
             if group["rules"].as_array().is_none_or(Vec::is_empty) {
                 continue;
             }
+            // One group more than the page holds: its token begins the next page.
             if self.limit == Some(groups.len()) {
                 return Ok(json!({
                     "groups": groups,
@@ -127,12 +131,14 @@ impl Wanted {
             let what = "not supported; rule_name[], rule_group[], file[] and type choose rules";
             return Err(invalid("match[]", what));
         }
+
         let all = |name: &str| values(query, name).map(str::to_owned).collect::<Vec<_>>();
         let first = |name| values(query, name).next().unwrap_or_default();
         let kind = first("type").to_lowercase();
         if !matches!(kind.as_str(), "" | "alert" | "record") {
             return Err(invalid("type", &format!("not supported value {kind:?}")));
         }
+
         let exclude = first("exclude_alerts").to_lowercase();
         let without_alerts = match exclude.as_str() {
             "1" | "t" | "true" => true,
@@ -145,6 +151,7 @@ impl Wanted {
                 return Err(invalid("exclude_alerts", &what));
             }
         };
+
         let names = all("rule_name[]");
         let groups = all("rule_group[]");
         let files = all("file[]");
@@ -178,6 +185,8 @@ fn all_alerts(engine: &Engine) -> Vec<Value> {
         .iter()
         .flat_map(GroupRun::views)
         .flat_map(active);
+
+    // Events have no value that could be compared.
     let of_events = engine.events().iter().filter_map(|(_, _, instance)| {
         let since = instance.fired_at?;
         Some(json!({
@@ -214,6 +223,7 @@ fn alert(instance: &Instance) -> Value {
 
 fn group(run: &GroupRun, wanted: &Wanted) -> Value {
     let group = run.group();
+
     let rules = run
         .views()
         .filter(|view| wanted.rule(view.rule))
@@ -237,6 +247,7 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
                     .iter()
                     .any(|(_, instance)| instance.state == state)
             };
+            // One alert that fires decides about the rule, however many are pending.
             let worst = match (state(AlertState::Firing), state(AlertState::Pending)) {
                 (true, _) => "firing",
                 (false, true) => "pending",
@@ -261,14 +272,17 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
             "labels": by_name(&rule.labels),
         }),
     };
+
     answer["name"] = view.rule.name().into();
     answer["query"] = view.rule.expr().into();
+
     answer["health"] = match view.last {
         LastRun { at: None, .. } => "unknown",
         LastRun { error: Some(_), .. } => "err",
         _ => "ok",
     }
     .into();
+
     if let Some(error) = &view.last.error {
         answer["lastError"] = error.as_str().into();
     }

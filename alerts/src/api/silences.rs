@@ -20,6 +20,8 @@ pub(super) async fn list(
     for text in values(&query, "filter") {
         wanted.push(parse_matcher(text).map_err(Refusal::bad)?);
     }
+
+    // As in Alertmanager, all states are shown unless a parameter turns one off.
     let hidden = [
         ("active", SilenceState::Active),
         ("expired", SilenceState::Expired),
@@ -68,6 +70,7 @@ pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Resul
 
 /// The silence's id in a path.
 fn uuid(id: String) -> Result<String, Refusal> {
+    // The places of the dashes in a UUID.
     let is_part = |(at, c): (usize, char)| {
         if matches!(at, 8 | 13 | 18 | 23) {
             c == '-'
@@ -96,6 +99,7 @@ pub(super) async fn expire(
     let words = api
         .handle
         .change(move |engine, now| {
+            // Its matchers, for the audit log: afterwards only the id is known.
             let known = engine.router().silences.get(&id);
             let words = known.map_or_else(String::new, Silence::words);
             match engine.expire_silence(&id, now) {
@@ -105,6 +109,7 @@ pub(super) async fn expire(
         })
         .await?
         .map_err(refused)?;
+
     let Extension(acted) = acted.unwrap_or_default();
     acted.note(format!("expire silence of {words}"));
     Ok(StatusCode::OK)
@@ -114,6 +119,7 @@ pub(super) async fn expire(
 /// field as Alertmanager's.
 fn asked(value: &Value) -> Result<Silence, Refusal> {
     let silence = Object::of("silence", String::new(), value)?;
+
     let id = silence.text("id")?.unwrap_or_default();
     let annotations = silence.texts("annotations")?;
     let comment = silence.text("comment")?;
@@ -121,16 +127,20 @@ fn asked(value: &Value) -> Result<Silence, Refusal> {
     let ends_at = silence.instant("endsAt")?;
     let matchers = silence.list("matchers")?;
     let starts_at = silence.instant("startsAt")?;
+
+    // All matchers are read before the first error, as Alertmanager's order of checks wants it.
     let mut read = Vec::new();
     for (place, value) in matchers.unwrap_or_default().iter().enumerate() {
         read.push(Object::of("silence", format!("matchers.{place}."), value)?);
     }
+
     let comment = silence.required("comment", comment)?.to_owned();
     let created_by = silence.required("createdBy", created_by)?.to_owned();
     let ends_at = silence.required("endsAt", ends_at)?.unwrap_or(ZERO);
     if silence.required("matchers", matchers)?.is_empty() {
         return Err(silence.invalid(612, "matchers", "should have at least 1 items"));
     }
+
     let matchers = read
         .iter()
         .enumerate()
@@ -156,6 +166,7 @@ fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
     let is_equal = one.boolean("isEqual")?.unwrap_or(true);
     let name = one.text("name")?;
     let value = one.text("value")?;
+
     let is_regex = one.required("isRegex", is_regex)?;
     let name = one.required("name", name)?;
     let value = one.required("value", value)?;
@@ -165,6 +176,7 @@ fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
         (true, true) => MatchOp::Regex,
         (true, false) => MatchOp::NotRegex,
     };
+
     let invalid = |why: String| {
         Refusal::bad(format!(
             "silence invalid: invalid label matcher {place}: {why}"
@@ -184,9 +196,12 @@ pub(super) async fn set(
     bytes: Bytes,
 ) -> Result<Answer, Refusal> {
     let mut wanted = asked(&body::read("silence", &headers, &bytes)?)?;
+
     let Extension(acted) = acted.unwrap_or_default();
+    // The name that the server knows counts, whatever the request says.
     wanted.created_by = acted.name(&wanted.created_by);
     acted.note(format!("silence {}", wanted.words()));
+
     api.handle
         .change(
             move |engine, now| match engine.silence(wanted, &new_id(), now) {
@@ -225,6 +240,7 @@ fn shown(silence: &Silence, now: Timestamp) -> Value {
                 "isEqual": is_equal,
             })
         });
+
     let mut shown = json!({
         "id": silence.id,
         "status": {"state": silence.state(now)},
@@ -244,12 +260,15 @@ fn shown(silence: &Silence, now: Timestamp) -> Value {
 /// Returns a random UUID (version 4), the id of a new silence.
 pub fn new_id() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
+    // The keys of hash maps are the only random numbers in the standard library.
     let word = || RandomState::new().build_hasher().finish();
     let high = word();
     let low = word();
+
     let a = high >> 32;
     let b = (high >> 16) & 0xffff;
     let c = high & 0x0fff;
+    // The two highest bits are `10`, the variant of RFC 4122.
     let d = (low >> 48) & 0x3fff | 0x8000;
     let e = low & 0xffff_ffff_ffff;
     format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
@@ -270,6 +289,7 @@ mod tests {
             "comment": "c",
             "id": null,
         });
+
         assert!(asked(&good).is_ok());
         for (field, value, status, says) in [
             ("comment", Value::Null, 422, "comment in body is required"),
@@ -326,6 +346,7 @@ mod tests {
             assert_eq!(code.as_u16(), status, "{bad}: {said}");
             assert!(said.to_string().contains(says), "{bad}: {said}");
         }
+
         assert!(uuid("0b7a6a3e-8f0e-4b0e-9d57-5d1f8f6f1c11".to_owned()).is_ok());
         assert_eq!(uuid("x".to_owned()).unwrap_err().0.as_u16(), 422);
     }

@@ -37,6 +37,8 @@ pub(super) async fn test(
 ) -> Result<Answer, Refusal> {
     let body = body::read("test", &headers, &bytes)?;
     let only = Object::of("test", String::new(), &body)?.text("channel")?;
+
+    // The clone lets the engine's thread continue while the channels are tried.
     let (channels, routing, settings) = api
         .handle
         .read_channels(|engine, channels| {

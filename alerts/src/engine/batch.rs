@@ -55,6 +55,7 @@ impl Batch {
     /// Merges this batch with a later one. An item that the later one deletes is not stored, and
     /// one that it stores is not deleted, so the lists of one batch can be applied in any order.
     pub fn then(mut self, later: Self) -> Self {
+        // An item that was stored and then deleted must not come back when deletions are applied first.
         cancel(
             &mut self.instances,
             &later.forgotten_instances,
@@ -73,6 +74,8 @@ impl Batch {
         cancel(&mut self.silences, &later.forgotten_silences, |silence| {
             silence.id.clone()
         });
+
+        // And one that was deleted and then stored again must not vanish when deletions come last.
         revive(
             &mut self.forgotten_instances,
             &later.instances,
@@ -88,6 +91,8 @@ impl Batch {
             &later.alerts,
             Alert::fingerprint,
         );
+
+        // `flapping` and `log` hold their deletions in order: the later item of an alert counts.
         self.transitions.extend(later.transitions);
         self.instances.extend(later.instances);
         self.forgotten_instances.extend(later.forgotten_instances);
@@ -116,6 +121,7 @@ fn cancel<T, K>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K
 where
     K: Ord,
 {
+    // Most batches of a turn are small or empty, so the set is built only where both sides have items.
     if !forgotten.is_empty() && !stored.is_empty() {
         let gone: BTreeSet<&K> = forgotten.iter().collect();
         stored.retain(|item| !gone.contains(&identity(item)));
@@ -167,6 +173,8 @@ impl Snapshot {
             row.created_at = row.created_at.min(now);
             row.next_at = row.next_at.min(now.plus(BACKOFF_MAX));
         }
+
+        // A reminder is due an interval after this time.
         for (_, entry) in &mut self.log {
             entry.at = entry.at.min(now);
         }

@@ -34,6 +34,7 @@ impl Engine {
             .filter(|(_, alert)| !alert.is_resolved(now) && matchers.accept(&alert.labels))
             .map(|(fingerprint, alert)| (fingerprint, alert.labels.clone()))
             .collect();
+
         let mut batch = Batch::default();
         for (fingerprint, labels) in &active {
             batch = batch.then(self.close_one(*fingerprint, labels, closing, now));
@@ -55,6 +56,8 @@ impl Engine {
         now: Timestamp,
     ) -> Batch {
         let mut batch = self.close_in_rules(fingerprint, closing, now);
+
+        // No rule has this alert: it was posted, or it reports another one as flapping.
         if batch.transitions.is_empty() {
             batch.transitions.push(Transition {
                 rule: RuleKey(POSTED.into()),
@@ -68,6 +71,7 @@ impl Engine {
                 closing: Some(closing.clone()),
             });
         }
+
         if let Some(alert) = self.router.alerts().get(fingerprint).cloned() {
             // An alert that flaps, or that was posted, still fires here.
             let mut closed = resolved(alert, now);
@@ -75,6 +79,7 @@ impl Engine {
             closed.annotations.insert(CLOSED.to_owned(), words);
             batch.alerts.push(self.router.take(closed, now).clone());
         }
+
         self.posted.forget(fingerprint);
         batch
     }
@@ -89,6 +94,7 @@ impl Engine {
         if !change.transitions.is_empty() {
             return self.event_changed(change, now);
         }
+
         let closed = self
             .groups
             .iter_mut()
@@ -96,6 +102,7 @@ impl Engine {
         let Some((instance, transition)) = closed else {
             return Batch::default();
         };
+
         let mut batch = self.changed(fingerprint, None, now);
         batch.instances.push((transition.rule.clone(), instance));
         batch.transitions.push(transition);

@@ -23,15 +23,20 @@ impl Engine {
     pub(super) fn name_gpus(&mut self, query: &dyn Query, now: Timestamp) {
         let begun = Instant::now();
         for fingerprint in self.gpus.take_unknown(GPUS_MAX) {
+            // The rest waits for the next flush: messages and events wait for this thread.
             if begun.elapsed() > QUERIES_MAX {
                 self.gpus.note_unknown(fingerprint);
                 continue;
             }
+
+            // It may have ended and been forgotten since it was noted.
             let Some(alert) = self.router.alerts().get(fingerprint) else {
                 continue;
             };
+
             let labels = alert.labels.clone();
             let words = alert.annotations.clone();
+
             self.gpus.found(fingerprint, query.gpu_index(&labels, now));
             let words: Vec<_> = words.into_iter().collect();
             let words = self.gpus.name(fingerprint, &labels, &words);
@@ -43,7 +48,10 @@ impl Engine {
     /// summarised anyway.
     pub(super) fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
         let begun = Instant::now();
+
+        // Several channels get the same alert in one flush, and its queries are asked once.
         let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
+
         for message in messages
             .iter_mut()
             .filter(|message| message.status == Status::Firing)
@@ -54,10 +62,13 @@ impl Engine {
                 .filter(|alert| alert.status == Status::Firing)
                 .take(CONTEXT_MAX)
             {
+                // An alert that was asked about already costs nothing more, so it
+                // keeps its context in every message.
                 let is_full = known.len() == CONTEXT_MAX || begun.elapsed() > QUERIES_MAX;
                 if is_full && !known.contains_key(&alert.fingerprint) {
                     continue;
                 }
+
                 let words = known.entry(alert.fingerprint).or_insert_with(|| {
                     query.context(
                         self.compared_by(alert.fingerprint),
@@ -66,6 +77,8 @@ impl Engine {
                         now,
                     )
                 });
+
+                // An annotation of the rule itself comes before the one of the same name from here.
                 for (name, text) in words {
                     alert
                         .annotations
@@ -84,6 +97,7 @@ impl Engine {
             .flat_map(GroupRun::views)
             .find(|view| view.instances.get(fingerprint).is_some())?
             .rule;
+
         Some(ComparedValues {
             expr: rule.expr(),
             are_percentages: rule.shows_percentages(),

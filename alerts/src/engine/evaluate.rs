@@ -78,9 +78,12 @@ impl RuleTask {
         let Self {
             at, watched_since, ..
         } = self;
+
+        // All rules of a group see the same exporters down, however long the group takes.
         let down = self
             .down
             .unwrap_or_else(|| exporters_down(at, watched_since));
+
         let around = Surroundings {
             query: None,
             until: None,
@@ -88,6 +91,7 @@ impl RuleTask {
             external_url: &self.server.settings.external_url,
             exporter_down: &*down,
         };
+
         RuleOutcome {
             answer: self.question.answer(query, &around),
             at,
@@ -121,13 +125,18 @@ impl Engine {
         let mut report = Report::default();
         let mut batch = Batch::default();
         let mut tasks = Vec::new();
+
+        // `conclude` needs the whole engine, so the groups are taken out of it meanwhile.
         let mut groups = mem::take(&mut self.groups);
         for group in &mut groups {
             let Some(due) = group.schedule.due(now) else {
                 continue;
             };
+
             group.counts.missed += due.missed;
             report.missed += due.missed;
+
+            // The next slot has come and a rule has not answered: the rest of the group's rules fail.
             if let Some(evaluation) = group.cut() {
                 let cut = self.conclude(group, evaluation, now);
                 batch = batch.then(cut.batch);
@@ -148,6 +157,7 @@ impl Engine {
                 });
             }
         }
+
         self.groups = groups;
         (tasks, batch, report)
     }
@@ -165,6 +175,8 @@ impl Engine {
             watched_since,
             down,
         } = outcome;
+
+        // The number is unique over all groups and reloads, so a late answer finds no group.
         let number = Some(answer.evaluation);
         let Some(index) = self
             .groups
@@ -178,12 +190,16 @@ impl Engine {
         let group = &mut groups[index];
         let progress = group.answered(answer, &*down, sink);
         let mut step = RuleStep::default();
+
         if let Some(evaluation) = progress.evaluation {
             step = self.conclude(group, evaluation, now);
         }
+
+        // Only a whole evaluation has a duration to report, not a part that was handed on early.
         if progress.next.is_none() {
             step.report.took = group.last().took;
         }
+
         step.next = progress.next.map(|question| RuleTask {
             question,
             at,
@@ -192,6 +208,7 @@ impl Engine {
             down: Some(down),
             is_slow: is_slow(group),
         });
+
         self.groups = groups;
         step
     }
@@ -228,6 +245,7 @@ impl Engine {
         let batch = self.event_changed(change, now);
         let settled = self.settle(now);
 
+        // After the ends, so that an alert that has just ended gets its stale marker with this write.
         let interval = self.server.defaults.interval;
         let samples = self.event_series.samples(&self.events, interval, now);
         let unwritten = sink.write(&samples).map_or(samples.len(), |()| 0);
@@ -248,6 +266,8 @@ impl Engine {
         now: Timestamp,
     ) -> (Batch, Report) {
         let (tasks, mut batch, mut report) = self.begin(now);
+
+        // A rule sees the samples of the rules before it, so each is asked only after the last answer.
         for task in tasks {
             let mut next = Some(task);
             while let Some(task) = next {
@@ -257,6 +277,7 @@ impl Engine {
                 next = step.next;
             }
         }
+
         let asked = self.end_conditions(now).map(|task| task.run(query));
         let (ended, failures) = self.end(asked.unwrap_or_default(), sink, now);
         report.add(failures);
@@ -284,8 +305,11 @@ impl Engine {
         now: Timestamp,
     ) -> RuleStep {
         let mut step = RuleStep::default();
+
         step.report.unwritten = evaluation.unwritten;
         step.report.failures = mem::take(&mut evaluation.failures);
+
+        // Only changed states are stored. Values and texts of the rest come with the next evaluation.
         for transition in &evaluation.transitions {
             let instances = group
                 .instances()
@@ -296,11 +320,14 @@ impl Engine {
                 step.batch.instances.push(changed);
             }
         }
+
+        // All that fire, not only what changed: their texts have new values.
         let fired: BTreeMap<Fingerprint, _> = group
             .instances()
             .flat_map(|(_, all)| all.iter())
             .filter(|(_, instance)| instance.state == State::Firing)
             .collect();
+
         let followed = self.follow(evaluation, &fired, now);
         step.batch = step.batch.then(followed);
         step

@@ -25,15 +25,19 @@ impl Engine {
         if did_fire == fires.is_some() {
             return batch;
         }
+
         if fires.is_some() {
             self.firing.insert(fingerprint);
         } else {
             self.firing.remove(&fingerprint);
+            // The next episode looks the GPU up again: its index may change with a reboot.
             self.gpus.forget(fingerprint);
         }
+
         let flapping = self.flapping.entry(fingerprint).or_default();
         let verdict = flapping.change(fires.is_some(), at);
         batch.flapping.push((fingerprint, Some(flapping.clone())));
+
         let ended = || {
             self.router
                 .alerts()
@@ -41,6 +45,7 @@ impl Engine {
                 .filter(|alert| !alert.is_resolved(at))
                 .cloned()
         };
+
         match (verdict, fires) {
             (FlapVerdict::Send, Some(alert)) => {
                 batch.alerts.push(self.router.take(alert, at).clone())
@@ -52,10 +57,12 @@ impl Engine {
                         .push(self.router.take(resolved(alert, at), at).clone());
                 }
             }
+            // The alert with the label `flapping` takes the place of the alert itself.
             (FlapVerdict::SendFlapping, fires) => {
                 if let Some(known) = fires.or_else(ended) {
                     let unsteady = unsteady(&known, at);
                     batch.alerts.push(self.router.take(unsteady, at).clone());
+                    // The channel knows the alert as firing, so it gets its end beside the report.
                     if self
                         .router
                         .alerts()
@@ -77,11 +84,15 @@ impl Engine {
     pub(super) fn settle(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let mut restless = mem::take(&mut self.flapping);
+
+        // An hour without a change ends the flapping; changes that are older count no more.
         restless.retain(|fingerprint, flapping| {
             let was_flapping = flapping.is_flapping();
             if let Some(fires) = flapping.settled(now) {
                 batch.alerts.extend(self.rested(*fingerprint, fires, now));
             }
+
+            // Only what has changed is committed: this runs every second.
             let keep = !flapping.is_idle();
             if !keep || was_flapping != flapping.is_flapping() {
                 batch
@@ -90,6 +101,7 @@ impl Engine {
             }
             keep
         });
+
         self.flapping = restless;
         batch
     }
@@ -101,6 +113,7 @@ impl Engine {
             let mut labels = alert.labels.clone();
             labels.remove(FLAPPING_LABEL).is_some() && Fingerprint::of(&labels) == fingerprint
         };
+        // The alert that reports the flapping has labels of its own, so it is found by the rest of its labels.
         let unsteady = self
             .router
             .alerts()
@@ -116,6 +129,8 @@ impl Engine {
                 .take(resolved(unsteady.clone(), now), now)
                 .clone(),
         ];
+
+        // It still fires: the channel has had no message about the alert itself since the flapping began.
         if fires {
             let mut steady = unsteady;
             steady.labels.remove(FLAPPING_LABEL);
@@ -144,11 +159,14 @@ impl Engine {
 /// The alert that reports another one as flapping.
 fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
     let mut unsteady = alert.clone();
+
     unsteady.labels.set(FLAPPING_LABEL, "true");
     let words = "flapping: more than 4 changes within an hour; no message about further changes";
     unsteady
         .annotations
         .insert(FLAPPING_LABEL.to_owned(), words.to_owned());
+
+    // The flapping begins now, not when the alert fired for the first time.
     (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
     unsteady.began_at = None;
     unsteady

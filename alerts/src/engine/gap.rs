@@ -17,12 +17,15 @@ pub(super) struct Watched {
 impl Watched {
     /// Notes an evaluation. Returns the first evaluation after the last gap.
     pub fn since(&mut self, now: Timestamp) -> Timestamp {
+        // A step back of the clock is a gap too: what was seen then is in the future now.
         let is_gapless = self
             .last
             .is_some_and(|last| last <= now && now <= last.plus(GAP));
+
         if !is_gapless {
             self.since = now;
         }
+
         self.last = Some(now);
         self.since
     }
@@ -36,6 +39,8 @@ mod tests {
     fn a_start_and_jumps_of_the_clock_are_gaps() {
         let mut watched = Watched::default();
         let since = |seconds: i64| watched.since(Timestamp::from_seconds(seconds)).0 / 1000;
+
+        // The 61 s from 161 to 222 are a gap, 60 s are not; 200 is a step back.
         assert_eq!(
             [100, 101, 161, 222, 223, 200, 201].map(since),
             [100, 100, 100, 222, 222, 200, 200]

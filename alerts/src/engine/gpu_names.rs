@@ -27,11 +27,14 @@ impl GpuNames {
         labels: &Labels,
         words: &'w [(String, String)],
     ) -> Cow<'w, [(String, String)]> {
+        // Most alerts are about nodes or jobs, and cost no look-up.
         if GPU_LABELS.iter().all(|name| labels.get(name).is_none()) {
             return Cow::Borrowed(words);
         }
+
         match self.indexes.get(&fingerprint) {
             Some(Some(_)) => Cow::Owned(self.named(fingerprint, labels, words.to_vec())),
+            // The look-up found no such GPU. Asking again each evaluation would cost a query each time.
             Some(None) => Cow::Borrowed(words),
             None => {
                 self.unknown.insert(fingerprint);
@@ -50,6 +53,7 @@ impl GpuNames {
         let Some(Some(index)) = self.indexes.get(&fingerprint) else {
             return words;
         };
+
         words
             .into_iter()
             .map(|(name, text)| (name, with_index(&text, labels, index)))
@@ -88,6 +92,8 @@ fn with_index(text: &str, labels: &Labels, index: &str) -> String {
         let Some(id) = labels.get(name).filter(|id| !id.is_empty()) else {
             continue;
         };
+
+        // The word before it shows that the text means the GPU: a bare UUID in a command has to stay.
         let long = format!("GPU {id}");
         if text.contains(&long) {
             text = Cow::Owned(text.replace(&long, &format!("GPU {index}")));
@@ -107,15 +113,23 @@ mod tests {
             .collect();
         let fingerprint = Fingerprint::of(&labels);
         let summary = |text: &str| vec![("summary".to_owned(), text.to_owned())];
+
         let raw = summary("Memory error on GPU GPU-2c57 of g01");
         let mut names = GpuNames::default();
+
+        // Until the look-up, the text keeps the UUID.
         assert_eq!(*names.name(fingerprint, &labels, &raw), raw);
         assert_eq!(names.take_unknown(9), [fingerprint]);
+
         names.found(fingerprint, Some("3".to_owned()));
         let named = summary("Memory error on GPU 3 of g01");
         assert_eq!(*names.name(fingerprint, &labels, &raw), named);
+
+        // After its end the alert may fire for another GPU, so the index is looked up again.
         names.forget(fingerprint);
         assert_eq!(*names.name(fingerprint, &labels, &raw), raw);
+
+        // A GPU that cannot be found is not asked for a second time.
         names.found(fingerprint, None);
         assert_eq!(*names.name(fingerprint, &labels, &raw), raw);
         assert!(names.take_unknown(9).len() == 1 && names.take_unknown(9).is_empty());

@@ -113,6 +113,7 @@ impl Engine {
             .iter()
             .flat_map(|file| GroupRun::of_file(file, server.defaults))
             .collect();
+
         Self {
             groups,
             evaluations: 0,
@@ -137,6 +138,7 @@ impl Engine {
         // By the clock of then: it may have been ahead, as the ends of the alerts were.
         let stopped_at = stored.down_at.unwrap_or(now);
         let down_at = stopped_at.min(now);
+
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
@@ -144,12 +146,15 @@ impl Engine {
                 .groups
                 .iter_mut()
                 .any(|group| group.restore(key, instance, down_at, now));
+
+            // A rule that was removed while Takt was down: its alerts must not come back with the next start.
             if !is_restored {
                 batch.forgotten_instances.push((key.clone(), fingerprint));
             } else if instance.state == State::Firing {
                 wanted.insert(fingerprint);
             }
         }
+
         for (key, instance) in stored.event_instances {
             let fingerprint = Fingerprint::of(&instance.labels);
             let is_firing = instance.fired_at.is_some();
@@ -159,6 +164,7 @@ impl Engine {
                 wanted.insert(fingerprint);
             }
         }
+
         self.flapping = stored.flapping.into_iter().collect();
         // After the clock was set back, no message waits until the clock has come as far again.
         let latest = now.plus(BACKOFF_MAX);
@@ -168,6 +174,8 @@ impl Engine {
         });
         self.outbox = Outbox::load(rows, first_row(stored.next_row, now));
         self.read = stored.read;
+
+        // Before anything is routed: an alert that looks resolved there sends its end at once.
         let alerts: Vec<_> = stored
             .alerts
             .into_iter()
@@ -182,6 +190,8 @@ impl Engine {
                 known
             })
             .collect();
+
+        // GPU indexes are not stored, so they are looked up again.
         for alert in &alerts {
             let print = alert.fingerprint();
             if wanted.contains(&print) {
@@ -190,6 +200,7 @@ impl Engine {
                 self.posted.restore(alert);
             }
         }
+
         let changes = self
             .router
             .restore(alerts, stored.log, Silences::load(stored.silences), now);
@@ -217,17 +228,26 @@ impl Engine {
             .iter()
             .flat_map(|file| GroupRun::of_file(file, self.server.defaults))
             .collect();
+
+        // Answers under way are for groups that are replaced below; what they have changed is kept.
         let mut batch = self.abandon_evaluations(now);
+
         let changes = self.router.reconfigure(config, now);
+
+        // The new routes first: the ends of removed rules go where the new configuration sends them.
         batch = batch.then(self.routed(changes, now));
+
         for mut old in mem::take(&mut self.groups) {
             fresh.iter_mut().for_each(|group| group.take_over(&mut old));
             let evaluation = old.retire(now);
             batch = batch.then(self.applied(evaluation, now));
         }
         self.groups = fresh;
+
         let mut run = EventRun::new(events, xids);
         let old = mem::take(&mut self.events);
+
+        // Event rules keep an alert by the key of its rule. An alert without a rule could never end.
         for (key, fingerprint, instance) in old.iter() {
             if !run.restore(key, instance.clone()) {
                 batch
@@ -236,6 +256,7 @@ impl Engine {
                 batch = batch.then(self.changed(fingerprint, None, now));
             }
         }
+
         self.events = run;
         batch
     }
@@ -258,6 +279,8 @@ impl Engine {
         now: Timestamp,
     ) -> Batch {
         let mut batch = self.event(event, jobs, now);
+
+        // Committed together, so that a crash repeats no event and skips none.
         self.read.insert(address.to_owned(), event.id);
         batch.read.push((address.to_owned(), event.id));
         batch
@@ -304,9 +327,12 @@ impl Engine {
         let set = self.router.silences.set(wanted, new_id, now)?;
         for silence in &set.changed {
             let is_covered = |alert: &Alert| silence.accepts(&alert.labels);
+
+            // Alerts that still fire when the silence ends are sent then, not after the rest of the interval.
             let end = silence.ends_at.max(now);
             self.router.flush_by(&is_covered, end);
         }
+
         Ok((
             set.id,
             Batch {
@@ -326,6 +352,7 @@ impl Engine {
             let is_covered = |alert: &Alert| silence.accepts(&alert.labels);
             self.router.flush_by(&is_covered, now);
         }
+
         Ok(Batch {
             silences: changed.into_iter().collect(),
             ..Batch::default()
@@ -339,9 +366,13 @@ impl Engine {
 
     /// Flushes the groups that are due: puts their messages into the outbox.
     pub fn flush(&mut self, query: &dyn Query, now: Timestamp) -> Batch {
+        // Before the decision, so that the first message has the index already.
         self.name_gpus(query, now);
         let mut changes = self.router.flush(now);
+
+        // Only in the messages, not in the alert: each later message asks for its own last hour.
         self.add_context(&mut changes.messages, query, now);
+
         let mut batch = self.routed(changes, now);
         batch.forgotten_silences = self.router.silences.forget_old(now);
         batch
@@ -353,8 +384,11 @@ impl Engine {
         let router = &self.router;
         let is_open = |row: &Row, print| router.is_open(&row.message, print);
         let mut changed = self.outbox.renew(&is_open, now);
+
+        // Rows of this turn may have been superseded by `renew`, so what is due is asked afterwards.
         let rows = self.outbox.due(now);
         changed.extend(rows.iter().cloned());
+
         let batch = Batch {
             outbox: changed,
             ..Batch::default()
@@ -413,12 +447,17 @@ impl Engine {
 
     /// Puts the messages into the outbox; the batch has all changes of the routing.
     fn routed(&mut self, changes: Changes, now: Timestamp) -> Batch {
+        // Each posted alert that routing forgets makes room for another one.
         for fingerprint in &changes.forgotten {
             self.posted.forget(*fingerprint);
         }
+
         let router = &self.router;
         let is_open = |row: &Row, print| router.is_open(&row.message, print);
         let mut outbox = self.outbox.add(changes.messages, &is_open, now);
+
+        // No alert is open at these channels any more: a page that still waits would be
+        // about an alert that has ended.
         let ended = changes.log.iter().filter(|logged| {
             let entry = logged.entry.as_ref();
             entry.is_some_and(|entry| entry.open.is_empty())
@@ -426,6 +465,7 @@ impl Engine {
         for Logged { key, .. } in ended {
             outbox.extend(self.outbox.withdraw(&key.channel, &key.group_key, now));
         }
+
         Batch {
             log: changes.log,
             forgotten_alerts: changes.forgotten,
@@ -457,11 +497,14 @@ impl Engine {
             });
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
+
+        // The values in texts change with each evaluation, also of alerts that fired before.
         for (fingerprint, instance) in fired {
             let words = &instance.annotations;
             let words = self.gpus.name(*fingerprint, &instance.labels, words);
             self.router.reword(*fingerprint, &words, now);
         }
+
         batch.transitions = evaluation.transitions;
         batch.forgotten_instances = evaluation.forgotten;
         batch
@@ -472,17 +515,20 @@ impl Engine {
         for transition in &change.transitions {
             let instance = self.events.get(&transition.rule, transition.fingerprint);
             let fires = instance.and_then(|instance| {
+                // An event that only counts towards its rule has an alert that has not fired yet.
                 let since = instance.fired_at?;
                 Some(self.alert(&instance.labels, &instance.annotations, since, now))
             });
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
+
         for (_, instance) in &change.touched {
             let fingerprint = Fingerprint::of(&instance.labels);
             let words = &instance.annotations;
             let words = self.gpus.name(fingerprint, &instance.labels, words);
             self.router.reword(fingerprint, &words, now);
         }
+
         batch.transitions.extend(change.transitions);
         batch.event_instances = change.touched;
         batch.forgotten_event_instances = change.forgotten;

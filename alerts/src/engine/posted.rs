@@ -44,8 +44,10 @@ impl PostedAlerts {
         let known = self.known.get(&fingerprint);
         let known_bytes = known.map_or(0, |known| known.bytes);
         let of_sender = self.by_sender.get(sender).copied().unwrap_or(0);
+        // One program that posts without end leaves a quarter to the others.
         let max_of_sender = max - max / 4;
 
+        // Only what grows is refused: a known alert always keeps the room it has.
         if bytes > ALERT_BYTES_MAX {
             let max = ALERT_BYTES_MAX;
             return Err(PostedError::TooLong { max });
@@ -65,6 +67,7 @@ impl PostedAlerts {
     }
 
     fn note(&mut self, fingerprint: Fingerprint, sender: &Arc<str>, bytes: usize) {
+        // The alert counts for the program that posted it last.
         self.forget(fingerprint);
         self.bytes += bytes;
         *self.by_sender.entry(Arc::clone(sender)).or_insert(0) += 1;
@@ -141,6 +144,7 @@ impl Engine {
                 let Some(known) = self.router.alerts().get(alert.fingerprint()) else {
                     continue;
                 };
+                // The times count, or a known alert could not be ended while all room is taken.
                 alert.annotations.clone_from(&known.annotations);
                 alert.generator_url.clone_from(&known.generator_url);
             }

@@ -21,6 +21,7 @@ impl Engine {
     ) -> BTreeMap<Fingerprint, Texts> {
         let of_samples = self.groups.iter().flat_map(|group| {
             group.views().flat_map(|view| {
+                // A recording rule has no alerts, and so no texts.
                 let templates = match view.rule {
                     Rule::Alerting(rule) => rule.annotations.as_slice(),
                     Rule::Recording(_) => &[],
@@ -40,8 +41,10 @@ impl Engine {
         of_samples
             .chain(of_events)
             .filter(|(print, ..)| of.contains(print))
+            // A text of an earlier template may contain labels that the present one does not read.
             .filter(|(_, templates, _, (written, _))| *written == Some(templates_hash(templates)))
             .map(|(print, templates, labels, (_, texts))| {
+                // The index of a GPU is no hidden label, so it is put in after the check.
                 let texts = shown(templates, texts, &|name| is_shown(labels, name));
                 (print, self.gpus.named(print, labels, texts))
             })

@@ -32,6 +32,7 @@ impl EndTask {
             let answer = query.instant(&expr, self.at);
             (rule, answer)
         });
+
         EndAnswers {
             asked_at: Some(self.at),
             by_rule: answers.collect(),

@@ -93,26 +93,32 @@ fn group(node: &Node, xids: &XidTable) -> Result<EventGroup, Mistake> {
 }
 
 fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
+    // The name is read first, so that every mistake in the rule can be reported with it.
     let name = node
         .pairs()?
         .find(|(key, _)| *key == "alert")
         .map_or(Ok(""), |(_, node)| node.text())?
         .to_owned();
+
     let read = || -> Result<EventRule, Mistake> {
         let fields = node.fields(RULE_KEYS)?;
         fields.require("alert")?;
         let when = fields.require("when")?;
+
         let when: Vec<_> = when
             .list()?
             .iter()
             .map(|node| read_when(node, xids))
             .collect::<Result<_, _>>()?;
+
         if when.is_empty() {
             return Err(node.mistake("`when` is empty: the rule would never fire"));
         }
+        // A burst is a way of counting, and without `repeat` the first event fires.
         if fields.get("repeat").is_none() && when.iter().any(|when| when.burst.is_some()) {
             return Err(node.mistake("`burst` needs `repeat`: without `repeat` nothing is counted"));
         }
+
         let ends = match (fields.get("hold"), fields.get("until")) {
             (Some(_), Some(_)) => {
                 return Err(node.mistake("an alert ends after `hold` or at `until`, not both"));
@@ -121,6 +127,7 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
             (None, Some(until)) => EndCondition::Until(until.text()?.to_owned()),
             (None, None) => EndCondition::After(HOLD),
         };
+
         Ok(EventRule {
             name: name.clone(),
             when,
@@ -144,6 +151,7 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<EventPattern, Mistake> {
     let fields = node.fields(&["kind", "xid", "class", "match", "burst"])?;
     let kind = fields.require("kind")?;
     let burst = fields.optional("burst", Node::duration)?;
+
     let mut when = EventPattern {
         kind: event_kind(kind)?,
         xid: Vec::new(),
@@ -151,6 +159,7 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<EventPattern, Mistake> {
         matchers: Matchers::default(),
         burst,
     };
+
     for item in fields.or_default("xid", Node::list)? {
         let text = item.text()?;
         when.xid.push(
@@ -158,16 +167,20 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<EventPattern, Mistake> {
                 .ok_or_else(|| item.mistake(format!("`{text}` is neither `n` nor `n-m`")))?,
         );
     }
+
     for item in fields.or_default("class", Node::list)? {
         let class = item.text()?;
+        // A class that no XID has would be a rule that never fires.
         if !xids.has_class(class) {
             return Err(item.mistake(format!("no XID has the class `{class}`")));
         }
         when.class.push(class.to_owned());
     }
+
     if when.kind != EventKind::Xid && !(when.xid.is_empty() && when.class.is_empty()) {
         return Err(node.mistake("only events of kind `xid` have `xid` and `class`"));
     }
+
     for item in fields.or_default("match", Node::list)? {
         when.matchers
             .0
@@ -179,6 +192,7 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<EventPattern, Mistake> {
 /// The kind of event with that name.
 fn event_kind(node: &Node) -> Result<EventKind, Mistake> {
     let name = node.text()?;
+    // The names are those of the exporter's events, so a new kind needs no list here.
     let word: StrDeserializer<'_, NameError> = name.into_deserializer();
     EventKind::deserialize(word).map_err(|error| node.mistake(format!("no kind of event: {error}")))
 }
@@ -186,6 +200,7 @@ fn event_kind(node: &Node) -> Result<EventKind, Mistake> {
 fn repeat(node: &Node) -> Result<RepeatCount, Mistake> {
     let fields = node.fields(&["times", "within", "burst", "distinct"])?;
     let times = fields.require("times")?;
+
     let repeat = RepeatCount {
         times: times.number()?,
         within: fields.require("within")?.duration()?,
@@ -194,6 +209,7 @@ fn repeat(node: &Node) -> Result<RepeatCount, Mistake> {
     };
     match repeat.times {
         0 => Err(times.mistake("has to be at least 1")),
+        // Only as many bursts are remembered.
         many if many > super::run::SEEN_MAX => {
             Err(times.mistake(format!("at most {}", super::run::SEEN_MAX)))
         }

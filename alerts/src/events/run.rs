@@ -168,17 +168,20 @@ impl EventRun {
         now: Timestamp,
     ) -> Change {
         let mut change = Change::default();
+
         let whole = [self.described(with_jobs(event, jobs))];
         let by_job = jobs
             .iter()
             .map(|job| self.described(with_jobs(event, slice::from_ref(job))))
             .collect::<Vec<_>>();
+
         let class = &whole[0].class;
         for run in &mut self.rules {
             let whens = &run.rule.when;
             let Some(when) = whens.iter().find(|w| w.accepts(&whole[0].event, class)) else {
                 continue;
             };
+            // Some events of a rule repeat more slowly than others, so each pattern may have its own burst.
             let burst = when.burst.unwrap_or(run.rule.repeat.burst);
             let counted = if run.rule.is_by_job() && !by_job.is_empty() {
                 &by_job[..]
@@ -216,10 +219,13 @@ impl EventRun {
     /// Ends the alerts whose end has come, by time or by these answers.
     pub fn end(&mut self, answers: EndAnswers, now: Timestamp) -> Change {
         let mut change = Change::default();
+        // An event after this time is not judged by the answers.
         let asked_at = answers.asked_at.unwrap_or(now);
         let mut answers = answers.by_rule;
+
         for run in &mut self.rules {
             let until = match answers.remove(&run.key) {
+                // A condition that could not be asked ends nothing.
                 Some(Err(error)) => {
                     change.failures.push((run.key.clone(), error.into()));
                     continue;
@@ -246,6 +252,7 @@ impl EventRun {
                     }
                     (_, None) => false,
                 };
+
                 if is_over {
                     let at = now;
                     change.transitions.push(transition(
@@ -260,6 +267,7 @@ impl EventRun {
                     instance.fired_at = None;
                     change.touched.push((key.clone(), instance.clone()));
                 }
+                // Alerts that do not fire yet are kept while their events count.
                 let keep = instance.fired_at.is_some()
                     || (rule.repeat.times > 1
                         && elapsed(instance.last_at, now) <= rule.repeat.within);
@@ -295,6 +303,7 @@ impl EventRun {
                     now,
                 )
             };
+
             change.transitions.push(closed);
             instance.fired_at = None;
             // Its events count no longer: the next one begins a new episode.
@@ -311,6 +320,7 @@ impl EventRun {
             .get("xid")
             .and_then(|xid| xid.parse().ok())
             .filter(|_| event.kind == EventKind::Xid);
+
         let Some(xid) = xid.and_then(|xid: u32| Some(self.xids.as_ref()?.get(xid))) else {
             return DescribedEvent {
                 event,
@@ -318,6 +328,7 @@ impl EventRun {
                 class: String::new(),
             };
         };
+
         labels.set("xid_class", &xid.class);
         labels.set("xid_severity", &xid.severity);
         labels.set("xid_meaning", &xid.meaning);
@@ -351,12 +362,15 @@ struct DescribedEvent {
 /// with commas; the name of a job is added only if the event has one job.
 pub fn with_jobs(event: &Event, jobs: &[Labels]) -> Event {
     let mut event = event.clone();
+
     let names: &[&str] = if jobs.len() == 1 {
         &["jobid", "user", "job_name"]
     } else {
         &["jobid", "user"]
     };
+
     for name in names {
+        // A set: two jobs of one user name the user once.
         let values: BTreeSet<&str> = jobs
             .iter()
             .filter_map(|job| job.get(name))
@@ -395,6 +409,7 @@ impl RuleRun {
         change: &mut Change,
     ) {
         let rule = &self.rule;
+
         let context = |value| Context {
             labels: described,
             external_labels,
@@ -403,16 +418,19 @@ impl RuleRun {
             query: None,
             at: event.at,
         };
+
         let mut labels: Labels = event
             .labels
             .iter()
             .filter(|(name, _)| rule.by.is_empty() || rule.by.iter().any(|by| by == name))
             .collect();
+
         for (name, template) in &rule.labels {
             labels.set(name, &template.expand_or_explain(&context(1.0)));
         }
         labels.set(ALERT_NAME, &rule.name);
         let fingerprint = Fingerprint::of(&labels);
+        // Events with the same labels count for one alert.
         let instance = self
             .instances
             .entry(fingerprint)
@@ -425,12 +443,14 @@ impl RuleRun {
                 seen: Vec::new(),
                 lines: Vec::new(),
             });
+
         let distinct = rule
             .repeat
             .distinct
             .as_ref()
             .and_then(|name| event.labels.get(name))
             .unwrap_or_default();
+        // A burst counts once: one fault may write hundreds of lines.
         let is_same_burst = instance.seen.last().is_some_and(|seen| {
             let is_near = elapsed(instance.last_at, event.at) <= burst && !burst.is_zero();
             is_near && seen.distinct == distinct
@@ -443,10 +463,14 @@ impl RuleRun {
             let surplus = instance.seen.len().saturating_sub(SEEN_MAX);
             instance.seen.drain(..surplus);
         }
+
+        // Events of a node may arrive late, so the last one is not always the newest.
         instance.last_at = instance.last_at.max(event.at);
         instance.lines.push(event.message.clone());
         let surplus = instance.lines.len().saturating_sub(LINES_MAX);
         instance.lines.drain(..surplus);
+
+        // After the count, so that texts can say how many events there were.
         let count = instance.count(&rule.repeat, event.at);
         instance.annotations = rule
             .annotations
@@ -461,7 +485,9 @@ impl RuleRun {
             })
             .chain([(KERNEL_LINES.to_owned(), instance.lines.join("\n"))])
             .collect();
+
         instance.templates = Some(templates_hash(&rule.annotations));
+
         if instance.fired_at.is_none() && count >= rule.repeat.times {
             instance.fired_at = Some(now);
             change.transitions.push(transition(
@@ -474,6 +500,7 @@ impl RuleRun {
                 now,
             ));
         }
+
         change.touched.push((self.key.clone(), instance.clone()));
     }
 }
@@ -522,10 +549,12 @@ fn agree(series: &Labels, alert: &Labels) -> bool {
             value == other
         }
     };
+
     let mut shared = series
         .iter()
         .filter(|(name, _)| *name != METRIC_NAME)
         .filter_map(|(name, value)| Some(is_equal(name, value, alert.get(name)?)));
+
     let mut any = false;
     let all = shared.all(|equal| {
         any = true;

@@ -29,6 +29,7 @@ impl EventSeries {
                 .iter()
                 .filter_map(|(_, _, one)| Some((one, one.fired_at?)))
         };
+
         let alerts = fires().count();
         // The clock may have been set back.
         let is_due = now < self.written_at || self.written_at.plus(interval) <= now;

@@ -79,6 +79,7 @@ fn read(text: &str) -> Result<BTreeMap<u32, Xid>, Mistake> {
     {
         let wrong = |what: String| Mistake::new(at + 1, what);
         let parts: Vec<&str> = line.split(';').map(str::trim).collect();
+        // Five fields, so a text cannot contain a semicolon.
         let [xids, class, severity, meaning, action] = parts[..] else {
             return Err(wrong(
                 "expected `xid; class; severity; meaning; action`".to_owned(),
@@ -90,8 +91,10 @@ fn read(text: &str) -> Result<BTreeMap<u32, Xid>, Mistake> {
                 SEVERITIES.join(", ")
             )));
         }
+
         let range =
             numbers(xids).ok_or_else(|| wrong(format!("`{xids}` is neither `n` nor `n-m`")))?;
+
         for xid in range {
             let owned = str::to_owned;
             let known = Xid {
@@ -139,6 +142,8 @@ mod tests {
                 assert_eq!(XidTable::shipped().get(xid).class, class, "XID {xid}");
             }
         }
+
+        // The severity `critical` calls people, so these codes are named one by one.
         let paged = [
             46, 48, 54, 61, 62, 64, 74, 79, 95, 109, 119, 120, 136, 140, 143, 155, 156, 158, 167,
         ];

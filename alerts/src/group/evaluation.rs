@@ -72,8 +72,10 @@ impl GroupRun {
         around: &Surroundings<'_>,
     ) -> Evaluation {
         let mut evaluation = Evaluation::default();
+
         let mut next = self.begin(0, at, None);
         while let Some(question) = next {
+            // The rules before have written their samples by now, so this one sees them.
             let answer = question.answer(query, around);
             let progress = self.answered(answer, around.exporter_down, sink);
             evaluation.then(progress.evaluation.unwrap_or_default());
@@ -109,6 +111,7 @@ impl GroupRun {
             let run = self.rules.get(running.rule)?;
             Some((&run.key, running.rule_begun.elapsed()))
         });
+
         let last = self.rules.iter().map(|run| (&run.key, run.last.took));
         last.chain(waited).max_by_key(|(_, took)| *took)
     }
@@ -123,10 +126,12 @@ impl GroupRun {
         interval: Option<Duration>,
     ) -> Option<RuleQuestion> {
         let begun = Instant::now();
+        // In Instants: the clock of the machine may jump, and the time of a group must not.
         let limit = interval.map(|interval| TimeLimit {
             texts: begun + interval * TEXT_TENTHS / 10,
             rules: begun + interval * RULE_TENTHS / 10,
         });
+
         self.counts.begun += 1;
         self.running = Some(Running {
             number,
@@ -139,6 +144,7 @@ impl GroupRun {
             limit,
             cut: None,
         });
+
         let first = self.question();
         if first.is_none() {
             // A group without rules is finished at once.
@@ -156,6 +162,7 @@ impl GroupRun {
     /// evaluated keep their alerts, and fail.
     pub fn cut(&mut self) -> Option<Evaluation> {
         let running = self.running.as_mut()?;
+        // The rule that is under way took the time; the others after it had none.
         let rule_took = running.rule_begun.elapsed();
         for (nth, run) in self.rules.iter_mut().enumerate().skip(running.rule) {
             let error = EvalError::NoTime;
@@ -170,8 +177,10 @@ impl GroupRun {
             };
             running.evaluation.failures.push((run.key.clone(), error));
         }
+
         if let Some(run) = self.rules.get(running.rule) {
             let at = (run.key.clone(), running.begun.elapsed());
+            // A rule that ran out of time before stays the one to report.
             running.cut.get_or_insert(at);
         }
         self.finish()
@@ -182,6 +191,7 @@ impl GroupRun {
         let running = self.running.take()?;
         // One that ran out of time counts as longer than the interval, however early it gave up.
         let least = running.cut.as_ref().map(|_| self.interval() + JUST_OVER);
+
         self.last = LastRun {
             at: Some(running.at),
             took: running.begun.elapsed().max(least.unwrap_or_default()),
@@ -194,11 +204,14 @@ impl GroupRun {
     fn question(&self) -> Option<RuleQuestion> {
         let running = self.running.as_ref()?;
         let rule = self.group.rules.get(running.rule)?;
+
+        // The order of texts matters only where they ask queries, which take time.
         let asks = match rule {
             Rule::Alerting(rule) => rule.asks(),
             Rule::Recording(_) => false,
         };
         let written = asks.then(|| self.rules[running.rule].instances.written());
+
         Some(RuleQuestion {
             evaluation: running.number,
             group: Arc::clone(&self.group),
@@ -228,6 +241,8 @@ impl GroupRun {
         let rule = &self.group.rules[running.rule];
         let evaluation = &mut running.evaluation;
         let at = running.at;
+
+        // The state first: its samples show what this evaluation decided.
         let series = answer.found.and_then(|found| match (rule, found) {
             (Rule::Alerting(rule), Found::Present(present)) => {
                 let limit = self.group.limit;
@@ -240,13 +255,16 @@ impl GroupRun {
             (_, Found::Recorded(series)) => Ok((series, None)),
             (Rule::Recording(_), Found::Present(_)) => Ok((Vec::new(), None)),
         });
+
         let error = match series {
             Ok((series, failure)) => {
                 let samples = run.written.samples(series, at.minus(self.query_offset));
+                // A store that refuses samples does not stop the rule: its alerts are sent all the same.
                 evaluation.unwritten += sink.write(&samples).map_or(samples.len(), |()| 0);
                 failure
             }
             Err(error) => {
+                // As in Prometheus: with more alerts than the limit allows, the rule has none.
                 if let EvalError::OverLimit { .. } = error {
                     let step = run.instances.clear(&run.key, at, Reason::OverLimit);
                     evaluation.follow(&run.key, step);
@@ -254,11 +272,13 @@ impl GroupRun {
                 Some(error)
             }
         };
+
         run.last = LastRun {
             at: Some(at),
             took: answer.took,
             error: error.as_ref().map(|error| takt_model::error_chain(error)),
         };
+        // With its time used up, an error means that the time was too short.
         let is_over = running
             .limit
             .is_some_and(|limit| limit.texts <= Instant::now());
@@ -266,6 +286,7 @@ impl GroupRun {
             let at = (run.key.clone(), running.begun.elapsed());
             running.cut.get_or_insert(at);
         }
+
         evaluation
             .failures
             .extend(error.map(|error| (run.key.clone(), error)));
@@ -278,6 +299,7 @@ impl GroupRun {
     /// The next question, and the changes that are to be handed on.
     fn progress(&mut self) -> Progress {
         let limit = self.running.as_ref().and_then(|running| running.limit);
+
         let is_over = limit.is_some_and(|limit| limit.rules <= Instant::now());
         if is_over && self.question().is_some() {
             return Progress {
@@ -285,7 +307,9 @@ impl GroupRun {
                 evaluation: self.cut(),
             };
         }
+
         if let Some(next) = self.question() {
+            // The alerts of the first rules must not wait until a long evaluation has ended.
             let long = self
                 .running
                 .as_mut()

@@ -96,6 +96,7 @@ impl GroupRun {
         let mut alike: BTreeMap<&str, usize> = BTreeMap::new();
         let mut rules = Vec::with_capacity(group.rules.len());
         for rule in &group.rules {
+            // Rules may share a name; the number keeps their alerts apart over restarts and reloads.
             let nth = alike.entry(rule.name()).or_default();
             *nth += 1;
             let suffix = if *nth > 1 {
@@ -103,6 +104,7 @@ impl GroupRun {
             } else {
                 String::new()
             };
+
             let key = RuleKey(format!("{file}:{}/{}{suffix}", group.name, rule.name()).into());
             rules.push(RuleRun {
                 key,
@@ -111,6 +113,7 @@ impl GroupRun {
                 last: LastRun::default(),
             });
         }
+
         let schedule = Schedule::new(
             file,
             &group.name,
@@ -183,8 +186,10 @@ impl GroupRun {
                 (run.instances, run.written, run.last) = (old.instances, old.written, old.last);
             }
         }
+
         if (&self.file, &self.group.name) == (&before.file, &before.group.name) {
             self.schedule.go_on_from(&before.schedule);
+
             self.last = before.last.clone();
             self.counts = before.counts;
         }
@@ -221,6 +226,7 @@ impl GroupRun {
         now: Timestamp,
     ) -> bool {
         for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
+            // A recording rule of that key has no alerts to restore.
             if let (true, Rule::Alerting(rule)) = (run.key == *key, rule) {
                 run.instances.restore(rule, instance.clone(), down_at, now);
                 return true;
@@ -266,17 +272,20 @@ mod tests {
     #[test]
     fn a_rule_sees_what_the_rule_before_it_wrote() {
         let store = Memory::default();
+
         store.load(minute(), "m{a=\"1\"}", "5x3");
         let mut group = group(
             "groups: [{name: g, labels: {team: gpu}, rules: [{record: double, expr: m}, {alert: A, \
              expr: double > 1}, {alert: B, expr: 'ALERTS{alertname=\"A\"}'}]}]",
         );
+
         let evaluation = evaluate(&mut group, &store, 0);
         let firing: Vec<_> = evaluation
             .transitions
             .iter()
             .map(|t| (t.rule.to_string(), t.labels.to_string()))
             .collect();
+
         assert_eq!(
             firing,
             [
@@ -290,6 +299,7 @@ mod tests {
                 ),
             ]
         );
+
         assert_eq!(
             store
                 .instant("ALERTS_FOR_STATE{alertname=\"A\"}", Timestamp(0))
@@ -303,10 +313,12 @@ mod tests {
     fn a_series_that_is_gone_gets_an_end() {
         let store = Memory::default();
         store.load(minute(), "m", "5 5 stale");
+
         let mut group = group(
             "groups: [{name: g, rules: [{record: r, expr: m}, {alert: A, expr: m > 1, for: 1m}]}]",
         );
         evaluate(&mut group, &store, 0);
+
         let states = |minute: i64| {
             let at = Timestamp::from_seconds(minute * 60);
             let alerts = store.instant("ALERTS", at).unwrap();
@@ -318,6 +330,8 @@ mod tests {
                 store.instant("r", at).unwrap().len(),
             )
         };
+
+        // The rule waits for a minute, then fires, then its series ends.
         assert_eq!(states(0), (vec!["pending".to_owned()], 1));
         evaluate(&mut group, &store, 1);
         assert_eq!(
@@ -325,6 +339,7 @@ mod tests {
             (vec!["firing".to_owned()], 1),
             "the pending series ended"
         );
+
         evaluate(&mut group, &store, 2);
         assert_eq!(states(2), (vec![], 0));
     }
@@ -332,11 +347,14 @@ mod tests {
     #[test]
     fn of_two_results_that_become_one_the_first_counts() {
         let store = Memory::default();
+
         store.load(minute(), "m{a=\"1\"}", "5x9");
         let mut group = group("groups: [{name: g, rules: [{alert: A, expr: m, labels: {a: x}}]}]");
         evaluate(&mut group, &store, 0);
+        // Both get the label `a` of the rule, so their alerts are one.
         store.load(minute(), "m{a=\"2\"}", "_ 5");
         store.load(minute(), "m{b=\"3\"}", "_ 5");
+
         let evaluation = evaluate(&mut group, &store, 1);
         assert_eq!(
             evaluation.failures[0].1,
@@ -347,6 +365,7 @@ mod tests {
             panic!("{:?}", evaluation.transitions)
         };
         assert_eq!(begun.labels.get("b"), Some("3"));
+
         assert_eq!(
             group
                 .instances()
@@ -367,12 +386,16 @@ mod tests {
         let text = "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, \
              {alert: B, expr: m}]}]";
         let store = Memory::default();
+
         store.load(minute(), "m", "2x9");
         let mut before = group(text);
         evaluate(&mut before, &store, 0);
+
+        // The two alike stay, the third rule is removed.
         let mut after =
             group("groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}]}]");
         after.take_over(&mut before);
+
         let states: Vec<_> = after
             .instances()
             .map(|(key, all)| (key.to_string(), all.iter().len()))
@@ -381,6 +404,7 @@ mod tests {
             states,
             [("r.yml:g/A".to_owned(), 1), ("r.yml:g/A#2".to_owned(), 0)]
         );
+
         let retired = before.retire(Timestamp(1));
         assert_eq!(retired.transitions.len(), 1, "B fired and is gone");
         assert_eq!(retired.transitions[0].reason, Reason::RuleRemoved);

@@ -76,6 +76,7 @@ impl RuleQuestion {
 
     fn found(&self, query: &dyn Query, around: &Surroundings<'_>) -> Result<Found, EvalError> {
         let rule = &self.group.rules[self.rule];
+        // Queries of texts ask for the time too, each before it begins.
         let limited = self.limit.map(|limit| UntilQuery {
             query,
             until: limit.rules,
@@ -83,12 +84,14 @@ impl RuleQuestion {
         let query = limited
             .as_ref()
             .map_or(query, |limited| limited as &dyn Query);
+
         if self
             .limit
             .is_some_and(|limit| limit.rules <= Instant::now())
         {
             return Err(EvalError::NoTime);
         }
+
         let result = query.instant(rule.expr(), self.sampled_at)?;
         match rule {
             Rule::Recording(rule) => recorded(rule, result, self.group.limit).map(Found::Recorded),
@@ -115,6 +118,7 @@ fn recorded(
             count: result.len(),
         });
     }
+
     let mut seen = BTreeSet::new();
     let mut series = Vec::with_capacity(result.len());
     for (mut labels, value) in result {
@@ -122,6 +126,7 @@ fn recorded(
         rule.labels
             .iter()
             .for_each(|(name, value)| labels.set(name, value));
+        // As in Prometheus, two samples of one series at one time fail the rule.
         if !seen.insert(labels.clone()) {
             return Err(EvalError::SameLabels(labels));
         }

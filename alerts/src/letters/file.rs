@@ -44,6 +44,8 @@ impl FileLetterStore {
         file.write_all(text)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
+
+        // The rename is in the folder, which has to reach the disk as well.
         let folder = self.path.parent().unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
@@ -60,7 +62,9 @@ impl LetterStore for FileLetterStore {
             tracing::error!(%error, "replacing the damaged list of letters");
             BTreeMap::new()
         });
+
         records.insert(key.to_owned(), record.clone());
+        // The file is read and written as a whole for each letter, so it must not grow for ever.
         while records.len() > RECORDS_MAX {
             let Some(oldest) = records
                 .iter()
@@ -71,6 +75,7 @@ impl LetterStore for FileLetterStore {
             };
             records.remove(&oldest);
         }
+
         let text = serde_json::to_vec(&records).map_err(|error| StoreError(error.to_string()))?;
         self.replace(&text)
             .map_err(|error| StoreError(format!("{}: {error}", self.path.display())))
@@ -89,6 +94,7 @@ mod tests {
         let folder = tempdir().unwrap();
         let store = FileLetterStore::in_folder(folder.path());
         assert_eq!(store.load("a").unwrap(), None);
+
         let record = LetterRecord {
             state: RowState::GaveUp,
             attempts: 1,
@@ -96,9 +102,12 @@ mod tests {
             updated_at: Timestamp(2),
             error: Some("550".to_owned()),
         };
+
         store.save("a", &record).unwrap();
         let again = FileLetterStore::in_folder(folder.path());
         assert_eq!(again.load("a").unwrap().as_ref(), Some(&record));
+
+        // A crash in the middle of a write.
         fs::write(folder.path().join("letters.json"), "{\"a\":").unwrap();
         assert!(again.load("a").is_err());
         again.save("b", &record).unwrap();

@@ -123,6 +123,7 @@ where
     /// If the store fails, the letter is sent nevertheless: one that comes twice is better than
     /// none.
     pub async fn send(&self, letter: &Letter, now: Timestamp) -> LetterResult {
+        // A letter without a record has not been tried.
         let mut record = self
             .store
             .load(&letter.key)
@@ -137,19 +138,24 @@ where
                 updated_at: now,
                 error: None,
             });
+
         if record.state.is_final() {
             return LetterResult::Ended(record.state);
         }
+
         if record.next_at > now {
             return LetterResult::Later {
                 error: record.error.unwrap_or_default(),
                 next_at: record.next_at,
             };
         }
+
+        // Stored before the attempt, so that a crash does not begin the count of attempts again.
         record.attempts += 1;
         record.updated_at = now;
         record.state = RowState::Sending;
         self.save(letter, &record);
+
         let result = self.attempt(letter, record.attempts, now).await;
         match &result {
             LetterResult::Sent => {
@@ -167,6 +173,7 @@ where
             }
             LetterResult::Ended(_) => {}
         }
+
         self.save(letter, &record);
         result
     }
@@ -178,6 +185,7 @@ where
                 Some(mailer) => mailer
                     .send(mail)
                     .await
+                    // Only a refused recipient is final: the operator may repair everything else.
                     .map_err(|error| (error_chain(&error), error.is_refused_mail())),
             },
             LetterContent::SlackText { webhook, text } => Slack::webhook(webhook)
@@ -185,6 +193,7 @@ where
                 .await
                 .map_err(|error| (error.to_string(), false)),
         };
+
         match failed {
             Ok(()) => LetterResult::Sent,
             Err((error, true)) => LetterResult::Refused { error },
@@ -285,6 +294,7 @@ mod tests {
                 let store = MemoryStore::default();
                 let first = sender(&server, &store).send(&letter, at(0)).await;
                 assert!(received.recv().await.unwrap().contains("10 GPU-hours"));
+                // The second sender has only the record of the first.
                 let again = sender(&server, &store).send(&letter, at(0)).await;
                 match verdict {
                     Verdict::Takes => {
@@ -302,6 +312,7 @@ mod tests {
                     }
                 }
                 assert!(received.try_recv().is_err(), "nothing was sent again");
+
                 if verdict == Verdict::NotNow {
                     let later = sender(&server, &store).send(&letter, at(2)).await;
                     assert!(matches!(later, LetterResult::Later { .. }), "{later:?}");
@@ -318,6 +329,7 @@ mod tests {
             is_full: true,
             ..MemoryStore::default()
         };
+
         let sent = sender(&server, &store)
             .send(&letters(&server)[0], at(0))
             .await;

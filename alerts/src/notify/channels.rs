@@ -42,6 +42,7 @@ impl Channels {
         context
             .check_global()
             .map_err(|mistake| mistake.within("`global`"))?;
+
         let mut channels = BTreeMap::new();
         for receiver in &config.receivers {
             for integration in &receiver.integrations {
@@ -51,10 +52,13 @@ impl Channels {
                 channels.insert(receiver.channel(integration), channel);
             }
         }
+
+        // A template that fails costs no message, so it is a warning and no error.
         let template_mistakes = wording::mistakes(config);
         for mistake in &template_mistakes {
             tracing::warn!(%mistake, "a template of a receiver fails; using Takt's own text");
         }
+
         Ok(Self {
             by_name: channels,
             template_mistakes,
@@ -79,6 +83,7 @@ impl Channels {
     /// The channel that gets the messages that `failed` refused for good: one of another kind,
     /// preferably of the same receiver.
     pub fn fallback(&self, failed: &str) -> Option<String> {
+        // A service that refuses one channel often refuses its others, so another kind comes first.
         let failed_parts = ChannelParts::of(failed);
         self.by_name
             .iter()
@@ -103,6 +108,7 @@ pub(super) struct ChannelParts<'a> {
 
 impl<'a> ChannelParts<'a> {
     pub(super) fn of(name: &'a str) -> Self {
+        // From the end, since only the receiver's name may contain slashes.
         let mut parts = name.rsplitn(3, '/').skip(1);
         Self {
             kind: parts.next().unwrap_or_default(),
@@ -159,6 +165,7 @@ impl<'a> ChannelContext<'a> {
                 _ => drop(node.text()?),
             }
         }
+
         ["smtp_auth_password", "slack_api_url", "slack_app_token"]
             .iter()
             .try_for_each(|key| one_of(self.global, key).map(drop))?;
@@ -174,10 +181,12 @@ impl<'a> ChannelContext<'a> {
         let (Some(token), Some(_)) = (given("slack_app_token"), given("slack_api_url")) else {
             return Ok(());
         };
+        // Alertmanager sets the bot's address with `slack_api_url`, so both may be given.
         let webhook = self.global_text("slack_api_url")?;
         let bot = self
             .global_text("slack_app_url")?
             .unwrap_or_else(|| format!("{SLACK_API}/chat.postMessage"));
+
         if webhook.is_some_and(|webhook| webhook == bot) {
             return Ok(());
         }
@@ -203,6 +212,7 @@ impl<'a> ChannelContext<'a> {
             return Err(settings
                 .mistake("no mail server is known: give `smarthost`, or `[email]` in takt.toml"));
         }
+        // One mailer for all channels, as its limit of connections is one of the server.
         let mailer =
             Mailer::new(self.email).map_err(|error| settings.mistake(error_chain(&error)))?;
         Ok(Arc::clone(self.mailer.get_or_init(|| Arc::new(mailer))))
@@ -214,10 +224,12 @@ impl<'a> ChannelContext<'a> {
     /// At the first invalid setting.
     pub(super) fn http_options(&self, settings: &Node) -> Result<HttpOptions, Mistake> {
         let mut options = HttpOptions::default();
+
         let http = setting(settings, "http_config");
         if let Some(http) = http.or(setting(self.global, "http_config")) {
             options = http_options(http, self.base)?;
         }
+
         if let Some(node) = setting(settings, "timeout") {
             let limit = time_limit(node).map_err(|mistake| mistake.within("`timeout`"))?;
             // In Alertmanager 0 is no limit of its own.
@@ -314,12 +326,14 @@ mod tests {
 
     #[test]
     fn each_address_is_a_channel_and_each_channel_has_another() {
+        // A broken template of one channel keeps none from being built.
         let channels = build(
             "- name: ops\n  slack_configs: [{channel: '#ops', title: '{{ .Broken'}]\n  \
              email_configs: [{to: 'ann@lab.example, Bob <bob@lab.example>'}]\n\
              - name: dev\n  slack_configs: [{channel: '#dev'}]\n",
         )
         .unwrap();
+
         let names: Vec<_> = channels.names().collect();
         assert_eq!(
             names,
@@ -337,6 +351,7 @@ mod tests {
             channels.fallback("dev/slack/0").as_deref(),
             Some("ops/email/0")
         );
+
         let owned =
             build("- name: ops\n  owner_configs: [{}]\n  webhook_configs: [{url: 'http://x'}]\n")
                 .unwrap();
@@ -345,6 +360,7 @@ mod tests {
             None,
             "an owner of jobs does not hear of the site's channels"
         );
+
         let alone = build("- name: ops\n  webhook_configs: [{url: 'http://x'}]\n").unwrap();
         assert_eq!(alone.fallback("ops/webhook/0"), None);
     }
@@ -477,6 +493,8 @@ mod tests {
                 "{settings}: {said}"
             );
         }
+
+        // An index beyond the alerts and a missing label may be there in another message.
         for settings in [
             "title: '{{ template \"slack.default.title\" . }}'",
             "text: '{{ (index .Alerts 5).Labels.node }}{{ .CommonLabels.nothing }}'",

@@ -105,14 +105,18 @@ fn attacker(attack: Attack) -> (String, Arc<AtomicUsize>) {
 }
 
 fn attack_client(mut client: TcpStream, attack: Attack, sent: &AtomicUsize) {
+    // The request is read first, so that the client waits for the answer.
     let _ = client.read(&mut [0; 64 << 10]);
+
     let repeat = if attack.pause.is_zero() {
         (64 << 10) / attack.part.len()
     } else {
         1
     };
     let part = attack.part.repeat(repeat);
+
     let mut written = client.write_all(attack.head.as_bytes());
+    // A client that takes all would get eight times its limit, which shows in the count.
     while written.is_ok() && sent.load(Ordering::SeqCst) < 8 * TAKEN_MAX {
         written = client.write_all(&part);
         sent.fetch_add(part.len(), Ordering::SeqCst);
@@ -135,11 +139,13 @@ fn a_hostile_service_takes_neither_memory_nor_time() {
         for attack in ATTACKS {
             let (url, sent) = attacker(attack);
             for (name, notifier) in http_notifiers(&url) {
+                // The count is of one delivery.
                 sent.store(0, Ordering::SeqCst);
                 let begun = Instant::now();
                 let outcome = sender.deliver(&*notifier, &row(1, "hot"), None).await;
                 let case = format!("{}, {name}: {outcome:?}", attack.name);
                 assert!(begun.elapsed() < ENDS_WITHIN, "{case}");
+
                 let sent = sent.load(Ordering::SeqCst);
                 assert!(sent < TAKEN_MAX, "{case}: {sent} bytes");
                 // A message counts as sent only after a whole head that says so.
@@ -173,22 +179,26 @@ fn a_service_cannot_send_messages_elsewhere() {
         };
         let circle = "HTTP/1.1 307 Moved\r\nLocation: /again\r\nContent-Length: 0\r\n\
                       Connection: close\r\n\r\n";
+
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);
         thread::spawn(move || {
             for mut client in listener.incoming().flatten() {
+                // The request has to be read, or the kernel would reset the connection.
                 let _ = client.read(&mut [0; 64 << 10]);
                 let _ = client.write_all(circle.as_bytes());
                 count.fetch_add(1, Ordering::SeqCst);
             }
         });
+
         let sender = HttpSender::new(&options).unwrap();
         for (name, notifier) in http_notifiers(&url) {
             requests.store(0, Ordering::SeqCst);
             let outcome = sender.deliver(&*notifier, &row(1, "hot"), None).await;
             let requests = requests.load(Ordering::SeqCst);
+            // The first request and ten redirects, and one of margin.
             assert!(requests <= 12, "{name}: {requests} requests");
             assert!(!matches!(outcome, Outcome::Sent(_)), "{name}: {outcome:?}");
         }
@@ -201,6 +211,7 @@ fn other_channels_are_not_delayed_by_hostile_ones() {
     runtime().block_on(async {
         let sender = sender();
         let (good, _received) = service(Verdict::Takes).await;
+
         let mut attacked = JoinSet::new();
         for attack in ATTACKS {
             let (url, _) = attacker(attack);
@@ -210,6 +221,7 @@ fn other_channels_are_not_delayed_by_hostile_ones() {
                 drop(sender.deliver(&*notifier, &row(1, "hot"), None).await);
             });
         }
+
         let mut delivered = 0;
         for (name, notifier) in http_notifiers(&format!("http://{good}")) {
             if name == "slack bot" {
@@ -224,6 +236,7 @@ fn other_channels_are_not_delayed_by_hostile_ones() {
             assert!(matches!(outcome, Outcome::Sent(_)), "{name}: {outcome:?}");
             delivered += 1;
         }
+
         assert_eq!(delivered, 3);
         while attacked.join_next().await.is_some() {}
     });

@@ -110,10 +110,13 @@ pub trait HttpNotifier: Send + Sync {
 /// The meaning of a status code: 2xx is success, 408, 425, 429 and 5xx are temporary, others are
 /// permanent.
 pub(crate) fn by_status(reply: &HttpReply) -> Outcome {
+    // A service may answer with a whole page, and the error goes into the log and the outbox.
     let error = || {
         let body: String = reply.body.chars().take(200).collect();
         format!("HTTP {}: {}", reply.status, body.trim())
     };
+
+    // 408, 425, 429 and 5xx say that the same request may succeed later.
     match reply.status {
         200..=299 => Outcome::Sent(None),
         408 | 425 | 429 | 500..=599 => Outcome::TryAgain {
@@ -195,6 +198,7 @@ pub struct NoReply {
 
 impl From<reqwest::Error> for NoReply {
     fn from(error: reqwest::Error) -> Self {
+        // Only a failed connection shows that the other side has nothing of the request.
         let was_sent = !error.is_connect() && !error.is_builder();
         Self {
             error: error_chain(&error.without_url()),
@@ -213,24 +217,29 @@ impl HttpSender {
         if CryptoProvider::get_default().is_none() {
             let _ = ring::default_provider().install_default();
         }
+
         let mut headers = header_map(&options.headers)?;
         if let Some(authorization) = &options.authorization {
             let mut value = HeaderValue::from_str(authorization)
                 .map_err(|_| HttpSetupError::Header("Authorization".to_owned()))?;
+            // Sensitive values are left out where the client logs its headers.
             value.set_sensitive(true);
             headers.insert("authorization", value);
         }
+
         let redirects = if options.follows_redirects {
             Policy::custom(follow_if_post_is_kept)
         } else {
             Policy::none()
         };
+
         let mut builder = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(options.timeout.unwrap_or(REQUEST_TIMEOUT))
             .redirect(redirects)
             .default_headers(headers)
             .user_agent(concat!("takt/", env!("CARGO_PKG_VERSION")));
+
         builder = match &options.proxy {
             ProxyPolicy::Environment => builder,
             ProxyPolicy::Direct => builder.no_proxy(),
@@ -244,6 +253,7 @@ impl HttpSender {
                     .headers(header_map(headers)?),
             ),
         };
+
         if let Some(pem) = &options.authorities {
             for authority in Certificate::from_pem_bundle(pem)? {
                 builder = builder.add_root_certificate(authority);
@@ -258,6 +268,7 @@ impl HttpSender {
         if let Some(version) = options.max_tls_version {
             builder = builder.max_tls_version(version);
         }
+
         let client = builder.build()?;
         Ok(Self { client })
     }
@@ -286,12 +297,15 @@ impl HttpSender {
             builder = builder.header(name, value);
         }
         let mut response = builder.send().await?;
+
         let status = response.status().as_u16();
         let retry_after = response
             .headers()
             .get("retry-after")
             .and_then(|value| value.to_str().ok())
             .and_then(|text| retry_after(text, jiff::Timestamp::now()));
+
+        // The reply is only needed for its meaning: an endless one must not fill the memory.
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             body.extend_from_slice(&chunk);
@@ -299,6 +313,7 @@ impl HttpSender {
                 break;
             }
         }
+
         body.truncate(REPLY_MAX);
         Ok(HttpReply {
             status,
@@ -319,6 +334,7 @@ impl HttpSender {
         most: usize,
     ) -> Result<FetchedReply, NoReply> {
         const FORM: &str = "application/x-www-form-urlencoded";
+
         let request = match form {
             Some(form) => self
                 .client
@@ -327,10 +343,13 @@ impl HttpSender {
                 .body(form),
             None => self.client.get(url),
         };
+
         let mut response = request.send().await?;
         let status = response.status().as_u16();
+
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
+            // A cut body is no JSON any more, so the caller has to know.
             if body.len() + chunk.len() > most {
                 return Ok(FetchedReply {
                     status,
@@ -371,6 +390,7 @@ impl HttpSender {
         thread: Option<&str>,
     ) -> Outcome {
         let mut replies = Vec::new();
+        // A notifier that never ends would hold its channel for ever.
         while replies.len() < REQUESTS_MAX {
             let request = match notifier.next(row, thread, &replies) {
                 NextStep::Done(outcome) => return outcome,
@@ -396,6 +416,7 @@ fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, HttpSetupError>
         let wrong = || HttpSetupError::Header(name.clone());
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
         let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
+        // Headers may be tokens, so all of them are kept out of the log.
         value.set_sensitive(true);
         map.append(key, value);
     }
@@ -403,6 +424,7 @@ fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, HttpSetupError>
 }
 
 fn follow_if_post_is_kept(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    // After 301, 302 and 303 a client asks with GET, and the message is lost.
     let keeps_post = matches!(attempt.status().as_u16(), 307 | 308);
     if keeps_post && attempt.previous().len() <= REDIRECTS_MAX {
         attempt.follow()
@@ -418,6 +440,7 @@ fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
         .map(Duration::from_secs)
         .ok()
         .or_else(|| {
+            // A date in the past means at once.
             let at = rfc2822::parse(text.trim()).ok()?.timestamp();
             Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
         })

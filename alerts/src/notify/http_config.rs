@@ -48,6 +48,7 @@ const TLS_KEYS: &[&str] = &[
 pub(super) fn given(node: &Node, key: &str, base: &Path) -> Result<Option<String>, Mistake> {
     match one_of(node, key)? {
         (Some(value), _) => value.text().map(|text| Some(text.to_owned())),
+        // Files end with a line feed, which is no part of a token.
         (None, Some(file)) => {
             let path = base.join(file.text()?);
             let text = fs::read_to_string(&path).map_err(|error| {
@@ -68,6 +69,7 @@ pub(super) fn one_of<'n>(
     key: &str,
 ) -> Result<(Option<&'n Node>, Option<&'n Node>), Mistake> {
     let file_key = format!("{key}_file");
+
     let named = |name: &str| node.get(name).filter(|value| !value.is_null());
     match (named(key), named(&file_key)) {
         (Some(value), Some(_)) => Err(value.mistake(format!(
@@ -91,6 +93,7 @@ pub(super) fn http_options(http: &Node, base: &Path) -> Result<HttpOptions, Mist
              that adds the token",
         ));
     }
+
     let mut options = HttpOptions {
         authorization: authorization(http, &fields, base)?,
         headers: fields
@@ -100,6 +103,7 @@ pub(super) fn http_options(http: &Node, base: &Path) -> Result<HttpOptions, Mist
         follows_redirects: fields.or_default("follow_redirects", Node::boolean)?,
         ..HttpOptions::default()
     };
+
     fields.optional("tls_config", |node| tls_config(node, base, &mut options))?;
     Ok(options)
 }
@@ -131,6 +135,7 @@ const RESERVED_HEADERS: &[&str] = &[
 /// # Errors
 /// If the text is neither.
 pub(super) fn time_limit(node: &Node) -> Result<Duration, Mistake> {
+    // Prometheus reads `1d`, Go does not; Go reads `1.5s`, Prometheus does not.
     let go = node.text().ok().and_then(go_duration);
     node.duration().or_else(|mistake| go.ok_or(mistake))
 }
@@ -147,7 +152,9 @@ fn go_duration(text: &str) -> Option<Duration> {
         ("m", 60.0),
         ("h", 3600.0),
     ];
+
     let mut seconds = 0.0;
+
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     loop {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -167,15 +174,18 @@ fn go_duration(text: &str) -> Option<Duration> {
 fn http_headers(node: &Node, base: &Path) -> Result<Vec<(String, String)>, Mistake> {
     let mut headers = Vec::new();
     for (name, node) in node.pairs()? {
+        // Another value would break the request, or would replace what Takt sets itself.
         if RESERVED_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
             return Err(node.mistake(format!("the header `{name}` cannot be set")));
         }
+
         let fields = node.fields(&["values", "secrets", "files"])?;
         for key in ["values", "secrets"] {
             for value in fields.or_default(key, Node::texts)? {
                 headers.push((name.to_owned(), value));
             }
         }
+
         for file in fields.or_default("files", Node::texts)? {
             let path = base.join(file);
             let text = fs::read_to_string(&path).map_err(|error| {
@@ -188,11 +198,13 @@ fn http_headers(node: &Node, base: &Path) -> Result<Vec<(String, String)>, Mista
 }
 
 fn proxy(fields: &Fields<'_>) -> Result<ProxyPolicy, Mistake> {
+    // An empty text is as good as no setting.
     let text = |node: &Node| node.text().map(str::to_owned);
     let url = fields.get("proxy_url").filter(|node| node.text() != Ok(""));
     let except = fields.get("no_proxy").filter(|node| node.text() != Ok(""));
     let headers = fields.get("proxy_connect_header");
     let from_environment = fields.optional("proxy_from_environment", Node::boolean)?;
+
     match (url, from_environment) {
         (Some(node), Some(true)) => {
             Err(node.mistake("`proxy_url` and `proxy_from_environment` exclude each other"))
@@ -206,6 +218,7 @@ fn proxy(fields: &Fields<'_>) -> Result<ProxyPolicy, Mistake> {
             })
         }
         (None, environment) => {
+            // Without a proxy they would be ignored in silence.
             let needs_proxy = [("no_proxy", except), ("proxy_connect_header", headers)];
             if let Some((key, node)) = needs_proxy
                 .into_iter()
@@ -256,13 +269,17 @@ fn tls_config(node: &Node, base: &Path, options: &mut HttpOptions) -> Result<(),
             "`server_name` is not supported; use the name in the certificate in the URL",
         ));
     }
+
     options.authorities = given(node, "ca", base)?.map(String::into_bytes);
+    // The client takes both in one text.
     options.identity = match (given(node, "cert", base)?, given(node, "key", base)?) {
         (Some(certificate), Some(key)) => Some(format!("{certificate}\n{key}\n").into_bytes()),
         (None, None) => None,
         _ => return Err(node.mistake("a client certificate needs both `cert` and `key`")),
     };
+
     options.min_tls_version = fields.optional("min_version", tls_version)?.flatten();
+    // A newest version before 1.2 leaves no version in common.
     options.max_tls_version = fields.optional("max_version", |node| {
         tls_version(node)?.map_or_else(|| Err(node.mistake("takt speaks TLS 1.2 and 1.3 only")), Ok)
     })?;
@@ -286,11 +303,13 @@ fn tls_version(node: &Node) -> Result<Option<tls::Version>, Mistake> {
 fn authorization(http: &Node, fields: &Fields<'_>, base: &Path) -> Result<Option<String>, Mistake> {
     let bearer = given(http, "bearer_token", base)?.filter(|token| !token.is_empty());
     let others = [fields.get("basic_auth"), fields.get("authorization")];
+
     if others.into_iter().flatten().count() + usize::from(bearer.is_some()) > 1 {
         return Err(http.mistake(
             "at most one of `authorization`, `basic_auth` and `bearer_token` can be given",
         ));
     }
+
     if let Some(basic) = fields.get("basic_auth") {
         basic.fields(&["username", "username_file", "password", "password_file"])?;
         let user = given(basic, "username", base)?.unwrap_or_default();
@@ -300,11 +319,13 @@ fn authorization(http: &Node, fields: &Fields<'_>, base: &Path) -> Result<Option
             BASE64_STANDARD.encode(format!("{user}:{password}"))
         )));
     }
+
     let Some(node) = fields.get("authorization") else {
         return Ok(bearer.map(|token| format!("Bearer {token}")));
     };
     node.fields(&["type", "credentials", "credentials_file"])?;
     let kind = given(node, "type", base)?.unwrap_or_default();
+    // Basic needs a name and a password, not one secret.
     match kind.trim() {
         basic if basic.eq_ignore_ascii_case("basic") => {
             Err(node.mistake("`type` cannot be `Basic`; `basic_auth` has a user and a password"))
@@ -325,10 +346,13 @@ pub(super) fn address(settings: &Node, url: String) -> Result<String, Mistake> {
         matches!(parsed.scheme(), "http" | "https")
             && url[parsed.scheme().len()..].starts_with("://")
     });
+
+    // The crate `url` reads more than Go does, such as `http:x` and `http://x\y`.
     let host = url.split_once("://").map_or("", |(_, rest)| rest);
     let has_stray = url.contains(|c: char| c.is_whitespace() || c == '\\');
     let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     let has_escapes = host.split('%').skip(1).all(is_escape);
+
     if is_http && !host.starts_with(['/', '?', '#']) && !has_stray && has_escapes {
         Ok(url)
     } else {
@@ -381,6 +405,7 @@ mod tests {
             ("{authorization: []}", Err("expected a mapping")),
             ("x", Err("expected a mapping")),
         ] {
+            // No file exists here, so only the settings are judged.
             let found = http_options(&Node::read(text).unwrap(), Path::new("/nonexistent"))
                 .map(|options| options.authorization);
             match (found, expected) {
@@ -396,17 +421,20 @@ mod tests {
     #[test]
     fn every_key_works_or_is_refused_by_name() {
         let folder = tempdir().unwrap();
+
         fs::write(folder.path().join("ca.pem"), "PEM\n").unwrap();
         fs::write(folder.path().join("token"), "s3cret\n").unwrap();
         let options = |text: &str| {
             http_options(&Node::read(text).unwrap(), folder.path())
                 .map_err(|mistake| mistake.to_string())
         };
+
         let headers =
             options("{http_headers: {X-Scope: {values: [a, b], secrets: [c], files: [token]}}}");
         let expected = ["a", "b", "c", "s3cret"];
         let expected = expected.map(|value| ("X-Scope".to_owned(), value.to_owned()));
         assert_eq!(headers.unwrap().headers, expected);
+
         let proxy = |text: &str| options(text).map(|options| options.proxy);
         assert_eq!(proxy("{}"), Ok(ProxyPolicy::Environment));
         assert_eq!(
@@ -417,6 +445,7 @@ mod tests {
             proxy("{proxy_from_environment: false}"),
             Ok(ProxyPolicy::Direct)
         );
+
         let named = "{proxy_url: 'http://p:1', no_proxy: 'a,b', proxy_connect_header: {X: [y]}}";
         let expected = ProxyPolicy::Url {
             url: "http://p:1".to_owned(),
@@ -424,17 +453,20 @@ mod tests {
             headers: vec![("X".to_owned(), "y".to_owned())],
         };
         assert_eq!(proxy(named), Ok(expected));
+
         let tls = options("{tls_config: {ca_file: ca.pem, min_version: TLS13}}").unwrap();
         assert_eq!(tls.authorities.as_deref(), Some(b"PEM".as_slice()));
         assert_eq!(tls.min_tls_version, Some(tls::Version::TLS_1_3));
         let tls = options("{tls_config: {cert: C, key: K}}").unwrap();
         assert_eq!(tls.identity.as_deref(), Some(b"C\nK\n".as_slice()));
+
         assert!(
             options("{follow_redirects: true}")
                 .unwrap()
                 .follows_redirects
         );
         assert!(!options("{}").unwrap().follows_redirects);
+
         for (text, said) in [
             ("{oauth2: {client_id: x}}", "`oauth2` is not supported"),
             ("{no_proxy: a}", "`no_proxy` needs `proxy_url`"),

@@ -17,6 +17,7 @@ pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
         "http_config" => Ok(()),
         _ => node.text().map(drop),
     };
+    // A null is no setting: `color:` is as good as no line.
     settings
         .pairs()?
         .filter(|(_, node)| !node.is_null())
@@ -31,8 +32,10 @@ pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
 /// At the first mistake.
 pub(super) fn check_headers(headers: &Node) -> Result<(), Mistake> {
     let mut seen = BTreeSet::new();
+
     for (name, node) in headers.pairs()? {
         node.text()?;
+        // Names of mail headers have no case.
         if !seen.insert(name.to_ascii_lowercase()) {
             return Err(node.mistake(format!("there are two headers `{name}`")));
         }
@@ -49,6 +52,7 @@ fn field(node: &Node) -> Result<(), Mistake> {
 fn action(node: &Node) -> Result<(), Mistake> {
     let fields = node.fields(&["type", "text", "url", "style", "name", "value", "confirm"])?;
     needs(node, &["type", "text"])?;
+    // A button needs a link or a name.
     if needs(node, &["url"]).is_err() {
         needs(node, &["name"])?;
     }

@@ -41,11 +41,13 @@ fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifi
     let topic = fields.require("topic")?.text()?.to_owned();
     let url = fields.optional("url", |node| node.text().map(str::to_owned))?;
     let url = address(settings, url.unwrap_or_else(|| DEFAULT_URL.to_owned()))?;
+
     let ntfy = Ntfy {
         url,
         topic,
         token: context.secret(settings, "token")?,
     };
+
     let sender = context.http_sender(settings, context.http_options(settings)?)?;
     Ok(Box::new(HttpChannel::new(ntfy, sender)))
 }
@@ -68,11 +70,15 @@ impl HttpNotifier for Ntfy {
             .alerts
             .iter()
             .any(|alert| alert.labels.get("severity") == Some("critical"));
+
+        // ntfy's priorities go from 1 to 5; 3 is the usual one.
+
         let priority = match (message.status, is_critical) {
             (Status::Firing, true) => 5,
             (Status::Firing, false) => 4,
             (Status::Resolved, _) => 3,
         };
+
         let mut body = serde_json::json!({
             "topic": self.topic,
             "title": shortened(&subject(message), 200),
@@ -86,6 +92,7 @@ impl HttpNotifier for Ntfy {
                 {"action": "view", "label": ACKNOWLEDGE, "url": url},
             ]);
         }
+
         let mut headers = vec![("Content-Type", "application/json".to_owned())];
         if let Some(token) = &self.token {
             headers.push(("Authorization", format!("Bearer {token}")));

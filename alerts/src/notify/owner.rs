@@ -78,11 +78,13 @@ impl OwnerNotifier {
     /// # Errors
     /// If the alerts name no user, several users, or one without an address.
     fn email(&self, row: &Row) -> Result<Email, String> {
+        // A mail about alerts of several users would show each the jobs of the others.
         let user = row
             .message
             .common_labels
             .get(USER_LABEL)
             .ok_or("the alerts name no one user")?;
+
         let to = (self.addresses.0)(user)
             .ok_or_else(|| format!("no address is known for the user {user}"))?;
         Ok(Email {
@@ -98,6 +100,7 @@ impl OwnerNotifier {
             Ok(email) => email,
             Err(error) => return Outcome::NoRecipient { error },
         };
+
         let row = &for_owner(row);
         match email::send(&email, &self.mailer, row, thread).await {
             // A user's broken address is no reason to notify operators instead.
@@ -115,6 +118,7 @@ fn for_owner(row: &Row) -> Row {
             alert.annotations.insert("action".to_owned(), action);
         }
     }
+
     row.message = row.message.arranged();
     row
 }
@@ -142,6 +146,7 @@ mod tests {
             let text = "check the results".to_owned();
             alert.annotations.insert(OWNER_ACTION.to_owned(), text);
         }
+
         let message = for_owner(&row).message;
         assert_eq!(message.common_annotations["action"], "check the results");
         assert!(!message.common_annotations.contains_key(OWNER_ACTION));

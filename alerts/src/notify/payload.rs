@@ -27,16 +27,20 @@ impl Payload {
         let template = |text: &str| {
             MessageTemplate::read(text).map_err(|error| node.mistake(error.to_string()))
         };
+
+        // A value without quotes in the file, such as `5`, is no text and needs no template.
         if let Ok(text) = node.text() {
             return match json(node) {
                 Value::String(_) => template(text).map(Self::Text),
                 fixed => Ok(Self::Fixed(fixed)),
             };
         }
+
         if let Ok(items) = node.list() {
             let items = items.iter().map(Self::read).collect::<Result<_, _>>()?;
             return Ok(Self::List(items));
         }
+
         let pairs = node
             .pairs()?
             .map(|(key, value)| Ok((template(key)?, Self::read(value)?)));
@@ -53,6 +57,7 @@ impl Payload {
                 .run(template, &row.message, row.created_at)
                 .map_err(|error| error.to_string())
         };
+
         match self {
             Self::Fixed(value) => Ok(value.clone()),
             Self::Text(template) => run(template).map(json_of),
@@ -76,10 +81,12 @@ impl Payload {
 
 /// The result of a template, read as YAML; a text stays as it is, also one with a YAML tag (`!`).
 fn json_of(text: String) -> Value {
+    // A tag such as `!x` would be read and dropped, although the text begins with it.
     if text.trim_start().starts_with('!') {
         return Value::String(text);
     }
     match Node::read(&text).map(|node| json(&node)) {
+        // A quoted text keeps its quotes, as in Alertmanager.
         Ok(Value::String(_)) | Err(_) => Value::String(text),
         Ok(value) => value,
     }
@@ -87,6 +94,7 @@ fn json_of(text: String) -> Value {
 
 /// The value of a node, with the types of YAML 1.1 as Go's yaml.v2 reads them. Times stay text.
 fn json(node: &Node) -> Value {
+    // The order counts: a text without quotes may be a number, a text in quotes never is.
     if let Some(text) = node.plain() {
         return scalar(text);
     }
@@ -119,23 +127,29 @@ fn scalar(text: &str) -> Value {
     if !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
         return text.into();
     }
+
+    // YAML 1.1 allows `_` in numbers, and `010` is eight.
     let plain = text.replace('_', "");
     let (is_negative, digits) = match plain.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
     };
+
     let (radix, digits) = match digits.get(..2) {
         Some("0x" | "0X") => (16, &digits[2..]),
         Some("0b" | "0B") => (2, &digits[2..]),
         Some("0o" | "0O") => (8, &digits[2..]),
+        // A zero in front means octal, unless the digits say otherwise: `08` is read as a decimal below.
         Some(_) if digits.starts_with('0') => (8, &digits[1..]),
         _ => (10, digits),
     };
+
     let is_number = digits.starts_with(|c: char| c.is_ascii_alphanumeric());
     match i128::from_str_radix(digits, radix)
         .ok()
         .filter(|_| is_number)
     {
+        // A number beyond 64 bits becomes one with a fraction, as in Go.
         Some(number) if is_negative => match i64::try_from(-number) {
             Ok(number) => return number.into(),
             Err(_) => return whole(-number as f64),
@@ -146,6 +160,7 @@ fn scalar(text: &str) -> Value {
         },
         None => {}
     }
+
     let is_float = plain
         .bytes()
         .all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));

@@ -30,10 +30,12 @@ fn sent(verdict: Verdict, global: &str, receiver: &str) -> (Outcome, Vec<String>
     runtime().block_on(async {
         let (server, mut received) = service(verdict).await;
         let fill = |text: &str| text.replace("{server}", &server);
+
         let channels = channels(&fill(global), &fill(receiver)).unwrap();
         let name = channels.names().next().unwrap().to_owned();
         let channel = channels.get(&name).unwrap();
         let outcome = channel.send(&row(1, "hot"), None).await;
+
         let mut all = Vec::new();
         while let Ok(text) = received.try_recv() {
             all.push(text);
@@ -52,6 +54,7 @@ fn timeout_cuts_off_slow_answers() {
         let (outcome, _) = sent(Verdict::Slow, "", receiver);
         assert!(matches!(outcome, Outcome::NoAnswer { .. }), "{outcome:?}");
         assert!(begun.elapsed() < Duration::from_millis(950), "{receiver}");
+        // Zero is no limit of its own, so the default of 20 s holds.
         let patient = receiver.replace("300ms", "0s");
         let (outcome, _) = sent(Verdict::Slow, "", &patient);
         assert!(matches!(outcome, Outcome::Sent(_)), "{outcome:?}");
@@ -62,6 +65,7 @@ fn timeout_cuts_off_slow_answers() {
 fn redirects_are_followed_only_if_asked_for_and_only_with_the_post() {
     let hook = |http: &str| format!("webhook_configs: [{{url: 'http://{{server}}/x'{http}}}]");
     let follow = hook(", http_config: {follow_redirects: true}");
+
     for (status, receiver, requests, is_sent) in [
         (302, hook(""), 1, false),
         (307, hook(""), 1, false),
@@ -69,6 +73,7 @@ fn redirects_are_followed_only_if_asked_for_and_only_with_the_post() {
         (307, follow.clone(), 2, true),
         (308, follow.clone(), 2, true),
     ] {
+        // Without `follow_redirects` the redirect is the answer; after 302 the client would ask with GET.
         let (outcome, received) = sent(Verdict::Redirects(status), "", &receiver);
         assert_eq!(received.len(), requests, "{status} {receiver}");
         assert!(received.iter().all(|request| request.starts_with("POST ")));
@@ -95,6 +100,8 @@ fn http_config_decides_on_proxy_and_headers() {
     );
     assert!(request.contains("authorization: bearer t0ken"), "{request}");
     assert!(request.contains("x-scope: lab"), "{request}");
+
+    // The proxy would refuse the connection, so the request has to go around it.
     let unused = "proxy_url: 'http://127.0.0.1:1', no_proxy: '127.0.0.1'";
     let direct = proxied
         .replace("proxy_url: 'http://{server}'", unused)
@@ -102,6 +109,7 @@ fn http_config_decides_on_proxy_and_headers() {
     let (outcome, received) = sent(Verdict::Takes, "", &direct);
     assert!(matches!(outcome, Outcome::Sent(_)), "{outcome:?}");
     assert!(received[0].starts_with("POST /x"), "{}", received[0]);
+
     let global = "http_config: {bearer_token: shared}";
     let plain = "slack_configs: [{api_url: 'http://{server}/x'}]";
     let (_, received) = sent(Verdict::Takes, global, plain);
@@ -117,11 +125,13 @@ fn mail_settings_take_effect() {
     let own = "email_configs: [{to: a@b.c, from: t@b.c, smarthost: '{server}', \
                require_tls: false, hello: own.example, auth_username: u, auth_password: p, \
                auth_identity: boss}]";
+
     let (outcome, received) = sent(Verdict::Takes, "", own);
     assert!(matches!(outcome, Outcome::Sent(_)), "{outcome:?}");
     let login = format!("AUTH PLAIN {}", BASE64_STANDARD.encode("boss\0u\0p"));
     assert!(received[0].contains("EHLO own.example"), "{}", received[0]);
     assert!(received[0].contains(&login), "{}", received[0]);
+
     // The same through `global`; an identity equal to the user is the usual login.
     let global = "smtp_from: t@b.c, smtp_smarthost: '{server}', smtp_require_tls: false, \
                   smtp_hello: shared.example, smtp_auth_username: u, smtp_auth_password: p, \

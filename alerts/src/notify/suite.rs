@@ -43,6 +43,7 @@ pub(crate) fn row(alerts: usize, words: &str) -> Row {
             began_at: None,
             is_timeout: false,
         };
+        // It has fired for 1,000 s when the message is made.
         MessageAlert::new(&alert, Timestamp::from_seconds(2_000))
     };
     let message = Message {
@@ -117,12 +118,14 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
             request.body
         );
 
+        // A service refuses a body that grows with the alerts. Only a webhook gets all of them.
         let many = notifier.request(&row(3_000, "it is hot"));
         assert!(
             name == "webhook" || many.body.len() < 40_000,
             "{name}: {} bytes",
             many.body.len()
         );
+
         let long = notifier.request(&row(1, &"x".repeat(100_000)));
         assert!(
             name == "webhook" || long.body.len() < 40_000,
@@ -135,6 +138,7 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
         } else {
             "ok"
         };
+
         for (status, retry_after, body, expected) in [
             (200, None, ok, "sent"),
             (429, Some(30), "", "again in 30"),
@@ -150,6 +154,7 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
                 retry_after: retry_after.map(Duration::from_secs),
                 body: body.to_owned(),
             };
+
             let said = words(&notifier.outcome(&reply));
             assert_eq!(said, expected, "{name}: {status} {body}");
         }
@@ -198,6 +203,7 @@ pub(crate) async fn service(verdict: Verdict) -> (String, UnboundedReceiver<Stri
 
 async fn answer(stream: TcpStream, verdict: Verdict, seen: UnboundedSender<String>) {
     let mut first = [0; 1];
+    // A client of SMTP waits for the greeting, one of HTTP speaks first.
     let speaks = time::timeout(Duration::from_millis(300), stream.peek(&mut first)).await;
     if speaks.is_ok() {
         answer_http(stream, verdict, &seen).await;
@@ -208,6 +214,7 @@ async fn answer(stream: TcpStream, verdict: Verdict, seen: UnboundedSender<Strin
 
 async fn answer_http(mut stream: TcpStream, verdict: Verdict, seen: &UnboundedSender<String>) {
     let mut text = Vec::new();
+
     let mut buffer = [0; 4096];
     while !is_whole_request(&text) {
         let count = stream.read(&mut buffer).await.unwrap();
@@ -253,6 +260,7 @@ fn is_whole_request(text: &[u8]) -> bool {
         return false;
     };
     let head = head.to_ascii_lowercase();
+
     let length = head.split("content-length: ").nth(1).unwrap_or("0");
     body.len() >= length.lines().next().unwrap().parse().unwrap()
 }
@@ -268,6 +276,7 @@ async fn answer_smtp(mut stream: TcpStream, verdict: Verdict, seen: &UnboundedSe
         let reply = match line.as_str() {
             "." if is_data => {
                 is_data = false;
+                // The verdict is about the whole mail, after its last line.
                 let _ = seen.send(mem::take(&mut mail));
                 match verdict {
                     Verdict::Takes => "250 OK",
@@ -327,6 +336,7 @@ fn example(
     let global = Node::empty();
     let context = ChannelContext::new(&global, &email, &owners, Path::new("/nonexistent"));
     let text = kind.example.replace("{server}", server);
+
     let text = match text.trim_end_matches('}').trim_end() {
         "{" => format!("{{{more}}}"),
         start if more.is_empty() => format!("{start}}}"),
@@ -352,6 +362,7 @@ fn every_notifier_delivers_and_reports_failures() {
                 let outcome = notifier.send(&row(1, "hot"), None).await;
                 let sent = received.recv().await.unwrap();
                 assert!(sent.contains("GpuHot"), "{}: {sent}", kind.name);
+
                 let is_right = match verdict {
                     Verdict::Takes => matches!(outcome, Outcome::Sent(_)),
                     Verdict::NotNow => matches!(outcome, Outcome::TryAgain { .. }),
@@ -365,6 +376,8 @@ fn every_notifier_delivers_and_reports_failures() {
                 };
                 assert!(is_right, "{}, {verdict:?}: {outcome:?}", kind.name);
             }
+
+            // Port 1 refuses connections.
             let nobody = example(kind, "127.0.0.1:1", "").unwrap();
             let outcome = nobody.send(&row(1, "hot"), None).await;
             let is_right = matches!(outcome, Outcome::TryAgain { .. });

@@ -66,6 +66,7 @@ pub async fn try_channels(
         .names()
         .filter(|name| only.is_none_or(|only| only == *name))
         .collect();
+
     if names.is_empty() {
         let known: Vec<&str> = channels.names().collect();
         return Err(match known.as_slice() {
@@ -76,10 +77,12 @@ pub async fn try_channels(
 
     let trials = names.iter().map(|name| async {
         let first = same_as.get(*name);
+        // Two receivers may share a channel, and people must not get the test twice.
         let result = match first.filter(|first| names.contains(&first.as_str())) {
             Some(first) => TrialResult::SameAs(first.clone()),
             None => try_one(channels, name, settings).await,
         };
+
         let channel = channels.get(name);
         let place = channel.and_then(|channel| channel.place(&row(name, settings)));
         Trial {
@@ -218,6 +221,7 @@ receivers:
   webhook_configs: [{url: 'http://x/'}]
 ";
         let routing = Config::read("am.yml", text).unwrap();
+
         let expected = [("digest/email/0", "operators/email/0")];
         let expected = expected.map(|(one, other)| (one.to_owned(), other.to_owned()));
         assert_eq!(alike(&routing), expected.into());

@@ -35,12 +35,14 @@ fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifi
     let url = context
         .secret(settings, "url")?
         .ok_or_else(|| settings.mistake("needs `url` or `url_file`"))?;
+
     let webhook = Webhook {
         url: Url::read(settings, url)?,
         alerts_max: fields.or_default("max_alerts", Node::number)?,
         payload: fields.optional("payload", Payload::read)?,
         templates: Arc::clone(&context.templates),
     };
+
     let sender = context.http_sender(settings, context.http_options(settings)?)?;
     Ok(Box::new(HttpChannel::new(webhook, sender)))
 }
@@ -100,6 +102,7 @@ pub struct Webhook {
 
 impl HttpNotifier for Webhook {
     fn request(&self, row: &Row) -> HttpRequest {
+        // `next` has refused a row whose address cannot be made.
         let url = self.url.of(&self.templates, row).unwrap_or_default();
         let own = self
             .payload
@@ -107,6 +110,7 @@ impl HttpNotifier for Webhook {
             .map(|payload| payload.body(&self.templates, row));
         let body = match own {
             Some(Ok(body)) => body,
+            // The alert is worth more than its form.
             Some(Err(error)) => {
                 tracing::warn!(
                     error,
@@ -116,10 +120,12 @@ impl HttpNotifier for Webhook {
             }
             None => row.message.webhook_body(self.alerts_max),
         };
+
         HttpRequest {
             url,
             headers: vec![
                 ("Content-Type", "application/json".to_owned()),
+                // A receiver can drop a message that comes twice after a crash.
                 ("Idempotency-Key", row.id.to_string()),
             ],
             body: body.to_string(),
@@ -131,6 +137,7 @@ impl HttpNotifier for Webhook {
     }
 
     fn next(&self, row: &Row, _thread: Option<&str>, replies: &[HttpReply]) -> NextStep {
+        // A template of the address may depend on the alert, so each row is checked.
         match (replies.last(), self.url.of(&self.templates, row)) {
             (Some(reply), _) => NextStep::Done(self.outcome(reply)),
             (None, Ok(_)) => NextStep::Post(self.request(row)),
@@ -167,18 +174,21 @@ mod tests {
                 templates: Arc::default(),
             })
         };
+
         let next = |url| webhook(url).unwrap().next(&row(1, "hot"), None, &[]);
         let NextStep::Post(request) = next("http://x/{{ .GroupLabels.alertname }}?s={{ .Status }}")
         else {
             panic!("no request");
         };
         assert_eq!(request.url, "http://x/GpuHot?s=firing");
+        // No such field, and a text that is no address.
         for wrong in ["http://x/{{ .NoField }}", "{{ .Status }}"] {
             let NextStep::Done(Outcome::GiveUp { error }) = next(wrong) else {
                 panic!("{wrong} has an address");
             };
             assert!(error.starts_with("the template of `url`: "), "{error}");
         }
+
         for wrong in ["http://x/{{ .Broken", "ftp://x", ""] {
             assert!(webhook(wrong).is_err(), "{wrong}");
         }

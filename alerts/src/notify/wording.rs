@@ -31,6 +31,7 @@ pub fn mistakes(config: &Config) -> Vec<Mistake> {
             check(&integration.settings, &config.shared, &mut found);
         }
         let name = format!("receiver `{}`", receiver.name);
+        // Only this receiver's mistakes get its name.
         let of_receiver = found.split_off(before).into_iter();
         found.extend(of_receiver.map(|mistake| mistake.within(&name)));
     }
@@ -40,6 +41,7 @@ pub fn mistakes(config: &Config) -> Vec<Mistake> {
 /// Tries all templates in a value.
 fn check(node: &Node, shared: &MessageTemplates, found: &mut Vec<Mistake>) {
     if let Ok(text) = node.text() {
+        // A text without braces is always valid.
         let tried = text
             .contains("{{")
             .then(|| MessageTemplate::read(text).and_then(|template| shared.check(&template)));
@@ -63,6 +65,7 @@ pub fn shared(patterns: &[String], base: &Path) -> (Arc<MessageTemplates>, Vec<S
             .inspect_err(|error| tracing::warn!(pattern, %error, "cannot read template files"))
             .unwrap_or_default()
         {
+            // A file that cannot be read leaves the other files in use.
             let added = match fs::read_to_string(&path) {
                 Ok(text) => all.add(&text).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
@@ -98,6 +101,7 @@ impl Wording {
     /// Adds a template under this name.
     pub fn add(&mut self, name: &str, node: &Node) {
         let read = node.text().map_err(|error| error.to_string());
+        // Invalid templates are left out, and Takt's own text takes their place.
         match read.and_then(|text| MessageTemplate::read(text).map_err(|error| error.to_string())) {
             Ok(template) => drop(self.parts.insert(name.to_owned(), template)),
             Err(error) => {
@@ -137,6 +141,7 @@ impl Wording {
         let text = text.inspect_err(
             |error| tracing::warn!(setting = name, %error, "template failed; using Takt's own text"),
         );
+        // An empty text would be a message without a fault.
         text.ok().filter(|text| !text.trim().is_empty())
     }
 }
@@ -158,6 +163,7 @@ mod tests {
         files
             .iter()
             .for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+
         let (shared, _) = shared(&["*.tmpl".to_owned()], folder.path());
         let settings = Node::read(settings).unwrap();
         let names = [
@@ -169,6 +175,7 @@ mod tests {
             "fallback",
             "username",
         ];
+
         let slack = Slack::webhook("http://x").worded(Wording::read(&shared, &settings, &names));
         let body: serde_json::Value =
             serde_json::from_str(&slack.request(&row(2, "too hot")).body).unwrap();
@@ -188,6 +195,7 @@ mod tests {
     fn alertmanagers_templates_are_run() {
         let mine = r#"{{ define "mine" }}{{ range .Alerts.Firing }}{{ .Annotations.summary }} since {{ .StartsAt.Format "15:04" }};{{ end }}{{ end }}"#;
         let settings = r#"{title: '{{ template "slack.default.title" . }}', text: '{{ template "mine" . }}', pretext: '{{ .CommonLabels.severity | toUpper }}'}"#;
+
         let (summary, texts) = texts_of(settings, &[("a.tmpl", mine)]);
         assert_eq!(summary, "[FIRING:2] GpuHot (critical ada)");
         let expected = [
@@ -196,6 +204,7 @@ mod tests {
             "too hot on g0 since 00:16;too hot on g1 since 00:16;",
         ];
         assert_eq!(texts, expected);
+
         for (template, expected) in [
             (
                 "{{ len .Alerts }} {{ .Status }} {{ .Receiver }} {{ .NotificationReason }}",
@@ -248,6 +257,7 @@ mod tests {
             "{text: '   '}",
             "{text: [1]}",
         ] {
+            // The file does not end its definition, and all its templates are missing.
             let (summary, texts) = texts_of(settings, &[("broken.tmpl", "{{ define \"x\" }}")]);
             assert_eq!(
                 summary, "[FIRING 2] too hot on g0, and 1 more on g1",
@@ -285,9 +295,11 @@ mod tests {
         assert!(
             plain.text.contains("too hot on g0") && plain.html.unwrap().contains("too hot on g0")
         );
+
         let own = mail("{html: '<b>{{ .Status }}</b>'}");
         assert_eq!(own.html.as_deref(), Some("<b>firing</b>"));
         assert!(own.text.contains("too hot on g0"));
+
         let text = mail("{text: '{{ .Status }}!'}");
         assert_eq!(text.text.as_str(), "firing!");
         assert_eq!(text.html, None);
@@ -297,9 +309,11 @@ mod tests {
     fn hostile() -> Row {
         let mut row = row(1, "<!channel> <@U1> <b>&</b> <https://wiki|runbook>");
         let alert = &mut row.message.alerts[0];
+        // Slack's call of a whole channel, a link and a group, and HTML.
         alert
             .labels
             .set("user", "<!here> <https://evil|log in> & \"'");
+
         let copied = "held by <!here> <https://evil|log in> & \"', see <https://wiki|runbook>";
         alert
             .annotations
@@ -314,6 +328,7 @@ mod tests {
             let settings = Node::read(&settings).unwrap();
             let wording = Wording::read(&Arc::default(), &settings, &["text"]);
             let slack = Slack::webhook("http://x").worded(wording);
+
             let body: serde_json::Value =
                 serde_json::from_str(&slack.request(&hostile()).body).unwrap();
             body["blocks"][1]["text"]["text"]
@@ -325,6 +340,7 @@ mod tests {
             said("<!channel> {{ .Labels.user }}"),
             "<!channel> &lt;!here&gt; &lt;https://evil|log in&gt; &amp; \"'"
         );
+
         // Rules may write links.
         assert_eq!(
             said("{{ .Annotations.summary }}"),

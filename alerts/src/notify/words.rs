@@ -64,6 +64,7 @@ pub struct Part {
 /// The subject line: the state, the worst fault as a sentence, and where the others are:
 /// `[FIRING 3] g01 does not answer, and 2 more on g02 g03`.
 pub fn subject(message: &Message) -> String {
+    // A message that is firing is named after what fires, not after what has ended.
     let mut alerts: Vec<&MessageAlert> = message
         .alerts
         .iter()
@@ -75,6 +76,7 @@ pub fn subject(message: &Message) -> String {
         _ if alerts.is_empty() => "RESOLVED",
         _ => "FIRING",
     };
+
     if alerts.is_empty() {
         alerts.extend(&message.alerts);
     }
@@ -85,6 +87,7 @@ pub fn subject(message: &Message) -> String {
 
     alerts.sort_by_key(|alert| severity_rank(alert.labels.get("severity").unwrap_or_default()));
     let sentence = alerts.first().map(|worst| sentence(worst));
+
     let others = alerts.get(1..).unwrap_or_default();
     let places = folded(others.iter().filter_map(|alert| alert.labels.get("node")));
     let rest = match (others.len(), some(&places)) {
@@ -116,16 +119,19 @@ pub fn link(message: &Message) -> String {
 
 /// The parts of a message, in its order: one for each alert, or one for many of a name.
 pub fn parts(message: &Message) -> Vec<Part> {
+    // Firing and ended alerts of a name are different parts.
     let key = |alert: &MessageAlert| {
         (
             alert.labels.get("alertname").map(str::to_owned),
             alert.status == Status::Firing,
         )
     };
+
     let mut alike: BTreeMap<_, Vec<&MessageAlert>> = BTreeMap::new();
     for alert in &message.alerts {
         alike.entry(key(alert)).or_default().push(alert);
     }
+
     let mut parts = Vec::new();
     for alert in &message.alerts {
         let Some(all) = alike.get(&key(alert)) else {
@@ -133,10 +139,12 @@ pub fn parts(message: &Message) -> Vec<Part> {
         };
         match all.len() {
             0..=ALIKE_MAX => parts.push(part(alert)),
+            // The first alert of many stands for all, at its place in the message.
             _ if ptr::eq(all[0], alert) => parts.push(many(all)),
             _ => {}
         }
     }
+
     if message.reason == Reason::Corrected
         && let Some(part) = parts.iter_mut().find(|part| part.status == Status::Firing)
     {
@@ -154,6 +162,7 @@ pub fn text(message: &Message) -> String {
         .take(PARTS_MAX)
         .map(|part| paragraph(part, &zone))
         .collect();
+
     let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
     if more > 0 {
         texts.push(format!("+{more} more: {}", link(message)));
@@ -180,6 +189,7 @@ pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
         duration::print(std::time::Duration::from_secs(seconds))
     };
     let since = print(part.since);
+    // Ended alerts have a duration; the severity no longer matters.
     match part.until {
         Some(until) => format!("over since {} after {}", print(until), lasted(until)),
         None if part.severity.is_empty() => format!("since {since}"),
@@ -199,6 +209,8 @@ pub fn instant(at: Timestamp, zone: &TimeZone) -> String {
 
 fn part(alert: &MessageAlert) -> Part {
     let label = |name: &str| alert.labels.get(name).unwrap_or_default();
+
+    // Annotations come from rules and labels, and may hold control characters.
     let words = |key: &str| {
         alert
             .annotations
@@ -208,20 +220,24 @@ fn part(alert: &MessageAlert) -> Part {
     let summary = words("summary")
         .or_else(|| words("description"))
         .unwrap_or_else(|| printable(&alert.labels.to_string()));
+
     let job = words("jobs").or_else(|| {
         let job = alert.labels.get("jobid").filter(|job| !job.is_empty())?;
         let user = alert.labels.get("user").filter(|user| !user.is_empty());
         Some(format!("{job} of {}", user.unwrap_or("an unknown user")))
     });
+
     let mut facts: Vec<(&'static str, String)> =
         words("gpu").map(|gpu| ("GPU", gpu)).into_iter().collect();
     facts.extend(job.map(|job| ("job", job)));
+    // The action and the last hour only matter while the alert fires.
     if alert.status == Status::Firing {
         facts.extend(words("action").map(|text| ("what to do", text)));
         facts.extend(words("last_hour").map(|text| ("last hour", text)));
     }
     facts.extend(words("flapping").map(|text| ("note", text)));
     facts.extend(words(crate::engine::CLOSED).map(|text| ("closed", text)));
+
     Part {
         status: alert.status,
         severity: label("severity").to_owned(),
@@ -240,32 +256,40 @@ fn part(alert: &MessageAlert) -> Part {
 /// One part for many alerts of a name, with the annotations of the first.
 fn many(alike: &[&MessageAlert]) -> Part {
     let first = part(alike[0]);
+
+    // The worst severity of all: one critical alert among many must not look like a warning.
     let worst = WORST_FIRST.iter().find(|one| {
         alike
             .iter()
             .any(|alert| alert.labels.get("severity") == Some(one))
     });
+
     let places = folded(
         alike
             .iter()
             .filter_map(|alert| alert.labels.get("node").or(alert.labels.get("instance"))),
     );
+
     let mut facts = Vec::new();
     if !places.is_empty() {
         let more = places.len().saturating_sub(PLACES_MAX);
         let rest = if more > 0 {
+            // A list of hundreds of nodes would be longer than the rest of the message.
             format!(" and {more} more")
         } else {
             String::new()
         };
         facts.push(("where", places[..places.len() - more].join(", ") + &rest));
     }
+
+    // Only the action of the first alert is true for all of them.
     facts.extend(
         first
             .facts
             .into_iter()
             .filter(|(name, _)| *name == "what to do"),
     );
+
     Part {
         severity: worst.map_or(first.severity, |worst| (*worst).to_owned()),
         name: format!("{} ×{}", first.name, alike.len()),
@@ -285,10 +309,12 @@ fn many(alike: &[&MessageAlert]) -> Part {
 
 /// Folds names that differ only in the number at their end into ranges: `g[01-03]`.
 fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    // By the digits too: `g1` and `g01` are different names.
     let mut numbers: BTreeMap<(&str, usize), Vec<u64>> = BTreeMap::new();
     let mut others: Vec<&str> = Vec::new();
     for name in names {
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        // A number that does not fit into 64 bits, and a name of digits only, stay as they are.
         match name[stem.len()..].parse() {
             Ok(number) if !stem.is_empty() => {
                 numbers
@@ -299,10 +325,13 @@ fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
             _ => others.push(name),
         }
     }
+
     let mut folded = Vec::new();
     for ((stem, digits), mut all) in numbers {
         all.sort_unstable();
+
         all.dedup();
+        // Runs of numbers without a gap; two of them are shorter as two names.
         for run in all.chunk_by(|a, b| a + 1 == *b) {
             match run {
                 [first, .., last] if run.len() > 2 => {
@@ -312,6 +341,7 @@ fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
             }
         }
     }
+
     others.sort_unstable();
     others.dedup();
     folded.extend(others.into_iter().map(str::to_owned));
@@ -341,6 +371,7 @@ mod tests {
     #[test]
     fn says_fault_place_person_and_action() {
         let row = row(2, "too hot");
+
         assert_eq!(
             subject(&row.message),
             "[FIRING 2] too hot on g0, and 1 more on g1"
@@ -356,6 +387,7 @@ mod tests {
     fn a_subject_is_the_worst_fault_that_lasts() {
         let mut row = row(3, "too hot");
         let alerts = &mut row.message.alerts;
+        // The first has ended, so the worst of the two that fire is the subject.
         (alerts[0].status, alerts[0].ends_at) =
             (Status::Resolved, Some(Timestamp::from_seconds(1_750)));
         alerts[1].labels.set("severity", "info");
@@ -368,6 +400,7 @@ mod tests {
         alerts.truncate(2);
         alerts[1].annotations.remove("summary");
         assert_eq!(subject(&row.message), "[FIRING] GpuHot g1");
+
         row.message.alerts.truncate(1);
         assert_eq!(subject(&row.message), "[RESOLVED] too hot on g0");
     }
@@ -377,6 +410,7 @@ mod tests {
         let mut row = row(1, "too hot");
         row.message.timezone = Some("Europe/Oslo".to_owned());
         assert!(text(&row.message).contains("since 1970-01-01 01:16:40 CET\n"));
+        // A zone that no database knows must not keep the message back.
         row.message.timezone = Some("No/Where".to_owned());
         assert!(text(&row.message).contains("since 1970-01-01 00:16:40 UTC\n"));
     }
@@ -413,6 +447,7 @@ mod tests {
     #[test]
     fn an_end_has_its_duration_and_no_action() {
         let mut row = row(1, "too hot");
+
         let alert = &mut row.message.alerts[0];
         (alert.status, alert.ends_at) = (Status::Resolved, Some(Timestamp::from_seconds(1_750)));
         alert
@@ -422,6 +457,8 @@ mod tests {
             text(&row.message),
             "GpuHot: too hot on g0\nover since 1970-01-01 00:29:10 UTC after 12m30s\njob: 0 of ada"
         );
+
+        // It began before `for` had passed, so the outage is 90 s longer than the alert.
         let alert = &mut row.message.alerts[0];
         alert.began_at = Some(alert.starts_at.minus(std::time::Duration::from_secs(90)));
         let lasted = text(&row.message).contains("after 14m:");
@@ -434,6 +471,7 @@ mod tests {
     #[test]
     fn names_are_folded_into_ranges() {
         let fold = |names: &str| folded(names.split(' ')).join(" ");
+        // Two in a row stay two names.
         assert_eq!(fold("g03 g01 g02 g07 g09 g10 g11"), "g[01-03] g07 g[09-11]");
         assert_eq!(fold("login 10.0.0.1:80 g1 g1"), "10.0.0.1:80 g1 login");
         assert_eq!(

@@ -51,12 +51,14 @@ impl Outbox {
             next_id,
             ..Self::default()
         };
+
         for row in rows {
             outbox.next_id = outbox.next_id.max(row.id + 1);
             outbox
                 .threads
                 .extend(row.handle.clone().map(|handle| (thread_key(&row), handle)));
             if !row.state.is_final() {
+                // The process may have ended after the channel took the message, before that was stored.
                 let is_in_doubt = row.is_in_doubt || row.state == RowState::Sending;
                 outbox.rows.insert(
                     row.id,
@@ -74,6 +76,7 @@ impl Outbox {
     /// The channel's name of the message that this row belongs below: the first one about its
     /// group.
     pub fn thread(&self, row: &Row) -> Option<&str> {
+        // A new episode begins a thread of its own.
         let is_first = row.message.reason == Reason::FirstFiring;
         self.threads
             .get(&thread_key(row))
@@ -90,6 +93,8 @@ impl Outbox {
             .filter(|row| row.message.status == Status::Firing)
             .map(|row| (row.channel.as_str(), row.message.group_key.as_str()))
             .collect();
+
+        // A row under way keeps its channel: the next one waits for the answer.
         let rank = |row: &Row| {
             let group = (row.channel.as_str(), row.message.group_key.as_str());
             (
@@ -98,6 +103,7 @@ impl Outbox {
                 row.id,
             )
         };
+
         let mut heads: BTreeMap<&str, &Row> = BTreeMap::new();
         for row in self.rows.values() {
             let head = heads.entry(&row.channel).or_insert(row);
@@ -112,7 +118,9 @@ impl Outbox {
     /// caller commits the marks before sending.
     pub fn due(&mut self, now: Timestamp) -> Vec<Row> {
         let mut heads: Vec<u64> = self.heads().values().map(|row| row.id).collect();
+        // In the order of the decisions, not of the channels' names.
         heads.sort_unstable();
+
         let mut due = Vec::new();
         for id in heads {
             let Some(row) = self.rows.get_mut(&id) else {
@@ -121,6 +129,8 @@ impl Outbox {
             if row.state != RowState::Queued || row.next_at > now {
                 continue;
             }
+
+            // The channel has asked for a pause, with `Retry-After` or by its pace.
             if self
                 .resting
                 .get(&row.channel)
@@ -128,6 +138,7 @@ impl Outbox {
             {
                 continue;
             }
+
             row.state = RowState::Sending;
             row.attempts += 1;
             due.push(row.clone());
@@ -143,9 +154,12 @@ impl Outbox {
         if recent.len() < BURST {
             return;
         }
+
+        // The next message waits until four pauses after the fourth-last, which is the channel's pace.
         let until = recent
             .pop_front()
             .map_or(now, |oldest| oldest.plus(pause * BURST as u32));
+        // A longer pause that the channel itself has asked for stays.
         let resting = self.resting.entry(channel.to_owned()).or_insert(until);
         *resting = until.max(*resting);
     }
@@ -175,10 +189,12 @@ impl Outbox {
         let Some(row) = self.rows.get_mut(&id) else {
             return Vec::new();
         };
+
         match outcome {
             Outcome::Sent(handle) => {
                 // The resolved message ends the thread.
                 let is_end = row.message.reason == Reason::Resolved;
+
                 let handle = handle.clone().filter(|_| !is_end);
                 row.state = RowState::Sent;
                 row.error = None;
@@ -195,14 +211,17 @@ impl Outbox {
                 row.error = Some(error.clone());
                 row.next_at = now.plus(backoff(row.attempts, row.id));
             }
+            // The channel has not taken the message, so a second attempt brings no second copy.
             Outcome::TryAgain { after, error } => {
                 row.state = RowState::Queued;
                 row.error = Some(error.clone());
                 row.next_at = now.plus(after.unwrap_or_else(|| backoff(row.attempts, row.id)));
+                // A limit of the rate is the channel's, so its other messages wait as well.
                 if let Some(after) = after {
                     self.resting.insert(row.channel.clone(), now.plus(*after));
                 }
             }
+            // Nothing is wrong with the channel: no retry, and no other channel.
             Outcome::NoRecipient { error } => {
                 row.state = RowState::GaveUp;
                 row.error = Some(error.clone());
@@ -213,6 +232,7 @@ impl Outbox {
                     Outcome::GiveUp { error } => error.clone(),
                     _ => NO_CHANNEL.to_owned(),
                 });
+
                 let other = fallback(&row.channel).filter(|other| *other != row.channel);
                 match (other, &row.instead_of) {
                     // No other channel is left. The operator may repair this one, so the row stays.
@@ -238,6 +258,7 @@ impl Outbox {
                 }
             }
         }
+
         let changed = row.clone();
         self.rows.retain(|_, row| !row.state.is_final());
         vec![changed]
@@ -246,6 +267,7 @@ impl Outbox {
     /// The longest-waiting row of each channel, if it was decided before `since`.
     pub fn late(&self, since: Timestamp) -> Vec<&Row> {
         let mut oldest: BTreeMap<&str, &Row> = BTreeMap::new();
+        // By age and not by number: a row that took over an older one has its age.
         for row in self.rows.values() {
             let known = oldest.entry(&row.channel).or_insert(row);
             if row.created_at < known.created_at {
@@ -270,6 +292,7 @@ impl Outbox {
     ) -> Row {
         let id = self.next_id;
         self.next_id += 1;
+
         let state = RowState::Queued;
         let row = Row {
             id,
@@ -284,6 +307,7 @@ impl Outbox {
             handle: None,
             is_in_doubt: false,
         };
+
         self.rows.insert(id, row.clone());
         row
     }
@@ -306,6 +330,8 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
     let doubled = BACKOFF_FIRST
         .saturating_mul(1 << attempts.saturating_sub(1).min(16))
         .min(BACKOFF_MAX);
+
+    // Fibonacci hashing: neighbouring numbers get shares far apart, of at most 255/1024.
     let share = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u32;
     doubled - doubled * share / 1024
 }
@@ -361,6 +387,7 @@ mod tests {
         assert_eq!(ids(&outbox.add(messages, &none_open, at(0))), [1, 2, 3]);
         assert_eq!(ids(&outbox.due(at(0))), [1, 3]);
         assert!(outbox.due(at(0)).is_empty(), "2 waits behind 1");
+        // The first is delivered, and its channel is free.
         outbox.answered(1, &Outcome::Sent(None), &|_| None, at(1));
         assert_eq!(ids(&outbox.due(at(1))), [2]);
     }
@@ -377,12 +404,15 @@ mod tests {
             at(0),
         );
         outbox.due(at(0));
+
         outbox.answered(1, &again(Some(30)), &|_| None, at(0));
         outbox.add(
             [message("mail", "g", Reason::FirstFiring)],
             &none_open,
             at(1),
         );
+
+        // Only Slack waits: the mail channel sends at once.
         assert_eq!(ids(&outbox.due(at(29))), [3]);
         assert_eq!(outbox.next_due(), Some(at(30)));
         assert_eq!(ids(&outbox.due(at(30))), [1]);
@@ -396,6 +426,7 @@ mod tests {
             &none_open,
             at(0),
         );
+
         let mut sent_at = Vec::new();
         for half_seconds in 0..24 {
             let now = Timestamp(half_seconds * 500);
@@ -416,6 +447,8 @@ mod tests {
     fn waits_double_up_to_five_minutes_and_are_spread() {
         let seconds: Vec<_> = (1..12).map(|n| backoff(n, 0).as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+
+        // Up to a quarter shorter than 16 s.
         for id in 0..1000 {
             let wait = backoff(5, id);
             assert!(
@@ -434,6 +467,7 @@ mod tests {
             &none_open,
             at(0),
         );
+
         outbox.due(at(0));
         let give_up = Outcome::GiveUp {
             error: "channel_not_found".to_owned(),
@@ -443,6 +477,7 @@ mod tests {
         assert_eq!(changed[0].state, RowState::GaveUp);
         assert_eq!(changed[1].channel.as_str(), "mail");
         assert_eq!(changed[1].instead_of.as_deref(), Some("slack"));
+
         assert_eq!(ids(&outbox.due(at(1))), [8]);
         // The other one refuses as well: the row stays and is tried now and then.
         let to_slack = |_: &str| Some("slack".to_owned());
@@ -463,6 +498,7 @@ mod tests {
         let give_up = Outcome::GiveUp {
             error: "404".to_owned(),
         };
+
         let to_mail = |_: &str| Some("ops/email/0".to_owned());
         let changed = outbox.answered(1, &give_up, &to_mail, at(1));
         assert_eq!(changed.len(), 1);
@@ -484,6 +520,7 @@ mod tests {
             };
             outbox.add([page], &none_open, at(0));
             outbox.due(at(0));
+            // The other channel is one of another receiver, so the message moves.
             outbox.answered(1, &give_up, &|_| Some("ops/email/0".to_owned()), at(1));
             outbox.due(at(1));
             outbox
@@ -513,8 +550,10 @@ mod tests {
             &none_open,
             at(0),
         );
+        // The process ends while the message is under way, and its answer is lost.
         let stored = outbox.due(at(0));
         assert_eq!(stored[0].state, RowState::Sending);
+
         let mut after = Outbox::load(stored, 2);
         assert_eq!(ids(&after.due(at(5))), [1]);
         assert_eq!(
@@ -527,6 +566,7 @@ mod tests {
     #[test]
     fn later_messages_go_into_the_thread_also_after_a_restart() {
         let mut outbox = Outbox::load([], 1);
+
         let send = |outbox: &mut Outbox, reason, handle: Option<&str>| {
             let row = outbox
                 .add([message("slack", "g", reason)], &none_open, at(0))
@@ -542,11 +582,14 @@ mod tests {
             );
             (thread, stored)
         };
+
+        // The thread is stored with the row that began it, and ends with the group's last message.
         let (_, first) = send(&mut outbox, Reason::FirstFiring, Some("C1/1.1"));
         assert_eq!(
             send(&mut outbox, Reason::NewInGroup, None).0.as_deref(),
             Some("C1/1.1")
         );
+
         let mut outbox = Outbox::load(first, 3);
         assert_eq!(
             send(&mut outbox, Reason::Resolved, None).0.as_deref(),

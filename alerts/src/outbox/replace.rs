@@ -48,11 +48,14 @@ impl Outbox {
     /// Replaces old firing messages that have a newer message about their group behind them: they
     /// were under way, or young, when it was added. Returns the rows to commit.
     pub fn renew(&mut self, is_open: IsOpen<'_>, now: Timestamp) -> Vec<Row> {
+        // This runs each turn, and usually no message has waited for long.
         if !self.rows.values().any(|row| is_old(row, now)) {
             return Vec::new();
         }
+
         let mut changed = Vec::new();
         let mut behind = BTreeMap::new();
+        // The newest first, so that a row finds the newest one behind it.
         let ids: Vec<u64> = self.rows.keys().rev().copied().collect();
         for id in ids {
             let Some(row) = self.rows.get(&id) else {
@@ -63,6 +66,7 @@ impl Outbox {
                 let newer = self.rows.get(newer);
                 newer.is_some_and(|newer| contains_firing(row, &newer.message, is_open))
             };
+
             let newer = behind.get(&series).copied();
             let newer = newer.filter(|newer| is_old(row, now) && tells_all(newer));
 
@@ -72,6 +76,7 @@ impl Outbox {
                     changed.extend(self.rows.get(&newer).cloned());
                     changed.push(old);
                 }
+                // Older rows of the series may give way to this one.
                 None => drop(behind.insert(series, id)),
             }
         }
@@ -87,17 +92,24 @@ impl Outbox {
         if !ended.is_empty() && ended.len() + ends(&row.message).count() > ENDS_MAX {
             return None;
         }
+
         let mut old = self.rows.remove(&old)?;
         old.state = RowState::Superseded;
 
         let row = self.rows.get_mut(&newer)?;
+        // `late` and the heartbeat count from the oldest message that is not delivered.
         row.created_at = row.created_at.min(old.created_at);
+        // The channel's failures count on, or each new message would begin with short waits again.
         row.next_at = row.next_at.max(old.next_at);
         row.attempts = row.attempts.max(old.attempts);
+
+        // The channel has no message of this episode yet, so the newer one begins the thread.
         let begins = old.message.reason == Reason::FirstFiring;
         if begins && row.message.status == Status::Firing {
             row.message.reason = Reason::FirstFiring;
         }
+
+        // Labels that all alerts share may differ now, so they are computed again.
         if !ended.is_empty() {
             row.message.alerts.extend(ended);
             row.message = row.message.clone().arranged();
@@ -115,6 +127,7 @@ impl Outbox {
             .flat_map(|row| &row.message.alerts)
             .map(|alert| alert.fingerprint)
             .collect();
+
         let ends = ends(&old.message).filter(|end| !said.contains(&end.fingerprint));
         ends.cloned().collect()
     }
@@ -145,6 +158,7 @@ impl Outbox {
             let mut firing = row.message.alerts.iter();
             firing.all(|alert| alert.status == Status::Resolved || is_closed(alert.fingerprint))
         };
+
         let rows = self.rows.values_mut();
         let young = rows.filter(|row| {
             row.message.status == Status::Firing
@@ -224,6 +238,7 @@ mod tests {
             began_at: None,
             ends_at: None,
             generator_url: String::new(),
+
             fingerprint: Fingerprint(u64::from(u32::from(name.to_ascii_lowercase()))),
         };
         let alerts: Vec<_> = alerts.chars().map(alert).collect();
@@ -261,6 +276,7 @@ mod tests {
     fn after_hours_a_channel_is_told_what_is_true_now() {
         let mut outbox = Outbox::load([], 1);
         outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
+
         assert_eq!(delivered(&mut outbox, at(0)).len(), 1);
         let down = |outbox: &mut Outbox, from: i64, to: i64| {
             let mut attempts = 0;
@@ -272,6 +288,7 @@ mod tests {
             }
             attempts
         };
+
         let mut attempts = 0;
         for (second, group, reason, alerts) in [
             (100, "g", Reason::Resolved, "a"),
@@ -293,6 +310,7 @@ mod tests {
         assert_eq!(outbox.iter().len(), 4);
         assert!(attempts < 150, "{attempts}");
         assert_eq!(outbox.late(at(21_600))[0].created_at, at(100));
+
         let text = |(group, reason, alerts): (&str, Reason, &str)| {
             (group.to_owned(), reason, alerts.to_owned())
         };
@@ -314,9 +332,12 @@ mod tests {
     fn a_message_that_failed_gives_way_to_the_end_behind_it() {
         let mut outbox = Outbox::load([], 1);
         outbox.add([about("g", Reason::FirstFiring, "A")], &none_open, at(0));
+        // It is under way while the end is added, so it cannot be replaced then.
         outbox.due(at(0));
         outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(3));
+
         outbox.answered(1, &again(None), &|_| None, at(4));
+        // The attempt has failed, and from its sixtieth second on the message may be replaced.
         assert!(outbox.renew(&none_open, at(59)).is_empty());
         let states: Vec<_> = outbox
             .renew(&none_open, at(60))
@@ -324,6 +345,7 @@ mod tests {
             .map(|row| (row.id, row.state))
             .collect();
         assert_eq!(states, [(2, RowState::Queued), (1, RowState::Superseded)]);
+
         let ended = ("g".to_owned(), Reason::Resolved, "a".to_owned());
         assert_eq!(delivered(&mut outbox, at(100)), [ended]);
     }
@@ -342,6 +364,7 @@ mod tests {
         assert!(outbox.renew(&is_open, at(200)).is_empty());
         assert_eq!(delivered(&mut outbox, at(200)), [first, end.clone()]);
 
+        // The same, but the channel counts `b` as ended: nothing of the old message is still true.
         let mut outbox = Outbox::load([], 1);
         outbox.add([about("g", Reason::FirstFiring, "AB")], &is_open, at(0));
         outbox.add([about("g", Reason::Resolved, "a")], &none_open, at(100));
@@ -357,6 +380,7 @@ mod tests {
         outbox.add([about("g", Reason::SomeResolved, "Ab")], &is_open, at(0));
         outbox.add([about("g", Reason::NewInGroup, "B")], &is_open, at(100));
         outbox.add([about("g", Reason::SomeResolved, "a")], &is_open, at(200));
+
         let said = |reason, alerts: &str| ("g".to_owned(), reason, alerts.to_owned());
         assert_eq!(
             delivered(&mut outbox, at(300)),
@@ -369,7 +393,9 @@ mod tests {
 
     #[test]
     fn no_end_is_lost_if_there_are_too_many_for_one_message() {
+        // One end more than a message takes over.
         let ended: String = ('\u{4e00}'..).take(ENDS_MAX + 1).collect();
+
         let mut outbox = Outbox::load([], 1);
         let before = about("g", Reason::SomeResolved, &format!("A{ended}"));
         outbox.add([before], &none_open, at(0));
@@ -389,11 +415,14 @@ mod tests {
             }
             message.arranged()
         };
+
+        // Two nodes before, one of them after: only the name of the alert is shared.
         let mut outbox = Outbox::load([], 1);
         let mut first = on("g1", Reason::SomeResolved, "Ab");
         first.alerts[0].labels.set("node", "g2");
         outbox.add([first], &none_open, at(0));
         outbox.add([on("g2", Reason::StillFiring, "A")], &none_open, at(100));
+
         let last = outbox.iter().last().unwrap();
         assert_eq!(last.message.alerts.len(), 2);
         assert_eq!(
@@ -408,14 +437,17 @@ mod tests {
         let mut outbox = Outbox::load([], 1);
         outbox.add([about("g", Reason::SomeResolved, "Ab")], &none_open, at(0));
         outbox.due(at(0));
+
         let refused = Outcome::GiveUp {
             error: "404".to_owned(),
         };
         outbox.answered(1, &refused, &|_| Some("mail".to_owned()), at(1));
+
         let own = Message {
             channel: "mail".to_owned(),
             ..about("g", Reason::FirstFiring, "A")
         };
+
         outbox.add([own], &none_open, at(100));
         let text = |reason, alerts: &str| ("g".to_owned(), reason, alerts.to_owned());
         assert!(outbox.renew(&none_open, at(100)).is_empty());
@@ -452,6 +484,8 @@ mod tests {
             at(1),
         );
         assert_eq!(changed[0].state, RowState::Superseded);
+
+        // An end and a beginning are not repeats: both stay.
         outbox.add(
             [
                 message("slack", "g", Reason::Resolved),
@@ -464,6 +498,7 @@ mod tests {
             outbox.iter().map(|row| row.id).collect::<Vec<_>>(),
             [2, 3, 4]
         );
+
         outbox.add(
             [message("slack", "h", Reason::StillFiring)],
             &none_open,

@@ -31,14 +31,17 @@ fn file(name: &str, text: &str) -> Result<TestFile, Mistake> {
         "group_eval_order",
         "tests",
     ])?;
+
     let evaluation_interval = fields
         .optional("evaluation_interval", Node::duration)?
+        // As in promtool, zero is no interval of its own.
         .filter(|interval| !interval.is_zero())
         .unwrap_or(MINUTE);
     let tests = fields
         .or_default("tests", Node::list)?
         .iter()
         .map(|node| test(node, evaluation_interval));
+
     let order = fields.or_default("group_eval_order", Node::texts)?;
     if let Some(twin) = order
         .iter()
@@ -47,6 +50,7 @@ fn file(name: &str, text: &str) -> Result<TestFile, Mistake> {
     {
         return Err(root.mistake(format!("`group_eval_order` names `{}` twice", twin.1)));
     }
+
     Ok(TestFile {
         name: name.to_owned(),
         fuzzy_compare: fields.or_default("fuzzy_compare", Node::boolean)?,
@@ -68,6 +72,7 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
         "external_labels",
         "external_url",
     ])?;
+
     let name = fields.or_default("name", Node::text)?.to_owned();
     let read = || -> Result<Test, Mistake> {
         let list = |key: &str| fields.or_default(key, Node::list);
@@ -107,6 +112,7 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
 /// Seconds since 1970, or RFC 3339.
 fn instant(node: &Node) -> Result<Timestamp, Mistake> {
     let text = node.text()?;
+
     let seconds = text
         .parse::<f64>()
         .ok()
@@ -125,11 +131,14 @@ fn instant(node: &Node) -> Result<Timestamp, Mistake> {
 fn input(node: &Node) -> Result<Option<(Labels, Vec<NotedValue>)>, Mistake> {
     let fields = node.fields(&["series", "values"])?;
     let text = |key: &str| fields.or_default(key, Node::text).map(str::to_owned);
+
+    // promtool reads name and values as one text, so the values may stand behind the name.
     let written = text("series")?;
     let line = format!("{written} {}", text("values")?);
     if line.trim().is_empty() {
         return Ok(None);
     }
+
     let series = fields.get("series").unwrap_or(node);
     let (labels, rest) = metric(&line).ok_or_else(|| not_a_series(series, &written))?;
     let values = values(fields.get("values").unwrap_or(node), rest)?;
@@ -151,21 +160,26 @@ const RESERVED: [&str; 8] = [
 /// The labels at the start of a text, and what follows them. A name is followed by its braces without a blank.
 fn metric(text: &str) -> Option<(Labels, &str)> {
     let text = text.trim_start();
+
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+
     let (name, rest) = text.split_at(text.find(|c| !is_of_name(c)).unwrap_or(text.len()));
     let is_reserved = RESERVED.contains(&name.to_ascii_lowercase().as_str());
     if is_reserved || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
+    // Two braces begin a native histogram, not the labels.
     let braces = rest.starts_with('{') && !rest.starts_with("{{");
     let (mut labels, rest) = if braces {
         pairs(rest)?
     } else {
         (Labels::new(), rest)
     };
+
     if !rest.starts_with(char::is_whitespace) {
         return None;
     }
+
     if !name.is_empty() {
         if labels.get(METRIC_NAME).is_some() {
             return None;
@@ -191,6 +205,7 @@ fn alert_test(node: &Node) -> Result<AlertTest, Mistake> {
     if alert.is_empty() {
         return Err(node.mistake("`alertname` is empty"));
     }
+
     let mut expected = Vec::new();
     for node in fields.or_default("exp_alerts", Node::list)? {
         let fields = node.fields(&["exp_labels", "exp_annotations"])?;
@@ -199,6 +214,7 @@ fn alert_test(node: &Node) -> Result<AlertTest, Mistake> {
             .into_iter()
             .collect();
         labels.set(ALERT_NAME, &alert);
+
         let mut annotations = fields.or_default("exp_annotations", Node::text_pairs)?;
         // To promtool, this instruction for Takt is an annotation like others.
         annotations.retain(|(name, _)| name != ON_EXPORTER_DOWN);
@@ -217,12 +233,15 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
     let mut expected = Vec::new();
     for node in fields.or_default("exp_samples", Node::list)? {
         let fields = node.fields(&["labels", "value", "histogram"])?;
+
         let none = Labels::new();
         let labels = fields.optional("labels", labels)?.unwrap_or(none);
+        // A sample without a value is 0, and a histogram comes before it.
         let float = Outcome::Float(fields.or_default("value", float)?);
         let histogram = fields.or_default("histogram", histogram)?;
         expected.push((labels, histogram.unwrap_or(float)));
     }
+
     let at = fields.or_default("eval_time", Node::duration)?;
     Ok(ExpressionTest {
         at,
@@ -234,6 +253,7 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
 /// A number, of which YAML also writes `.inf`, `.nan` and `0x10`.
 fn float(node: &Node) -> Result<f64, Mistake> {
     let text = node.text()?;
+
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => (-1.0, unsigned),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
@@ -241,6 +261,7 @@ fn float(node: &Node) -> Result<f64, Mistake> {
     let hex = unsigned
         .strip_prefix("0x")
         .map(|hex| u64::from_str_radix(hex, 16));
+
     match (unsigned, hex) {
         (".inf" | ".Inf" | ".INF", _) => Ok(sign * f64::INFINITY),
         (".nan" | ".NaN" | ".NAN", _) => Ok(f64::NAN),
@@ -274,6 +295,7 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
             let (labels, behind) = pairs(braces)?;
             behind.is_empty().then_some(labels)?
         };
+
         match name {
             "" => {}
             name if name.contains(char::is_whitespace) || labels.get(METRIC_NAME).is_some() => {
@@ -305,6 +327,7 @@ fn pairs(braces: &str) -> Option<(Labels, &str)> {
                 is_name.then(|| (rest[..end].to_owned(), rest[end..].trim_start()))?
             }
         };
+
         let (name, value, behind) = match behind.strip_prefix('=') {
             Some(behind) => {
                 let (value, behind) = quoted(behind.trim_start())?;
@@ -313,6 +336,7 @@ fn pairs(braces: &str) -> Option<(Labels, &str)> {
             None if rest.starts_with(['"', '\'', '`']) => (METRIC_NAME.to_owned(), name, behind),
             None => return None,
         };
+
         if !seen.insert(name.clone()) {
             return None;
         }
@@ -331,6 +355,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
         .chars()
         .next()
         .filter(|c| matches!(c, '"' | '\'' | '`'))?;
+
     let inside = &text[1..];
     let mut escaped = false;
     let end = inside.find(|c| {
@@ -341,6 +366,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     let raw = &inside[..end];
     let value = match quote {
         '`' => raw.to_owned(),
+
         // The two kinds of quotes have different escapes.
         '\'' => unquote(&raw.replace("\\'", "'").replace('"', "\\\""))?,
         _ => unquote(raw)?,

@@ -128,8 +128,10 @@ fn run_one(
             error,
         }];
     }
+
     let mut groups = ordered(file, rules);
     let mut failures = BTreeMap::new();
+    // Nothing is compared after the last expectation.
     let last = test
         .alerts
         .iter()
@@ -137,6 +139,7 @@ fn run_one(
         .chain(test.expressions.iter().map(|test| test.at))
         .max()
         .unwrap_or_default();
+
     let around = Surroundings {
         query: None,
         until: None,
@@ -144,8 +147,10 @@ fn run_one(
         external_url: &test.external_url,
         exporter_down: &|_| false,
     };
+
     let mut found = Vec::new();
     let mut now = Duration::ZERO;
+    // An interval of zero would never end.
     let step = file.evaluation_interval.max(Duration::from_millis(1));
     while now <= last {
         for group in &mut groups {
@@ -158,6 +163,8 @@ fn run_one(
                 });
             }
         }
+
+        // As in promtool, an expectation between two evaluations is compared at the one before.
         let due = test
             .alerts
             .iter()
@@ -166,6 +173,8 @@ fn run_one(
         found.extend(due);
         now += step;
     }
+
+    // Expressions are asked at their own times, which needs the samples of all rules.
     let expressions = test.expressions.iter().filter_map(|expected| {
         let got = storage.result(&expected.expr, test.start.plus(expected.at));
         let is_same = got
@@ -183,6 +192,7 @@ fn run_one(
             got,
         })
     });
+
     failures
         .into_values()
         .chain(found)
@@ -215,6 +225,7 @@ fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
             }));
             at = at.plus(test.interval);
         }
+
         storage.write(&samples)?;
         if !histograms.is_empty() {
             storage.write_histograms(labels, histograms)?;
@@ -228,10 +239,12 @@ fn ordered(file: &TestFile, rules: &[RuleFile]) -> Vec<GroupRun> {
         interval: file.evaluation_interval,
         query_offset: Duration::ZERO,
     };
+
     let mut groups: Vec<_> = rules
         .iter()
         .flat_map(|rules| GroupRun::of_file(rules, defaults))
         .collect();
+    // As in promtool, groups that the order does not name come first.
     let place = |group: &GroupRun| {
         file.group_eval_order
             .iter()
@@ -259,6 +272,7 @@ fn compare_alerts(test: &Test, expected: &AlertTest, groups: &[GroupRun]) -> Opt
         .iter()
         .map(|(labels, annotations)| describe(labels, annotations))
         .collect();
+
     got.sort();
     wanted.sort();
     (got != wanted).then(|| Failure::Alerts {
@@ -278,11 +292,13 @@ fn describe(labels: &Labels, annotations: &[(String, String)]) -> String {
 fn are_same(got: &[(Labels, Outcome)], expected: &[(Labels, Outcome)], fuzzy: bool) -> bool {
     let sorted = |all: &[(Labels, Outcome)]| {
         let mut all = all.to_vec();
+
         all.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| order(&a.1, &b.1)));
         all
     };
     let got = sorted(got);
     let expected = sorted(expected);
+
     let mut pairs = got.iter().zip(&expected);
     got.len() == expected.len()
         && pairs.all(|((labels, got), (wanted, expected))| {
@@ -303,6 +319,7 @@ fn is_same(got: &Outcome, expected: &Outcome, fuzzy: bool) -> bool {
     match (got, expected) {
         (Outcome::Float(got), Outcome::Float(expected)) => {
             let distance = (got - expected).abs();
+            // `fuzzy_compare` allows the last bit of the larger number.
             let last_bit = f64::EPSILON * got.abs().max(expected.abs());
             got == expected || got.is_nan() && expected.is_nan() || fuzzy && distance <= last_bit
         }
@@ -386,6 +403,7 @@ mod tests {
                  '{{\"m.x\",a=\"b\"}}', value: {value}}}]}}]}}]\n"
             ))
         };
+
         let almost = "0.30000000000000004";
         assert_eq!(with("", "", "0.3"), [""; 0]);
         assert_eq!(with("", "", almost).len(), 1);
@@ -411,6 +429,7 @@ mod tests {
                 failures.iter().map(Failure::to_string).collect::<Vec<_>>()
             })
         };
+
         for input in [
             "{series: m, values: '1'}",
             "{series: 'm{}', values: 1}",
@@ -425,6 +444,7 @@ mod tests {
                 "{input}"
             );
         }
+
         for input in [
             "{series: '', values: 1}",
             "{series: '{}', values: 1}",

@@ -231,14 +231,17 @@ impl Config {
     fn from_text(text: &str) -> Result<Self, Mistake> {
         let root = Node::read(text)?;
         let fields = root.fields(CONFIG_KEYS)?;
+        // They are valid in Alertmanager, so they must not keep Takt from starting.
         for (key, why) in IGNORED_KEYS {
             if let Some(node) = fields.get(key) {
                 tracing::warn!(line = node.line(), "ignoring `{key}`: {why}");
             }
         }
+
         let receivers: Vec<Receiver> = fields.or_default("receivers", |node| {
             node.list()?.iter().map(receiver).collect::<Result<_, _>>()
         })?;
+        // Channels are found by the receiver's name, so it has to be unique.
         if let Some(twin) = receivers
             .iter()
             .enumerate()
@@ -246,6 +249,8 @@ impl Config {
         {
             return Err(root.mistake(format!("there are two receivers called `{}`", twin.1.name)));
         }
+
+        // Alertmanager's older name of the list and the newer one; both may be given.
         let mut time_intervals = BTreeMap::new();
         for key in ["mute_time_intervals", "time_intervals"] {
             for node in fields.or_default(key, Node::list)? {
@@ -257,6 +262,8 @@ impl Config {
                 }
             }
         }
+
+        // The names first: routes may only refer to what exists.
         let names = RouteNames {
             receivers: receivers
                 .iter()
@@ -265,6 +272,7 @@ impl Config {
             intervals: time_intervals.keys().map(String::as_str).collect(),
         };
         let routes = read_routes(fields.require("route")?, &names)?;
+
         let (global, resolve_timeout) = read_global(&fields)?;
         Ok(Self {
             shown: yaml::without(text, SECRETS),
@@ -289,6 +297,8 @@ fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake>
     let Some(global) = fields.get("global") else {
         return Ok((None, RESOLVE_TIMEOUT));
     };
+
+    // Settings of services that Takt does not know are taken out before unknown keys are refused.
     let mut ours = global.clone();
     for (key, _) in global
         .pairs()?
@@ -300,6 +310,7 @@ fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake>
         );
         ours.remove(&[key]);
     }
+
     let inside = |mistake: Mistake| mistake.within("`global`");
     let resolve_timeout = ours
         .fields(GLOBAL_KEYS)
@@ -318,6 +329,7 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
         labels: Labels::new(),
         integrations: Vec::new(),
     };
+    // A mistake is reported with the receiver's name, which may come after the key.
     let mut others = Vec::new();
     for (key, value) in node.pairs()? {
         match NotifierKind::with_key(key) {
@@ -327,8 +339,11 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
             None => others.push((key, value)),
         }
     }
+
     let inside = |mistake: Mistake| mistake.within(format!("receiver `{}`", receiver.name));
+
     match others.first() {
+        // Refused and not ignored: alerts that go to no channel would be lost.
         Some((key, value)) if key.ends_with("_configs") => Err(inside(value.mistake(format!(
             "takt does not deliver to `{key}`; `webhook_configs` reaches any service"
         )))),
@@ -341,7 +356,9 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
             Err(inside(value.mistake(unknown_key(key, &known))))
         }
         None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
+
         None => {
+            // The API filters receivers by this label, so it has to agree with the name.
             let named = receiver.labels.get("name").unwrap_or(&receiver.name);
             if named != receiver.name {
                 return Err(inside(node.mistake(format!(
@@ -358,11 +375,13 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
 fn integrations(kind: &'static NotifierKind, list: &Node) -> Result<Vec<Integration>, Mistake> {
     list.list()?
         .iter()
+        // One entry may stand for several channels, such as an e-mail to two addresses.
         .flat_map(|node| (kind.split)(node))
         .enumerate()
         .map(|(index, settings)| {
             let send_resolved = settings
                 .pairs()?
+                // `send_resolved:` without a value is the kind's default.
                 .find(|(key, node)| *key == "send_resolved" && !node.is_null())
                 .map_or(Ok(kind.sends_resolved), |(_, node)| node.boolean())?;
             Ok(Integration {
@@ -381,6 +400,7 @@ fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> 
     if name.is_empty() {
         return Err(node.mistake("a time interval needs a name"));
     }
+
     let inside = |mistake: Mistake| mistake.within(format!("time interval `{name}`"));
     let list = fields
         .or_default("time_intervals", Node::list)
@@ -431,11 +451,13 @@ pub(super) fn conditions(
             continue;
         };
         for (name, value) in node.pairs()? {
+            // The older forms cannot have quoted names.
             if !is_classic_name(name) {
                 return Err(value.mistake(format!(
                     "`{name}` is not a label name here; `{matchers}` can have others"
                 )));
             }
+            // An empty expression would match only alerts without the label, which is seldom meant.
             if op.is_regex() && value.is_null() {
                 return Err(value.mistake(format!("`{name}` needs a regular expression")));
             }
@@ -445,6 +467,7 @@ pub(super) fn conditions(
             );
         }
     }
+
     for node in fields.or_default(matchers, Node::list)? {
         all.extend(parse_matchers(node.text()?).map_err(|error| node.mistake(error.to_string()))?);
     }
@@ -518,6 +541,7 @@ time_intervals:
     fn reads_a_whole_file() {
         let config = Config::read("alertmanager.yml", GOOD).unwrap();
         assert_eq!(config.resolve_timeout, Duration::from_secs(600));
+
         let pager = config.receiver("pager").unwrap();
         let channels: Vec<_> = pager
             .integrations
@@ -532,6 +556,7 @@ time_intervals:
                 ("pager/email/0".to_owned(), false),
             ]
         );
+
         let gpu = config.routes.get(2);
         assert_eq!(gpu.key, r#"{}/{severity="critical"}/{team="gpu"}"#);
         assert_eq!(gpu.group_wait, Duration::ZERO);
@@ -542,6 +567,7 @@ time_intervals:
             "[] does not inherit"
         );
         assert_eq!(gpu.labels.get("desk"), Some("4"), "[] does not inherit");
+
         assert_eq!(config.routes.get(3).group_by, GroupBy::All);
         assert_eq!(
             config.inhibit_rules[0].target.to_string(),
@@ -580,6 +606,7 @@ time_intervals:
              [{{url: 'http://x', send_resolved: }}, {{url: 'http://x', send_resolved: no}}]}}]\n"
         );
         let config = Config::read("am.yml", &text).unwrap();
+
         assert_eq!(config.routes.get(0).group_by, GroupBy::All);
         assert_eq!(config.resolve_timeout, RESOLVE_TIMEOUT);
         assert_eq!(
@@ -596,6 +623,7 @@ time_intervals:
     #[test]
     fn mistakes_are_named() {
         let with = |route: &str| format!("route: {route}\nreceivers: [{{name: a}}]\n");
+        // Each text has one mistake and nothing else to complain about.
         for (text, says) in [
             ("receivers: [{name: a}]".to_owned(), "`route` is missing"),
             (with("{}"), "the root route: `receiver` is missing"),

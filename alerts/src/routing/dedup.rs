@@ -115,6 +115,7 @@ pub fn decide(
     repeat_interval: Duration,
     now: Timestamp,
 ) -> Reason {
+    // The channel has had no message about the group.
     let Some(entry) = entry else {
         return if firing.is_empty() {
             Reason::Nothing
@@ -124,7 +125,9 @@ pub fn decide(
     };
 
     let is_known = |fingerprint: &Fingerprint| entry.open.contains_key(fingerprint);
+    // The order is Alertmanager's: what is new comes before what has ended.
     if !firing.iter().all(is_known) {
+        // An entry without open alerts is that of an episode that has ended.
         return if entry.open.is_empty() {
             Reason::FirstFiring
         } else {
@@ -140,6 +143,7 @@ pub fn decide(
         };
     }
 
+    // A channel without `send_resolved` gets no message about some ends.
     if send_resolved && !resolved.is_subset(&entry.resolved) {
         return Reason::SomeResolved;
     }
@@ -193,6 +197,7 @@ mod tests {
             (None, "", "a", true, Nothing),
             (None, "", "", true, Nothing),
             (None, "a", "b", false, FirstFiring),
+            // Entries without open alerts: the group fired before.
             (Some(("", "", 1)), "a", "", true, FirstFiring),
             (Some(("", "a", 1)), "a", "", true, FirstFiring),
             (Some(("a", "", 1)), "ab", "", true, NewInGroup),
@@ -205,11 +210,13 @@ mod tests {
             (Some(("a", "", 1)), "", "a", false, Resolved),
             (Some(("", "a", 1)), "", "a", true, Nothing),
             (Some(("", "a", 9999)), "", "b", true, Nothing),
+            // A repetition is due a second after the interval, not at its end.
             (Some(("a", "", 3600)), "a", "", true, Nothing),
             (Some(("a", "", 3601)), "a", "", true, StillFiring),
             (Some(("ab", "", 3601)), "a", "b", false, StillFiring),
             (Some(("ab", "", 3601)), "a", "b", true, SomeResolved),
         ];
+
         for (known, firing, resolved, send_resolved, expected) in table {
             let entry = known.map(|(open, resolved, ago)| entry(open, resolved, ago));
             let now = Timestamp::from_seconds(100_000);
@@ -238,6 +245,7 @@ mod tests {
         ) {
             let now = Timestamp::from_seconds(100_000);
             let logged = entry(&firing, &resolved, 0);
+
             let firing = prints(&firing);
             let resolved = prints(&resolved);
             let reason = decide(
@@ -248,9 +256,11 @@ mod tests {
                 REPEAT,
                 now,
             );
+
             if !firing.is_empty() {
                 prop_assert_eq!(reason, Reason::Nothing);
             }
+
             prop_assert_eq!(
                 decide(
                     None,

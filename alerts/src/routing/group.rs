@@ -87,6 +87,7 @@ impl Groups {
                 .entry(GroupId::of(at, route, &alert.labels))
                 .or_insert_with(|| {
                     let next = now.plus(route.group_wait);
+                    // As in Alertmanager, an alert that has fired for longer than the wait needs no further one.
                     let has_waited = arrival == AlertArrival::Fresh
                         && alert.starts_at.plus(route.group_wait) < now;
                     Group {
@@ -96,6 +97,7 @@ impl Groups {
                         is_page_due: false,
                     }
                 });
+
             group.members.insert(fingerprint);
             if is_page && arrival == AlertArrival::Fresh {
                 group.page(now);
@@ -122,7 +124,9 @@ impl Groups {
                 } else {
                     route.group_interval
                 };
+
                 group.next = now.plus(wait.max(PAGE_SPACING));
+
                 if mem::take(&mut group.is_page_due) {
                     group.paged.push_back(now);
                 }
@@ -187,6 +191,8 @@ impl Groups {
             let Some(old) = known.get(&id.key(routes)) else {
                 continue;
             };
+
+            // Never later than the new configuration allows, counted from now.
             let route = routes.get(id.route);
             let latest = now.plus(route.group_interval.max(route.group_wait));
             group.next = old.next.min(latest);
@@ -210,9 +216,12 @@ impl Group {
         {
             self.paged.pop_front();
         }
+
+        // Further pages wait for the next flush: a storm must not become a message each.
         if self.is_page_due || self.paged.len() >= PAGES_MAX {
             return;
         }
+
         let earliest = self
             .paged
             .back()
@@ -250,8 +259,10 @@ mod tests {
     /// Lets alerts arrive and returns the seconds at which a group was flushed, up to `end`.
     fn looks(arrivals: &[(i64, &str, bool)], end: i64) -> Vec<i64> {
         let routes = routes();
+
         let mut groups = Groups::default();
         let mut looks = Vec::new();
+
         for second in 0..=end {
             let now = Timestamp::from_seconds(second);
             for (_, labels, is_page) in arrivals.iter().filter(|(at, ..)| *at == second) {
@@ -271,6 +282,7 @@ mod tests {
     #[test]
     fn a_group_waits_then_is_looked_at_every_interval() {
         assert_eq!(
+            // One alert after the wait of 30 s, the other with the group's next flush.
             looks(
                 &[
                     (0, "{alertname=A,n=1}", false),
@@ -286,6 +298,7 @@ mod tests {
     fn a_page_is_sent_at_once_and_the_rest_of_the_burst_soon() {
         assert_eq!(looks(&[(0, "{alertname=A,n=1}", true)], 400), [0, 30, 330]);
         assert_eq!(
+            // The page at 100 s does not wait until 330 s, and the rest of its burst follows after 30 s.
             looks(
                 &[
                     (0, "{alertname=A,n=1}", false),
@@ -299,14 +312,17 @@ mod tests {
 
     #[test]
     fn a_thousand_pages_within_seconds_are_few_messages() {
+        // Seventy pages a second, as when a switch fails.
         let names: Vec<String> = (0..1000)
             .map(|n| format!("{{alertname=Down,node=n{n}}}"))
             .collect();
+
         let arrivals: Vec<_> = names
             .iter()
             .enumerate()
             .map(|(n, name)| (i64::try_from(n).unwrap() / 70, name.as_str(), true))
             .collect();
+
         let looks = looks(&arrivals, 29);
         assert!(looks.len() <= 5 && looks[0] == 0, "{looks:?}");
     }
@@ -314,6 +330,7 @@ mod tests {
     #[test]
     fn a_moved_alert_is_sent_at_once_unless_it_is_restored() {
         let routes = routes();
+
         let old = alert("{alertname=A}", 0);
         let now = Timestamp::from_seconds(1000);
         for (arrival, next) in [(AlertArrival::Fresh, 1000), (AlertArrival::Restored, 1030)] {

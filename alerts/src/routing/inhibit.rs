@@ -69,6 +69,7 @@ impl<'a> Inhibitor<'a> {
     /// An index of the alerts that fire, or fired until a moment ago.
     pub fn new(rules: &'a [InhibitRule], alerts: impl Iterator<Item = SourceAlert<'a>>) -> Self {
         let mut rules: Vec<_> = rules.iter().map(|rule| (rule, Sources::new())).collect();
+        // Without rules the alerts need not be walked over, thousands of them.
         if rules.is_empty() {
             return Self::default();
         }
@@ -80,6 +81,7 @@ impl<'a> Inhibitor<'a> {
                         is_target_too: rule.target.accept(alert.labels),
                         ended_at: alert.ended_at,
                     };
+                    // By the values that have to agree, each target finds its sources with one look-up.
                     let values = rule.values(alert.labels);
                     sources.entry(values).or_default().push(source);
                 }
@@ -104,14 +106,17 @@ impl<'a> Inhibitor<'a> {
                 .flatten()
                 .filter(move |source| !(is_source_too && source.is_target_too))
         });
+
         let mut lingering = None;
         for source in candidates {
+            // A source that fires counts more than one that has ended: the inhibition has no end yet.
             let Some(end) = source.ended_at else {
                 return Some(Inhibition {
                     by: source.fingerprint,
                     until: None,
                 });
             };
+            // Only what fired before the source's end can be its consequence.
             if fires_since.is_some_and(|since| since <= end) {
                 let until = Some(end.plus(LINGER));
                 lingering = lingering.max(until.map(|until| (until, source.fingerprint)));
@@ -154,6 +159,7 @@ mod tests {
             labels,
             ended_at: None,
         });
+
         let inhibitor = Inhibitor::new(rules, alerts);
         inhibitor
             .inhibits(&parse_series(target), Some(Timestamp(0)))
@@ -167,6 +173,7 @@ mod tests {
             "alertname!=NodeDown,node!=\"\"",
             &["node"],
         )];
+
         let down = ["{alertname=NodeDown,node=g01}"];
         assert!(is_muted(&rules, &down, "{alertname=GpuHot,node=g01}"));
         assert!(!is_muted(&rules, &down, "{alertname=GpuHot,node=g02}"));
@@ -179,6 +186,7 @@ mod tests {
         let rules = [rule("alertname=NodeDown", "alertname!=NodeDown", &["node"])];
         let down = parse_series("{alertname=NodeDown,node=g01}");
         let end = Timestamp::from_seconds(100);
+
         let alert = SourceAlert {
             fingerprint: Fingerprint::of(&down),
             labels: &down,
@@ -233,6 +241,7 @@ mod tests {
             "severity=warning",
             &["node"],
         )];
+
         let both = [
             "{severity=warning,node=a,x=1}",
             "{severity=critical,node=a}",

@@ -72,6 +72,7 @@ impl TimeInterval {
             "years",
             "location",
         ])?;
+
         let ranges = |key: &str, read: &dyn Fn(&str) -> Option<i64>| {
             fields.or_default(key, |node| {
                 node.list()?
@@ -80,6 +81,7 @@ impl TimeInterval {
                     .collect::<Result<Vec<_>, _>>()
             })
         };
+        // As in Alertmanager, days count from 1, or from -1 at the end of the month.
         let day = |text: &str| {
             text.parse()
                 .ok()
@@ -107,15 +109,18 @@ impl TimeInterval {
 
     /// Whether the instant lies in it.
     pub fn contains(&self, at: Timestamp) -> bool {
+        // A time that has no date in jiff is in no interval.
         let Ok(instant) = jiff::Timestamp::try_from(at) else {
             return false;
         };
+
         let local = instant.to_zoned(self.zone.clone());
         let any = |ranges: &[Range], value: i64| {
             ranges.is_empty() || ranges.iter().any(|range| range.contains(value))
         };
         let days = i64::from(local.days_in_month());
         let day = i64::from(local.day());
+        // An empty list means that the field does not matter.
         any(
             &self.times,
             i64::from(local.hour()) * 60 + i64::from(local.minute()),
@@ -146,11 +151,13 @@ impl Range {
 
 fn zone(node: &Node) -> Result<TimeZone, Mistake> {
     let name = node.text()?;
+    // Alertmanager's words for the zone of the server and for UTC.
     match name {
         "Local" => return Ok(TimeZone::system()),
         "" => return Ok(TimeZone::UTC),
         _ => {}
     }
+
     // Go reads time zones from files, whose names are case-sensitive, so `utc` is unknown.
     let zone = TimeZone::get(name)
         .ok()
@@ -170,13 +177,16 @@ fn time_of_day(node: &Node) -> Result<Range, Mistake> {
         minute_of_day(text)
             .ok_or_else(|| node.mistake(format!("`{text}` is not a time of day such as `09:00`")))
     };
+
     let start = read("start_time")?;
+    // Both are minutes of one day, so a range cannot go over midnight.
     let end = read("end_time")?;
     if start >= end {
         let words = "the start has to be before the end; write two entries for a night";
         return Err(node.mistake(words));
     }
     Ok(Range {
+        // The end is the first minute outside.
         first: start,
         last: end - 1,
     })
@@ -184,14 +194,17 @@ fn time_of_day(node: &Node) -> Result<Range, Mistake> {
 
 fn minute_of_day(text: &str) -> Option<i64> {
     let (hour, minute) = text
+        // As in Alertmanager, `9:00` is a mistake.
         .split_once(':')
         .filter(|(hour, minute)| hour.len() == 2 && minute.len() == 2)?;
     if !text.bytes().all(|c| c.is_ascii_digit() || c == b':') {
         return None;
     }
+
     let hour: i64 = hour.parse().ok()?;
     let minute: i64 = minute.parse().ok()?;
     let at = hour * 60 + minute;
+    // `24:00` is the end of the day, `24:01` is nothing.
     ((0..60).contains(&minute) && (0..=DAY_MINUTES).contains(&at)).then_some(at)
 }
 
@@ -199,6 +212,7 @@ fn minute_of_day(text: &str) -> Option<i64> {
 fn range(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistake> {
     let text = node.text()?.to_lowercase();
     let (first, last) = text.split_once(':').unwrap_or((&text, &text));
+    // `friday:monday` would be empty: a week has to be written as two ranges.
     match (read(first), read(last)) {
         (Some(first), Some(last)) if first <= last => Ok(Range { first, last }),
         (Some(_), Some(_)) => Err(node.mistake(format!("`{text}` ends before it begins"))),
@@ -211,6 +225,7 @@ fn days(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistak
     let (first, last) = text.split_once(':').unwrap_or((text, text));
     // Days that count from the end of the month are compared in the shortest month.
     let least = |day: i64| if day < 0 { 28 + day } else { day };
+
     match (read(first), read(last)) {
         (Some(first), Some(last)) if first < 0 && last > 0 => Err(node.mistake(format!(
             "`{text}` begins at the month's end and so has to end there, with a negative day"
@@ -252,6 +267,7 @@ mod tests {
         let cases = [
             (
                 "times: [{start_time: '09:00', end_time: '17:00'}]",
+                // The second before and the first second of the interval.
                 "2026-11-20T08:59:59Z",
                 false,
             ),
@@ -272,6 +288,7 @@ mod tests {
             ),
             ("weekdays: ['monday:friday']", "2026-11-20T00:00:00Z", true),
             (
+                // A Saturday, between the range and the single day.
                 "weekdays: ['monday:friday', Sunday]",
                 "2026-11-21T00:00:00Z",
                 false,
@@ -281,6 +298,7 @@ mod tests {
                 "2026-11-22T00:00:00Z",
                 true,
             ),
+            // The 28 days of February 2026: -3 is the 26th.
             ("days_of_month: ['-3:-1']", "2026-02-26T00:00:00Z", true),
             ("days_of_month: ['-3:-1']", "2026-02-25T00:00:00Z", false),
             ("days_of_month: ['28:31']", "2026-02-28T12:00:00Z", true),
@@ -298,6 +316,7 @@ mod tests {
             ),
             ("years: ['2020:2026']", "2026-12-31T23:59:59Z", true),
             (
+                // A Friday, but not in January.
                 "{weekdays: [friday], months: [january]}",
                 "2026-11-20T00:00:00Z",
                 false,
@@ -313,6 +332,7 @@ mod tests {
                 "2026-11-20T07:59:00Z",
                 false,
             ),
+            // It is Saturday in Tokyo already.
             (
                 "{location: Asia/Tokyo, weekdays: [saturday]}",
                 "2026-11-20T15:00:00Z",
@@ -320,6 +340,7 @@ mod tests {
             ),
             ("{}", "2026-11-20T15:00:00Z", true),
         ];
+
         for (text, instant, inside) in cases {
             let interval = TimeInterval::read(&Node::read(text).unwrap()).unwrap();
             assert_eq!(

@@ -46,6 +46,7 @@ mod tests {
             from: Timestamp::from_seconds(100),
             to: Timestamp::from_seconds(200),
         };
+
         for (labels, second, covered) in [
             ("{node=g01,cluster=lab}", 99, false),
             ("{node=g01,cluster=lab}", 100, true),
@@ -53,6 +54,7 @@ mod tests {
             ("{node=g02}", 200, false),
             ("{node=g03,cluster=lab}", 150, false),
             ("{node=g01,cluster=other}", 150, false),
+            // An alert of the whole cluster is not about a node.
             ("{cluster=lab}", 150, false),
         ] {
             assert_eq!(

@@ -27,6 +27,7 @@ pub struct MatcherError {
 /// # Errors
 /// Where Go would not read it.
 pub fn whole(pattern: &str) -> Result<Regex, MatcherError> {
+    // A pattern that Go does not read is refused, although the crate `regex` may read it.
     go_regex::translate(pattern)
         .ok()
         .and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok())
@@ -104,6 +105,7 @@ impl TryFrom<Vec<String>> for Matchers {
     fn try_from(texts: Vec<String>) -> Result<Self, Self::Error> {
         texts
             .iter()
+            // A stored text is one condition; several would mean that the store was changed by hand.
             .map(
                 |text| match <[Matcher; 1]>::try_from(parse_matchers(text)?) {
                     Ok([matcher]) => Ok(matcher),

@@ -28,6 +28,7 @@ pub fn print_matcher(matcher: &Matcher) -> String {
 }
 
 fn quoted(text: &str) -> String {
+    // The backslash first, or the ones that are added here would be doubled.
     let text = text.replace('\\', "\\\\");
     let text = text.replace('\n', "\\n").replace('"', "\\\"");
     format!("\"{text}\"")
@@ -44,6 +45,7 @@ fn quoted(text: &str) -> String {
 /// # Errors
 /// Where neither grammar can read it.
 pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, SyntaxError> {
+    // The older grammar first: where both can read a text, its meaning counts.
     older(text)
         .or_else(|| newer(text.trim()))
         .ok_or_else(|| SyntaxError::Syntax(text.trim().to_owned()))?
@@ -57,6 +59,7 @@ pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, SyntaxError> {
 /// # Errors
 /// Where neither grammar can read it, or it is several.
 pub fn parse_matcher(text: &str) -> Result<Matcher, SyntaxError> {
+    // Without braces a comma belongs to the value, so only one condition can come of it.
     let several =
         || newer(text.trim()).filter(|parts| parts.len() == 1 && !text.trim().starts_with('{'));
     let (name, op, value) = older_part(text)
@@ -72,6 +75,7 @@ fn newer(text: &str) -> Option<Vec<Part>> {
         Some(rest) => rest.strip_suffix('}')?,
         None => text,
     };
+
     let mut parts = Vec::new();
     let mut rest = inside.trim_start();
     while !rest.is_empty() {
@@ -79,10 +83,12 @@ fn newer(text: &str) -> Option<Vec<Part>> {
         let (op, behind) = operator(behind.trim_start())?;
         let (value, behind) = word(behind.trim_start())?;
         parts.push((name, op, value));
+
         rest = behind.trim_start();
         if rest.is_empty() {
             break;
         }
+        // A comma at the end is allowed, two in a row are not.
         rest = rest.strip_prefix(',')?.trim_start();
     }
     Some(parts)
@@ -98,11 +104,13 @@ fn older(text: &str) -> Option<Vec<Part>> {
 fn older_part(part: &str) -> Option<Part> {
     // Go's `\s`.
     let part = part.trim_matches(['\t', '\n', '\x0c', '\r', ' ']);
+
     let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':')))?;
     let (name, behind) = part.split_at(end);
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
+
     let (op, value) = operator(behind.trim_ascii_start())?;
     Some((name.to_owned(), op, older_value(value.trim_ascii_start())?))
 }
@@ -120,9 +128,11 @@ fn older_value(text: &str) -> Option<String> {
             '\\' => match chars.next() {
                 Some('n') => out.push('\n'),
                 Some(same @ ('"' | '\\')) => out.push(same),
+                // As in a regular expression: `\d` stays `\d`.
                 Some(other) => out.extend(['\\', other]),
                 None => out.push('\\'),
             },
+            // Only a quote at the very end closes the value.
             '"' if is_open && chars.as_str().is_empty() => is_open = false,
             '"' => return None,
             c => out.push(c),
@@ -136,6 +146,7 @@ fn split_at_commas(text: &str) -> Vec<&str> {
     let mut start = 0;
     let mut quoted = false;
     let mut escaped = false;
+
     for (at, c) in text.char_indices() {
         match c {
             ',' if !quoted => {
@@ -146,9 +157,11 @@ fn split_at_commas(text: &str) -> Vec<&str> {
             '"' if !escaped => quoted = !quoted,
             _ => {}
         }
+        // Two backslashes are an escaped backslash, and the quote after them counts.
         escaped = c == '\\' && !escaped;
     }
     parts.push(&text[start..]);
+    // As in Go, a comma at the end is ignored.
     if parts.last().is_some_and(|last| last.trim().is_empty()) {
         parts.pop();
     }
@@ -156,6 +169,7 @@ fn split_at_commas(text: &str) -> Vec<&str> {
 }
 
 fn operator(text: &str) -> Option<(MatchOp, &str)> {
+    // The longest signs first: `=~` begins with `=`.
     [
         ("=~", MatchOp::Regex),
         ("!~", MatchOp::NotRegex),
@@ -172,6 +186,7 @@ fn is_bare(c: char) -> bool {
 
 fn word(text: &str) -> Option<(String, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
+        // A quote after a backslash belongs to the value.
         let mut escaped = false;
         let end = quoted.find(|c| {
             let closes = c == '"' && !escaped;
@@ -180,6 +195,7 @@ fn word(text: &str) -> Option<(String, &str)> {
         })?;
         return Some((unquote(&quoted[..end])?, &quoted[end + 1..]));
     }
+
     let end = text.find(|c| !is_bare(c)).unwrap_or(text.len());
     (end > 0).then(|| (text[..end].to_owned(), &text[end..]))
 }
@@ -226,6 +242,7 @@ mod tests {
             let matchers =
                 Matchers(parse_matchers(text).unwrap_or_else(|error| panic!("{text}: {error}")));
             assert_eq!(matchers.to_string(), printed, "{text}");
+
             assert_eq!(
                 parse_matchers(printed).unwrap(),
                 matchers.0,
@@ -237,6 +254,7 @@ mod tests {
     #[test]
     fn one_alone_has_no_braces_and_may_have_commas() {
         for (text, printed) in [
+            // Here the comma is part of the value, unlike in a list.
             ("a=1,b=2", Some(r#"a="1,b=2""#)),
             (r#""a b"="1""#, Some(r#""a b"="1""#)),
             ("{a=1}", None),

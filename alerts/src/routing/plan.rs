@@ -47,6 +47,7 @@ pub fn plan(
         entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint))
     };
 
+    // An alert that is muted is not announced, but its end is sent to the channels that know it.
     let unmuted = || members.iter().filter(|member| !member.is_muted);
     let firing: BTreeSet<_> = unmuted()
         .filter(|m| !m.alert.is_resolved(now))
@@ -58,6 +59,7 @@ pub fn plan(
         .map(|m| m.fingerprint)
         .collect();
 
+    // A group that is muted as a whole would otherwise look like one that has ended.
     let reason = if firing.is_empty() && resolved.is_empty() {
         Reason::Nothing
     } else {
@@ -75,6 +77,7 @@ pub fn plan(
     let is_wrong = unmuted()
         .filter(|member| firing.contains(&member.fingerprint))
         .any(|member| known(member).is_some_and(|known| known.is_wrong(member.alert)));
+    // A correction is worth more than a repetition, and every other message has the new text anyway.
     let reason = match reason {
         Reason::Nothing | Reason::StillFiring if is_wrong => Reason::Corrected,
         reason => reason,
@@ -112,6 +115,7 @@ pub fn plan(
             firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint))
         })
         .collect();
+    // Muted alerts that the channel knows still fire, so the group as a whole has not ended.
     let reason = match reason {
         Reason::Resolved if !open.is_empty() => Reason::SomeResolved,
         reason => reason,
@@ -175,6 +179,7 @@ mod tests {
             let mut entry: Option<LogEntry> = None;
             let mut log: [Vec<bool>; 4] = Default::default();
             let count = moves.len();
+            // Each alert ends and is unmuted, so that every end can be sent.
             let closing = (0..4).flat_map(|n| [(n, Move::Resolve, false), (n, Move::Unmute, true)]);
             for (step, (which, what, look)) in moves.into_iter().chain(closing).enumerate() {
                 match what {
@@ -186,10 +191,12 @@ mod tests {
                 if !look {
                     continue;
                 }
+
                 let now = Timestamp::from_seconds(i64::try_from(step).unwrap() * 60);
                 let alerts: Vec<_> = (0..4)
                     .map(|n| alert(n, (!firing[n]).then_some(Timestamp(0))))
                     .collect();
+
                 let members: Vec<_> = alerts
                     .iter()
                     .enumerate()
@@ -197,9 +204,11 @@ mod tests {
                         fingerprint: alert.fingerprint(),
                         alert,
                         is_muted: muted[n],
+                        // Two of four alerts are muted by a time interval of the route, the others by a silence.
                         is_route_muted: muted[n] && n % 2 == 0,
                     })
                     .collect();
+
                 let plan = plan(entry.as_ref(), &members, true, REPEAT, now);
                 for (n, member) in members.iter().enumerate() {
                     if plan.alerts.contains(&member.fingerprint) {
@@ -213,6 +222,7 @@ mod tests {
                 }
                 entry = plan.entry.or(entry);
             }
+
             for (n, sent) in log.iter().enumerate() {
                 prop_assert!(
                     sent.first() != Some(&false),
@@ -237,6 +247,7 @@ mod tests {
             annotations: [("action".to_owned(), action.to_owned())].into(),
             ..alert(1, None)
         };
+
         let at = |entry: Option<&LogEntry>, alert: &Alert, is_muted| {
             let member = GroupMember {
                 fingerprint: alert.fingerprint(),
@@ -299,6 +310,7 @@ mod tests {
         let at = |entry: Option<&LogEntry>, members: &[GroupMember<'_>]| {
             plan(entry, members, true, REPEAT, now)
         };
+
         let first = at(None, &[member(&fires, false), member(&other, false)]);
         let known = first.entry;
 
@@ -308,6 +320,7 @@ mod tests {
             (end.reason, &*end.alerts),
             (Reason::SomeResolved, &[over.fingerprint()][..])
         );
+
         let known = end.entry.unwrap();
         assert_eq!(
             known.open.keys().collect::<Vec<_>>(),
@@ -332,8 +345,10 @@ mod tests {
                 is_route_muted: is_muted,
             }]
         };
+
         let first = plan(None, &member(&fires, false), true, REPEAT, now);
         assert_eq!(first.reason, Reason::FirstFiring);
+        // Inside the interval nothing at all is sent, not even the end.
         let muted = plan(
             first.entry.as_ref(),
             &member(&over, true),
@@ -343,6 +358,7 @@ mod tests {
         );
         assert_eq!(muted.reason, Reason::Nothing);
         assert_eq!(muted.entry, None);
+
         let after = plan(
             first.entry.as_ref(),
             &member(&over, false),
@@ -352,6 +368,7 @@ mod tests {
         );
         assert_eq!(after.reason, Reason::Resolved);
         assert_eq!(after.alerts.len(), 1);
+
         let again = plan(
             after.entry.as_ref(),
             &member(&over, false),
@@ -375,6 +392,8 @@ mod tests {
             }]
         };
         let first = plan(None, &member(&fires), false, REPEAT, Timestamp(1));
+
+        // A log that is not cleared would make the next alert one of an old group.
         let second = plan(
             first.entry.as_ref(),
             &member(&over),
@@ -385,6 +404,7 @@ mod tests {
         assert_eq!(second.reason, Reason::Resolved);
         assert_eq!(second.alerts.len(), 0);
         assert!(second.entry.unwrap().open.is_empty());
+
         let third = plan(None, &member(&over), false, REPEAT, Timestamp(3));
         assert_eq!(third.reason, Reason::Nothing);
     }

@@ -117,10 +117,13 @@ impl Router {
         now: Timestamp,
     ) -> Changes {
         self.silences = silences;
+
         self.log = log.into_iter().collect();
         for alert in alerts {
             self.alerts.take(alert);
         }
+
+        // Resolved alerts that belong to no group are forgotten with the first flush.
         self.forget_at = Some(now);
         self.regroup(now)
     }
@@ -135,6 +138,7 @@ impl Router {
     pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
         let config_before = mem::replace(&mut self.config, config);
         let groups_before = mem::take(&mut self.groups);
+        // All alerts are grouped again before timers are compared: groups may have split or moved.
         let changes = self.regroup(now);
         self.groups.keep_timers(
             &groups_before,
@@ -182,11 +186,13 @@ impl Router {
     /// Replaces the maintenance of nodes. Alerts that it covers no longer are sent without waiting.
     pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>, now: Timestamp) {
         let before = mem::replace(&mut self.maintenance, maintenance);
+        // A reservation that was made longer counts as ended, and its groups are looked at for nothing.
         let kept = self.maintenance.clone();
         let ended: Vec<_> = before
             .into_iter()
             .filter(|one| !kept.contains(one))
             .collect();
+
         if !ended.is_empty() {
             let is_covered = |alert: &Alert| ended.iter().any(|one| one.covers(&alert.labels, now));
             self.flush_by(&is_covered, now);
@@ -217,21 +223,26 @@ impl Router {
         if due.is_empty() && self.forget_at.is_none_or(|at| at > now) {
             return Changes::default();
         }
+
         let mut changes = Changes::default();
+        // One for all groups: it is built from all alerts.
         let inhibitor = self.inhibitor(now);
         let decided: Vec<_> = due
             .iter()
             .map(|id| self.decide(id, &inhibitor, now))
             .collect();
+
         for (id, decided) in due.iter().zip(decided) {
             changes.messages.extend(decided.messages);
             for Logged { key, entry } in &decided.log {
                 self.set_log(key, entry.clone());
             }
             changes.log.extend(decided.log);
+
             if let Some(at) = decided.look_again {
                 self.groups.look_by(id, at);
             }
+            // After the log is set: only what every channel has as ended is forgotten.
             self.forget_resolved(id, &mut changes, now);
         }
         changes.forgotten = self.forget(now);
@@ -243,16 +254,20 @@ impl Router {
     fn forget(&mut self, now: Timestamp) -> Vec<Fingerprint> {
         let groups = &self.groups;
         let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
+
         let rules = &self.config.inhibit_rules;
+
         // A source of inhibition is kept for a while after its end.
         let lingers_until = |alert: &Alert| {
             let until = alert.ends_at?.plus(LINGER);
             let is_source = rules.iter().any(|rule| rule.source.accept(&alert.labels));
             (is_source && until > now).then_some(until)
         };
+
         let forgotten = self.alerts.forget_resolved(now, |fingerprint, alert| {
             held.contains(&fingerprint) || lingers_until(alert).is_some()
         });
+
         self.forget_at = self
             .alerts
             .iter()
@@ -307,6 +322,7 @@ impl Router {
     /// serves many alerts.
     pub fn suppressed<'a>(&'a self, now: Timestamp) -> impl Fn(&Alert) -> Suppressed + use<'a> {
         let inhibitor = self.inhibitor(now);
+
         move |alert| {
             let muted = self
                 .config
@@ -319,6 +335,7 @@ impl Router {
                 .iter()
                 .filter(|work| work.covers(&alert.labels, now));
             let work = work.map(|work| format!("reservation {}", work.name));
+
             Suppressed {
                 silenced_by: self
                     .silences
@@ -342,6 +359,7 @@ impl Router {
                 labels: &alert.labels,
                 ended_at: alert.ends_at.filter(|end| *end <= now),
             })
+            // A source that has ended still inhibits for a while what fired before its end.
             .filter(|source| {
                 let until = source.ended_at.map(|end| end.plus(LINGER));
                 until.is_none_or(|until| until > now)
@@ -357,7 +375,10 @@ impl Router {
                 .get(name)
                 .is_some_and(|all| all.iter().any(|interval| interval.contains(now)))
         };
+
+        // Outside of all active intervals the route is muted, and each of them is a reason.
         let active = &route.active_time_intervals;
+
         let outside = active.iter().filter(|_| !active.iter().any(is_inside));
         let inside = route
             .mute_time_intervals
@@ -405,6 +426,7 @@ impl Router {
             })
             .collect();
         if is_mute {
+            // With the next full minute the interval may have ended, and what was held back is sent.
             let next_minute = Timestamp(now.0 - now.0.rem_euclid(MINUTE_MS) + MINUTE_MS);
             look_again = look_again.into_iter().chain([next_minute]).min();
         }
@@ -495,10 +517,13 @@ impl Router {
         let Some(receiver) = self.config.receiver(&route.receiver) else {
             return route.labels.clone();
         };
+
         let key = LogKey {
             group_key: String::new(),
             channel: String::new(),
         };
+
+        // The templates of labels see the alerts as a message would show them.
         let alerts = alerts
             .iter()
             .map(|alert| MessageAlert::new(alert, now))
@@ -537,6 +562,7 @@ impl Router {
                 (key, way.send_resolved)
             })
             .collect();
+
         let alerts = &self.alerts;
         let log = &self.log;
         let is_over = |fingerprint| {
@@ -544,6 +570,8 @@ impl Router {
                 .get(fingerprint)
                 .is_none_or(|alert| alert.is_resolved(now))
         };
+
+        // A channel without ends never closes an alert, so it holds none back.
         let is_awaited = |fingerprint| {
             let waits = |key: &LogKey| {
                 log.get(key)
@@ -552,9 +580,11 @@ impl Router {
             keys.iter()
                 .any(|(key, send_resolved)| *send_resolved && waits(key))
         };
+
         if self.groups.retain(id, |fingerprint| {
             !is_over(fingerprint) || is_awaited(fingerprint)
         }) {
+            // With its last alert the group's entries end, and the next alert is a first one again.
             for (key, _) in keys {
                 if self.log.remove(&key).is_some() {
                     changes.log.push(Logged { key, entry: None });
@@ -572,6 +602,7 @@ impl Router {
 
     /// Groups all alerts again and adapts the log to the new groups.
     fn regroup(&mut self, now: Timestamp) -> Changes {
+        // A channel knows them as firing and must get their end, though nothing else is known of them.
         let lost: Vec<_> = self
             .log
             .values()
@@ -579,9 +610,11 @@ impl Router {
             .filter(|(print, _)| self.alerts.get(**print).is_none())
             .map(|(_, notified)| resolved(notified, now))
             .collect();
+
         for alert in lost {
             self.alerts.take(alert);
         }
+
         for (_, alert) in self.alerts.iter() {
             self.groups.take(
                 &self.config.routes,
@@ -609,6 +642,7 @@ impl Router {
                 known.insert(key, self.groups.members(id).collect());
             }
         }
+
         let strays: Vec<_> = self
             .log
             .keys()
@@ -619,8 +653,10 @@ impl Router {
             let Some(entry) = self.log.remove(&key) else {
                 continue;
             };
+
             let mut ended = Vec::new();
             for (fingerprint, notified) in entry.open {
+                // The same channel serves the alert in its new group: it stays open there, without a message.
                 let here = known.iter().find(|(new, members)| {
                     new.channel == key.channel && members.contains(&fingerprint)
                 });
@@ -640,6 +676,7 @@ impl Router {
                     None => ended.push(MessageAlert::new(&resolved(&notified, now), now)),
                 }
             }
+
             changes.messages.extend(self.closing(&key, ended));
             changes.log.push(Logged { key, entry: None });
         }
@@ -655,6 +692,7 @@ impl Router {
             .iter()
             .flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
             .find(|(receiver, way)| receiver.channel(way) == key.channel)?;
+
         let is_wanted = way.send_resolved && !ended.is_empty();
         is_wanted.then(|| {
             self.message(
@@ -732,11 +770,14 @@ receivers:
             timezone: None,
             pages: Some(Matchers(parse_matchers("severity=critical").unwrap())),
         };
+
+        // The e-mail channel has it as open since 100 s; it ended without a message.
         let mut router = Router::new(config, settings);
         let key = LogKey {
             group_key: r#"{}:{alertname="Lost"}"#.to_owned(),
             channel: "ops/email/0".to_owned(),
         };
+
         let before = Alert {
             starts_at: at(100),
             ..alert.clone()
@@ -746,9 +787,12 @@ receivers:
             open: [(before.fingerprint(), NotifiedAlert::new(&before))].into(),
             resolved: BTreeSet::new(),
         };
+        // The restart: no alert is known, so the one of the log is taken for resolved.
         router.restore([], [(key, entry)], Silences::default(), at(1000));
 
+        // The evaluation is of an instant ten seconds before the restart.
         router.take(alert, at(990));
+
         let channels: Vec<_> = router
             .flush(at(1001))
             .messages

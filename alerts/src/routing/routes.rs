@@ -72,8 +72,10 @@ impl RouteTree {
         if !self.0[at].matchers.accept(labels) {
             return false;
         }
+
         let before = found.len();
         for child in &self.0[at].children {
+            // As in Alertmanager, the first child that takes the alert is the last, unless it says `continue`.
             if self.descend(*child, labels, found) && !self.0[*child].is_continued {
                 break;
             }
@@ -118,6 +120,8 @@ pub(super) fn read_routes(node: &Node, names: &RouteNames<'_>) -> Result<RouteTr
     {
         return Err(inside(node.mistake("`receiver` is missing")));
     }
+
+    // A key without a value, or with an empty list, is as good as no key.
     let said = |key: &str| {
         let node = fields.get(key);
         node.filter(|node| match key {
@@ -128,6 +132,7 @@ pub(super) fn read_routes(node: &Node, names: &RouteNames<'_>) -> Result<RouteTr
             _ => node.list() != Ok(&[]),
         })
     };
+
     let forbidden = [
         "matchers",
         "match",
@@ -144,6 +149,8 @@ pub(super) fn read_routes(node: &Node, names: &RouteNames<'_>) -> Result<RouteTr
             "`{key}` has no place here: every alert passes it"
         ))));
     }
+
+    // Alertmanager's defaults.
     let defaults = Route {
         key: String::new(),
         receiver: String::new(),
@@ -158,6 +165,7 @@ pub(super) fn read_routes(node: &Node, names: &RouteNames<'_>) -> Result<RouteTr
         labels: Labels::new(),
         children: Vec::new(),
     };
+
     let mut tree = Vec::new();
     add_route(node, &defaults, names, &mut tree)?;
     Ok(RouteTree(tree))
@@ -171,14 +179,17 @@ fn add_route(
 ) -> Result<usize, Mistake> {
     let fields = node.fields(ROUTE_KEYS)?;
     let matchers = conditions(&fields, ["match", "match_re", "matchers"])?;
+
     let mut labels = parent.labels.clone();
     for (name, value) in fields.or_default("labels", Node::text_pairs)? {
         labels.set(&name, &value);
     }
+    // The key is Alertmanager's: group keys of both have to agree.
     let separator = if tree.is_empty() { "" } else { "/" };
     let route = Route {
         key: format!("{}{separator}{matchers}", parent.key),
         receiver: fields
+            // As in Alertmanager, an empty name is inherited.
             .optional("receiver", |node| match node.text()? {
                 "" => Ok(None),
                 _ => known(node, &names.receivers, "receiver").map(Some),
@@ -200,12 +211,16 @@ fn add_route(
             .optional("repeat_interval", positive)?
             .unwrap_or(parent.repeat_interval),
         mute_time_intervals: fields
+            // Intervals are not inherited: a route below sends at all times unless it says otherwise.
             .or_default("mute_time_intervals", |node| intervals(node, names))?,
         active_time_intervals: fields
             .or_default("active_time_intervals", |node| intervals(node, names))?,
         labels,
         children: Vec::new(),
     };
+
+    // A parent comes before its children, which are then noted at its position.
+
     let at = tree.len();
     tree.push(route.clone());
     for child in fields.or_default("routes", Node::list)? {
@@ -246,6 +261,7 @@ fn group_by(node: &Node) -> Result<GroupBy, Mistake> {
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
         .partition(|name| name == "...");
+
     let different: BTreeSet<String> = labels.iter().cloned().collect();
     match (all.is_empty(), labels.is_empty()) {
         (false, true) => Ok(GroupBy::All),

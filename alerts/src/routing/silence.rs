@@ -92,9 +92,11 @@ impl Silence {
                 .collect::<Vec<_>>()
         };
 
+        // Another condition would change who was silenced in the past, so it needs a silence of its own.
         sorted(self) == sorted(other)
             && match self.state(now) {
                 SilenceState::Active => {
+                    // A client may send whole seconds, which must not count as another beginning.
                     self.starts_at.whole_seconds() == other.starts_at.whole_seconds()
                         && other.ends_at >= now
                 }
@@ -104,6 +106,7 @@ impl Silence {
     }
 
     fn check_times(&self, now: Timestamp) -> Result<(), SilenceError> {
+        // The words are Alertmanager's: programs that read them find the ones they know.
         match self {
             _ if self.starts_at >= self.ends_at => Err(SilenceError::Backwards),
             _ if self.ends_at < now => Err(SilenceError::InThePast),
@@ -162,6 +165,7 @@ impl Silences {
         now: Timestamp,
     ) -> Result<Set, SilenceError> {
         let mut changed = Vec::new();
+        // All checks come before the first change.
         wanted.check_times(now)?;
         wanted.updated_at = now;
 
@@ -182,6 +186,7 @@ impl Silences {
         wanted.check_matchers()?;
 
         if !in_place {
+            // The old one stays in the list until its retention ends, as the record of what was silenced.
             if let Some(old) = known.filter(|known| known.state(now) != SilenceState::Expired) {
                 changed.extend(self.expire(&old.id.clone(), now)?);
             }
@@ -206,6 +211,7 @@ impl Silences {
 
         match silence.state(now) {
             SilenceState::Expired => return Ok(None),
+            // It never silenced anything, and counts as ended from now on.
             SilenceState::Pending => (silence.starts_at, silence.ends_at) = (now, now),
             SilenceState::Active => silence.ends_at = now,
         }
@@ -294,6 +300,7 @@ mod tests {
     fn begins_now_at_the_earliest_and_silences_until_its_end() {
         let mut silences = Silences::default();
 
+        // A beginning in the past would say that earlier alerts were silenced.
         let set = silences
             .set(silence("", "node=g01", 10, 200), "one", at(100))
             .unwrap();
@@ -310,6 +317,7 @@ mod tests {
         silences
             .set(silence("", "node=g01", 100, 200), "one", at(100))
             .unwrap();
+
         let longer = silences
             .set(silence("one", "node=g01", 100, 400), "two", at(150))
             .unwrap();
@@ -338,6 +346,7 @@ mod tests {
             .set(silence("", "node=g01", 500, 600), "one", at(100))
             .unwrap();
         assert_eq!(
+            // It may begin earlier than planned, but not before now.
             silences
                 .set(silence("one", "node=g01", 300, 600), "two", at(200))
                 .unwrap()
@@ -393,6 +402,7 @@ mod tests {
     #[test]
     fn expiring_twice_is_expiring_once() {
         let mut silences = Silences::default();
+
         silences
             .set(silence("", "node=g01", 100, 900), "one", at(100))
             .unwrap();
@@ -400,6 +410,8 @@ mod tests {
         assert!(silences.expire("one", at(300)).unwrap().is_none());
         assert_eq!(silences.get("one").unwrap().ends_at, at(200));
         assert!(silences.expire("nobody", at(300)).is_err());
+
+        // Ends are remembered for five days, to the second.
         assert!(silences.forget_old(at(200 + 120 * 3600)).is_empty());
         assert_eq!(silences.forget_old(at(201 + 120 * 3600)), ["one"]);
     }
@@ -414,6 +426,7 @@ mod tests {
             silence("ends-late", "a=b", 5, 90),
             silence("ends-next", "a=b", 5, 20),
         ]);
+
         let ids: Vec<_> = silences
             .list(at(10))
             .iter()
@@ -444,6 +457,7 @@ mod tests {
                     )
                 }));
             let expected = spans
+                // The second matcher is of another node.
                 .iter()
                 .any(|(from, length, which)| *which != 1 && (*from..from + length).contains(&now));
             prop_assert_eq!(
@@ -462,6 +476,7 @@ mod tests {
             for (n, (known, starts, length, which)) in steps.into_iter().enumerate() {
                 let now = at(i64::try_from(n).unwrap() * 10);
                 let before: Vec<_> = silences.list(now).into_iter().cloned().collect();
+
                 let id = before
                     .get(known)
                     .map_or(String::new(), |silence| silence.id.clone());
@@ -471,6 +486,7 @@ mod tests {
                     starts,
                     starts + length,
                 );
+
                 let _ = silences.set(wanted, &format!("id{n}"), now);
                 // Whether an alert was covered at an instant before now is never changed by what is
                 // set now.

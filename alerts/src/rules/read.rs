@@ -60,9 +60,11 @@ impl RuleFile {
 
 fn groups(text: &str) -> Result<Vec<Group>, Mistake> {
     let root = Node::read(text)?;
+
     let mut groups: Vec<Group> = Vec::new();
     for node in root.fields(&["groups"])?.or_default("groups", Node::list)? {
         let group = group(node)?;
+        // Stored alerts are found by file, group and rule, so a group's name has to be unique.
         if groups.iter().any(|known| known.name == group.name) {
             return Err(node.mistake(format!("there are two groups called `{}`", group.name)));
         }
@@ -78,6 +80,7 @@ fn group(node: &Node) -> Result<Group, Mistake> {
     if name.is_empty() {
         return Err(node.mistake("a group needs a name"));
     }
+
     let read = || -> Result<Group, Mistake> {
         let labels = fields.or_default("labels", |node| templates(node, true))?;
         let rules = fields.or_default("rules", Node::list)?;
@@ -110,6 +113,7 @@ fn name_of<'a>(node: &'a Node, keys: &[&str]) -> &'a str {
 }
 
 fn rule(node: &Node, group_labels: &[(String, Template)]) -> Result<Rule, Mistake> {
+    // For the mistake only: a rule with both keys is refused below.
     let name = name_of(node, &["alert", "record"]);
     let read = || -> Result<Rule, Mistake> {
         let fields = node.fields(RULE_KEYS)?;
@@ -135,6 +139,7 @@ fn alerting(
 ) -> Result<AlertingRule, Mistake> {
     let own = fields.or_default("labels", |node| templates(node, true))?;
     let mut annotations = fields.or_default("annotations", |node| templates(node, false))?;
+    // The annotation is Takt's own, and no text for people.
     let on_exporter_down = match annotations
         .iter()
         .position(|(name, _)| name == ON_EXPORTER_DOWN)
@@ -149,6 +154,7 @@ fn alerting(
             }
         },
     };
+
     Ok(AlertingRule {
         name: name.to_owned(),
         expr: expression(fields)?,
@@ -173,6 +179,7 @@ fn recording(
             "`{name}` is not a name for a metric; an expression belongs into `expr`"
         )));
     }
+
     let says_something = |key: &str| match (key, fields.get(key)) {
         (_, None) => false,
         ("annotations", Some(node)) => node.pairs().is_ok_and(|mut all| all.next().is_some()),
@@ -187,6 +194,7 @@ fn recording(
             format!("a recording rule has no `{key}`"),
         ));
     }
+
     let own = fields.or_default("labels", |node| templates(node, true))?;
     let labels = merged(group_labels, own);
     Ok(RecordingRule {
@@ -276,11 +284,13 @@ groups:
     fn reads_every_field() {
         let file = RuleFile::read("gpu.rules.yml", GOOD).unwrap();
         let group = &file.groups[0];
+
         assert_eq!(group.interval, Some(Duration::from_secs(15)));
         assert_eq!(group.query_offset, Some(Duration::from_secs(5)));
         assert_eq!(group.limit, 100);
         assert_eq!(group.rules.len(), 2);
         assert_eq!(file.groups[1].rules.len(), 0);
+
         let Rule::Alerting(hot) = &group.rules[0] else {
             panic!("an alerting rule")
         };
@@ -289,6 +299,7 @@ groups:
         assert_eq!(hot.hold, Duration::from_secs(300));
         assert_eq!(hot.keep_firing_for, Duration::from_secs(60));
         assert_eq!(hot.on_exporter_down, OnExporterDown::Resolve);
+
         assert_eq!(
             hot.annotations.len(),
             1,
@@ -300,6 +311,7 @@ groups:
             .map(|(name, value)| (name.as_str(), value.source()))
             .collect();
         assert_eq!(labels, [("team", "gpu"), ("severity", "warning")]);
+
         let Rule::Recording(power) = &group.rules[1] else {
             panic!("a recording rule")
         };

@@ -36,6 +36,8 @@ mod tests {
     fn small_steps_back_are_waited_for_and_long_ones_followed() {
         let mut clock = SteadyClock::new(Timestamp::from_seconds(100));
         let mut now = |seconds: i64| clock.now(Timestamp::from_seconds(seconds)).0 / 1000;
+
+        // A step back of 51 s is waited for, one of 61 s is followed.
         assert_eq!(
             [101, 50, 60, 102, 41].map(&mut now),
             [101, 101, 101, 102, 41]

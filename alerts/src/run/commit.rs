@@ -66,6 +66,7 @@ impl Commits {
     /// Commits a batch. A failed commit does not hold up messages; its content waits for the next
     /// one.
     pub fn commit(&mut self, store: &dyn AlertStore, batch: Batch, now: Timestamp) -> Committed {
+        // An empty batch notes that Takt runs: after a crash that is the time at which it went down.
         let notes_alive = now >= self.note_at;
         let result = if batch.is_empty() && !notes_alive {
             Ok(())

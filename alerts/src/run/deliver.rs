@@ -51,6 +51,7 @@ impl Delivery {
         let channels = Arc::clone(&self.channels);
         let engine = self.engine.clone();
         self.runtime.spawn(async move {
+            // A reload may have removed the channel since the message was decided.
             let (outcome, pause) = match channels.get(&row.channel) {
                 Some(channel) => {
                     let thread = thread.as_deref();
@@ -61,6 +62,7 @@ impl Delivery {
                 }
                 None => (Outcome::NoChannel, Duration::ZERO),
             };
+
             log(&row, &outcome);
             // The engine is gone only when the process ends; the row is sent again after the start.
             let _ = engine.put_always(Work::Answered {

@@ -176,8 +176,10 @@ impl Handle {
         T: Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
+
         let work = Work::Change(Box::new(move |engine, now| {
             let (result, batch) = change(engine, now);
+            // The result waits for the commit: a caller that has it may rely on it after a crash.
             let report: CommitReport =
                 Box::new(move |committed| drop(answer.send(committed.map(|()| result))));
             (batch, report)
@@ -194,8 +196,10 @@ impl Handle {
     /// # Errors
     /// If the engine has stopped.
     pub async fn event(&self, exporter: &str, event: Event) -> Result<(), EngineError> {
+        // The exporter keeps its events while this waits, so none is lost.
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| EngineError::Stopped)?;
+
         let work = Work::Event {
             exporter: exporter.to_owned(),
             event: Box::new(event),
@@ -258,23 +262,30 @@ mod tests {
         let metrics = AlertMetrics::default();
         let timeout = Duration::from_millis(50);
         let (handle, waiting) = Handle::with_limits(metrics.clone(), 3, timeout);
+
         for _ in 0..3 {
             handle.event("http://g01", event()).await.unwrap();
         }
+
         let refused = handle.read(|_, _| ()).await;
         assert_eq!(refused, Err(EngineError::Busy));
         assert_eq!(metrics.requests_refused.get(), 1);
+
         let held = tokio::spawn({
             let handle = handle.clone();
             async move { handle.event("http://g01", event()).await }
         });
         time::sleep(2 * timeout).await;
         assert!(!held.is_finished(), "the event waits");
+
+        // Answers of channels enter in any case: they make room.
         let answer = Work::Channels(Arc::default(), WatchConfig::default());
         handle.put_always(answer).unwrap();
+
         drop(waiting.recv().unwrap());
         assert_eq!(held.await.unwrap(), Ok(()));
         assert_eq!(waiting.try_iter().count(), 4);
+
         drop(waiting);
         assert_eq!(
             handle.event("http://g01", event()).await,

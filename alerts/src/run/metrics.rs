@@ -295,6 +295,7 @@ impl AlertMetrics {
         self.failures.inc_by(report.failures.len() as u64);
         self.missed.inc_by(report.missed);
         self.unwritten.inc_by(report.unwritten as u64);
+        // A tick in which no evaluation ended leaves the last duration.
         if !report.took.is_zero() {
             self.duration.set(report.took.as_secs_f64());
         }
@@ -345,6 +346,7 @@ impl AlertMetrics {
         self.posted.set(engine.posted_count() as i64);
         self.posted_max.set(engine.posted_max() as i64);
 
+        // Channels without waiting messages have no series, and removed channels leave none behind.
         self.queued.clear();
         self.oldest.clear();
         for row in engine.outbox().iter() {

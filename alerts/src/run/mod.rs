@@ -123,6 +123,7 @@ impl JobsAt {
         match self {
             Self::Certain(jobs) => (jobs, event),
             Self::Possible(jobs, doubt) => {
+                // It names the jobs without counting the fault for any of them.
                 let numbers = jobs.iter().filter_map(|job| job.get("jobid"));
                 let numbers: Vec<_> = numbers.map(|number| format!("job {number}")).collect();
                 let possible = numbers.join(" or ");
@@ -154,11 +155,14 @@ impl Alerting {
     ) -> Result<Self, StoreError> {
         let now = outside.now();
         let restored = engine.restore(outside.load()?, now);
+
         let (handle, waiting) = Handle::new(metrics.clone());
         let runtime = tokio::runtime::Handle::current();
         let delivery = Delivery::new(channels, runtime, handle.clone(), metrics.clone())?;
+
         let queries = outside.queries();
         let pool = Pool::start(Arc::clone(&queries), handle.clone())?;
+
         let runner = Runner {
             engine,
             outside,
@@ -177,6 +181,7 @@ impl Alerting {
             maintenance_at: now,
             stop_by: None,
         };
+
         let thread = thread::Builder::new()
             .name("takt-alerts".to_owned())
             .spawn(move || runner.run());
@@ -202,6 +207,8 @@ impl Alerting {
 impl Drop for Alerting {
     fn drop(&mut self) {
         let _ = self.handle.put_always(Work::Stop);
+
+        // The thread waits for the channels' answers before it ends, so that they are stored.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -245,8 +252,12 @@ where
                 Err(mpsc::RecvTimeoutError::Timeout) => Vec::new(),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };
+
+            // All that waits shares one commit, so a storm of events costs no commit each.
             work.extend(self.waiting.try_iter().take(TURN_MAX));
             self.turn(work);
+
+            // While stopping, the answers of channels are awaited, so that no message is sent twice.
             let is_sending = || {
                 self.engine
                     .outbox()
@@ -270,6 +281,7 @@ where
             .next_due()
             .into_iter()
             .chain(self.engine.outbox().next_due());
+
         let due = routing
             .chain([self.tick_at, self.commits.note_at()])
             .min()
@@ -282,15 +294,23 @@ where
     /// Does the waiting work, begins evaluations, commits and sends.
     fn turn(&mut self, work: Vec<QueuedWork>) {
         let now = self.clock.now(self.outside.now());
+
+        // First, so that what this turn changes replaces what an earlier one could not store.
         let mut batch = self.commits.take_unsaved();
         let mut reports = Vec::new();
+
         for queued in work {
             batch = batch.then(self.take(queued.work, &mut reports, now));
         }
+
         if now >= self.tick_at {
             batch = batch.then(self.tick(now));
         }
+
+        // After the work, so that an event that was read in this turn leaves with its commit.
         batch = batch.then(self.engine.flush(&*self.queries, now));
+
+        // A message that leaves now could have its answer after the end, and come again with the next start.
         if self.stop_by.is_none() {
             batch = batch.then(self.commits.mark_due(&mut self.engine, now));
         }
@@ -303,6 +323,7 @@ where
             Work::Read(look) => look(&self.engine, now),
             Work::ReadChannels(look) => look(&self.engine, &self.delivery.channels),
             Work::Change(change) => {
+                // Its caller has an answer only after the commit.
                 let (changed, report) = change(&mut self.engine, now);
                 reports.push(report);
                 return changed;
@@ -316,6 +337,7 @@ where
             Work::Evaluated(outcome) => {
                 let step = self.engine.evaluated(*outcome, &self.outside, now);
                 self.report.add(step.report);
+                // A rule that is asked now could not be answered before the end.
                 if let Some(next) = step.next.filter(|_| self.stop_by.is_none()) {
                     self.pool.put(Task::Rule(next));
                 }
@@ -338,7 +360,10 @@ where
         self.metrics.events.inc();
         self.metrics.event_lag.set((now - event.at) as f64 / 1e3);
         let (jobs, event) = self.outside.jobs_at(&event).attributed(event);
+
         let mut batch = self.engine.event_of(exporter, &event, &jobs, now);
+
+        // Rules have seen the event; only the log of events has a bound.
         let event = with_jobs(&event, &jobs);
         if self.recorded.admits(&event) {
             batch.events.push(event);
@@ -350,6 +375,7 @@ where
         let channels = &self.delivery.channels;
         let fallback = |failed: &str| channels.fallback(failed);
         let batch = self.engine.answered(row.id, outcome, &fallback, now);
+
         if !pause.is_zero() {
             self.engine.pace(&row.channel, pause, now);
         }
@@ -361,7 +387,9 @@ where
     fn tick(&mut self, now: Timestamp) -> Batch {
         self.tick_at = now.plus(TICK);
         self.follow_maintenance(now);
+
         let mut batch = self.begin(now);
+        // Ends by time need no query. Ends by a condition come with their answers.
         batch = batch.then(self.end(EndAnswers::default(), now));
 
         let report = mem::take(&mut self.report);
@@ -370,15 +398,18 @@ where
         log_failures(&report.failures);
         self.watch.log_overruns(&self.engine, now);
         self.watch.note_storage(self.outside.storage_problem(), now);
+
         let posted = self.watch.look(&self.engine, &report, now);
         if !posted.is_empty() {
             batch = batch.then(self.engine.post(posted, now).0);
         }
+
         match self.watch.heartbeat_due(&self.engine, now) {
             HeartbeatDue::Now(url) => self.delivery.beat(url),
             HeartbeatDue::Withheld => drop(self.metrics.heartbeats_withheld.inc()),
             HeartbeatDue::Later => {}
         }
+
         self.metrics.outbox(&self.engine, now);
         batch
     }
@@ -388,11 +419,14 @@ where
         if self.stop_by.is_some() {
             return Batch::default();
         }
+
         let (tasks, batch, report) = self.engine.begin(now);
         self.report.add(report);
         for task in tasks {
             self.pool.put(Task::Rule(task));
         }
+
+        // A slow query must not be asked again each second while its answer is awaited.
         if !self.is_asking_ends
             && let Some(task) = self.engine.end_conditions(now)
         {
@@ -424,6 +458,7 @@ where
     /// messages.
     fn commit(&mut self, batch: Batch, reports: Vec<CommitReport>, now: Timestamp) {
         let committed = self.commits.commit(&self.outside, batch, now);
+
         self.watch.committed(&committed.result, now);
         if let Err(error) = &committed.result {
             let messages = committed.messages.len();
@@ -439,14 +474,18 @@ where
         }
 
         for mut row in committed.messages {
+            // The link holds a secret, so it is made after the commit and never stored.
             if row.message.status == Status::Firing {
                 let place = self.delivery.acknowledge_place(&row);
                 row.message.acknowledge_url =
                     place.and_then(|place| self.outside.acknowledge_url(&row, place));
             }
+
             let thread = self.engine.outbox().thread(&row).map(str::to_owned);
             self.delivery.send(row, thread);
         }
+
+        // After the messages: a caller that waits may be slower than a page.
         for report in reports {
             report(committed.result.clone());
         }
@@ -466,6 +505,7 @@ fn log_failures(failures: &[(RuleKey, EvalError)]) {
 /// see those.
 fn by_cause(failures: &[(RuleKey, EvalError)]) -> BTreeMap<String, Vec<&RuleKey>> {
     let mut by_cause: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    // Without labels, failures that differ only in their series are one line of the log.
     for (rule, error) in failures {
         let cause = without_labels(&error_chain(error));
         by_cause.entry(cause).or_default().push(rule);

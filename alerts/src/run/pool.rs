@@ -58,6 +58,7 @@ impl Pool {
             engine,
             is_stopped: Arc::clone(&is_stopped),
         };
+
         Ok(Self {
             quick: Lane::start(QUICK_THREADS, &worker)?,
             slow: Lane::start(SLOW_THREADS, &worker)?,
@@ -78,9 +79,11 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.is_stopped.store(true, Ordering::Relaxed);
+        // Closing both queues first lets the threads of both lanes end at the same time.
         for lane in [&mut self.quick, &mut self.slow] {
             lane.tasks = None;
         }
+
         for thread in [&mut self.quick, &mut self.slow]
             .into_iter()
             .flat_map(|lane| lane.threads.drain(..))
@@ -102,6 +105,7 @@ impl Lane {
                 .spawn(move || worker.run(&waiting))
                 .map_err(|error| StoreError(format!("cannot start a thread: {error}")))
         };
+
         Ok(Self {
             tasks: Some(tasks),
             threads: (0..threads).map(start).collect::<Result<_, _>>()?,
@@ -112,11 +116,15 @@ impl Lane {
 impl Worker {
     fn run(&self, waiting: &Mutex<mpsc::Receiver<Task>>) {
         loop {
+            // The lock is held while waiting: the other threads of the lane queue for
+            // it, and one gets the next task.
             let next = waiting
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .recv();
+
             let Ok(task) = next else { return };
+            // Tasks that still wait are dropped: the state has no use for their answers after the end.
             if self.is_stopped.load(Ordering::Relaxed) {
                 return;
             }
@@ -130,6 +138,7 @@ impl Worker {
         let queries = &*self.queries;
         match task {
             Task::Rule(task) => {
+                // Made before the task is consumed: after a panic it is gone.
                 let failure = task.failure(EvalError::Panicked);
                 let down = |at, watched_since| queries.exporters_down(at, watched_since);
                 let run = || task.run(queries, &down);

@@ -42,14 +42,18 @@ impl Recorded {
                 ..NodeCounts::default()
             };
         }
+
         counts.all = counts.all.saturating_add(1);
 
         let place = ["uuid", "pci_bus_id", "device", "xid", "severity"].map(label);
         let stream = (event.kind, place.join("\n"));
+
+        // A node names its devices itself: a broken one must not fill the memory with names.
         let is_known = counts.by_stream.contains_key(&stream);
         if !is_known && counts.by_stream.len() >= STREAMS_MAX {
             return counts.all <= MOST_PER_HOUR;
         }
+
         let of_stream = counts.by_stream.entry(stream).or_default();
         *of_stream = of_stream.saturating_add(1);
         counts.all <= MOST_PER_HOUR || *of_stream <= LEAST_PER_HOUR
@@ -71,10 +75,13 @@ mod tests {
             labels: Labels::from_iter([("node", node)]),
             message: String::new(),
         };
+
         let logged = (0..600)
             .filter(|_| recorded.admits(&event("g1", 5)))
             .count();
         assert_eq!(logged, 500);
+
+        // The GPU that is lost among 600 errors of another one is the event that counts.
         let lost = Event {
             labels: Labels::from_iter([("node", "g1"), ("uuid", "GPU-7"), ("xid", "79")]),
             ..event("g1", 5)

@@ -142,6 +142,7 @@ fn alert(name: &str, node: &str, starts_at: Timestamp) -> Posted {
 #[tokio::test]
 async fn messages_are_sent_while_the_store_is_full() {
     let (server, mut received) = service(Verdict::Takes).await;
+
     let config = config(&server, "group_wait: 0s, group_interval: 1s");
     let channels = Channels::build(
         &config,
@@ -150,10 +151,12 @@ async fn messages_are_sent_while_the_store_is_full() {
         Path::new("/nonexistent"),
     )
     .unwrap();
+
     let store = FailingStore::default();
     let is_full = Arc::clone(&store.is_full);
     let committed = Arc::clone(&store.committed);
     is_full.store(true, Ordering::SeqCst);
+
     let metrics = AlertMetrics::default();
     let watch = WatchConfig {
         heartbeat: None,
@@ -161,6 +164,7 @@ async fn messages_are_sent_while_the_store_is_full() {
     };
     let alerting =
         Alerting::start(engine(config), store, channels, watch, metrics.clone()).unwrap();
+
     let handle = alerting.handle();
     let posted = handle
         .change(|engine, now| {
@@ -169,7 +173,9 @@ async fn messages_are_sent_while_the_store_is_full() {
             ((), batch)
         })
         .await;
+    // The alert is in force all the same, and will be sent.
     assert!(matches!(posted, Err(ChangeError::Store(_))), "{posted:?}");
+
     let limit = Duration::from_secs(10);
     let mut seen = Vec::new();
     // The alert itself, and the report of the full store.
@@ -190,8 +196,10 @@ async fn messages_are_sent_while_the_store_is_full() {
     }
     seen.sort_unstable();
     assert_eq!(seen, ["GpuHot", "store"]);
+
     assert!(metrics.uncommitted.get() >= 2 && metrics.commit_failures.get() >= 1);
     assert!(committed.lock().unwrap().is_empty());
+
     // With room again everything is stored, as sent, and nothing is sent twice.
     is_full.store(false, Ordering::SeqCst);
     let begun = Instant::now();
@@ -208,7 +216,9 @@ async fn messages_are_sent_while_the_store_is_full() {
         assert!(begun.elapsed() < limit, "{:?}", committed.lock().unwrap());
         time::sleep(Duration::from_millis(50)).await;
     }
+
     assert!(received.try_recv().is_err());
+    // The thread waits for the answers of channels, which this runtime delivers: it must not be blocked.
     task::spawn_blocking(move || drop(alerting)).await.unwrap();
 }
 
@@ -223,6 +233,7 @@ async fn a_slow_rule_delays_no_other_group_and_no_event() {
         "route: {{receiver: ops, group_by: [alertname], {routes}}}\n\
          receivers: [{{name: ops, webhook_configs: [{{url: 'http://{server}/x'}}]}}, {{name: nobody}}]"
     );
+
     let config = Config::read("am.yml", &text).unwrap();
     let channels = Channels::build(
         &config,
@@ -231,6 +242,7 @@ async fn a_slow_rule_delays_no_other_group_and_no_event() {
         Path::new("/nonexistent"),
     )
     .unwrap();
+
     let rules = "
 groups:
   - name: slow
@@ -243,12 +255,14 @@ groups:
     interval: 1s
     rules: [{alert: One, expr: one}]
 ";
+
     let events = "groups: [{name: g, rules: [{alert: Fault, when: [{kind: xid}], hold: 1h}]}]";
     let engine = engine_with(
         config,
         &[RuleFile::read("r.yml", rules).unwrap()],
         &[EventFile::read("e.events.yml", events, XidTable::shipped()).unwrap()],
     );
+
     let watch = WatchConfig {
         heartbeat: None,
         patience: Duration::from_secs(300),
@@ -258,6 +272,7 @@ groups:
     let begun = Instant::now();
     let alerting = Alerting::start(engine, store, channels, watch, metrics).unwrap();
     let handle = alerting.handle();
+
     let mut next = async |name: &str, within: Duration| {
         let body = time::timeout(within, received.recv()).await;
         let body = body.unwrap_or_else(|_| panic!("no {name} within {within:?}"));
@@ -278,6 +293,7 @@ groups:
     assert_eq!(overruns[0].group, "r.yml;slow");
     assert_eq!(overruns[0].rule, "r.yml:slow/Many");
     assert!(asked < Duration::from_secs(1), "{asked:?}");
+
     let now = Timestamp::from(SystemTime::now());
     let event = Event {
         id: 1,
@@ -307,9 +323,11 @@ groups:
         assert!(begun.elapsed() < Duration::from_secs(30));
         time::sleep(Duration::from_millis(100)).await;
     };
+
     let (firing, missed, error) = unwritten;
     assert_eq!(firing, MANY);
     assert!(missed <= 1, "the next evaluation begins in time: {missed}");
+    // Forty queries of 20 ms fit into 0.8 s, so about 6,960 texts are missing.
     assert!(error.starts_with("texts of 6"), "{error}");
     task::spawn_blocking(move || drop(alerting)).await.unwrap();
 }
@@ -328,6 +346,8 @@ fn a_reload_keeps_the_timers_of_groups() {
             if second == 0 {
                 engine.post(vec![alert("GpuHot", "g01", now)], now);
             }
+            // The second alert joins the group, whose next flush is at 7 s.
+
             if second == 4 {
                 engine.post(vec![alert("GpuHot", "g02", now)], now);
             }
@@ -335,6 +355,7 @@ fn a_reload_keeps_the_timers_of_groups() {
                 let config = config("localhost:1", reloaded);
                 engine.reload(&[], &[], XidTable::shipped().clone(), config, now);
             }
+
             let _: Batch = engine.flush(&Memory::default(), now);
             for row in engine.send_due(now).0 {
                 sent.push((second, row.message.alerts.len()));
@@ -343,6 +364,7 @@ fn a_reload_keeps_the_timers_of_groups() {
         }
         sent
     };
+
     let undisturbed = vec![(1, 1), (7, 2)];
     assert_eq!(sent_at(None, routes), undisturbed);
     for reload_at in [0, 1, 3, 4, 5, 7, 9] {
@@ -352,6 +374,8 @@ fn a_reload_keeps_the_timers_of_groups() {
             "reload at {reload_at}"
         );
     }
+
+    // A shorter interval applies from the reload on: 3 s and 2 s.
     let shorter = "group_wait: 1s, group_interval: 2s";
     assert_eq!(sent_at(Some(3), shorter), [(1, 1), (5, 2)]);
 }
@@ -368,18 +392,21 @@ fn rules_that_fail_alike_are_logged_once() {
 
 #[test]
 fn the_log_of_a_failed_rule_names_no_labels() {
+    // A brace inside a value must not end what is left out.
     let series = |user: &str| {
         format!(
             "found duplicate series for the match group {{jobid=\"7}}\"}} on the left hand-side of the operation: \
              [a{{user={user:?}}}, a{{user=\"bob\"}}];many-to-many matching not allowed"
         )
     };
+
     let failed = |user| EvalError::Query(QueryError(series(user)));
     let twin = EvalError::SameLabels([("user", "dave")].into_iter().collect());
     let rules = ["a", "b", "c"].map(|name| RuleKey(name.into()));
     let [a, b, c] = rules.clone();
     let failures = [(a, failed("alice")), (b, failed("carol")), (c, twin)];
     let causes = by_cause(&failures);
+
     let expected = [
         (
             "the query failed: found duplicate series for the match group {…}];many-to-many matching not allowed",

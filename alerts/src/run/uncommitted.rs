@@ -31,6 +31,8 @@ pub(super) fn compact(batch: &mut Batch) -> usize {
     keep_last(&mut batch.log, |logged| logged.key.clone());
     keep_last(&mut batch.outbox, |row| row.id);
     keep_last(&mut batch.read, |(exporter, _)| exporter.clone());
+
+    // The oldest go: the newest ones say in which state each alert is.
     let surplus = batch.transitions.len().saturating_sub(TRANSITIONS_MAX);
     batch.transitions.drain(..surplus);
     surplus

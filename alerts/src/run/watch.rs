@@ -112,6 +112,7 @@ impl Watch {
         if now < self.overrun_log_at {
             return;
         }
+        // A pause only after a line: the first overrun after a quiet time is logged at once.
         for overrun in engine.overruns() {
             self.overrun_log_at = now.plus(OVERRUN_LOG_PAUSE);
             tracing::warn!(
@@ -130,10 +131,13 @@ impl Watch {
             self.failing_commits = None;
             return;
         };
+
         let known = self.failing_commits.take();
+        // The first failure is reported with the next tick, not up to 30 s later.
         if known.is_none() {
             self.check_at = now;
         }
+
         self.failing_commits = Some(CommitFailure {
             since: known.map_or(now, |known| known.since),
             error: error.clone(),
@@ -147,8 +151,10 @@ impl Watch {
         let Some(reason) = problem else {
             return;
         };
+
         let since = known.map_or(now, |known| known.since);
         let due = since.plus(STORAGE_PATIENCE);
+        // The regular check could come up to 30 s after the patience has ended.
         if now <= due {
             self.check_at = self.check_at.min(due);
         }
@@ -165,11 +171,13 @@ impl Watch {
         if now < *self.beat_at.get_or_insert(first) {
             return HeartbeatDue::Later;
         }
+
         self.beat_at = Some(now.plus(heartbeat.interval));
         let undelivered = engine.outbox().late(now.minus(self.config.patience));
         if undelivered.is_empty() {
             return HeartbeatDue::Now(heartbeat.url.clone());
         }
+
         let channels: Vec<_> = undelivered.iter().map(|row| row.channel.as_str()).collect();
         tracing::error!(
             channels = channels.join(", "),
@@ -180,10 +188,12 @@ impl Watch {
 
     /// The alerts about alerting that hold now.
     pub fn look(&mut self, engine: &Engine, report: &Report, now: Timestamp) -> Vec<Posted> {
+        // Each tick, as the report has only what failed since the last one.
         self.note_failures(report, now);
         if now < self.check_at {
             return Vec::new();
         }
+
         self.check_at = now.plus(CHECK_EVERY);
         let mut alerts: Vec<Posted> = self.uncommitted(now).into_iter().collect();
         alerts.extend(self.unwritten(now));
@@ -206,6 +216,8 @@ impl Watch {
             };
             self.failing_rules.insert(rule.clone(), failure);
         }
+
+        // A rule that has not failed for two minutes counts as working again.
         self.failing_rules
             .retain(|_, failure| failure.last >= now.minus(HOLD));
     }
@@ -221,6 +233,7 @@ impl Watch {
         if now < failure.since.plus(STORAGE_PATIENCE) {
             return None;
         }
+
         let labels = [
             ("alertname", "TaktCannotStoreSamples"),
             ("severity", "critical"),
@@ -303,6 +316,7 @@ fn silences(engine: &Engine, now: Timestamp) -> Option<Posted> {
 
 /// The number of silenced alerts and of firing alerts, if most of many are silenced.
 fn silenced(engine: &Engine, now: Timestamp) -> Option<(usize, usize)> {
+    // Usually no silence is active, and no alert has to be looked at.
     let router = engine.router();
     if !router
         .silences
@@ -312,10 +326,13 @@ fn silenced(engine: &Engine, now: Timestamp) -> Option<(usize, usize)> {
     {
         return None;
     }
+
+    // Takt's own alerts do not count: this one would change its own condition.
     let firing = router
         .alerts()
         .iter()
         .filter(|(_, alert)| !alert.is_resolved(now) && alert.label("scope") != "takt");
+
     let mut all = 0;
     let mut count = 0;
     for (_, alert) in firing {
@@ -423,6 +440,7 @@ receivers:
     /// Returns the messages to channels at `now`; `slack` accepts no message.
     fn sent(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
         let _: Batch = engine.flush(&Memory::default(), now);
+
         let mut sent = Vec::new();
         loop {
             let (rows, _) = engine.send_due(now);
@@ -454,6 +472,7 @@ receivers:
         let mut engine = engine();
         let mut watch = Watch::new(CONFIG);
         engine.post(vec![fault()], at(0));
+
         let mut seen = Vec::new();
         for second in (0..400).step_by(10) {
             let now = at(second);
@@ -465,6 +484,7 @@ receivers:
                     .map(|(channel, names)| (second, channel, names)),
             );
         }
+
         let failing: Vec<_> = seen
             .iter()
             .filter(|(_, _, names)| names == "TaktDeliveryFailing")
@@ -478,6 +498,7 @@ receivers:
         for row in engine.outbox().iter().map(|row| row.id).collect::<Vec<_>>() {
             engine.answered(row, &Outcome::Sent(None), &|_| None, at(400));
         }
+
         let mut ends = Vec::new();
         for second in (400..700).step_by(10) {
             let now = at(second);
@@ -490,6 +511,7 @@ receivers:
                 engine.answered(row.id, &Outcome::Sent(None), &|_| None, now);
             }
         }
+
         let webhook: Vec<_> = ends
             .iter()
             .filter(|(channel, _)| channel == "ops/webhook/0")
@@ -502,6 +524,7 @@ receivers:
     fn a_silence_over_most_alerts_is_reported() {
         let mut engine = engine();
         let mut watch = Watch::new(CONFIG);
+
         let node = |n: usize| Posted {
             labels: [
                 ("alertname", "GpuHot".to_owned()),
@@ -522,12 +545,15 @@ receivers:
             comment: id.to_owned(),
             annotations: BTreeMap::new(),
         };
+
         let names = |posted: Vec<Posted>| -> Vec<String> {
             posted
                 .iter()
                 .filter_map(|one| Some(one.labels.get("alertname")?.to_owned()))
                 .collect()
         };
+
+        // Ten of twenty alerts, g10 to g19, are exactly half.
         engine.post((0..20).map(node).collect(), at(0));
         engine
             .silence(silence("node=~\"g1.\"", "ten of them"), "a", at(0))
@@ -536,6 +562,7 @@ receivers:
             names(watch.look(&engine, &Report::default(), at(0))).is_empty(),
             "half of them are silenced"
         );
+
         engine
             .silence(silence("node=g2", "one more"), "b", at(1))
             .unwrap();
@@ -543,6 +570,7 @@ receivers:
             names(watch.look(&engine, &Report::default(), at(60))),
             ["TaktSilencesTooMuch"]
         );
+
         engine.expire_silence("a", at(70)).unwrap();
         assert!(names(watch.look(&engine, &Report::default(), at(120))).is_empty());
     }
@@ -557,6 +585,7 @@ receivers:
                 EvalError::from(QueryError("many-to-many matching not allowed".to_owned())),
             )
         };
+
         let mut first = None;
         for second in (0..900).step_by(15) {
             let mut report = Report {
@@ -571,6 +600,7 @@ receivers:
                 .iter()
                 .map(|one| one.labels.get("rule").unwrap_or_default().to_owned())
                 .collect();
+
             assert!(names.iter().all(|name| name == "r.yml:g/A"), "{names:?}");
             if let Some(one) = posted.first() {
                 first.get_or_insert(second);
@@ -581,6 +611,8 @@ receivers:
                 assert_eq!(one.starts_at, Some(at(0)));
             }
         }
+
+        // Five minutes of patience, and up to 30 s to the check.
         assert!((300..=330).contains(&first.unwrap()), "{first:?}");
         let quiet = watch.look(&engine, &Report::default(), at(2_000));
         assert!(quiet.is_empty(), "it works again");
@@ -597,16 +629,20 @@ receivers:
             }),
             ..CONFIG
         });
+
         engine.post(vec![fault()], at(0));
         let _: Batch = engine.flush(&Memory::default(), at(0));
         let (rows, _) = engine.send_due(at(0));
         assert_eq!(rows.len(), 2, "Slack and the webhook");
+
         let beats = |watch: &mut Watch, engine: &Engine, from: i64, to: i64| {
             let due = (from..to).map(|second| watch.heartbeat_due(engine, at(second)));
             due.filter(|due| *due != HeartbeatDue::Later)
                 .collect::<Vec<_>>()
         };
         let sent = HeartbeatDue::Now(url);
+
+        // The first comes after 30 s, not at the start.
         assert_eq!(beats(&mut watch, &engine, 0, 30), []);
         assert_eq!(beats(&mut watch, &engine, 30, 300), vec![sent.clone(); 5]);
         // No channel has answered: not even an error.
@@ -614,6 +650,7 @@ receivers:
             beats(&mut watch, &engine, 301, 421),
             vec![HeartbeatDue::Withheld; 2]
         );
+
         for row in rows {
             engine.answered(row.id, &Outcome::Sent(None), &|_| None, at(421));
         }
@@ -637,6 +674,7 @@ receivers:
         );
         assert_eq!(alerts[0].starts_at, Some(at(1)));
         assert!(alerts[0].annotations["summary"].contains("No space left"));
+
         watch.committed(&Ok(()), at(3));
         assert!(watch.look(&engine, &report, at(60)).is_empty());
     }
@@ -653,12 +691,14 @@ receivers:
         // One failed write.
         assert!(at_second(31, Some("Input/output error")).is_empty());
         assert!(at_second(32, None).is_empty());
+        // Ten seconds of patience.
         for second in 40..50 {
             assert!(
                 at_second(second, Some("12 bytes free")).is_empty(),
                 "{second}"
             );
         }
+
         let alerts = at_second(50, Some("12 bytes free"));
         assert_eq!(alerts.len(), 1, "{alerts:?}");
         assert_eq!(

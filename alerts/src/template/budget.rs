@@ -72,10 +72,12 @@ impl<'q> TemplateBudget<'q> {
             ..*context
         };
         let text = template.expand(&context);
+        // Slow queries use up only the time of templates that ask.
         let spent = &self.spent[usize::from(template.asks())];
         spent.set(spent.get() + begun.elapsed());
 
         let text = match text {
+            // The limit is the reason here, whatever the template says about its failed query.
             Err(_) if self.is_spent(template) => return None,
             text => Template::or_explanation(text),
         };
@@ -101,11 +103,13 @@ impl Query for TemplateBudget<'_> {
 
         let queries = self.queries.get() + 1;
         self.queries.set(queries);
+
         let Some(query) = self.query.filter(|_| queries <= QUERIES_MAX) else {
             return Err(QueryError(format!("more than {QUERIES_MAX} queries")));
         };
         let answer = query.instant(expr, at);
 
+        // An empty answer counts as well, or a hundred thousand of them would be kept.
         let series = answer.as_ref().map_or(1, |series| series.len() + 1);
         let kept = self.kept_series.get() + series;
         if kept <= KEPT_SERIES_MAX {
@@ -151,6 +155,7 @@ mod tests {
         let slow = Slow::default();
         let until = Some(Instant::now());
         let budget = TemplateBudget::new(Some(&slow), until);
+
         let nothing = Labels::new();
         let context = Context {
             labels: &nothing,
@@ -160,15 +165,19 @@ mod tests {
             query: None,
             at: Timestamp(0),
         };
+
         let asking = Template::read("{{ query \"up\" | first | value }}").unwrap();
         assert_eq!(budget.expand(&asking, &context), None);
         assert_eq!(slow.asked.get(), 0);
+
+        // The text without a query is written all the same.
         let plain = Template::read("{{ $value }}").unwrap();
         assert_eq!(budget.expand(&plain, &context).as_deref(), Some("1"));
     }
 
     fn texts(slow: &Slow, source: &str, alerts: usize) -> (usize, Vec<Option<String>>) {
         let template = Template::read(source).unwrap();
+
         let budget = TemplateBudget::new(Some(slow), None);
         let nothing = Labels::new();
         let texts = (0..alerts)
@@ -199,6 +208,7 @@ mod tests {
     #[test]
     fn queries_end_at_the_limit_of_time_and_other_templates_go_on() {
         let slow = Slow {
+            // Five seconds are enough for four answers.
             pause: TIME_MAX / 4,
             ..Slow::default()
         };
@@ -206,6 +216,7 @@ mod tests {
         let (asked, written) = texts(&slow, own, 50);
         assert_eq!(asked, 4);
         assert_eq!(written.iter().flatten().count(), 4);
+
         let (_, written) = texts(&slow, "{{ $labels.n }}", 50);
         assert_eq!(written.iter().flatten().count(), 50);
     }
@@ -216,6 +227,7 @@ mod tests {
         let (asked, written) = texts(&Slow::default(), own, QUERIES_MAX + 5);
         assert_eq!(asked, QUERIES_MAX);
         assert_eq!(written.iter().flatten().count(), QUERIES_MAX);
+
         let long = format!("{{{{ $labels.n }}}}{}", "x".repeat(TEXT_MAX / 128));
         let (_, written) = texts(&Slow::default(), &long, 200);
         assert_eq!(written.iter().flatten().count(), 128);

@@ -109,6 +109,7 @@ impl<'w, 'a> Machine<'w, 'a> {
 
     fn run(&mut self, parts: &'a [Part], dot: &Value<'a>) -> Run {
         for part in parts {
+            // All branches count, not only the ones that the invented data choose.
             if self.rehearsing.is_some() {
                 self.try_part(part, dot)?;
                 continue;
@@ -118,6 +119,7 @@ impl<'w, 'a> Machine<'w, 'a> {
                 Part::Print(pipeline) => {
                     let value = self.pipeline(pipeline, dot)?;
                     match pipeline.target {
+                        // As in Go's `html/template`, unless the last function says that the value is HTML.
                         None if self.world.is_html && !is_markup(pipeline) => {
                             self.print(&escape_html(&value.print()))?
                         }
@@ -162,6 +164,7 @@ impl<'w, 'a> Machine<'w, 'a> {
                 Part::Break => Flow::Break,
                 Part::Continue => Flow::Continue,
             };
+
             if flow != Flow::On {
                 return Ok(flow);
             }
@@ -171,6 +174,7 @@ impl<'w, 'a> Machine<'w, 'a> {
 
     /// Runs a part with all its branches. Only mistakes are errors.
     fn try_part(&mut self, part: &'a Part, dot: &Value<'a>) -> Result<(), TemplateError> {
+        // Loops in loops could make the rehearsal itself take hours.
         if Instant::now() > self.until {
             return Ok(());
         }
@@ -204,9 +208,12 @@ impl<'w, 'a> Machine<'w, 'a> {
                 body,
                 otherwise,
             } => {
+                // The list may be empty here; two items are enough to show what the body needs.
                 let items = only_mistakes(self.commands(&pipeline.commands, dot))?;
+
                 let items = items.and_then(|items| items.items().ok());
                 let outside = self.variables.len();
+
                 for (name, value) in items.into_iter().flatten().take(2) {
                     self.variables.extend(key.as_deref().map(|key| (key, name)));
                     if let Some(target) = &pipeline.target {
@@ -262,16 +269,21 @@ impl<'w, 'a> Machine<'w, 'a> {
             .iter()
             .find_map(|defines| defines.get(name))
             .map_or_else(|| mistake(format!("no template `{name}`")), Ok)?;
+
+        // A template that calls itself ends only by its data, which a rehearsal does not follow.
         if let Some(calling) = &mut self.rehearsing {
             if calling.iter().any(|outer| outer == name) {
                 return Ok(Flow::On);
             }
             calling.push(name.to_owned());
         }
+
         self.calls += 1;
         if self.calls > CALLS_MAX {
             return fail(format!("more than {CALLS_MAX} templates in each other"));
         }
+
+        // As in Go, a template sees none of its caller's variables.
         let outside = mem::replace(&mut self.variables, vec![("$", dot.clone())]);
         let result = self.run(body, dot);
         self.variables = outside;
@@ -292,8 +304,10 @@ impl<'w, 'a> Machine<'w, 'a> {
         if items.is_empty() {
             return self.run(otherwise, dot);
         }
+
         let outside = self.variables.len();
         for (name, value) in items {
+            // Only loops in loops can run for longer than queries take.
             if Instant::now() > self.until {
                 return fail(format!("no end within {} s", RUN_MAX.as_secs()));
             }
@@ -303,6 +317,7 @@ impl<'w, 'a> Machine<'w, 'a> {
             if let Some(target) = &pipeline.target {
                 self.variables.push((&target.name, value.clone()));
             }
+
             let flow = self.run(body, &value)?;
             self.variables.truncate(outside);
             if flow == Flow::Break {
@@ -329,6 +344,7 @@ impl<'w, 'a> Machine<'w, 'a> {
         match &pipeline.target {
             Some(target) if target.declares => self.variables.push((&target.name, value.clone())),
             Some(target) => {
+                // The innermost variable of that name, as blocks may declare it again.
                 let known = self
                     .variables
                     .iter_mut()
@@ -364,6 +380,7 @@ impl<'w, 'a> Machine<'w, 'a> {
             .operands
             .split_first()
             .ok_or_else(|| TemplateError::new("nothing to do".to_owned()))?;
+
         let is_alone = rest.is_empty() && piped.is_none();
         match (&first.base, first.fields.split_last()) {
             (Base::Function(function), None) => self.function(function, rest, piped, dot),
@@ -419,11 +436,13 @@ impl<'w, 'a> Machine<'w, 'a> {
             }
             return piped.map_or(last, Ok);
         }
+
         let arguments = self.arguments(operands, piped, dot)?;
         if function.is(functions::TMPL) {
             let [Value::Text(name), dot] = &arguments[..] else {
                 return fail("`tmpl` takes a name and a value");
             };
+            // The text becomes a value, so it must not go into the output here.
             let before = mem::take(&mut self.out);
             let result = self.call(name, dot);
             let said = mem::replace(&mut self.out, before);

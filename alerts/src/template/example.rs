@@ -43,6 +43,7 @@ pub(super) fn messages() -> Vec<Message> {
     let alert = |n: &str, is_over: bool| {
         let words = ["summary", "description", "action", "runbook_url"];
         let words = words.map(|name| (name.to_owned(), format!("{name} of alert {n}")));
+
         let alert = Alert {
             labels: labels(n),
             annotations: words.into(),
@@ -55,6 +56,7 @@ pub(super) fn messages() -> Vec<Message> {
         };
         MessageAlert::new(&alert, now)
     };
+
     let message = |reason, alerts| {
         let message = Message {
             channel: "example/webhook/0".to_owned(),

@@ -327,6 +327,7 @@ pub(super) fn by_name(name: &str, dialect: Dialect) -> Result<Function, Template
     if let Some(known) = all().find(|function| function.name == name) {
         return Ok(*known);
     }
+
     let near = all()
         .map(|function| function.name)
         .min_by_key(|known| strsim::osa_distance(name, known));
@@ -360,6 +361,7 @@ impl Function {
             let name = self.name;
             return mistake(format!("`{name}` takes {least} argument(s), not {count}"));
         }
+
         match self.body {
             Body::Values(body) => body(&arguments, world),
             Body::Text(body) => Ok(Value::text(body(&arguments[0].print()))),
@@ -418,9 +420,11 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
         }
         Some(other) => fail(format!("{} is not a bound", other.name())),
     };
+
     let outside = || TemplateError::new("index out of range".to_owned());
     match value {
         Value::Text(text) => {
+            // Bounds count bytes, as in Go: one inside of a character is out of range.
             let part = text
                 .get(bound(0, 0)?..bound(1, text.len())?)
                 .ok_or_else(outside)?
@@ -442,9 +446,11 @@ fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
     let database = world.query.ok_or_else(|| {
         TemplateError::new("function `query` asks the database; there is none here".to_owned())
     })?;
+
     let result = database
         .instant(expr, world.at)
         .map_err(|error| TemplateError::new(format!("query {expr:?}: {error}")))?;
+
     let samples = result
         .into_iter()
         .map(|(labels, value)| {
@@ -467,11 +473,14 @@ fn sort_by_label<'a>(name: &str, list: &Value<'a>) -> Outcome<'a> {
     let Value::List(items) = list else {
         return fail(format!("`sortByLabel` needs a list, not {}", list.name()));
     };
+
     let key = |item: &Value<'a>| members::member(&of_sample(item, "Labels")?, name, &[]);
+    // The key of each item is read once, and a wrong item is found before the order changes.
     let mut keyed = Vec::with_capacity(items.len());
     for item in items.iter() {
         keyed.push((key(item)?.print().into_owned(), item.clone()));
     }
+
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
     let sorted = keyed.into_iter().map(|(_, item)| item).collect();
     Ok(Value::list(sorted))
@@ -487,6 +496,7 @@ fn to_time<'a>(seconds: f64) -> Outcome<'a> {
 
 fn equal_to_any<'a>(args: &[Value<'a>]) -> Outcome<'a> {
     for other in &args[1..] {
+        // `eq` of Go takes truth values too, which have no order.
         let equal = match (&args[0], other) {
             (Value::Bool(a), Value::Bool(b)) => a == b,
             (a, b) => compare(a, b)? == Some(Ordering::Equal),
@@ -509,10 +519,12 @@ fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Option<Ordering>, TemplateErr
             Ok(Some(a.cmp(b)))
         }
         (Value::Duration(a), Value::Duration(b)) => Ok(Some(a.cmp(b))),
+        // A constant number is a duration in nanoseconds, as an untyped constant is in Go.
         (Value::Duration(a), Value::Int(b)) => Ok(Some(a.as_nanos().cmp(&i128::from(*b)))),
         (Value::Int(a), Value::Duration(b)) => Ok(Some(i128::from(*a).cmp(&b.as_nanos()))),
         (Value::Float(a), Value::Float(b)) => Ok(a.partial_cmp(b)),
         (Value::Text(a), Value::Text(b)) => Ok(Some(a.cmp(b))),
+        // The value may be missing only for this alert.
         (Value::Nil, b) | (b, Value::Nil) => {
             fail(format!("cannot compare nothing and {}", b.name()))
         }
@@ -535,6 +547,7 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
 
 fn regex(pattern: &Value<'_>) -> Result<Regex, TemplateError> {
     let pattern = pattern.print();
+    // Go's dialect, so that a pattern means the same as in Prometheus.
     go_regex::translate(&pattern)
         .ok()
         .and_then(|pattern| Regex::new(&pattern).ok())

@@ -17,9 +17,11 @@ pub(super) fn walk<'a>(value: Value<'a>, names: &[String]) -> Outcome<'a> {
 
 /// One member of a value, with its arguments.
 pub(super) fn member<'a>(value: &Value<'a>, name: &str, arguments: &[Value<'a>]) -> Outcome<'a> {
+    // Methods come first, as in Go: a label called `Names` is reached by `index`.
     if let Some(result) = method(value, name, arguments) {
         return result;
     }
+
     if !arguments.is_empty() {
         let what = format!("`{name}` of {} cannot be called like this", value.name());
         return wrong(value, what);
@@ -131,6 +133,7 @@ fn of_time<'a>(at: &jiff::Zoned, name: &str, arguments: &[Value<'a>]) -> Option<
     if SEVERAL_RESULTS.contains(&name) {
         return Some(mistake(format!("`{name}` of a time has several results")));
     }
+
     let changed = match (name, arguments) {
         ("Format", [Value::Text(layout)]) => {
             return Some(Ok(Value::text(time::format(at, layout))));

@@ -82,7 +82,9 @@ impl MessageTemplates {
                 is_html: false,
                 route_label: Some(&route_label),
             };
+
             let dot = data(&message)?;
+            // The template's own definitions first, then the site's files, then the predefined ones.
             let defines = [&template.defines, &self.0, &*READY_DEFINES];
             let known = vec![("$", dot.clone())];
             eval::rehearse(&template.body, &defines, &world, &dot, known)?;
@@ -153,15 +155,19 @@ impl RouteLabels<'_> {
         if !source.contains("{{") {
             return Ok(source.to_owned());
         }
+
+        // A label that several others name is run once.
         if let Some(text) = self.done.borrow().get(name) {
             return Ok(text.clone());
         }
+        // Labels that name each other would never end.
         if self.busy.borrow().iter().any(|outer| outer == name) {
             let names = self.busy.borrow().join(" -> ");
             return fail(format!(
                 "the route's labels name each other: {names} -> {name}"
             ));
         }
+
         let template = MessageTemplate::read(source)?;
         self.busy.borrow_mut().push(name.to_owned());
         let text = self.templates.evaluate_with(
@@ -172,6 +178,7 @@ impl RouteLabels<'_> {
             &|name: &str| self.text(name),
         );
         self.busy.borrow_mut().pop();
+
         let text = text?;
         self.done.borrow_mut().insert(name.to_owned(), text.clone());
         Ok(text)
@@ -189,6 +196,7 @@ impl MessageTemplates {
             done: RefCell::default(),
             busy: RefCell::default(),
         };
+
         message
             .route_labels
             .iter()

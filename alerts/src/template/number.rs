@@ -5,6 +5,7 @@ pub(super) fn print_float(value: f64) -> String {
     if let Some(text) = not_finite(value) {
         return text;
     }
+
     let text = format!("{value:e}");
     let exponent = exponent_of(&text);
     if value != 0.0 && !(-4..6).contains(&exponent) {
@@ -32,12 +33,14 @@ pub(super) fn significant(value: f64, digits: usize) -> String {
         return "0".to_owned();
     }
     let digits = digits.max(1);
+
     let scientific = format!("{:.*e}", digits - 1, value);
     let exponent = exponent_of(&scientific);
     if exponent < -4 || exponent >= digits as i32 {
         let (mantissa, _) = scientific.split_once('e').unwrap_or((&scientific, ""));
         return with_exponent(trim_zeros(mantissa), exponent);
     }
+
     let decimals = usize::try_from(digits as i32 - 1 - exponent).unwrap_or(0);
     trim_zeros(&format!("{value:.decimals$}")).to_owned()
 }

@@ -87,6 +87,7 @@ pub(super) fn parse(source: &str, dialect: Dialect) -> Result<(Vec<Part>, Define
         .iter()
         .map(|name| (*name).to_owned())
         .collect();
+
     let pieces = split(source)?.into_iter();
     let defines = Defines::new();
     let mut parser = Parser {
@@ -97,6 +98,7 @@ pub(super) fn parse(source: &str, dialect: Dialect) -> Result<(Vec<Part>, Define
         depth: 0,
         loops: 0,
     };
+
     let (parts, end) = parser.parts()?;
     match end {
         None => Ok((parts, parser.defines)),
@@ -122,33 +124,41 @@ enum Piece {
 /// Cuts the source at its delimiters, applying the trim marks.
 fn split(source: &str) -> Result<Vec<Piece>, TemplateError> {
     let mut pieces = Vec::new();
+
     let mut rest = source;
     let mut trim_next = false;
     while let Some(at) = rest.find("{{") {
         let mut text = &rest[..at];
         let mut inside = &rest[at + 2..];
+
         if trim_next {
             text = text.trim_start();
         }
+        // As in Go, the mark needs a space behind it: `{{-1}}` prints a number.
         if inside.starts_with('-') && inside[1..].starts_with(char::is_whitespace) {
             (text, inside) = (text.trim_end(), &inside[1..]);
         }
+
         if !text.is_empty() {
             pieces.push(Piece::Text(text.to_owned()));
         }
+
         let end = end_of_action(inside)?;
         let mut action = &inside[..end];
         rest = &inside[end + 2..];
+
         trim_next =
             action.ends_with('-') && action[..action.len() - 1].ends_with(char::is_whitespace);
         if trim_next {
             action = &action[..action.len() - 1];
         }
+
         let is_comment = action.trim().starts_with("/*") && action.trim().ends_with("*/");
         if !is_comment {
             pieces.push(Piece::Action(tokens(action)?));
         }
     }
+
     let text = if trim_next { rest.trim_start() } else { rest };
     if !text.is_empty() {
         pieces.push(Piece::Text(text.to_owned()));
@@ -159,10 +169,12 @@ fn split(source: &str) -> Result<Vec<Piece>, TemplateError> {
 /// Position of the action's `}}`, outside of strings and comments.
 fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
     let mut rest = inside.char_indices().peekable();
+
     if let Some(comment) = inside.trim_start().strip_prefix("/*") {
         let start = inside.len() - comment.len();
         return comment
             .find("*/")
+            // Braces inside of a comment end nothing.
             .and_then(|at| {
                 inside[start + at..]
                     .find("}}")
@@ -170,8 +182,10 @@ fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
             })
             .ok_or_else(|| TemplateError::new("a comment is not closed".to_owned()));
     }
+
     while let Some((at, c)) = rest.next() {
         match c {
+            // Braces inside of a string end nothing either.
             '"' | '`' => loop {
                 match rest.next() {
                     Some((_, '\\')) if c == '"' => drop(rest.next()),
@@ -206,6 +220,7 @@ enum Token {
 fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
     let mut out = Vec::new();
     let mut rest = action;
+
     let mut glued = false;
     while let Some(c) = rest.chars().next() {
         let before = rest.len();
@@ -229,6 +244,7 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 out.push(Token::Text(rest[1..end].to_owned()));
                 rest = rest.get(end + 1..).unwrap_or_default();
             }
+
             '.' if rest[1..].starts_with(is_name_start) => {
                 let (name, behind) = word(&rest[1..]);
                 out.push(Token::Field {
@@ -237,6 +253,8 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 });
                 rest = behind;
             }
+
+            // A dot in front of a digit begins a number.
             '.' if !rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
                 out.push(Token::Dot);
                 rest = &rest[1..];
@@ -256,6 +274,7 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                     .char_indices()
                     .find(|&(at, c)| {
                         let sign =
+                            // A sign belongs to a number at its beginning and in its exponent.
                             matches!(c, '+' | '-') && (at == 0 || rest[..at].ends_with(['e', 'E']));
                         !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_') || sign)
                     })
@@ -264,6 +283,7 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 rest = &rest[end..];
             }
             _ => {
+                // `:=` before `=`, which it ends with.
                 let Some(sign) = [":=", "=", "|", "(", ")", ","]
                     .into_iter()
                     .find(|sign| rest.starts_with(sign))
@@ -274,6 +294,8 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 rest = &rest[sign.len()..];
             }
         }
+
+        // A space before a dot makes it an operand of its own: `f .x` has an argument.
         glued = rest.len() < before;
     }
     Ok(out)
@@ -291,10 +313,12 @@ fn word(text: &str) -> (&str, &str) {
 }
 
 fn number(text: &str) -> Result<Token, TemplateError> {
+    // As in Go, `_` may stand between digits.
     let plain = text.replace('_', "");
     let hex = plain
         .strip_prefix("0x")
         .and_then(|digits| i64::from_str_radix(digits, 16).ok());
+
     if let Some(int) = hex.or_else(|| plain.parse().ok()) {
         return Ok(Token::Int(int));
     }
@@ -346,6 +370,7 @@ impl Parser {
 
     fn parts_until(&mut self) -> Result<(Vec<Part>, Ending, Vec<Token>), TemplateError> {
         let mut parts = Vec::new();
+
         while let Some(piece) = self.pieces.next() {
             let mut tokens = match piece {
                 Piece::Text(text) => {
@@ -354,6 +379,7 @@ impl Parser {
                 }
                 Piece::Action(tokens) => tokens,
             };
+
             let word = match tokens.first() {
                 Some(Token::Word(word)) => word.clone(),
                 Some(_) => String::new(),
@@ -374,10 +400,12 @@ impl Parser {
                 }
                 "block" => {
                     let (name, rest) = quoted_name(&word, tokens.split_off(1))?;
+                    // A `block` defines a template and calls it at its place.
                     let pipeline = Some(self.pipeline(rest)?);
                     self.define(&word, name.clone())?;
                     parts.push(Part::Call { name, pipeline });
                 }
+                // As in Go, a definition is known everywhere and stands at the outermost level.
                 "define" => match quoted_name(&word, tokens.split_off(1))? {
                     _ if self.depth > 0 => return fail("`define` inside of another block"),
                     (name, rest) if rest.is_empty() => self.define(&word, name)?,
@@ -396,12 +424,15 @@ impl Parser {
 
     /// The body of a named template, whose only variable is its own `$`.
     fn define(&mut self, word: &str, name: String) -> Result<(), TemplateError> {
+        // As in Go, neither variables nor loops of the outside reach into a named template.
         let outside = mem::replace(&mut self.variables, vec!["$".to_owned()]);
         let loops = mem::take(&mut self.loops);
+
         self.depth += 1;
         let (body, ending, _) = self.parts_until()?;
         self.depth -= 1;
         (self.variables, self.loops) = (outside, loops);
+
         match ending {
             Some("end") => drop(self.defines.insert(name, body)),
             _ => return fail(format!("`{word}` has no `end`")),
@@ -411,10 +442,12 @@ impl Parser {
 
     /// A block up to its `end`. Its variables are known only inside.
     fn block(&mut self, word: &str, head: Vec<Token>) -> Result<Part, TemplateError> {
+        // The parser calls itself for each block, and the stack has an end.
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return fail(format!("more than {DEPTH_MAX} blocks in each other"));
         }
+
         let outside = self.variables.len();
         let part = match word {
             "if" => self.conditional(head),
@@ -427,6 +460,7 @@ impl Parser {
                     otherwise,
                 })
             }
+
             _ => {
                 let (key, head) = range_key(head)?;
                 if let Some(key) = &key {
@@ -444,6 +478,7 @@ impl Parser {
                 })
             }
         };
+
         self.variables.truncate(outside);
         self.depth -= 1;
         part
@@ -452,6 +487,7 @@ impl Parser {
     fn conditional(&mut self, head: Vec<Token>) -> Result<Part, TemplateError> {
         let mut arms = Vec::new();
         let mut head = head;
+        // A chain of `else if` is a loop here, so that its length needs no depth.
         loop {
             let condition = self.pipeline(head)?;
             let (body, ending, behind) = self.parts_until()?;
@@ -514,11 +550,13 @@ impl Parser {
             ),
             all => (None, all),
         };
+
         let mut tokens = tokens.iter().peekable();
         let commands = self.commands(&mut tokens)?;
         if tokens.next().is_some() {
             return fail("`)` without `(`");
         }
+        // As in Go, a variable is known only behind its own value.
         match &target {
             Some(target) if target.declares => self.variables.push(target.name.clone()),
             Some(target) => self.known(&target.name)?,
@@ -540,6 +578,7 @@ impl Parser {
                     (token, _) => operands.push(self.operand(token, tokens)?),
                 }
             }
+            // As in Go, only functions and methods can take what is piped into them.
             let is_constant = |operand: &Operand| {
                 matches!(
                     operand.base,
@@ -556,6 +595,7 @@ impl Parser {
                 }
                 Some(_) => {}
             }
+
             commands.push(Command { operands });
             if tokens
                 .next_if(|token| **token == Token::Sign("|"))
@@ -598,6 +638,7 @@ impl Parser {
                 }
                 let commands = self.commands(tokens)?;
                 self.depth -= 1;
+
                 if tokens.next() != Some(&Token::Sign(")")) {
                     return fail("`(` is not closed");
                 }
@@ -636,6 +677,7 @@ fn quoted_name(word: &str, mut head: Vec<Token>) -> Result<(String, Vec<Token>),
 
 /// Splits `$key,` off the head of `range $key, $value := …`.
 fn range_key(mut head: Vec<Token>) -> Result<(Option<String>, Vec<Token>), TemplateError> {
+    // Two variables need the key, the comma and the value in this order.
     let key = match &head[..] {
         [
             Token::Variable(key),
@@ -649,6 +691,7 @@ fn range_key(mut head: Vec<Token>) -> Result<(Option<String>, Vec<Token>), Templ
         }
         _ => return Ok((None, head)),
     };
+
     head.drain(..2);
     Ok((Some(key), head))
 }

@@ -11,6 +11,7 @@ impl Template {
     /// samples, or that has all labels at once, depends on all.
     pub fn reads_only(&self, is_shown: &dyn Fn(&str) -> bool) -> bool {
         let reads = Reads { is_shown };
+        // A definition may be called from anywhere, so each counts, with the value that it gets.
         let mut defined = self.defines.values();
         reads.parts(&self.body, Dot::Alert) && defined.all(|body| reads.parts(body, Dot::Value))
     }
@@ -73,6 +74,7 @@ impl Reads<'_> {
     fn operand(&self, operand: &Operand, dot: Dot) -> bool {
         let fields: Vec<&str> = operand.fields.iter().map(String::as_str).collect();
         match &operand.base {
+            // Other functions see only their arguments, which are operands of their own.
             Base::Function(function) => function.name() != QUERY,
             Base::Group(pipeline) => self.pipeline(pipeline, dot),
             Base::Dot if dot == Dot::Value => fields.is_empty(),
@@ -80,6 +82,7 @@ impl Reads<'_> {
             Base::Variable(name) => match name.as_str() {
                 "$" => self.field(&fields),
                 "$labels" => self.label(&fields),
+                // The pipeline that has set the variable was checked there.
                 _ => true,
             },
             Base::Text(_) | Base::Int(_) | Base::Float(_) | Base::Bool(_) | Base::Nil => true,

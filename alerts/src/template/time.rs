@@ -42,8 +42,10 @@ const PARTS: &[(&str, &str)] = &[
 /// Writes a time in a layout such as `Jan 2, 15:04 MST`.
 pub(super) fn format(at: &Zoned, layout: &str) -> String {
     let mut out = String::new();
+
     let mut rest = layout;
     while !rest.is_empty() {
+        // A fraction first: its point is no part of a layout by itself.
         if let Some((digits, behind)) = fraction(rest) {
             out += &fraction_of(at, digits);
             rest = behind;
@@ -109,7 +111,9 @@ pub(super) fn read(layout: &str, text: &str) -> Option<Zoned> {
             rest = &rest[end..];
         }
     }
+
     let read = BrokenDownTime::parse(&form, text).ok()?;
+    // Missing parts are zero, or one where zero is impossible, as in Go.
     let date = civil::Date::new(
         read.year().unwrap_or(0),
         read.month().unwrap_or(1),
@@ -121,6 +125,7 @@ pub(super) fn read(layout: &str, text: &str) -> Option<Zoned> {
         read.second().unwrap_or(0),
         read.subsec_nanosecond().unwrap_or(0),
     );
+
     let zone = read.offset().map_or(TimeZone::UTC, TimeZone::fixed);
     date.ok()?.to_datetime(time.ok()?).to_zoned(zone).ok()
 }
@@ -143,6 +148,7 @@ fn fraction_of(at: &Zoned, digits: &str) -> String {
     } else {
         shown
     };
+
     match shown {
         "" => String::new(),
         shown => format!("{}{shown}", &digits[..1]),
@@ -185,6 +191,7 @@ pub(super) fn add_date(at: &Zoned, years: i64, months: i64, days: i64) -> Option
         .checked_add(months.div_euclid(12))?;
     let month = i8::try_from(months.rem_euclid(12) + 1).ok()?;
     let first = civil::Date::new(i16::try_from(year).ok()?, month, 1).ok()?;
+    // Days are counted from the first of the month, so those beyond its end run into the next.
     let days = (i64::from(at.day()) - 1).checked_add(days)?;
     let date = first
         .checked_add(jiff::Span::new().try_days(days).ok()?)
@@ -206,6 +213,7 @@ pub(super) fn truncated(at: &Zoned, step: SignedDuration) -> Option<Zoned> {
 /// The time rounded to the nearest multiple of `step`, half of it up.
 pub(super) fn rounded(at: &Zoned, step: SignedDuration) -> Option<Zoned> {
     let beyond = beyond(at, step);
+
     if 2 * beyond < step.as_nanos() {
         return moved(at, -beyond);
     }
@@ -264,12 +272,14 @@ pub(super) fn print_duration(duration: SignedDuration) -> String {
         (1_000_000, 1e3, "µs"),
         (1_000_000_000, 1e6, "ms"),
     ];
+
     if nanos == 0 {
         return "0s".to_owned();
     }
     if let Some((_, unit, name)) = small.iter().find(|(below, ..)| nanos < *below) {
         return format!("{sign}{}{name}", trimmed(nanos as f64 / unit));
     }
+
     let hours = nanos / 3_600_000_000_000;
     let minutes = nanos / 60_000_000_000 % 60;
     let seconds = trimmed((nanos % 60_000_000_000) as f64 / 1e9);
@@ -298,12 +308,14 @@ mod tests {
         ] {
             assert_eq!(format(&at, layout), expected, "{layout}");
         }
+
         let utc: Zoned = "2026-03-05T09:07:00+00:00[UTC]".parse().unwrap();
         assert_eq!(
             format(&utc, "2006-01-02T15:04:05.999Z07:00"),
             "2026-03-05T09:07:00Z"
         );
         assert_eq!(format(&utc, PRINTED), "2026-03-05 09:07:00 +0000 UTC");
+
         for (nanos, expected) in [
             (0, "0s"),
             (1_500, "1.5µs"),

@@ -112,6 +112,7 @@ impl<'a> Value<'a> {
             Self::Nil => Vec::new(),
             Self::Int(count) => (0..*count)
                 .map(|n| (Self::Int(n), Self::Int(n)))
+                // Longer loops would only cost time: a message cannot show as many items.
                 .take(10_000)
                 .collect(),
             Self::Labels(labels) | Self::Kv(labels) => labels
@@ -136,6 +137,7 @@ impl<'a> Value<'a> {
         let joined = |all: Vec<String>, before: &str, after: &str| {
             Cow::Owned(format!("{before}{}{after}", all.join(" ")))
         };
+
         match self {
             Self::Nil => Cow::Borrowed("<no value>"),
             Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
@@ -150,6 +152,7 @@ impl<'a> Value<'a> {
                 "map[",
                 "]",
             ),
+            // Alertmanager's own form of a set of pairs.
             Self::Kv(labels) => {
                 let pairs: Vec<_> = sorted(labels)
                     .iter()
@@ -201,6 +204,7 @@ impl<'a> Value<'a> {
                 .map(|(name, value)| (name.clone(), value.json()))
                 .collect(),
             Self::Fields(all) => {
+                // As in Go's tags: `GeneratorURL` becomes `generatorURL`, not `generatorUrl`.
                 let name = |name: &str| match name.strip_suffix("URL") {
                     Some(before) => lower_first(before) + "URL",
                     None => lower_first(name),
@@ -212,6 +216,7 @@ impl<'a> Value<'a> {
             }
             Self::Named(number, _) => (*number).into(),
             Self::Time(at) => at.timestamp().to_string().into(),
+            // In Go a zone has no public fields.
             Self::Zone(_) => Json::Object(serde_json::Map::new()),
             Self::Duration(duration) => i64::try_from(duration.as_nanos())
                 .unwrap_or(i64::MAX)

@@ -16,6 +16,7 @@ const OF_THE_SERVER: [&str; 5] = [
 fn docs_list_exactly_the_existing_alerts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
     let text = fs::read_to_string(path).unwrap();
+
     let mut explained = BTreeSet::new();
     for line in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
@@ -30,10 +31,12 @@ fn docs_list_exactly_the_existing_alerts() {
             );
         }
     }
+
     let mut names = alert_names();
     names.extend(event_rules().into_iter().map(|rule| rule.name));
     names.extend(OF_THE_SERVER.map(str::to_owned));
     assert_eq!(explained, names);
+
     let rows: BTreeSet<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(' ').next())

@@ -11,6 +11,7 @@ fn alerts_for_owners_name_the_user() {
             .find(|(name, _)| name == "notify")
             .is_some()
     };
+
     let mut rules = 0;
     for rule in event_rules().iter().filter(|rule| for_owners(rule)) {
         rules += 1;
@@ -46,7 +47,9 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
                 .collect(),
         )
     };
+
     let job = |id| [("jobid", id), ("user", "ada")];
+    // The baseboard controller's log names the sensor and the event.
     let bmc = |sensor_type, event, severity| {
         let labels = [
             ("sensor_type", sensor_type),
@@ -345,8 +348,10 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         ),
     ];
     let files = event_files();
+
     let mut fired_ever = BTreeSet::new();
     let mut spared = BTreeSet::new();
+
     let met: BTreeSet<_> = scenarios
         .iter()
         .flat_map(|(_, events, _)| events)
@@ -356,26 +361,33 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         EventKind::ALL.iter().all(|kind| met.contains(kind)),
         "every kind of event is met in a scenario"
     );
+
     for (name, events, expected) in scenarios {
         let mut run = EventRun::new(&files, XidTable::shipped().clone());
+        // Each event is read in the second of its line.
         for event in &events {
             run.event(event, &[], &Labels::new(), "http://takt", event.at);
         }
+
         let fired: BTreeSet<_> = run
             .iter()
             .filter(|(_, _, instance)| instance.fired_at.is_some())
             .filter_map(|(_, _, instance)| instance.labels.get("alertname"))
             .collect();
         assert_eq!(fired, expected.iter().copied().collect(), "{name}");
+
+        // A rule of the same kind that did not fire here has its counterexample.
         let kinds: BTreeSet<_> = events.iter().map(|event| event.kind).collect();
         let alike = event_rules()
             .into_iter()
             .filter(|rule| rule.when.iter().any(|when| kinds.contains(&when.kind)))
             .map(|rule| rule.name)
             .filter(|name| !fired.contains(name.as_str()));
+
         spared.extend(alike);
         fired_ever.extend(fired.into_iter().map(str::to_owned));
     }
+
     let rules = event_rules();
     let names: BTreeSet<_> = rules.iter().map(|rule| rule.name.clone()).collect();
     assert_eq!(

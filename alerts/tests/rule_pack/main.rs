@@ -44,6 +44,7 @@ fn files(directory: &Path, suffix: &str) -> Vec<(String, String)> {
             )
         })
         .collect();
+
     assert!(!files.is_empty(), "no {suffix} in {}", directory.display());
     files.sort();
     files
@@ -59,6 +60,7 @@ fn alert_names() -> BTreeSet<String> {
         })
         .flat_map(|group| group.rules)
         .collect();
+    // A rule without severity or summary would be routed and shown as nothing.
     rules
         .iter()
         .filter_map(|rule| match rule {

@@ -21,6 +21,7 @@ fn promtool_accepts(arguments: &[&str], path: &str) {
         }
         output => output.unwrap(),
     };
+
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{path}: {stdout}{stderr}");
@@ -49,8 +50,10 @@ fn promtool_accepts_the_end_conditions() {
             }
             EndCondition::After(_) => None,
         });
+
     let rules: String = ends.collect();
     assert!(!rules.is_empty());
+
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ends.rules.yml");
     fs::write(&path, format!("groups:\n- name: ends\n  rules:\n{rules}")).unwrap();
     promtool(

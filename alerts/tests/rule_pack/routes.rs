@@ -15,8 +15,10 @@ fn the_example_routes_name_alerts_that_exist() {
             .unwrap()
             .groups
     });
+
     let mut names = alert_names();
     names.extend(events.flat_map(|group| group.rules).map(|rule| rule.name));
+    // Inhibition by a name that no rule has would be without effect, and without a mistake.
     for named in config
         .inhibit_rules
         .iter()
@@ -26,6 +28,7 @@ fn the_example_routes_name_alerts_that_exist() {
     {
         assert!(names.contains(named), "no rule raises {named}");
     }
+
     let receiver = |labels: &[(&str, &str)]| {
         config.route_test(&labels.iter().copied().collect())[0]
             .receiver
@@ -75,6 +78,7 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
         timezone: None,
         pages: None,
     };
+
     let mut router = Router::new(config, settings);
     let alert = |labels: &&[(&str, &str)]| Alert {
         labels: labels.iter().copied().collect(),
@@ -87,6 +91,7 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
         is_timeout: false,
     };
     let alerts: Vec<_> = alerts.iter().map(alert).collect();
+
     for alert in &alerts {
         router.take(alert.clone(), NOW);
     }
@@ -118,6 +123,7 @@ fn inhibition_in_all_forms_of_routes() {
         labels.push(label);
         labels
     };
+    // The source, an alert that it explains, and one that it does not.
     let cases = [
         (
             of("NodeDown", "node", "g1"),
@@ -210,6 +216,7 @@ fn inhibition_in_all_forms_of_routes() {
             of("NodeDown", "node", "g1"),
         ),
     ];
+
     for (form, config) in routings() {
         for (source, target, other) in &cases {
             let (router, alerts) = firing(config.clone(), &[source, target, other]);
@@ -250,13 +257,16 @@ fn many_of_the_same_are_one_message() {
                 ("node", node),
             ]
         };
+
         let one = drained("g1", "drained");
         let two = drained("g2", "drained");
         let three = drained("g3", "down");
+
         let (router, _) = firing(
             config,
             &[&one, &two, &three, &hot("g1"), &hot("g2"), &hot("g3")],
         );
+
         let mut sizes: Vec<_> = router.groups().map(|(_, _, alerts)| alerts.len()).collect();
         sizes.sort_unstable();
         assert_eq!(
@@ -288,6 +298,7 @@ fn maintenance_mutes_its_nodes() {
             from: Timestamp::from_seconds(0),
             to: Timestamp::from_seconds(2_000_000),
         };
+
         router.set_maintenance(vec![work], NOW);
         let suppressed = router.suppressed(NOW);
         let muted: Vec<_> = alerts

@@ -11,12 +11,14 @@ fn thresholds_are_set_once_and_used() {
             .map(|rest| rest.split(after).next().unwrap().to_owned())
             .collect()
     };
+
     let text: String = files(&pack(), ".rules.yml")
         .into_iter()
         .map(|(_, text)| text)
         .collect();
     let set = named(&text, "record: takt_threshold, labels: {name: ", '}');
     assert!(!set.is_empty());
+
     let mut used = named(&text, "scalar(takt_threshold{name=\"", '"');
     used.remove("…"); // the file's own explanation
     assert_eq!(used, set);
@@ -49,6 +51,7 @@ fn every_rule_has_a_scenario_that_fires_it() {
 /// or job, at an instant at which all firing alerts are compared.
 #[test]
 fn every_rule_has_a_scenario_that_must_not_fire_it() {
+    // Watchdog always fires.
     let mut with_twin = BTreeSet::from(["Watchdog".to_owned()]);
     for test in scenarios() {
         for all in &test.expressions {
@@ -56,6 +59,7 @@ fn every_rule_has_a_scenario_that_must_not_fire_it() {
                 let Some(alert) = labels.get("alertname") else {
                     continue;
                 };
+
                 let mut others = labels.iter().filter(|(name, _)| *name != "alertname");
                 let has_twin = others.any(|(name, _)| {
                     let is_expected = |value: &str| {
@@ -74,6 +78,7 @@ fn every_rule_has_a_scenario_that_must_not_fire_it() {
             }
         }
     }
+
     let without: Vec<_> = alert_names().difference(&with_twin).cloned().collect();
     assert_eq!(
         without, [""; 0],

@@ -7,9 +7,13 @@ fn a_restart_sends_and_loses_nothing() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
+
+    // The group has waited its 30 s and has sent its message: a restart must not repeat it.
     takt.restart();
     takt.seconds(100);
     assert_eq!(takt.reasons(SLACK).len(), 1);
+
+    // The end comes while Takt restarts, before an evaluation has seen it.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.restart();
     takt.seconds(100);
@@ -21,11 +25,14 @@ fn a_rule_that_is_gone_ends_its_alerts() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
+
     let config = Config::read("am.yml", ROUTES).unwrap();
     let batch = takt
         .engine
         .reload(&[], &[], XidTable::shipped().clone(), config, takt.now);
     takt.commit(&batch);
+
+    // A minute of `group_interval`, then the last message of a rule that no longer exists.
     takt.seconds(100);
     assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
     assert!(takt.disk.0.borrow().instances.is_empty());
@@ -36,6 +43,8 @@ fn texts_of_earlier_templates_are_not_judged_by_the_new_ones() {
     let mut takt = Takt::new();
     let labels = "hot{node=\"g01\",user=\"bob\"}";
     takt.set(labels, 95.0);
+
+    // The texts of before name a user and a GPU, which the viewer may not see.
     let old = RULES.replace("$labels.node }} is", "$labels.user }} is");
     let reload = |takt: &mut Takt, rules: &str, events: &str| {
         let batch = takt.engine.reload(
@@ -47,6 +56,7 @@ fn texts_of_earlier_templates_are_not_judged_by_the_new_ones() {
         );
         takt.commit(&batch);
     };
+
     let shown = |takt: &Takt| {
         let all: BTreeSet<_> = takt
             .engine
@@ -63,6 +73,7 @@ fn texts_of_earlier_templates_are_not_judged_by_the_new_ones() {
             .filter(|(name, _)| name == "summary")
             .count()
     };
+
     let old_events = EVENTS.replace("on {{ $labels.node }}", "of {{ $labels.uuid }}");
     let new_events = EVENTS.replace("{{ $labels.xid_meaning }} on", "A GPU failed on");
 
@@ -74,9 +85,12 @@ fn texts_of_earlier_templates_are_not_judged_by_the_new_ones() {
 
     reload(&mut takt, RULES, &new_events);
     assert_eq!(shown(&takt), 0, "the texts are still those of before");
+
+    // One evaluation, at most 15 s later, writes the text by the new template.
     takt.set(labels, 95.0);
     takt.seconds(16);
     assert_eq!(shown(&takt), 1, "the rule over samples has a new text");
+
     let batch = takt.engine.event(&xid(79, "7", 40), &[], takt.now);
     takt.commit(&batch);
     assert_eq!(shown(&takt), 2, "the event rule too");
@@ -87,6 +101,8 @@ fn another_route_for_a_firing_alert_is_no_end() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
+
+    // The key of the group changes with `group_by`, so the log entry has to move to the new group.
     let other = ROUTES.replace("group_by: [alertname]", "group_by: [alertname, node]");
     let config = Config::read("am.yml", &other).unwrap();
     let rules = RuleFile::read("r.yml", RULES).unwrap();
@@ -94,12 +110,15 @@ fn another_route_for_a_firing_alert_is_no_end() {
         .engine
         .reload(&[rules], &[], XidTable::shipped().clone(), config, takt.now);
     takt.commit(&batch);
+
     takt.seconds(100);
     assert_eq!(
         takt.reasons(SLACK).len(),
         1,
         "the same channel goes on in the new group"
     );
+
+    // The end is sent by the new group, to the channel that the old one had notified.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(100);
     assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
@@ -108,6 +127,7 @@ fn another_route_for_a_firing_alert_is_no_end() {
 #[test]
 fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
     let mut takt = Takt::new();
+
     let push = |takt: &mut Takt| {
         let posted = Posted {
             labels: parse_series("{alertname=Pushed,node=g01}"),
@@ -117,15 +137,20 @@ fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
         assert_eq!(errors, [PostedError::NoLabels]);
         takt.commit(&batch);
     };
+
+    // Posted alerts end after five minutes (`resolve_timeout`): 200 s are still within them.
     push(&mut takt);
     takt.seconds(200);
     // Down for ten minutes: longer than the alert lives without another push.
     takt.now = takt.now.plus(Duration::from_secs(600));
     takt.restart();
+
     takt.seconds(100);
     push(&mut takt);
     takt.seconds(250);
     assert_eq!(takt.reasons(SLACK).len(), 1, "{:?}", takt.reasons(SLACK));
+
+    // 450 s after the last post.
     takt.seconds(200);
     assert_eq!(
         takt.reasons(SLACK).last().unwrap().1,
@@ -138,6 +163,7 @@ fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
 #[test]
 fn posted_alerts_have_bounds_and_known_ones_can_end() {
     let mut takt = Takt::new();
+
     let alert = |number: usize, words: usize, ends_at: Option<Timestamp>| Posted {
         labels: parse_series(&format!("{{alertname=Pushed,number=n{number}}}")),
         annotations: [("summary".to_owned(), "x".repeat(words))].into(),
@@ -164,6 +190,7 @@ fn posted_alerts_have_bounds_and_known_ones_can_end() {
         "known ones are posted again"
     );
 
+    // One text takes most of the 32 KiB that eight alerts have in total.
     let long = vec![alert(20, 100_000, None), alert(0, 30_000, None)];
     let refused = post(&mut takt, "a", long);
     assert_eq!(refused[0], PostedError::TooLong { max: 64 << 10 });
@@ -172,6 +199,7 @@ fn posted_alerts_have_bounds_and_known_ones_can_end() {
         1,
         "30 kB are within eight times 4 KiB: {refused:?}"
     );
+
     let refused = post(&mut takt, "a", vec![alert(1, 30_000, None)]);
     assert!(refused[0].is_of_room(), "{refused:?}");
 
@@ -183,6 +211,7 @@ fn posted_alerts_have_bounds_and_known_ones_can_end() {
     let ended = known.get(Fingerprint::of(&ended)).unwrap();
     assert!(ended.is_resolved(takt.now) && ended.annotations["summary"].len() == 10);
 
+    // After five minutes without another post all have ended.
     takt.seconds(400);
     assert!(
         post(&mut takt, "b", firing(30..31)).is_empty(),

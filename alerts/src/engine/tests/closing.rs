@@ -50,6 +50,7 @@ fn an_event_without_an_end_is_closed_by_hand() {
     takt.seconds(70);
     assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved]);
     {
+        // The history says who closed it, and so does the last message.
         let tables = takt.disk.0.borrow();
         let last = tables.transitions.last().unwrap();
         assert_eq!(last.from, State::Firing);
@@ -59,9 +60,12 @@ fn an_event_without_an_end_is_closed_by_hand() {
         let words = &last_row.message.alerts[0].annotations[CLOSED];
         assert_eq!(words, "by ada: reseated the card");
     }
+
     takt.restart();
     takt.seconds(70);
     assert_eq!(takt.ends_and_beginnings().len(), 2, "closed for good");
+
+    // Another event begins another episode, which is open again.
     takt.fall_off_the_bus();
     takt.seconds(40);
     assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved, Firing]);
@@ -71,13 +75,17 @@ fn an_event_without_an_end_is_closed_by_hand() {
 fn a_closed_alert_stays_closed_until_its_condition_was_false() {
     use Status::{Firing, Resolved};
     let mut takt = Takt::new();
+
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
     assert_eq!(takt.close("alertname=Hot"), 1);
+    // The condition still holds, and the stored alert has to stay closed.
     takt.seconds(70);
     takt.restart();
     takt.seconds(70);
     assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved]);
+
+    // Two evaluations see it false, then it holds again.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(30);
     takt.set("hot{node=\"g01\"}", 95.0);
@@ -88,20 +96,26 @@ fn a_closed_alert_stays_closed_until_its_condition_was_false() {
 #[test]
 fn a_posted_alert_can_be_closed() {
     let mut takt = Takt::new();
+
+    // It would live for more than a day: only a person ends it earlier.
     let posted = Posted {
         labels: [("alertname", "Foreign")].into_iter().collect(),
         ends_at: Some(at(100_000)),
         ..Posted::default()
     };
+
     let batch = takt.engine.post(vec![posted], takt.now).0;
     takt.commit(&batch);
     takt.seconds(40);
+
     assert_eq!(takt.close("alertname=Foreign"), 1);
     takt.seconds(70);
     assert_eq!(
         takt.ends_and_beginnings(),
         [Status::Firing, Status::Resolved]
     );
+
+    // No rule has it, so the history names the way by which it came.
     let tables = takt.disk.0.borrow();
     let last = tables.transitions.last().unwrap();
     assert_eq!(&*last.rule.0, "posted");
@@ -126,8 +140,11 @@ fn an_acknowledged_alert_has_its_end_at_once() {
             comment: "acknowledged".to_owned(),
             annotations: BTreeMap::new(),
         };
+
         let (_, batch) = takt.engine.silence(silence, "s1", takt.now).unwrap();
         takt.commit(&batch);
+
+        // A close flushes the group at once; an end needs an evaluation and the rest of the minute.
         if is_closed {
             assert_eq!(takt.close("alertname=Hot"), 1);
             takt.seconds(1);
@@ -150,6 +167,8 @@ fn a_page_that_waits_is_not_delivered_once_its_alert_is_closed() {
     takt.fall_off_the_bus();
     let flushed = takt.engine.flush(&takt.samples, takt.now);
     takt.commit(&flushed);
+
+    // Slack and e-mail, neither of them sent.
     assert_eq!(takt.engine.outbox().iter().len(), 2);
 
     takt.now = takt.now.plus(Duration::from_secs(3));
@@ -168,17 +187,21 @@ fn closing_posted_alerts_makes_room_for_others() {
         ends_at: Some(at(100_000)),
         ..Posted::default()
     };
+
+    // The share of one program.
     let max = takt.engine.posted_max() * 3 / 4;
     let many = (0..max).map(posted).collect();
     let (batch, errors) = takt.engine.post_from(&ann, many, takt.now);
     takt.commit(&batch);
     assert_eq!(errors, []);
+
     let refused = |takt: &mut Takt, n| {
         takt.engine
             .post_from(&ann, vec![posted(n)], takt.now)
             .1
             .len()
     };
+
     assert_eq!(refused(&mut takt, max), 1);
     assert_eq!(takt.close("alertname=A3"), 1);
     assert_eq!(takt.engine.posted_count(), max - 1);

@@ -39,6 +39,7 @@ proptest! {
         let mut takt = Takt::new();
         let mut lost_in_flight = 0;
         takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
+
         let mut values = BTreeMap::new();
         for (n, what) in moves.iter().enumerate() {
             match what {
@@ -85,14 +86,17 @@ proptest! {
                         .iter()
                         .for_each(|(series, value)| takt.set(series, *value));
                     takt.second(Some(*step));
+                    // At most the rows of both channels were delivered without a record.
                     lost_in_flight += usize::from(*step == 3) * 2;
                 }
             }
         }
         // All is well from here on; wait until silences, flapping and group intervals have ended.
         values.values_mut().for_each(|value| *value = 60.0);
+
         let series: Vec<_> = values.keys().cloned().collect();
         for second in 0..4200 {
+            // Samples are seen for five minutes.
             if second % 120 == 0 {
                 series.iter().for_each(|series| {
                     takt.set(series, if series.starts_with("up") { 1.0 } else { 60.0 })
@@ -101,6 +105,7 @@ proptest! {
             }
             takt.second(None);
         }
+
         let mut last: BTreeMap<String, Status> = BTreeMap::new();
         for (status, labels) in takt.sent(SLACK) {
             let before = last.insert(labels.clone(), status);
@@ -115,8 +120,11 @@ proptest! {
         for (labels, status) in &last {
             prop_assert_eq!(*status, Status::Resolved, "no end was sent: {}", labels);
         }
+
+        // No channel is left that waits for an end.
         let tables = takt.disk.0.borrow();
         prop_assert!(tables.log.values().all(|entry| entry.open.is_empty()));
+
         let rows: BTreeSet<_> = tables
             .outbox
             .values()

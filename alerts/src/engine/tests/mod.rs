@@ -266,10 +266,13 @@ impl Takt {
                 1 => self.engine.flush(&self.samples, now),
                 2 => {
                     let (rows, batch) = self.engine.send_due(now);
+                    // The marks are committed first: after a crash the rows count
+                    // as in doubt and are sent again.
                     self.commit(&batch);
                     if lost_after == Some(2) {
                         return self.restart();
                     }
+
                     let mut answered = Batch::default();
                     for row in rows {
                         self.delivered.push((row.id, row.channel.clone()));
@@ -289,6 +292,7 @@ impl Takt {
                 }
                 _ => Batch::default(),
             };
+
             if lost_after == Some(step) && step < 2 {
                 return self.restart();
             }

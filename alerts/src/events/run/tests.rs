@@ -31,12 +31,14 @@ fn end_of_lost_gpu(up: &str, read_at: i64, mut seconds: Range<i64>) -> Option<i6
 
 #[test]
 fn a_sample_from_before_the_event_does_not_end_its_alert() {
+    // At 5 s the last sample is of 0 s, when the GPU was still there.
     let ended = end_of_lost_gpu("1 0 0 0 0 0 1", 5, 6..120);
     assert_eq!(ended, Some(90), "the first sample of the returned GPU");
 }
 
 #[test]
 fn an_alert_of_a_node_whose_clock_is_behind_does_not_end_at_once() {
+    // By the node's clock the event is an hour old when it is read.
     let ended = end_of_lost_gpu("1x300", 3_600, 3_600..3_700);
     assert_eq!(ended, Some(3_660), "a minute after it was read");
 }
@@ -51,6 +53,7 @@ fn an_address_ends_its_alert_in_every_spelling() {
             .into_iter()
             .collect()
     };
+
     assert!(agree(&series("0000:01:00.0"), &alert));
     assert!(agree(&series("00000000:01:00.0"), &alert), "NVML's form");
     assert!(!agree(&series("00000000:21:00.0"), &alert), "another GPU");
@@ -61,6 +64,7 @@ fn what_is_read_late_is_held_from_then_on() {
     let text =
         "groups: [{name: g, rules: [{alert: A, when: [{kind: xid}], by: [node], hold: 1h}]}]";
     let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+
     let mut run = EventRun::new(&[file], XidTable::shipped().clone());
     let at = Timestamp::from_seconds;
     let labels = [("node", "g01"), ("xid", "79")].into_iter().collect();
@@ -71,6 +75,7 @@ fn what_is_read_late_is_held_from_then_on() {
         labels,
         message: String::new(),
     };
+
     // The server was away for two hours.
     assert_eq!(
         run.event(&event, &[], &Labels::new(), "", at(7_200))
@@ -78,6 +83,7 @@ fn what_is_read_late_is_held_from_then_on() {
             .len(),
         1
     );
+
     let ends =
         |run: &mut EventRun, now: i64| ticked(run, &Memory::default(), at(now)).transitions.len();
     assert_eq!(
@@ -100,6 +106,7 @@ fn an_event_of_several_jobs_is_an_alert_for_each_owner() {
           annotations: {summary: '{{ $labels.jobid }} of {{ $labels.user }}'}}]}]";
     let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
     let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+
     let job = |id, user, name| -> Labels {
         [("jobid", id), ("user", user), ("job_name", name)]
             .into_iter()
@@ -116,6 +123,7 @@ fn an_event_of_several_jobs_is_an_alert_for_each_owner() {
             .collect(),
         message: String::new(),
     };
+
     run.event(&event, &jobs, &Labels::new(), "", at);
     let fired: BTreeSet<_> = run
         .iter()
@@ -131,6 +139,7 @@ fn an_event_of_several_jobs_is_an_alert_for_each_owner() {
             )
         })
         .collect();
+
     let expected = [
         "Machine - -: 7,8 of ada,bob",
         "Owners 7 ada: train of ada",

@@ -27,6 +27,7 @@ impl Email {
     /// The Message-ID of a row's mail. Every attempt has the same one, so that mail programs can
     /// drop a duplicate.
     pub fn message_id(&self, row: &Row) -> String {
+        // In hexadecimal, since an address may have characters that a Message-ID may not.
         let address: String = self
             .to
             .bytes()
@@ -46,9 +47,11 @@ impl Email {
         let fingerprints: Vec<_> = message
             .alerts
             .iter()
+            // A header has to stay short, however many alerts there are.
             .take(20)
             .map(|alert| alert.fingerprint.to_string())
             .collect();
+
         let mut headers = vec![
             ("List-Id", format!("Takt alerts <alerts.{}>", self.domain)),
             ("X-GPU-Alert-Fingerprint", fingerprints.join(" ")),
@@ -56,6 +59,7 @@ impl Email {
         if message.status == Status::Firing && is_page(message) {
             headers.push(("Importance", "high".to_owned()));
         }
+
         let say = |name| self.wording.text(name, row);
         let own_text = say("text");
         let own_html = self.wording.html_text("html", row);
@@ -99,6 +103,7 @@ fn is_page(message: &Message) -> bool {
 /// programs support little CSS, so every element carries its own style.
 fn html(message: &Message) -> String {
     let parts = parts(message);
+
     let zone = message.zone();
     let mut boxes: String = parts
         .iter()
@@ -109,6 +114,7 @@ fn html(message: &Message) -> String {
     if more > 0 {
         boxes += &format!("<p style=\"color:#5f6368\">and {more} more</p>\n");
     }
+
     // A single part needs no title.
     let title = match parts.as_slice() {
         [_] => String::new(),
@@ -117,6 +123,7 @@ fn html(message: &Message) -> String {
             escaped(&subject(message))
         ),
     };
+
     let link = escaped(&link(message));
     let acknowledge = message
         .acknowledge_url
@@ -150,6 +157,7 @@ fn boxed(part: &Part, zone: &TimeZone) -> String {
         (Status::Firing, "warning") => "#b26a00",
         (Status::Firing, _) => "#1a5fb4",
     };
+
     let row = |(name, text): &(&str, String)| {
         // The bars of "last hour" line up only in a font of fixed width.
         let font = if *name == "last hour" {
@@ -168,6 +176,7 @@ fn boxed(part: &Part, zone: &TimeZone) -> String {
             escaped(text)
         )
     };
+
     let rows: String = part.facts.iter().map(row).collect();
     let lines = match part.lines.as_str() {
         "" => String::new(),

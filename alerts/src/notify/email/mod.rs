@@ -54,6 +54,7 @@ pub(super) async fn send(
     thread: Option<&str>,
 ) -> Outcome {
     match mailer.send(&email.mail(row, thread)).await {
+        // The first mail names the thread, so that later ones refer to it.
         Ok(()) if thread.is_none() => Outcome::Sent(Some(email.message_id(row))),
         Ok(()) => Outcome::Sent(None),
         Err(error) if error.is_permanent() => Outcome::GiveUp {

@@ -57,13 +57,16 @@ pub(super) fn read(
 ) -> Result<(Email, Arc<Mailer>), Mistake> {
     let fields = settings.fields(KEYS)?;
     let to = fields.require("to")?.text()?.to_owned();
+    // An own server, or else the one of `[email]` in takt.toml.
     let mailer = match smarthost(settings, &fields, context)? {
         Some(mailer) => Arc::new(mailer),
         None => context.mailer(settings)?,
     };
+
     mailer
         .check(&to)
         .map_err(|error| settings.mistake(error_chain(&error)))?;
+
     let headers = fields.get("headers").cloned().unwrap_or_else(Node::empty);
     check_headers(&headers)?;
     let mut wording = Wording::read(&context.templates, settings, WORDING_KEYS);
@@ -79,6 +82,7 @@ pub(super) fn read(
             ),
         }
     }
+
     let email = Email {
         to,
         domain: mailer.domain().to_owned(),
@@ -99,9 +103,11 @@ fn threading(fields: &Fields<'_>, headers: &Node) -> Result<bool, Mistake> {
     let threading = node.fields(&["enabled", "thread_by_date"])?;
     let is_enabled = threading.or_default("enabled", Node::boolean)?;
     let by_date = threading.or_default("thread_by_date", Node::text)?;
+
     if !is_enabled {
         return Ok(false);
     }
+    // Takt sets these headers for its own threads.
     let has_header = |wanted: &str| {
         headers
             .pairs()
@@ -130,6 +136,7 @@ fn smarthost(
     fields: &Fields<'_>,
     context: &ChannelContext<'_>,
 ) -> Result<Option<Mailer>, Mistake> {
+    // The receiver's own setting, or else the global one; an empty text is no setting.
     let text = |key: &str| -> Result<Option<String>, Mistake> {
         match fields.or_default(key, Node::text)? {
             "" => {
@@ -141,17 +148,21 @@ fn smarthost(
             text => Ok(Some(text.to_owned())),
         }
     };
+
     refuse_cram_md5(settings, context)?;
     let Some(server) = text("smarthost")? else {
         return without_smarthost(fields).map(|()| None);
     };
     let named_at = fields.get("smarthost").unwrap_or(settings);
     check_port(named_at, &server)?;
+
     let switch = |key: &str| -> Result<Option<bool>, Mistake> {
         let shared = context.global_node(&format!("smtp_{key}"));
         fields.get(key).or(shared).map(Node::boolean).transpose()
     };
+
     let requires_tls = switch("require_tls")?.unwrap_or(true);
+    // Port 465 is SMTP over TLS from the first byte.
     let is_implicit = switch("force_implicit_tls")?.unwrap_or(server.ends_with(":465"));
     let mode = if is_implicit {
         TlsMode::Tls
@@ -160,16 +171,19 @@ fn smarthost(
     } else {
         TlsMode::None
     };
+
     let tls = fields
         .get("tls_config")
         .or(context.global_node("smtp_tls_config"))
         .map_or(Ok(TlsSettings::default()), |node| {
             tls_settings(node, context)
         })?;
+
     let password = match context.secret(settings, "auth_password")? {
         Some(password) => Some(password),
         None => context.global_secret("smtp_auth_password")?,
     };
+    // An identity equal to the user is the usual login, and is left out.
     let identity = text("auth_identity")?;
     let login = text("auth_username")?
         .zip(password)
@@ -178,6 +192,7 @@ fn smarthost(
             user,
             password,
         });
+
     let config = EmailConfig {
         server,
         tls: Some(mode),
@@ -185,12 +200,14 @@ fn smarthost(
         ca_file: tls.ca_file,
         ..EmailConfig::default()
     };
+
     let options = SmtpOptions {
         login,
         hello: text("hello")?,
         server_name: tls.server_name,
         min_tls_version: tls.min_version,
     };
+
     Mailer::with_options(&config, options)
         .map(Some)
         .map_err(|error| settings.mistake(error_chain(&error)))
@@ -250,11 +267,13 @@ struct TlsSettings {
 
 fn tls_settings(node: &Node, context: &ChannelContext<'_>) -> Result<TlsSettings, Mistake> {
     let fields = node.fields(TLS_KEYS)?;
+    // lettre cannot be given these, and a setting without effect would mislead.
     for key in ["ca", "cert", "cert_file", "key", "key_file", "max_version"] {
         if let Some(at) = fields.get(key) {
             return Err(at.mistake(format!("`{key}` is not supported for mail servers")));
         }
     }
+
     if fields.or_default("insecure_skip_verify", Node::boolean)? {
         return Err(
             node.mistake("takt always checks certificates; name the authority in `ca_file`")

@@ -33,6 +33,8 @@ impl Slack {
     pub(super) fn blocks(&self, row: &Row) -> Vec<Value> {
         let message = &row.message;
         let plain = without_markup(message);
+
+        // Each template's text stays within Slack's limit of a section.
         let said = |name| {
             self.wording
                 .text_about(name, &plain, row.created_at)
@@ -47,6 +49,7 @@ impl Slack {
         let mut header = String::new();
         blocks.push(match (said("title"), said("title_link")) {
             (Some(title), Some(link)) => section(&format!(
+                // These characters would end the link within the title.
                 "*<{link}|{}>*",
                 title.replace(['<', '>', '|'], " ")
             )),
@@ -103,12 +106,15 @@ fn sections(message: &Message, header: &str, blocks: &mut Vec<Value>) -> usize {
     let mut size = HEADER_MAX;
     let mut shown = 0;
     let zone = message.zone();
+
     for part in words::parts(message) {
         let text = part_text(&part, header, &zone);
         size += text.len();
+        // Slack refuses more than 50 blocks, and a message that is refused reaches no one.
         if size > BLOCKS_MAX || blocks.len() > 45 {
             break;
         }
+        // Alerts that do not fit are counted, so that the footer can say how many they are.
         shown += part.alerts;
         blocks.push(section(&text));
     }
@@ -124,6 +130,8 @@ fn part_text(part: &Part, header: &str, zone: &TimeZone) -> String {
         (Status::Firing, "warning") => ":large_orange_circle:",
         (Status::Firing, _) => ":large_blue_circle:",
     };
+
+    // Slack shows the reader's own time; the text after the bar is for programs that cannot.
     let local = |at: Timestamp| {
         format!(
             "<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>",
@@ -131,13 +139,16 @@ fn part_text(part: &Part, header: &str, zone: &TimeZone) -> String {
             words::instant(at, zone)
         )
     };
+
     let name = escaped(&part.name, 100);
     let mut summary = escaped(&part.summary, FACT_MAX);
+    // The header has said it: a summary is not repeated.
     if header.contains(&summary) {
         summary.clear();
     } else {
         summary.insert_str(0, ": ");
     }
+
     let severity = Part {
         severity: escaped(&part.severity, 50),
         ..part.clone()
@@ -150,6 +161,7 @@ fn part_text(part: &Part, header: &str, zone: &TimeZone) -> String {
         text += &format!("\n*{name}:* {}", escaped(fact, FACT_MAX));
     }
     if !part.lines.is_empty() {
+        // Three backticks in a kernel's line would end the block of code.
         text += &format!(
             "\n```{}```",
             escaped(&part.lines.replace("```", "~~~"), LINES_MAX)
@@ -168,7 +180,9 @@ pub(super) fn without_markup(message: &Message) -> Message {
             .map(|(name, value)| (name, escaped(value, usize::MAX)))
             .collect()
     };
+
     let mut message = message.clone();
+    // Only these can be markup once a rule has copied them into a text.
     let mut suspects: Vec<String> = message
         .alerts
         .iter()
@@ -179,8 +193,10 @@ pub(super) fn without_markup(message: &Message) -> Message {
     // A value may be a part of another one.
     suspects.sort_by_key(|value| Reverse(value.len()));
     suspects.dedup();
+
     message.group_labels = labels(&message.group_labels);
     message.common_labels = labels(&message.common_labels);
+
     let mut annotations = vec![&mut message.common_annotations];
     for alert in &mut message.alerts {
         alert.labels = labels(&alert.labels);

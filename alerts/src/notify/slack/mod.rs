@@ -138,13 +138,16 @@ impl Slack {
             headers: vec![("Content-Type", "application/json; charset=utf-8".to_owned())],
             body: json!({ "text": text }).to_string(),
         };
+
         let reply = sender
             .post(request)
             .await
+            // No reply says nothing about the text, so it may be tried again.
             .map_err(|no_reply| SlackTextError {
                 error: no_reply.error,
                 is_permanent: false,
             })?;
+
         match self.outcome(&reply) {
             Outcome::Sent(_) => Ok(()),
             Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => Err(SlackTextError {
@@ -166,18 +169,24 @@ impl Slack {
     /// message.
     fn call(&self, method: &str, row: &Row, more: Value) -> HttpRequest {
         let said = |name| self.wording.text(name, row);
+        // Labels are text in Slack's markup: a user could call people or forge a link by a job's name.
         let plain = without_markup(&row.message);
         let marked = |name| self.wording.text_about(name, &plain, row.created_at);
+
+        // The text shows in notifications of telephones, where blocks do not.
         let summary = marked("fallback")
             .or_else(|| marked("title"))
             .map(|text| shortened(&text, 300))
             .unwrap_or_else(|| escaped(&subject(&row.message), 300));
+
         let mut body = json!({"text": summary, "blocks": self.blocks(row)});
         for name in ["username", "icon_emoji", "icon_url"] {
+            // An update cannot change the sender's name and icon.
             if let Some(text) = said(name).filter(|_| method != "chat.update") {
                 body[name] = text.into();
             }
         }
+
         let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
         let Some(bot) = &self.bot else {
             return HttpRequest {
@@ -186,6 +195,7 @@ impl Slack {
                 body: body.to_string(),
             };
         };
+
         headers.push(("Authorization", format!("Bearer {}", bot.token)));
         body["channel"] = json!(said("channel").unwrap_or_else(|| bot.channel.clone()));
         if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
@@ -203,7 +213,9 @@ impl Slack {
     /// id is unknown, since Slack then cannot search, and for updates, which may be repeated.
     fn lookup(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, HttpRequest)> {
         let bot = self.bot.as_ref().filter(|_| row.is_in_doubt)?;
+
         let (method, channel, below) = match thread {
+            // An update may be repeated: the message stays the same.
             Some(_) if row.message.reason == Reason::Resolved => return None,
             Some(_) if self.follow_ups == FollowUps::Update => return None,
             Some((channel, ts)) => (
@@ -218,12 +230,16 @@ impl Slack {
                     .unwrap_or_else(|| bot.channel.clone());
                 (
                     "conversations.history",
+                    // Slack searches by the id of a channel, not by its name.
                     Some(named).filter(|named| is_id(named))?,
                     String::new(),
                 )
             }
         };
+
+        // Slack's clock may be behind ours, so the search begins some minutes earlier.
         let since = row.created_at.minus(CLOCK_SKEW_MAX).whole_seconds();
+
         let asked = HttpRequest {
             url: format!("{}/{method}", self.url),
             headers: vec![
@@ -270,14 +286,17 @@ impl HttpNotifier for Slack {
     /// The first message about a group begins a thread. Changes are replies in the thread, and the
     /// first message is updated; at the end the first message is only updated.
     fn next(&self, row: &Row, thread: Option<&str>, replies: &[HttpReply]) -> NextStep {
+        // A webhook returns no name of its message, so nothing can be sent below it.
         let thread = thread
             .filter(|_| self.bot.is_some() && self.follow_ups != FollowUps::Separate)
             .and_then(|thread| thread.split_once('/'));
+
         let mut replies = replies;
         if let Some((channel, look)) = self.lookup(row, thread) {
             let Some((looked, later)) = replies.split_first() else {
                 return NextStep::Post(look);
             };
+            // An attempt without an answer may have arrived: look for it first.
             match (found(looked, row), self.outcome(looked)) {
                 (Some(ts), _) if thread.is_none() => {
                     return NextStep::Done(Outcome::Sent(Some(format!("{channel}/{ts}"))));
@@ -289,16 +308,19 @@ impl HttpNotifier for Slack {
                 (None, _) => replies = later,
             }
         }
+
         let Some((channel, ts)) = thread else {
             return match replies.last() {
                 None => NextStep::Post(self.request(row)),
                 Some(reply) => NextStep::Done(self.outcome(reply)),
             };
         };
+
         let is_update_only =
             row.message.reason == Reason::Resolved || self.follow_ups == FollowUps::Update;
         let update = || self.call("chat.update", row, json!({"channel": channel, "ts": ts}));
         let Some(first) = replies.first() else {
+            // An update notifies no telephone, so new alerts are shown in the channel too.
             let is_news = matches!(row.message.reason, Reason::NewInGroup | Reason::Corrected);
             let below = json!({
                 "channel": channel,
@@ -311,7 +333,9 @@ impl HttpNotifier for Slack {
                 self.post(row, below)
             });
         };
+
         match (self.outcome(first), replies.get(1)) {
+            // The first message was deleted: this row begins a new one.
             (Outcome::GiveUp { error }, None) if LOST_MESSAGE_ERRORS.contains(&error.as_str()) => {
                 NextStep::Post(self.request(row))
             }
@@ -354,6 +378,7 @@ impl HttpNotifier for Slack {
 
 /// Whether `channel` is Slack's id of a channel, not its name.
 fn is_id(channel: &str) -> bool {
+    // As `C0123456789`: a name begins with `#` or is in lower case.
     channel.len() >= 2
         && channel.starts_with(['C', 'G', 'D'])
         && channel
@@ -377,6 +402,7 @@ fn mark(row: &Row) -> String {
 fn found(looked: &HttpReply, row: &Row) -> Option<String> {
     let found: FoundMessages = serde_json::from_str(&looked.body).ok()?;
     let id = mark(row);
+
     let ours = found
         .messages
         .iter()
@@ -406,6 +432,7 @@ fn by_body(reply: &HttpReply) -> Outcome {
             ..
         }) if !ts.is_empty() => Outcome::Sent(Some(format!("{channel}/{ts}"))),
         Ok(PostAnswer { ok: true, .. }) => Outcome::Sent(None),
+        // Slack answers 200 also where it is only busy.
         Ok(PostAnswer { error, .. }) if TEMPORARY_ERRORS.contains(&error.as_str()) => {
             Outcome::TryAgain {
                 after: reply.retry_after,
@@ -413,6 +440,7 @@ fn by_body(reply: &HttpReply) -> Outcome {
             }
         }
         Ok(PostAnswer { error, .. }) => Outcome::GiveUp { error },
+        // A proxy's page of HTML says nothing about the message.
         Err(_) => Outcome::TryAgain {
             after: reply.retry_after,
             error: "the reply is no JSON".to_owned(),
@@ -432,6 +460,7 @@ mod tests {
             is_in_doubt: true,
             ..row(1, "hot")
         };
+
         let bot = |channel: &str| Slack::bot("http://x/api", "t", channel);
         let reply = |body: &str| HttpReply {
             status: 200,
@@ -442,6 +471,7 @@ mod tests {
             NextStep::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
             NextStep::Done(outcome) => format!("{outcome:?}"),
         };
+
         let there = format!(
             r#"{{"ok":true,"messages":[{{"ts":"9.1"}},{{"ts":"9.2","metadata":{{"event_payload":{{"outbox_id":"{}"}}}}}}]}}"#,
             mark(&doubtful)
@@ -449,6 +479,7 @@ mod tests {
         let there = reply(&there);
         let absent = reply(r#"{"ok":true,"messages":[]}"#);
         let denied = reply(r#"{"ok":false,"error":"missing_scope"}"#);
+
         let NextStep::Post(asked) = bot("C1").next(&doubtful, None, &[]) else {
             panic!("it asks")
         };
@@ -457,6 +488,7 @@ mod tests {
             asked.body,
             "channel=C1&oldest=1700&limit=200&include_all_metadata=true"
         );
+
         let found = bot("C1").next(&doubtful, None, slice::from_ref(&there));
         assert_eq!(
             found,
@@ -468,6 +500,7 @@ mod tests {
                 "chat.postMessage"
             );
         }
+
         let busy = HttpReply {
             status: 429,
             retry_after: Some(Duration::from_secs(3)),
@@ -510,6 +543,7 @@ mod tests {
 
     #[test]
     fn blocks_stay_within_slacks_limits() {
+        // One alert, four long ones, many short ones, and thirty long ones.
         for (alerts, words) in [
             (1, "too <hot>".to_owned()),
             (4, "&".repeat(3_000)),
@@ -524,10 +558,12 @@ mod tests {
                     alert.annotations.insert(name.to_owned(), words.clone());
                 }
             }
+
             let request = Slack::bot("http://x/api", "t", "C1").request(&row);
             let body: Value = serde_json::from_str(&request.body).unwrap();
             let blocks = body["blocks"].as_array().unwrap();
             assert!(blocks.len() <= 50);
+
             let texts: Vec<_> = blocks
                 .iter()
                 .filter_map(|block| block["text"]["text"].as_str())
@@ -568,6 +604,7 @@ mod tests {
         replies: &[&str],
     ) -> (Vec<String>, Option<Outcome>) {
         let slack = Slack::bot("http://x/api", "t", "#gpu");
+
         let mut row = row(1, "hot");
         row.message.reason = reason;
         let mut calls = Vec::new();
@@ -593,6 +630,7 @@ mod tests {
                     ));
                 }
             }
+
             let Some(body) = body else { break };
             seen.push(HttpReply {
                 status: 200,
@@ -662,6 +700,7 @@ mod tests {
                 )
             );
         }
+
         let (_, outcome) = steps(Reason::Resolved, thread, &[limited]);
         assert!(
             matches!(outcome, Some(Outcome::TryAgain { .. })),

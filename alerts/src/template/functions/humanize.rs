@@ -31,9 +31,11 @@ pub(super) fn humanize_duration(value: f64) -> String {
     if value == 0.0 {
         return "0s".to_owned();
     }
+    // As in Prometheus, a part of a second has a prefix: `250ms`.
     if value.abs() < 1.0 {
         return scaled_up(value) + "s";
     }
+
     let sign = if value < 0.0 { "-" } else { "" };
     let value = value.abs();
     let whole = value as i64;
@@ -41,6 +43,7 @@ pub(super) fn humanize_duration(value: f64) -> String {
     let hours = whole / 3_600 % 24;
     let minutes = whole / 60 % 60;
     let seconds = whole % 60;
+
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{sign}{}s", significant(value, 4)),
         (0, 0, _) => format!("{sign}{minutes}m {seconds}s"),

@@ -8,6 +8,7 @@ pub(super) fn print(args: &[Value<'_>]) -> String {
     let mut out = String::new();
     for (at, value) in args.iter().enumerate() {
         let is_text = |value: &Value<'_>| matches!(value, Value::Text(_));
+        // As in Go, text on either side stands without a space.
         if at > 0 && !is_text(value) && !is_text(&args[at - 1]) {
             out.push(' ');
         }
@@ -38,6 +39,7 @@ pub(super) fn print_format(format: &str, args: &[Value<'_>]) -> String {
     let mut out = String::new();
     let mut rest = format;
     let mut used = 0;
+
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
         let (shape, behind) = shape(&rest[at + 1..]);
@@ -45,18 +47,22 @@ pub(super) fn print_format(format: &str, args: &[Value<'_>]) -> String {
             out.push_str("%!(NOVERB)");
             return out;
         };
+
         rest = &behind[verb.len_utf8()..];
         if verb == '%' {
             out.push('%');
             continue;
         }
+
         match args.get(used) {
             Some(value) => out.push_str(&pad(&verb_text(verb, &shape, value), &shape, value)),
             None => out.push_str(&format!("%!{verb}(MISSING)")),
         }
         used += 1;
     }
+
     out.push_str(rest);
+    // As in Go, a mistake in the format shows in the text and does not lose the message.
     if let Some(extra) = args.get(used..).filter(|extra| !extra.is_empty()) {
         let extra: Vec<_> = extra
             .iter()
@@ -80,11 +86,14 @@ fn shape(text: &str) -> (Shape, &str) {
         }
         rest = &rest[1..];
     }
+
     let digits = |text: &str| {
         text.find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len())
     };
+    // As in Go, a wider field would only fill the message with spaces.
     let value = |digits: &str| digits.parse().unwrap_or(0).min(WIDTH_MAX);
+
     let end = digits(rest);
     shape.width = value(&rest[..end]);
     rest = &rest[end..];
@@ -104,6 +113,7 @@ fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
             text
         }
     };
+
     match (verb, value) {
         ('v', value) => value.print().into_owned(),
         ('s', Value::Text(text)) => match shape.precision {
@@ -111,6 +121,7 @@ fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
             None => text.to_string(),
         },
         ('q', Value::Text(text)) => format!("{text:?}"),
+        // Bytes, as in Go.
         ('x', Value::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
         ('q', Value::Labels(_) | Value::Kv(_) | Value::List(_)) => value.print().into_owned(),
         (
@@ -148,10 +159,12 @@ fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
 
 fn pad(text: &str, shape: &Shape, value: &Value<'_>) -> String {
     let missing = shape.width.saturating_sub(text.chars().count());
+    // Zeros are put before the digits of a number, and never before text.
     let is_number = matches!(value, Value::Int(_) | Value::Float(_));
     match (missing, shape.left) {
         (0, _) => text.to_owned(),
         (missing, true) => text.to_owned() + &" ".repeat(missing),
+        // The sign comes before the zeros.
         (missing, false) if shape.zeros && is_number => {
             let (sign, digits) = text.split_at(usize::from(text.starts_with(['-', '+'])));
             format!("{sign}{}{digits}", "0".repeat(missing))
