@@ -364,8 +364,8 @@ mod tests {
     }
 
     #[test]
-    // A line break, a path and markup in one name.
     fn no_name_breaks_a_header_or_a_file() {
+        // A line break, a path and markup in one name.
         let odd = "p\r\nBcc: x@y/../<&>";
         let sheets = [sheet(Subject::Account(odd.into()), 1.0)];
         let config = ReportsConfig {
