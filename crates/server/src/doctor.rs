@@ -495,7 +495,7 @@ impl Doctor for ServerDoctor {
 
         let checks: Vec<&Check> = CHECKS
             .iter()
-            // `--only` and `--skip` take the beginning of an id: `gpu.` stands for all checks of GPUs.
+            // `only` and `skip` are the beginning of an id: `gpu.` stands for all checks of GPUs.
             .filter(|check| {
                 let begins = |text: &Option<String>| {
                     text.as_ref()

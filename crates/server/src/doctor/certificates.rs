@@ -490,7 +490,6 @@ mod tests {
             [alerts]
             external_url = "https://takt.lab.example"
             [auth]
-            // With and without a slash: both keys name one service.
             external_url = "https://takt.lab.example/"
             [auth.ldap]
             url = "ldaps://ldap.lab.example"

@@ -302,7 +302,7 @@ pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
-    // One finding for a node: all of its GPUs have the same setting.
+    // One finding for a node, as the remedy is for all of its GPUs.
     let nodes: BTreeSet<&str> = facts
         .select("takt_gpu_persistence_enabled", |reading| {
             reading.value == 0.0
