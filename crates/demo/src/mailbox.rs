@@ -55,7 +55,7 @@ pub async fn show(State(mails): State<MailFolder>, Path(number): Path<u32>) -> R
     let Some(mail) = read(&mails, number).await else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    // HTML is shown as it is: the policy lets it load nothing.
+    // HTML is shown unchanged: the policy lets it load nothing.
     let body = part(&mail, "text/html").unwrap_or_else(|| {
         let text = part(&mail, "text/plain").unwrap_or(mail);
         format!(
@@ -113,7 +113,7 @@ fn unquoted(text: &str) -> String {
                 bytes.push(byte);
                 rest = &rest[2..];
             }
-            // A text that is not encoded correctly is shown as it was sent.
+            // A text that is not encoded correctly is shown undecoded.
             None => bytes.push(b'='),
         }
     }

@@ -224,7 +224,7 @@ impl NodeCurves {
             };
             let parts = jobs.iter().filter_map(|&(index, place)| {
                 let job = of(index);
-                // A job's GPUs on this node, of which one may be this.
+                // The position of this GPU among those that the job holds on the node.
                 let position = job.placed[place]
                     .gpus
                     .iter()

@@ -59,7 +59,7 @@ pub async fn serve(demo: Arc<Demo>, ports: Ports, mails: MailFolder) -> io::Resu
         )
         .merge(Channel::default().routes());
     let served = axum::serve(ports.http, routes).await;
-    // Mail ends with the HTTP server, as the demo is over.
+    // Mail ends with the HTTP server, which is the end of the demo.
     mail.abort();
     served
 }

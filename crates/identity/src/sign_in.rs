@@ -299,7 +299,7 @@ async fn to_provider(
     };
 
     let address = peer.address.ip().to_canonical();
-    // The path is checked before it is kept: the way back uses it as it is.
+    // The path is checked before it is kept: the way back uses it without a check.
     match oidc.start(next_path(&asked.next), address, now()).await {
         Ok(Some(start)) => {
             let headers = [

@@ -383,7 +383,7 @@ mod tests {
         );
 
         assert!(!letters[0].file_stem().contains(['/', '\r', '\n', '.']));
-        // The whole mail as it is sent, since lettre writes the headers.
+        // The bytes that are sent, since lettre writes the headers.
         let from = takt_mail::EmailConfig {
             server: "localhost".into(),
             from: "takt@lab.example".into(),

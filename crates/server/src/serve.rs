@@ -139,7 +139,7 @@ async fn serve(
         let now = SystemTime::now();
         if let Ok(reloaded) = source() {
             read_at = now;
-            // Only what a reload applies. The rest stays as it was at the start.
+            // Only the sections that a reload applies. The others keep their values from the start.
             (config.scrape, config.alerts, config.email) =
                 (reloaded.scrape, reloaded.alerts, reloaded.email);
         }

@@ -428,7 +428,7 @@ mod tests {
 
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Replies of several lines, of which only the last one has no hyphen.
+            // Replies of several lines: only the last one has no hyphen.
             if is_smtp {
                 let mut command = [0; 64];
                 stream.write_all(b"220-mail\r\n220 ready\r\n").unwrap();

@@ -120,7 +120,7 @@ impl Destination {
 
         let acknowledged = self.without_old(known.acknowledged);
         self.note_lag(acknowledged);
-        // A window that was under way at a crash is sent again as it was.
+        // A window that was under way at a crash is sent again with the same bounds.
         let interrupted = known.sending.filter(|&to| to > acknowledged);
         let next = match interrupted {
             Some(to) => Some(Window {

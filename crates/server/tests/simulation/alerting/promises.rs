@@ -117,7 +117,7 @@ impl Promises {
         let name = transition.labels.get("node").unwrap_or_default();
         let node = world.nodes.iter().find(|node| node.name == name);
         let seen = node.and_then(|node| node.seen_at(transition.at));
-        // The newest scrape before the end must show that the condition is over, and must be recent.
+        // The newest scrape before the end must not show the condition, and must be recent.
         let is_over = seen.is_some_and(|scrape| {
             let is_fresh = transition.at.0 - scrape.at.0 <= EVIDENCE_MS;
             let alert = transition.labels.get("alertname");
