@@ -233,7 +233,7 @@ fn a_mail_arrives_whole_and_belongs_to_its_thread() {
     let Some(server) = Server::start(&[]) else {
         return;
     };
-    // A line with only a dot ends a mail in SMTP, so it must arrive doubled.
+    // A line with only a dot would end the mail in SMTP, so the client must double it on the way.
     let mail = Mail {
         to: "Ann <ann@lab.example>".to_owned(),
         subject: "GPU weg\r\nBcc: all@lab.example".to_owned(),

@@ -112,7 +112,7 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
     }
 
     let mut seen = known;
-    // A series of the scenario itself is not added again, since its values would then be doubled in time.
+    // A double may equal a series of the scenario, and a series has one list of values.
     added.retain(|(labels, _)| seen.insert(labels.clone()));
     test.series.extend(added);
 }

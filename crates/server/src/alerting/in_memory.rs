@@ -25,7 +25,7 @@ impl Query for InMemory {
 impl SampleSink for InMemory {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
         let mut memory = self.0.borrow_mut();
-        // The engine writes a series' samples one after the other, so neighbours are one series.
+        // Neighbours with the same labels are added at once; a later one extends the series.
         for series in samples.chunk_by(|a, b| a.labels == b.labels) {
             let values = series.iter().map(|sample| (sample.at, sample.value));
             memory.add(series[0].labels.clone(), values);
