@@ -106,6 +106,8 @@ impl ShownLabels {
             Level::Hardware
         };
 
+        // A mount point marks a file system. A rule may have dropped that label, so the form of the device's name
+        // counts as well.
         Self {
             level,
             is_users_device: label("mountpoint").is_some()
@@ -131,6 +133,7 @@ impl ShownLabels {
 
     /// Returns whether the label with this name is shown.
     pub fn shows(self, name: &str) -> bool {
+        // The device of a mounted file system may be any text, although the label's name is one of hardware.
         let is_hardware = HARDWARE.contains(&name) && !(self.is_users_device && name == "device");
         match self.level {
             Level::Pushed => PUSHED.contains(&name),
@@ -160,6 +163,7 @@ mod tests {
                 .map(|(_, value)| *value)
         };
         let shown = ShownLabels::of(viewer, of);
+
         let names = labels.iter().map(|(name, _)| *name);
         let names: Vec<&str> = names.filter(|name| shown.shows(name)).collect();
         names.join(" ")
@@ -176,14 +180,19 @@ mod tests {
             ("process", "secret"),
             ("invented", "secret"),
         ];
+
         let all = "node xid user jobid job_name process invented";
         let alice = |privacy| Viewer::new(Role::User, Way::Socket, privacy).with_user("alice");
         assert_eq!(shown(&alice(Privacy::Open), &labels), "node xid user jobid");
         assert_eq!(shown(&alice(Privacy::Private), &labels), "node xid");
+
         let bob = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("bob");
         assert_eq!(shown(&bob, &labels), all);
+
         let support = Viewer::new(Role::Support, Way::Socket, Privacy::Private);
         assert_eq!(shown(&support, &labels), all);
+
+        // An unknown viewer sees the hardware even at the most open level, but not the owner.
         assert_eq!(
             shown(&Viewer::anonymous(Privacy::Open), &labels),
             "node xid"
@@ -192,6 +201,7 @@ mod tests {
 
     #[test]
     fn an_alert_of_several_users_is_none_of_theirs() {
+        // One rule sums over several jobs. The joined names match no user, so the owner check fails for each of them.
         let labels = [("user", "alice,bob"), ("jobid", "7,8"), ("node", "g01")];
         let alice = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("alice");
         assert_eq!(shown(&alice, &labels), "node");
@@ -217,6 +227,7 @@ mod tests {
                 "node"
             );
         }
+        // Names that the kernel gives: a partition, a device mapper, `!` for a slash, a VLAN, an InfiniBand port.
         for device in ["nvme0n1p1", "dm-0", "cciss!c0d0", "bond0.100", "mlx5_0"] {
             assert_eq!(shown(&alice, &[("device", device)]), "device");
         }
@@ -228,6 +239,8 @@ mod tests {
             ("alertname", "Slow"),
             ("severity", "warning"),
             ("node", "g01"),
+            // `instance` and `task` are labels of hardware in Takt's own alerts, but another program may put any text
+            // there.
             ("instance", "secret"),
             ("task", "secret"),
             ("user", "bob"),
@@ -243,6 +256,7 @@ mod tests {
         };
         assert_eq!((seen("alice"), seen("bob")), (3, labels.len()));
 
+        // An alert of Takt's own rule over a pushed series: the label of the sender marks it.
         let alice = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("alice");
         let pushed = [&labels[..], &[("sender", "rack-a")]].concat();
         assert_eq!(shown(&alice, &pushed), "alertname severity node");

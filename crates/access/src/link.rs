@@ -29,6 +29,8 @@ impl MessageLink {
     pub fn signed(&self, key: &str) -> String {
         let mut bytes = self.message.to_be_bytes().to_vec();
         bytes.extend(self.until.to_be_bytes());
+
+        // `read` refuses a link whose place is not UTF-8, so the cut is made between characters.
         let place = &self.place;
         let end = (0..=place.len().min(PLACE_MAX)).rfind(|end| place.is_char_boundary(*end));
         bytes.extend(&place.as_bytes()[..end.unwrap_or(0)]);
@@ -42,6 +44,7 @@ impl MessageLink {
     /// caller's question.
     pub fn read(text: &str, key: &str) -> Option<Self> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+        // The signature is checked before any field is read, so a changed link is never parsed.
         let (said, signature) =
             bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE_BYTES)?)?;
         hmac::verify(&signing_key(key), said, signature).ok()?;
@@ -82,6 +85,8 @@ mod tests {
             let changed = String::from_utf8(bytes).unwrap();
             assert_eq!(MessageLink::read(&changed, "key"), None, "{at}");
         }
+
+        // A link that a mail program has cut is refused as well, and does not panic.
         for cut in 0..text.len() {
             assert_eq!(MessageLink::read(&text[..cut], "key"), None, "{cut}");
         }

@@ -84,6 +84,7 @@ impl RouteNeeds {
 
     /// Returns the needs of a path with two routes: the GET of one, the changes of the other.
     pub fn joined(self, other: Self) -> Self {
+        // A route without a GET has a change as its `read`: the GET of a joined path is then the other route's.
         let weaker = |a: Need, b: Need| if a.is_change() { b } else { a };
         Self {
             read: weaker(self.read, other.read),

@@ -62,10 +62,12 @@ pub fn check(user: &str, password: &str) -> Result<(), PasswordError> {
 /// # Errors
 /// If the kernel gives no random numbers, or memory is short.
 pub fn hash(password: &str) -> Result<String, PasswordError> {
+    // Each password has its own salt, so two users with one password have different hashes.
     let mut salt = [0; SALT_BYTES];
     SystemRandom::new()
         .fill(&mut salt)
         .map_err(|_| PasswordError::Hash("the kernel gave no random numbers".to_owned()))?;
+
     let hash: Result<PasswordHash, _> =
         Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
     hash.map(|hash| hash.to_string())
@@ -77,6 +79,8 @@ pub fn hash(password: &str) -> Result<String, PasswordError> {
 pub fn is_correct(password: &str, hash: Option<&str>) -> bool {
     let is_known = hash.is_some();
     let hash = hash.unwrap_or(&DECOY);
+
+    // The length is checked first: the time of a hash grows with the password, and anyone may send one.
     let is_equal = password.len() <= MAX_BYTES
         && PasswordHash::new(hash).is_ok_and(|hash| {
             Argon2::default()
@@ -97,15 +101,20 @@ mod tests {
             first.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"),
             "{first}"
         );
+
         assert_ne!(first, hash("correct horse").unwrap(), "salted");
         assert!(is_correct("correct horse", Some(&first)));
         for wrong in ["", "correct horsf", "Correct horse"] {
             assert!(!is_correct(wrong, Some(&first)), "{wrong}");
         }
+
+        // The decoy's hash is one of a password that anyone can read here.
         assert!(
             !is_correct("no password", None),
             "the decoy signs nobody in"
         );
+
+        // Hashes of another kind, and damaged ones: they match no password, and cause no error.
         for malformed in ["", "$argon2id$", "correct horse", "$1$salt$hash"] {
             assert!(!is_correct("correct horse", Some(malformed)), "{malformed}");
         }
@@ -115,6 +124,7 @@ mod tests {
     fn weak_passwords_are_refused() {
         assert_eq!(check("alice", "short"), Err(PasswordError::Short));
         assert_eq!(check("alice", "ALICE-2026-x"), Err(PasswordError::Name));
+
         let long = "x".repeat(MAX_BYTES + 1);
         assert_eq!(check("alice", &long), Err(PasswordError::Long));
         assert_eq!(check("alice", "correct horse"), Ok(()));

@@ -24,6 +24,8 @@ impl Privacy {
     pub fn of_private_data(text: &str) -> Self {
         text.split(',')
             .map(|word| word.trim().to_lowercase())
+            // Words that hide nothing of users, such as `nodes` or `reservations`, count as open. The strictest word
+            // decides.
             .map(|word| match word.as_str() {
                 "jobs" | "all" => Self::Private,
                 "usage" | "users" | "accounts" => Self::Usage,
@@ -50,6 +52,7 @@ mod tests {
     #[test]
     fn private_data_decides_what_users_see() {
         for (text, level) in [
+            // An unset `PrivateData` is `none` in `scontrol show config`.
             ("none", Privacy::Open),
             ("", Privacy::Open),
             ("cloud,nodes,partitions,reservations,events", Privacy::Open),

@@ -66,6 +66,7 @@ impl FromStr for Role {
     fn from_str(text: &str) -> Result<Self, UnknownRole> {
         Self::ALL
             .iter()
+            // Only `anonymous`, the first of the list, needs no token.
             .skip(1)
             .find(|(_, name)| *name == text)
             .map(|(role, _)| *role)

@@ -14,6 +14,7 @@ pub struct RoleBook {
 impl RoleBook {
     /// Gives a user a role. A higher role that the user already has stays.
     pub fn grant(&mut self, user: impl Into<String>, role: Role) {
+        // `max`, so that the order of the sources (configuration, Slurm) does not matter.
         let known = self.roles.entry(user.into()).or_insert(Role::User);
         *known = role.max(*known);
     }
@@ -25,6 +26,7 @@ impl RoleBook {
 
     /// Returns the viewer for a known user.
     pub fn viewer(&self, user: &str, way: Way, privacy: Privacy) -> Viewer {
+        // A user without an entry has signed in, so the least role is that of a user.
         let role = self.roles.get(user).copied().unwrap_or(Role::User);
         let accounts = self.accounts.get(user).cloned().unwrap_or_default();
         Viewer::new(role, way, privacy)
@@ -43,6 +45,7 @@ mod tests {
         book.grant("anna", Role::Admin);
         book.grant("anna", Role::Support);
         book.coordinate("carol", BTreeSet::from(["physics".to_owned()]));
+
         let viewer = |user| book.viewer(user, Way::Socket, Privacy::Private);
         assert_eq!(viewer("anna").role(), Role::Admin);
         assert_eq!(viewer("carol").role_name(), "coordinator");

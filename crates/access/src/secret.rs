@@ -44,6 +44,7 @@ pub fn new_token() -> Result<String, NoRandomNumbers> {
 
 /// Returns whether a text has the form of a token. A mistyped token has another checksum.
 pub fn is_token(text: &str) -> bool {
+    // A slice of text panics inside a character, and the text comes from a request: only ASCII is cut.
     let Some(rest) = text.strip_prefix(TOKEN).filter(|rest| rest.is_ascii()) else {
         return false;
     };
@@ -90,9 +91,13 @@ mod tests {
         assert_eq!(token.len(), 5 + 43 + 6);
         assert!(is_token(&token));
         assert_ne!(token, new_token().unwrap());
+
         let mut typo = token.clone().into_bytes();
+        // Position 10 is in the random part, behind `takt_`.
         typo[10] = if typo[10] == b'a' { b'b' } else { b'a' };
         assert!(!is_token(&String::from_utf8(typo).unwrap()));
+
+        // Each is too short, lacks the prefix, or is not ASCII.
         for other in ["", "takt_", "takt_abcdef", "secret-secret-secret", "takt_ä"] {
             assert!(!is_token(other), "{other}");
         }

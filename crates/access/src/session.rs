@@ -35,12 +35,15 @@ pub fn is_valid(created_at: UnixTime, seen_at: UnixTime, longest: i64, now: Unix
 
 /// Returns whether less than `seconds` have passed since `begin`.
 pub fn is_within(begin: UnixTime, seconds: i64, now: UnixTime) -> bool {
+    // The second condition alone would keep a beginning in the future valid until the clock gets there.
     begin <= now + AHEAD_SECONDS && now < begin + seconds
 }
 
 /// Returns the path to which a browser goes after signing in: `path`, if it is one of this site,
 /// else `/`.
 pub fn next_path(path: &str) -> &str {
+    // Browsers read `//host` and `/\host` as addresses of another site. A control character would end the header.
+    // The sign-in page as target would lead to itself.
     let is_own = path.starts_with('/')
         && !path.starts_with("//")
         && !path.starts_with("/login")
@@ -54,6 +57,8 @@ pub fn next_path(path: &str) -> &str {
 pub fn is_user_name(name: &str) -> bool {
     const MAX_CHARS: usize = 64;
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-@$".contains(c);
+    // Names with `@` come from realms, those with `$` are machine accounts. A name of digits would be taken for a
+    // user id.
     name.len() <= MAX_CHARS
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(is_allowed)
@@ -67,6 +72,7 @@ pub fn is_same_site(
     origin: Option<&str>,
     host: Option<&str>,
 ) -> Option<bool> {
+    // Browsers set `Sec-Fetch-Site` themselves, and no page can change it, so it decides alone where it exists.
     if let Some(site) = fetch_site {
         return Some(site == "same-origin");
     }
@@ -90,8 +96,11 @@ mod tests {
                 UnixTime(now),
             )
         };
+
         assert!(is_valid(0, IDLE_SECONDS - 1));
         assert!(!is_valid(0, IDLE_SECONDS));
+
+        // The last second of a session that is in use.
         let late = LONGEST_SECONDS - 1;
         assert!(is_valid(late, late));
         assert!(!is_valid(late, LONGEST_SECONDS));
@@ -140,6 +149,7 @@ mod tests {
                 Some("http://takt.lab:9856"),
                 Some(false),
             ),
+            // `none` is a user's own act, such as a bookmark: no page of this site has sent it.
             (Some("none"), None, Some(false)),
             (None, Some("http://takt.lab:9856"), Some(true)),
             (None, Some("http://takt.lab:8080"), Some(false)),

@@ -38,9 +38,12 @@ impl Throttle {
         let address = network_of(address);
         let key = (account.to_owned(), address);
         let is_trusted = self.trusted.contains_key(&key);
+
         let is_free = self.both.of(&key, now) < MAX_OF_BOTH
             && self.address.of(&address, now) < MAX_OF_ADDRESS
             && (is_trusted || self.account.of(&key.0, now) < MAX_OF_ACCOUNT);
+
+        // A refused attempt adds nothing, so the wait ends with the window and not with the last try.
         if is_free {
             self.account.add(account.to_owned(), now);
             self.address.add(address, now);
@@ -60,6 +63,8 @@ impl Throttle {
     /// Notes that an account has signed in from an address.
     pub fn trust(&mut self, account: &str, address: IpAddr, now: UnixTime) {
         let key = (account.to_owned(), network_of(address));
+
+        // A known address may stay: its time is only renewed.
         if self.trusted.len() >= MAX_KEYS && !self.trusted.contains_key(&key) {
             let oldest = self.trusted.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -88,6 +93,7 @@ where
         let Some(times) = self.0.get_mut(key) else {
             return 0;
         };
+        // Times that have left the window go here, so no task has to clean the map.
         times.retain(|at| now < *at + WINDOW_SECONDS);
         let count = times.len();
         if count == 0 {
@@ -104,9 +110,11 @@ where
     }
 
     fn make_room(&mut self, now: UnixTime) {
+        // Expired keys go first. The one that was used longest ago is sacrificed only if all are recent.
         let is_recent =
             |times: &VecDeque<UnixTime>| times.back().is_some_and(|at| now < *at + WINDOW_SECONDS);
         self.0.retain(|_, times| is_recent(times));
+
         if self.0.len() >= MAX_KEYS {
             let oldest = self.0.iter().min_by_key(|(_, times)| times.back().copied());
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -116,6 +124,7 @@ where
     }
 
     fn take_back(&mut self, key: &K) {
+        // With two attempts at once, this may remove the time of the other. Their number stays right.
         if let Some(times) = self.0.get_mut(key) {
             times.pop_back();
             if times.is_empty() {
@@ -129,6 +138,7 @@ where
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
+            // A customer gets at least a /64, so single addresses in it are free to an attacker.
             let network = address.to_bits() >> 64 << 64;
             IpAddr::V6(Ipv6Addr::from_bits(network))
         }
@@ -157,9 +167,11 @@ mod tests {
     #[test]
     fn five_wrong_passwords_make_an_account_and_an_address_wait() {
         let mut throttle = Throttle::default();
+        // Another account and another address are not affected: a typist locks out only that pair.
         assert_eq!(guesses(&mut throttle, "alice", HERE, START), MAX_OF_BOTH);
         assert!(throttle.begin("alice", other(1), START), "another address");
         assert!(throttle.begin("bob", HERE, START), "another account");
+
         let end = WINDOW_SECONDS;
         assert!(!throttle.begin("alice", HERE, START + (end - 1)));
         assert_eq!(
@@ -171,6 +183,7 @@ mod tests {
     #[test]
     fn right_passwords_do_not_count() {
         let mut throttle = Throttle::default();
+        // Two hundred sign-ins are more than any of the limits.
         for _ in 0..200 {
             assert!(throttle.begin("alice", HERE, START));
             throttle.take_back("alice", HERE);
@@ -180,6 +193,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_try_one_password_on_all_accounts() {
+        // One guess for each account, which never reaches the limit of a pair.
         let mut throttle = Throttle::default();
         let tried = (0..500)
             .filter(|account| throttle.begin(&format!("user{account}"), HERE, START))
@@ -190,6 +204,7 @@ mod tests {
 
     #[test]
     fn many_addresses_cannot_guess_one_password_nor_lock_its_owner_out() {
+        // Alice has signed in from `HERE` before, so the limit over all addresses does not count there.
         let mut throttle = Throttle::default();
         throttle.trust("alice", HERE, START);
         let tried = (0..500)
@@ -202,6 +217,7 @@ mod tests {
 
     #[test]
     fn the_addresses_of_one_machine_count_as_one() {
+        // A machine with a /64 tries 100 of its addresses.
         let mut throttle = Throttle::default();
         let tried = (0..100_u16)
             .filter(|last| {
@@ -209,13 +225,16 @@ mod tests {
                 throttle.begin("alice", address.into(), START)
             })
             .count();
+
         assert_eq!(tried, MAX_OF_BOTH);
+        // The neighbouring /64 is another machine.
         let other = Ipv6Addr::new(0x2001, 0xdb8, 0, 2, 0, 0, 0, 1);
         assert!(throttle.begin("alice", other.into(), START));
     }
 
     #[test]
     fn memory_is_bounded_and_old_counts_make_room() {
+        // Each key is new: the maps would hold 100 more than the limit.
         let mut throttle = Throttle::default();
         for number in 0..MAX_KEYS as u32 + 100 {
             throttle.begin(

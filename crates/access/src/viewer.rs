@@ -301,13 +301,16 @@ impl Viewer {
             Need::Push if self.sender.is_none() => return Err(Refusal::Sender),
             Need::Push => true,
             Need::Role(role) => self.role >= role,
+            // A program's token has no user, and so nothing of its own to change, except with the role `admin`.
             Need::Change(Role::User) => {
                 self.role == Role::Admin || (self.user.is_some() && self.role >= Role::User)
             }
+            // Refused before the role is compared: with a token, the same person may get further.
             Need::Change(role) if !self.changes_by_way(role) => return Err(Refusal::Token),
             Need::Change(role) => self.role >= role,
         };
 
+        // An unknown viewer is asked to sign in, and does not learn which role the route needs.
         if is_met {
             Ok(())
         } else if self.way == Way::Unknown {
@@ -348,6 +351,7 @@ mod tests {
     #[test]
     fn users_see_of_others_what_the_table_says() {
         type Rule = fn(&Viewer, Owner<'_>) -> bool;
+        // The columns are the levels `open`, `usage` and `private`.
         let table: [(&str, Rule, [bool; 3]); 5] = [
             ("job", |v, o| v.sees_job(o), [true, true, false]),
             ("details", |v, o| v.sees_details(o), [false, false, false]),
@@ -365,6 +369,7 @@ mod tests {
                 expected,
                 "{name}"
             );
+            // Samples have no owner, so being the owner or a coordinator opens nothing.
             if name != "samples" {
                 assert!(
                     LEVELS.iter().all(|level| sees(&alice(*level), OWN)),
@@ -377,6 +382,7 @@ mod tests {
                     "{name}: coordinator"
                 );
             }
+
             for role in [Role::Viewer, Role::Support, Role::Admin] {
                 let viewer = |level| Viewer::new(role, Way::Token, level);
                 assert!(
@@ -407,6 +413,7 @@ mod tests {
 
     #[test]
     fn an_account_without_a_name_is_nobodys() {
+        // An unknown account is an empty text, which must not equal the accounts of a coordinator.
         let viewer = alice(Privacy::Private).with_accounts(BTreeSet::from(["a".to_owned()]));
         assert!(!viewer.sees_details(Owner::new("bob", "")));
         assert!(!Viewer::anonymous(Privacy::Open).is_user(""));
@@ -425,6 +432,7 @@ mod tests {
         ] {
             assert!(sender.check(need).is_err(), "{need:?}");
         }
+        // The role that may do everything else still has no sender's name for the series.
         let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
         assert_eq!(admin.check(Need::Push), Err(Refusal::Sender));
     }
@@ -435,6 +443,7 @@ mod tests {
             let viewer = Viewer::new(role, way, Privacy::Open).with_user("alice");
             viewer.check(need)
         };
+
         let change = Need::Change(Role::Admin);
         assert_eq!(check(Role::Admin, Way::Socket, change), Ok(()));
         assert_eq!(check(Role::Admin, Way::Token, change), Ok(()));
@@ -446,6 +455,7 @@ mod tests {
             check(Role::Support, Way::Socket, change),
             Err(Refusal::Role(Role::Admin))
         );
+
         let alerts = Need::Change(Role::Support);
         assert_eq!(check(Role::Admin, Way::Loopback, alerts), Ok(()));
         assert_eq!(check(Role::Support, Way::Loopback, alerts), Ok(()));
@@ -458,6 +468,7 @@ mod tests {
             Err(Refusal::Token),
             "a connection without a known owner changes no alerts"
         );
+
         let own = Need::Change(Role::User);
         assert_eq!(check(Role::User, Way::Loopback, own), Ok(()));
         assert_eq!(
@@ -473,6 +484,7 @@ mod tests {
 
     #[test]
     fn the_status_screen_shows_nothing_of_people() {
+        // A screen in a hall sends no token, so it may be asked to sign in.
         let screen = Viewer::new(Role::Status, Way::Unknown, Privacy::Open);
         assert_eq!(screen.check(Need::Role(Role::Status)), Ok(()));
         for need in [
@@ -484,6 +496,7 @@ mod tests {
             assert_eq!(screen.check(need), Err(Refusal::SignIn), "{need:?}");
         }
         assert!(!screen.sees_job(OTHER) && !screen.sees_usage(OTHER));
+
         let token = Viewer::new(Role::Status, Way::Token, Privacy::Open);
         let refused = Err(Refusal::Role(Role::User));
         assert_eq!(token.check(Need::SignedIn), refused);
@@ -502,6 +515,7 @@ mod tests {
     fn viewers_at_different_addresses_share_answers() {
         let at = |address| Viewer::anonymous(Privacy::Open).with_caller(address);
         let [one, other] = ["10.0.0.1", "10.0.0.2"].map(at);
+        // The caller is part of neither equality nor hash: it would split the cache of answers by address.
         assert_ne!(one.caller(), other.caller());
         assert_eq!(one, other);
         assert!(HashSet::from([one]).contains(&other));

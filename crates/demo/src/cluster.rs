@@ -281,6 +281,7 @@ impl Cluster {
             Size::Three => (6, 2),
             Size::Thirty | Size::ThreeHundred => (NAMES.len(), ACCOUNTS.len()),
         };
+
         let accounts: Vec<Account> = ACCOUNTS[..accounts]
             .iter()
             .map(|&(name, parent, shares)| Account {
@@ -289,8 +290,11 @@ impl Cluster {
                 shares,
             })
             .collect();
+
         let mut parents = vec![("informatics", 60), ("science", 30), ("teaching", 10)];
+        // A small cluster has only a part of the accounts, and no parent without one.
         parents.retain(|(name, _)| accounts.iter().any(|account| account.parent == *name));
+
         let users = (0_u32..)
             .zip(&NAMES[..users])
             .map(|(number, name)| {
@@ -360,9 +364,11 @@ fn nodes(rack: &Rack) -> impl Iterator<Item = Node> {
 }
 
 fn gpu(node: &str, index: usize) -> Gpu {
+    // FNV's prime: the same node and index always give the same UUID, so series continue after a restart.
     let seed = node.bytes().fold(index as u64, |sum, byte| {
         sum.wrapping_mul(1_099_511_628_211) ^ u64::from(byte)
     });
+
     let mut random = fastrand::Rng::with_seed(seed);
     Gpu {
         uuid: format!(
@@ -373,6 +379,7 @@ fn gpu(node: &str, index: usize) -> Gpu {
             random.u16(..0x1000),
             random.u64(..1 << 48)
         ),
+        // A real node spreads its GPUs over the bus, so the numbers are not consecutive.
         bus_id: format!("0000:{:02x}:00.0", 0x07 + 0x1a * index),
         index: index.to_string(),
         serial: format!("165{:010}", random.u64(..10_000_000_000)),
@@ -390,6 +397,7 @@ mod tests {
             let cluster = Cluster::new(Size::of(count).unwrap());
             assert_eq!(cluster.nodes.len(), count as usize);
             assert_eq!(cluster.gpus(), gpus);
+            // A UUID that occurs twice would merge the series of two GPUs.
             let uuids: BTreeSet<&str> = cluster
                 .nodes
                 .iter()

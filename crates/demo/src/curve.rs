@@ -17,6 +17,7 @@ impl Curve {
         base: f64,
         parts: impl IntoIterator<Item = (UnixTime, UnixTime, f64)>,
     ) -> Self {
+        // Each part is a change of the rate at its begin, and the opposite change at its end.
         let mut changes: Vec<(UnixTime, f64)> = Vec::new();
         for (from, to, rate) in parts {
             let from = from.max(begin);
@@ -25,11 +26,15 @@ impl Curve {
                 changes.push((to, -rate));
             }
         }
+
         changes.sort_by_key(|(at, _)| *at);
+
         let mut pieces = vec![(begin, 0.0, base)];
         for (at, change) in changes {
             let (from, value, rate) = pieces[pieces.len() - 1];
             let piece = (at, value + rate * (at - from) as f64, rate + change);
+
+            // Changes at one time make one piece: an empty one would only take memory.
             if at == from {
                 pieces.pop();
             }
@@ -54,6 +59,7 @@ impl Curve {
         self.pieces
             .partition_point(|(from, ..)| from.0 as f64 <= seconds)
             .checked_sub(1)
+            // Sums of rates leave rounding errors, which must not look like a counter that falls.
             .map_or(0.0, |index| self.pieces[index].2.max(0.0))
     }
 }
@@ -64,8 +70,10 @@ mod tests {
 
     #[test]
     fn overlapping_rates_add_up_and_nothing_is_lost_at_the_edges() {
+        // Two parts that overlap, and one that has begun before the curve.
         let parts = [(110, 120, 2.0), (115, 130, 3.0), (90, 105, 4.0)];
         let parts = parts.map(|(from, to, rate)| (UnixTime(from), UnixTime(to), rate));
+
         let curve = Curve::new(UnixTime(100), 1.0, parts);
         assert_eq!(curve.at(99.0), 0.0);
         assert_eq!(curve.at(105.0), 5.0 * 5.0);

@@ -82,6 +82,7 @@ impl Script {
             Size::Thirty => ["g01", "g03", "l02", "l05", "l07"].map(named),
             Size::ThreeHundred => ["g001", "g003", "h020", "h042", "h077"].map(named),
         };
+
         let fault = |kind, node, begins, ends| Fault {
             kind,
             node,
@@ -89,6 +90,7 @@ impl Script {
             begins,
             ends,
         };
+        // In planned seconds, early enough that the tour shows each of them soon after the start.
         let faults = vec![
             fault(FaultKind::GpuLost, lost_gpu, 12, 1200),
             fault(FaultKind::EccError, ecc, 25, 2400),
@@ -96,6 +98,7 @@ impl Script {
             fault(FaultKind::NodeLost, lost, 70, 490),
             fault(FaultKind::SlowLink, link, 95, 1500),
         ];
+
         let mut lines: Vec<ScriptLine> = faults
             .iter()
             .flat_map(|fault| script_lines(cluster, fault))
@@ -118,6 +121,7 @@ impl Script {
     fn lasts(&self, fault: &Fault, at: UnixTime) -> Option<UnixTime> {
         let planned = self.pace.planned(at);
         let since = planned - self.pace.began;
+        // Euclidean, since before the start `since` is negative.
         let into = since.rem_euclid(PERIOD_SECONDS);
         let is_on = since >= 0 && (fault.begins..fault.ends).contains(&into);
         is_on.then(|| self.pace.clock(planned - into + fault.begins))
@@ -171,6 +175,7 @@ impl Script {
         let until = self.pace.planned(until);
         for line in self.lines.iter().filter(|line| line.node == node) {
             let first = self.pace.began + line.offset;
+            // Repetitions until `after` are skipped by arithmetic: counting from the start would take longer each hour.
             let passed = (after - first).div_euclid(PERIOD_SECONDS) + 1;
             let mut at = first + PERIOD_SECONDS * passed.max(0);
             while at <= until {
@@ -183,6 +188,7 @@ impl Script {
                 at += PERIOD_SECONDS;
             }
         }
+        // Two faults of one node may be due in another order than the script has them.
         found.sort_by_key(|line| line.at);
         found
     }
@@ -194,7 +200,9 @@ fn script_lines(cluster: &Cluster, fault: &Fault) -> Vec<ScriptLine> {
         .into_iter()
         .filter_map(|(offset, text)| {
             let (kind, mut labels) = takt_exporter::recognise(&text)?;
+
             let gpus = &cluster.nodes[fault.node].gpus;
+            // NVML counts the GPU by its UUID, the kernel by its place on the bus.
             let gpu = labels
                 .get("pci_bus_id")
                 .and_then(|bus| gpus.iter().find(|gpu| gpu.bus_id == bus));
@@ -222,10 +230,12 @@ fn spoken(cluster: &Cluster, fault: &Fault) -> Vec<(i64, String)> {
         ends,
     } = *fault;
     let node = &cluster.nodes[node];
+    // The driver writes the address without the function, as in `PCI:0000:07:00`.
     let bus = node
         .gpus
         .get(gpu)
         .map_or("0000:07:00", |gpu| gpu.bus_id.trim_end_matches(".0"));
+
     let nas = cluster.nas;
     match kind {
         FaultKind::GpuLost => vec![(
@@ -258,6 +268,7 @@ fn spoken(cluster: &Cluster, fault: &Fault) -> Vec<(i64, String)> {
             ),
             (ends, format!("nfs: server {nas} OK")),
         ],
+        // A node that is gone logs nothing.
         FaultKind::NodeLost => Vec::new(),
         FaultKind::SlowLink => vec![
             (
@@ -303,9 +314,12 @@ mod tests {
             let since = script.on_gpu(FaultKind::GpuLost, node, 0, START + at);
             since.map(|since| since - START)
         };
+        // At 10 times the speed, 12 planned seconds take 2 seconds of the clock, and 3600 take 360.
         assert_eq!([lost(1), lost(2)], [None, Some(2)]);
         assert_eq!([lost(119), lost(120)], [Some(2), None]);
         assert_eq!(lost(400), Some(362));
+
+        // Each second is asked for separately, as a stream does.
         let seconds = (0..720).map(|second| START + second);
         let xids: Vec<i64> = seconds
             .flat_map(|second| script.kernel_lines(node, second, second + 1))
@@ -323,6 +337,7 @@ mod tests {
             let since = script.on_gpu(FaultKind::GpuLost, node, 0, START + at);
             since.map(|since| since - START)
         };
+
         assert_eq!(lost(11), None);
         assert_eq!(lost(12), Some(12));
         assert_eq!(lost(1200), None);
@@ -343,6 +358,7 @@ mod tests {
             let script = Script::new(&cluster, pace(1));
             let mut kinds = Vec::new();
             for node in 0..cluster.nodes.len() {
+                // Read at once and second by second: a stream and the counter must agree.
                 let all = script.kernel_lines(node, UnixTime(0), START + 7199);
                 let steps = (-10..7199)
                     .map(|second| START + second)
@@ -357,6 +373,7 @@ mod tests {
                     kinds.push(line.kind);
                 }
             }
+            // Seven lines in an hour, for two hours.
             assert_eq!(kinds.len(), 2 * 7);
         }
     }

@@ -48,6 +48,7 @@ pub fn spans(size: Size, now: UnixTime) -> Vec<HistorySpan> {
         step,
         scope,
     };
+
     let mut spans = vec![
         span(now - 2 * HOUR, now, two_hours, Scope::Everything),
         span(
@@ -58,9 +59,13 @@ pub fn spans(size: Size, now: UnixTime) -> Vec<HistorySpan> {
         ),
         span(now - DAY, now - 8 * HOUR, day, Scope::Everything),
     ];
+
+    // The efficiency of jobs needs the older days, and the pages about nodes do not.
     let begin = now - PAST_DAYS * DAY;
+
     let mut to = now - DAY;
     while to > begin {
+        // Without the 1, a `to` at the begin of a day would give an empty part.
         let from = (to - 1).round_down(DAY).max(begin);
         let step = if to > now - 7 * DAY { week } else { older };
         spans.push(span(from, to, step, Scope::Jobs));
@@ -79,6 +84,7 @@ pub fn history(demo: &Demo, node: usize, span: HistorySpan, sink: &mut impl Hist
         ("job", "node".to_owned()),
         ("node", name.clone()),
     ];
+
     let mut writer = NodeWriter {
         target: target.into_iter().collect(),
         sink,
@@ -89,6 +95,7 @@ pub fn history(demo: &Demo, node: usize, span: HistorySpan, sink: &mut impl Hist
         at: Timestamp(0),
         step: 0,
     };
+    // Nodes begin at different seconds, as a scraper spreads them.
     let first = node as i64 % span.step;
     let steps = (first..span.to - span.from).step_by(usize::try_from(span.step).unwrap_or(1));
     for (step, seconds) in steps.enumerate() {
@@ -98,6 +105,7 @@ pub fn history(demo: &Demo, node: usize, span: HistorySpan, sink: &mut impl Hist
         let is_up = demo.answers(node, second);
         writer.push(&UP, &[], if is_up { 1.0 } else { 0.0 });
         if is_up {
+            // A node that does not answer has `up` and nothing else.
             let instant = Instant {
                 second,
                 exact: second.0 as f64,
@@ -129,21 +137,25 @@ where
     S: HistorySink,
 {
     fn push(&mut self, metric: &'static Metric, values: &[&str], value: f64) {
+        // The key is built in one buffer: a look-up happens for each sample of five weeks.
         self.key.clear();
         self.key.push_str(metric.name);
         for value in values {
             self.key.push('\0');
             self.key.push_str(value);
         }
+
         let place = match self.known.get(&self.key) {
             Some(&place) => place,
             None => {
                 let mut labels = self.target.clone();
+
                 labels.set(METRIC_NAME, metric.name);
                 metric
                     .labels
                     .iter()
                     .zip(values)
+                    // An empty label is the same as none in Prometheus, and would make another series here.
                     .filter(|(_, value)| !value.is_empty())
                     .for_each(|(name, value)| labels.set(name, value));
                 let place = self.last_step.len();
@@ -152,7 +164,9 @@ where
                 place
             }
         };
+
         let (series, last) = &mut self.last_step[place];
+        // A series that was not in the last step is not in `active`. A new one has `usize::MAX`.
         if last.checked_add(1) != Some(self.step) || *last == usize::MAX {
             self.active.push(place);
         }
@@ -180,6 +194,7 @@ where
             if last == *step {
                 return true;
             }
+            // A stale marker, as a scraper writes it for a series that has left the page.
             sink.sample(series, *at, None);
             false
         });
@@ -230,10 +245,12 @@ mod tests {
             scope: Scope::Everything,
         };
         history(&demo, 0, span, &mut kept);
+
         let mut ended = 0;
         for (series, samples) in &kept.samples {
             let labels = &kept.series[*series as usize];
             assert!(samples.is_sorted_by(|a, b| a.0 < b.0), "{labels}");
+            // A counter that falls would be read as a restart of the node.
             let is_counter = labels.metric().ends_with("_total");
             let values: Vec<f64> = samples.iter().filter_map(|(_, value)| *value).collect();
             assert!(!is_counter || values.is_sorted(), "{labels} falls");
@@ -241,11 +258,13 @@ mod tests {
         }
         assert!(kept.series.len() > 120, "{}", kept.series.len());
         assert!(ended > 5, "{ended} series ended");
+
         let up = kept
             .series
             .iter()
             .position(|labels| labels.metric() == "up");
         let up = u32::try_from(up.unwrap()).unwrap();
+        // One day in steps of five minutes, whatever else is missing.
         assert_eq!(kept.samples[&up].len(), 288);
     }
 
@@ -253,9 +272,11 @@ mod tests {
     fn the_spans_follow_each_other_without_a_gap() {
         for size in [Size::Three, Size::Thirty, Size::ThreeHundred] {
             let now = UnixTime(10_000_000);
+
             let spans = spans(size, now);
             assert!(spans.windows(2).all(|pair| pair[0].from == pair[1].to));
             assert_eq!(spans[0].to, now);
+            // The first three parts are shorter than a day, and the fourth and the last one are cut.
             let inner = &spans[4..spans.len() - 1];
             assert!(
                 inner

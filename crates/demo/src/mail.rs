@@ -39,6 +39,7 @@ impl MailFolder {
     /// Accepts mail until the future is dropped.
     pub async fn serve(self, listener: TcpListener) {
         while let Ok((stream, _)) = listener.accept().await {
+            // A sender may hold a connection open, and must not keep the others waiting.
             let folder = self.clone();
             tokio::spawn(async move {
                 if let Err(error) = folder.session(stream).await {
@@ -53,6 +54,7 @@ impl MailFolder {
         let (reader, mut writer) = stream.into_split();
         let mut lines = BufReader::new(reader);
         writer.write_all(b"220 demo ESMTP\r\n").await?;
+
         let mut line = String::new();
         loop {
             line.clear();
@@ -68,6 +70,7 @@ impl MailFolder {
                     return Ok(());
                 }
                 "DATA" => {
+                    // RFC 5321: 354 asks for the mail, and only the reply after it says that the mail was taken.
                     writer.write_all(b"354 End with a dot\r\n").await?;
                     let mail = read_mail(&mut lines).await?;
                     self.keep(&mail).await?;
@@ -93,6 +96,7 @@ async fn read_mail(lines: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Vec
     loop {
         line.clear();
         let read = lines.read_until(b'\n', &mut line).await?;
+        // A sender that closes before the dot, or sends without an end, has delivered no mail.
         if read == 0 || mail.len() > MAX_MAIL_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -117,14 +121,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(mails.clone().serve(listener));
+
         let mut client = BufReader::new(TcpStream::connect(address).await.unwrap());
         let mut answer = String::new();
         client.read_line(&mut answer).await.unwrap();
+
         for command in [
             "EHLO me\r\n",
             "MAIL FROM:<a@b>\r\n",
             "RCPT TO:<c@d>\r\n",
             "DATA\r\n",
+            // The first dot was doubled by the sender.
             "Subject: x\r\n\r\n..two\r\n.\r\n",
         ] {
             client.write_all(command.as_bytes()).await.unwrap();
@@ -132,6 +139,7 @@ mod tests {
             client.read_line(&mut answer).await.unwrap();
             assert!(answer.starts_with(['2', '3']), "{command}: {answer}");
         }
+
         let mail = fs::read_to_string(folder.path().join("0001.eml")).unwrap();
         assert_eq!(mail.as_str(), "Subject: x\r\n\r\n.two\r\n");
         assert_eq!(mails.received(), 1);

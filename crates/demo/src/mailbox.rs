@@ -23,6 +23,8 @@ pub async fn list(State(mails): State<MailFolder>) -> Html<String> {
          <title>Mails of the demo</title><style>{STYLE}</style>\
          <h1>Mails of the demo <small>{folder}</small></h1><table>"
     );
+
+    // Files are numbered as the mails arrive, so the list needs no index.
     for number in (1..=mails.received()).rev() {
         let mail = read(&mails, number).await.unwrap_or_default();
         let header = |name: &str| {
@@ -53,6 +55,7 @@ pub async fn show(State(mails): State<MailFolder>, Path(number): Path<u32>) -> R
     let Some(mail) = read(&mails, number).await else {
         return StatusCode::NOT_FOUND.into_response();
     };
+    // HTML is shown unchanged: the policy lets it load nothing.
     let body = part(&mail, "text/html").unwrap_or_else(|| {
         let text = part(&mail, "text/plain").unwrap_or(mail);
         format!(
@@ -71,8 +74,10 @@ async fn read(mails: &MailFolder, number: u32) -> Option<String> {
 
 /// Returns the decoded part of a type. Takt's mails are quoted-printable or plain.
 fn part(mail: &str, kind: &str) -> Option<String> {
+    // The first part of the type, since a report may have others attached.
     let (_, part) = mail.split_once(&format!("\nContent-Type: {kind}"))?;
     let (head, body) = part.split_once("\n\n")?;
+    // A part ends where the next boundary begins.
     let body = body.split("\n--").next().unwrap_or(body);
     if head.contains("quoted-printable") {
         Some(unquoted(body))
@@ -87,6 +92,7 @@ fn part(mail: &str, kind: &str) -> Option<String> {
 fn unquoted(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
+
     while let [first, after @ ..] = rest {
         rest = after;
         if *first != b'=' {
@@ -107,6 +113,7 @@ fn unquoted(text: &str) -> String {
                 bytes.push(byte);
                 rest = &rest[2..];
             }
+            // A text that is not encoded correctly is shown undecoded.
             None => bytes.push(b'='),
         }
     }
@@ -114,6 +121,7 @@ fn unquoted(text: &str) -> String {
 }
 
 fn escaped(text: &str) -> String {
+    // `&` first, or the entity of `<` would be escaped again.
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
@@ -136,6 +144,7 @@ mod tests {
         );
         assert_eq!(part(MAIL, "text/html").as_deref(), Some("<b>GPU</b>"));
         assert_eq!(part(MAIL, "text/calendar"), None);
+        // An equals sign without digits, and a byte that begins a character and ends the text.
         assert_eq!(unquoted("100=% =C3"), "100=% \u{fffd}");
     }
 
@@ -144,6 +153,7 @@ mod tests {
         let folder = tempdir().unwrap();
         fs::write(folder.path().join("0001.eml"), MAIL).unwrap();
         let mails = MailFolder::new(folder.path());
+
         let shown = show(State(mails.clone()), Path(1)).await;
         assert_eq!(shown.status(), StatusCode::OK);
         assert!(
@@ -151,6 +161,7 @@ mod tests {
                 .headers()
                 .contains_key(header::CONTENT_SECURITY_POLICY)
         );
+
         let unknown = show(State(mails), Path(2)).await;
         assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
     }

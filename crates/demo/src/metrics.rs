@@ -99,6 +99,7 @@ metrics! {
 
 /// Returns the exporter's declaration of a metric.
 fn declared(name: &'static str) -> Metric {
+    // All collectors are made once, and not for each metric.
     static EXPORTER: LazyLock<Declarations> = LazyLock::new(Declarations::default);
     EXPORTER
         .metric(name)
@@ -136,6 +137,7 @@ impl Declarations {
 
     /// Returns a metric whose name the kernel chooses.
     fn field(&self, name: &'static str) -> Option<Metric> {
+        // Families may share the beginning of their names: the longest prefix is the most exact one.
         let family = self
             .families
             .iter()
@@ -144,6 +146,7 @@ impl Declarations {
         let help = family.help_of(&name[family.prefix.len()..]).into_owned();
         Some(Metric {
             name,
+            // A metric's help lives as long as the program. There are few of these.
             help: help.leak(),
             kind: family.kind,
             labels: family.labels,

@@ -5,6 +5,7 @@ const STEP_SECONDS: i64 = 45;
 
 /// Returns smooth noise between -1 and 1 at a time in seconds.
 pub fn wobble(seed: u64, at: i64) -> f64 {
+    // Euclidean, so that times before 1970 have noise as well.
     let step = at.div_euclid(STEP_SECONDS);
     let share = at.rem_euclid(STEP_SECONDS) as f64 / STEP_SECONDS as f64;
     let before = unit(seed, step);
@@ -21,6 +22,7 @@ pub fn unit(seed: u64, number: i64) -> f64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^= bits >> 31;
+    // 53 bits fit in a double: 0 to 2, shifted to -1 to 1.
     (bits >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
@@ -32,6 +34,7 @@ mod tests {
     fn noise_is_bounded_smooth_and_the_same_each_time() {
         let values: Vec<f64> = (0..10_000).map(|at| wobble(7, at)).collect();
         assert!(values.iter().all(|value| (-1.0..=1.0).contains(value)));
+        // Two values at most 2 apart, over 45 seconds.
         assert!(
             values
                 .windows(2)

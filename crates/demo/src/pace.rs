@@ -14,6 +14,7 @@ pub struct Pace {
 impl Pace {
     /// Returns the planned time at a time of the clock.
     pub fn planned(self, at: UnixTime) -> UnixTime {
+        // Until the start, `max(0)` keeps both times equal.
         at + (at - self.began).max(0) * (self.speed - 1)
     }
 
@@ -22,6 +23,7 @@ impl Pace {
         if planned <= self.began {
             planned
         } else {
+            // Rounded up: at an earlier second, the planned time has not come.
             self.began + (planned - self.began + self.speed - 1) / self.speed
         }
     }
@@ -39,6 +41,7 @@ mod tests {
                 speed,
             };
             for planned in (900..1300).map(UnixTime) {
+                // Exactly one second of the clock covers each planned one, so no event is missed or repeated.
                 let at = pace.clock(planned);
                 assert!(pace.planned(at - 1) < planned && planned <= pace.planned(at));
             }

@@ -87,6 +87,8 @@ impl Demo {
             speed: i64::from(speed.max(1)),
         };
         let script = Script::new(&cluster, pace);
+
+        // The scheduler must know when the node is lost, since its job ends then.
         let (node, from, to) = script.first_node_loss();
         let failure = Outage {
             node,
@@ -96,13 +98,16 @@ impl Demo {
             reason: "Not responding",
         };
         let schedule = Schedule::new(&cluster, pace, failure);
+        // Before the oldest job, so that counters have grown before the history begins.
         let booted = now - (PAST_DAYS + 2) * 86_400;
+
         let mut on_node = vec![Vec::new(); cluster.nodes.len()];
         for (index, job) in schedule.jobs.iter().enumerate() {
             for (place, placement) in job.placed.iter().enumerate() {
                 on_node[placement.node].push((index, place));
             }
         }
+
         let nodes = on_node
             .iter()
             .enumerate()
@@ -119,6 +124,7 @@ impl Demo {
 
     /// Returns whether the exporter of a node answers at `at`.
     pub fn answers(&self, node: usize, at: UnixTime) -> bool {
+        // A drained node answers. Only a node that is down does not.
         let is_out = |outage: &Outage| {
             outage.node == node && outage.state == "DOWN" && outage.from <= at && at < outage.to
         };
@@ -129,6 +135,7 @@ impl Demo {
     /// Gives all readings of a node at a time to `sink`.
     pub fn read(&self, node: usize, at: Instant, scope: Scope, sink: &mut impl Sink) {
         let running: Vec<(&Job, usize)> = self.running_on(node, at.second).collect();
+        // Efficiency needs GPUs and jobs only, for which five weeks are read.
         if scope == Scope::Everything {
             system::read(self, node, at, &running, sink);
         }
@@ -138,6 +145,7 @@ impl Demo {
 
     /// Returns the jobs that run on a node, with their place in `Job::placed`.
     pub fn running_on(&self, node: usize, at: UnixTime) -> impl Iterator<Item = (&Job, usize)> {
+        // Lists by hour: a page looks at few jobs instead of all of five weeks.
         let hour = usize::try_from((at - self.booted).div_euclid(3600)).ok();
         hour.and_then(|hour| self.nodes[node].by_hour.get(hour))
             .into_iter()
@@ -165,6 +173,7 @@ impl Job {
 
     /// Returns the time at which the job stops working.
     fn works_until(&self) -> UnixTime {
+        // Counters stop where the job hangs, while it holds its GPUs until its end.
         match self.kind {
             crate::workload::Kind::Hung => self
                 .end
@@ -186,6 +195,7 @@ impl NodeCurves {
         let hour = |at: UnixTime| usize::try_from((at - booted).div_euclid(3600)).unwrap_or(0);
         let mut by_hour = Vec::new();
         for &(index, place) in jobs {
+            // A job that waits until the end of the simulation is on no node.
             let Some(start) = of(index).start else {
                 continue;
             };
@@ -197,6 +207,7 @@ impl NodeCurves {
                 .iter_mut()
                 .for_each(|jobs: &mut Vec<_>| jobs.push((index, place)));
         }
+
         let times = |job: &Job, rate: f64| (job.start.unwrap_or(job.end), job.works_until(), rate);
         let sum = |base: f64, rate: &dyn Fn(&Job) -> f64| {
             let parts = jobs
@@ -204,6 +215,7 @@ impl NodeCurves {
                 .map(|&(index, _)| times(of(index), rate(of(index))));
             Curve::new(booted, base, parts)
         };
+
         let link = cluster.nodes[node].link_bits / 8.0;
         let model = cluster.nodes[node].model;
         let energy = (0..cluster.nodes[node].gpus.len()).map(|gpu| {
@@ -212,10 +224,13 @@ impl NodeCurves {
             };
             let parts = jobs.iter().filter_map(|&(index, place)| {
                 let job = of(index);
+                // The position of this GPU among those that the job holds on the node.
                 let position = job.placed[place]
                     .gpus
                     .iter()
                     .position(|held| *held == gpu)?;
+
+                // The counter grows by the mean, the gauge shows the moment: both describe the same job.
                 let busy = job.kind.mean_utilization(job.rank(place, position));
                 Some(times(job, gpus::watts(model, busy) - model.idle_watts))
             });
@@ -225,6 +240,7 @@ impl NodeCurves {
             user_cpu: sum(0.4, &|job| f64::from(job.request.cpus) * job.kind.cpu()),
             nfs_read: sum(2e4, &|job| job.kind.read_bytes_per_second()),
             received: sum(6e4, &|job| {
+                // Nodes of one job exchange gradients over the same link.
                 let peers = if job.request.nodes > 1 {
                     0.12 * link
                 } else {

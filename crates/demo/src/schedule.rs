@@ -166,6 +166,7 @@ impl Job {
         let clock = |planned| pace.clock(planned);
         if let Some(start) = self.start {
             self.start = Some(clock(start));
+            // A duration is the difference of two times: rounding each of them keeps the hang within the run.
             self.hangs_after = clock(start + self.hangs_after) - clock(start);
         }
         self.submit = clock(self.submit);
@@ -185,13 +186,18 @@ impl Schedule {
         let now = pace.began;
         let maintenance = maintenance(cluster, now);
         let mut outages = outages(cluster, now);
+        // The script's node failure is one of the outages, so that its jobs end with it.
         outages.push(node_failure);
         let submitted = submissions::of(cluster, now);
+
         let mut simulation = Simulation::new(cluster, &outages, &maintenance, &submitted);
         simulation.run(submitted, now + FUTURE_HOURS * 3600);
         let mut jobs = simulation.done;
+        // Jobs that are still pending belong to the queue of the demo.
         jobs.append(&mut simulation.pending);
         jobs.iter_mut().for_each(|job| job.follow(pace));
+
+        // Without an end, the outage lasts as long as the demo.
         for outage in outages
             .iter_mut()
             .filter(|outage| outage.to < UnixTime::MAX)
@@ -199,6 +205,7 @@ impl Schedule {
             outage.from = pace.clock(outage.from);
             outage.to = pace.clock(outage.to);
         }
+
         jobs.sort_by_key(|job| (job.submit, job.number));
         Self {
             jobs,
@@ -217,6 +224,7 @@ fn outages(cluster: &Cluster, now: UnixTime) -> Vec<Outage> {
         ("DRAIN", "Kill task failed", 5),
         ("DRAIN", "Row remapping pending", 9),
     ];
+    // The number grows with the square root, or 300 nodes would be a list of failures.
     let count = cluster.nodes.len().isqrt() * 2;
     let mut random = fastrand::Rng::with_seed(11);
     let mut all: Vec<Outage> = (0..count)
@@ -232,6 +240,7 @@ fn outages(cluster: &Cluster, now: UnixTime) -> Vec<Outage> {
             }
         })
         .collect();
+
     // One node is drained now, where a cluster can spare it.
     if cluster.nodes.len() > 3 {
         all.push(Outage {
@@ -304,6 +313,8 @@ impl<'c> Simulation<'c> {
                 to: maintenance.to,
             });
         }
+
+        // The tour's jobs hold certain GPUs. Other jobs must be gone from these before they begin.
         for job in submitted {
             for (placement, &gpu) in job
                 .pinned
@@ -317,18 +328,21 @@ impl<'c> Simulation<'c> {
                 });
             }
         }
+
         let free = |node: &Node| Free {
             gpus: vec![true; node.gpus.len()],
             count: node.gpus.len(),
             cpus: i64::from(node.cpus),
             memory_gib: i64::from(node.memory_gib),
         };
+
         let mut nodes_of: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
         for (number, node) in cluster.nodes.iter().enumerate() {
             for partition in node.partitions {
                 nodes_of.entry(*partition).or_default().push(number);
             }
         }
+
         let mut outages_of = vec![Vec::new(); cluster.nodes.len()];
         for outage in outages {
             outages_of[outage.node].push((outage.from, outage.to));
@@ -349,6 +363,7 @@ impl<'c> Simulation<'c> {
     fn run(&mut self, submitted: Vec<Job>, until: UnixTime) {
         let mut submitted = submitted.into_iter().peekable();
         loop {
+            // Time jumps from event to event: five weeks would have three million seconds.
             let next_end = self.running.peek().map(|Reverse((end, _))| *end);
             let next_submit = submitted.peek().map(|job| job.submit);
             let Some(now) = next_end
@@ -359,6 +374,8 @@ impl<'c> Simulation<'c> {
             else {
                 return;
             };
+
+            // Ends before submissions, so that freed resources are seen by what arrives in the same second.
             while let Some(Reverse((end, index))) = self.running.peek().copied()
                 && end <= now
             {
@@ -375,13 +392,17 @@ impl<'c> Simulation<'c> {
     /// Frees the resources of an ended run. A job whose node failed waits again.
     fn release(&mut self, index: usize) {
         let job = &self.done[index];
+
         for placement in &job.placed {
             let free = &mut self.free[placement.node];
+
             placement.gpus.iter().for_each(|&gpu| free.gpus[gpu] = true);
+            // A count beside the flags, since `place` asks for it for each node.
             free.count = free.gpus.iter().filter(|free| **free).count();
             free.cpus += i64::from(job.request.cpus);
             free.memory_gib += i64::from(job.request.memory_gib);
         }
+        // A run that failed with its node is queued again, as Slurm does by default.
         if job.outcome == Outcome::NodeFail {
             self.pending.push(Job {
                 submit: job.end + REQUEUE_SECONDS,
@@ -405,6 +426,7 @@ impl<'c> Simulation<'c> {
             let is_ready = job.submit <= now && job.held.is_empty();
             if !is_ready || (job.pinned.is_none() && too_large.contains(&shape)) {
                 index += 1;
+                // Held jobs and requeued ones that are not ready must not stop those behind them.
                 continue;
             }
             if let Some(placed) = self.place(job, now, &kept_free) {
@@ -412,7 +434,9 @@ impl<'c> Simulation<'c> {
                 self.start(job, placed, now);
                 continue;
             }
+
             too_large.push(shape);
+            // After a day, the job may never fit, and the others must not wait for it.
             if PATIENCE_SECONDS.contains(&(now - job.submit)) {
                 self.keep_free_for(job, &mut kept_free);
             }
@@ -429,6 +453,7 @@ impl<'c> Simulation<'c> {
                 fitting.push(number);
             }
         }
+        // The nodes with most free GPUs will be complete first.
         fitting.sort_by_key(|node| Reverse(self.free[*node].count));
         for node in fitting.into_iter().take(job.request.nodes) {
             kept_free[node] = true;
@@ -450,6 +475,8 @@ impl<'c> Simulation<'c> {
         let start = now + i64::from(job.number % 3);
         job.start = Some(start);
         job.end = start + job.duration;
+
+        // A failure that begins during the run ends it. A drain does not.
         let failure = self
             .outages
             .iter()
@@ -462,6 +489,7 @@ impl<'c> Simulation<'c> {
             job.end = failure;
             job.outcome = Outcome::NodeFail;
         }
+
         job.placed = placed;
         self.running.push(Reverse((job.end, self.done.len())));
         self.done.push(job);
@@ -469,9 +497,12 @@ impl<'c> Simulation<'c> {
 
     /// Returns nodes and GPUs for a job, or `None` if it does not fit.
     fn place(&self, job: &Job, now: UnixTime, kept_free: &[bool]) -> Option<Vec<Placement>> {
+        // The places of the tour's jobs were kept free for them.
         if let Some(pinned) = &job.pinned {
             return Some(vec![pinned.clone()]);
         }
+
+        // Later outages are known here, but not to a scheduler: only reservations count.
         let end = now + job.duration;
         let mut placed = Vec::new();
         for &number in self.nodes_of.get(job.partition)? {
@@ -483,10 +514,13 @@ impl<'c> Simulation<'c> {
             if !has_room {
                 continue;
             }
+
             let mut outages = self.outages_of[number].iter();
             if outages.any(|(from, to)| *from <= now && now < *to) {
                 continue;
             }
+
+            // A reservation for maintenance blocks jobs that would run into it, as Slurm does.
             let reserved = self.reserved.get(&number).map_or(&[][..], Vec::as_slice);
             let blocks = |gpu: Option<usize>| {
                 reserved.iter().any(|reserved| {
@@ -498,6 +532,7 @@ impl<'c> Simulation<'c> {
             if blocks(None) {
                 continue;
             }
+
             let gpus: Vec<usize> = (0..free.gpus.len())
                 .filter(|&gpu| free.gpus[gpu] && !blocks(Some(gpu)))
                 .take(job.request.gpus)
@@ -505,6 +540,7 @@ impl<'c> Simulation<'c> {
             if gpus.len() < job.request.gpus {
                 continue;
             }
+
             placed.push(Placement { node: number, gpus });
             if placed.len() == job.request.nodes {
                 return Some(placed);
@@ -530,6 +566,7 @@ mod tests {
     #[test]
     fn at_a_higher_speed_more_jobs_end_in_the_next_hour_and_none_has_another_past() {
         let [slow, fast] = [1, 20].map(|speed| Demo::new(Cluster::new(Size::Three), NOW, speed));
+
         let ended = |demo: &Demo, from: UnixTime, to: UnixTime| {
             demo.schedule
                 .jobs
@@ -538,10 +575,12 @@ mod tests {
                 .map(|job| job.end)
                 .collect::<Vec<_>>()
         };
+        // The past is the same at any speed.
         assert_eq!(
             ended(&slow, UnixTime(0), NOW),
             ended(&fast, UnixTime(0), NOW)
         );
+
         let hour = |demo| ended(demo, NOW, NOW + 3600).len();
         assert!(
             hour(&fast) > 5 * hour(&slow),
@@ -549,6 +588,7 @@ mod tests {
             hour(&slow),
             hour(&fast)
         );
+
         let mut jobs = fast.schedule.jobs.iter();
         assert!(jobs.all(|job| job.start.is_none_or(|start| start < job.end)));
     }
@@ -557,6 +597,7 @@ mod tests {
     fn no_gpu_has_two_jobs_and_no_job_runs_on_a_node_that_is_out() {
         for demo in demos() {
             let jobs = &demo.schedule.jobs;
+
             let mut held: BTreeMap<(usize, usize), Vec<(UnixTime, UnixTime)>> = BTreeMap::new();
             for job in jobs {
                 let Some(start) = job.start else {
@@ -572,6 +613,7 @@ mod tests {
                             .or_default()
                             .push((start, job.end));
                     }
+                    // A drained node may keep its running jobs.
                     let down = demo.schedule.outages.iter().find(|outage| {
                         outage.node == placement.node
                             && outage.state == "DOWN"
@@ -581,6 +623,7 @@ mod tests {
                     assert!(down.is_none(), "{job:?} {down:?}");
                 }
             }
+
             for (gpu, mut times) in held {
                 times.sort_unstable();
                 let overlap = times.windows(2).find(|pair| pair[1].0 < pair[0].1);
@@ -594,6 +637,7 @@ mod tests {
         for demo in demos() {
             let jobs = &demo.schedule.jobs;
             let gpus = demo.cluster.gpus() as f64;
+            // The first day is left out: the cluster fills up.
             let past = (NOW - PAST_DAYS * 86_400 + 86_400, NOW);
             let busy: f64 = jobs
                 .iter()
@@ -604,22 +648,27 @@ mod tests {
                 })
                 .sum();
             let share = busy / gpus / (past.1 - past.0) as f64;
+
             assert!((0.5..0.97).contains(&share), "{share} of the GPUs are held");
             let over = jobs.iter().filter(|job| job.is_over(NOW)).count();
             assert!(over > 300, "{over} jobs");
+
             let outcomes: Vec<Outcome> = jobs.iter().map(|job| job.outcome).collect();
             assert!(outcomes.contains(&Outcome::Failed));
             assert!(outcomes.contains(&Outcome::Timeout));
+            // Records are found by id and submission, so a requeued run has another submission.
             let runs: BTreeSet<(&str, UnixTime)> = jobs
                 .iter()
                 .map(|job| (job.id.as_str(), job.submit))
                 .collect();
             assert_eq!(runs.len(), jobs.len(), "runs differ in id or submission");
+            // The tour names these users.
             for user in ["alice", "bob", "erin"] {
                 let user = demo.cluster.user(user).unwrap();
                 let runs = |job: &&Job| job.user == user && job.is_running(NOW);
                 assert!(jobs.iter().any(|job| runs(&job)), "{user}");
             }
+
             let waiting = jobs.iter().filter(|job| job.is_pending(NOW)).count();
             assert!(waiting > 0, "the queue is empty");
         }

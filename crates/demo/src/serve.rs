@@ -59,6 +59,7 @@ pub async fn serve(demo: Arc<Demo>, ports: Ports, mails: MailFolder) -> io::Resu
         )
         .merge(Channel::default().routes());
     let served = axum::serve(ports.http, routes).await;
+    // Mail ends with the HTTP server, which is the end of the demo.
     mail.abort();
     served
 }
@@ -87,10 +88,12 @@ async fn metrics(State(demo): State<Arc<Demo>>, Path(node): Path<String>) -> Res
         return StatusCode::NOT_FOUND.into_response();
     };
     let now = now();
+    // A node that is gone does not refuse the connection: it stays silent until the client gives up.
     if !demo.answers(number, now.second) {
         time::sleep(LOST).await;
         return StatusCode::GATEWAY_TIMEOUT.into_response();
     }
+
     let mut page = Page::default();
     demo.read(number, now, Scope::Everything, &mut page);
     let mut text = String::new();
@@ -109,16 +112,20 @@ async fn events(
     let Some(number) = demo.cluster.node(&node) else {
         return StatusCode::NOT_FOUND.into_response();
     };
+
     if !demo.answers(number, now().second) {
         time::sleep(LOST).await;
         return StatusCode::GATEWAY_TIMEOUT.into_response();
     }
+
     let asked = |name: &str| {
         query
             .iter()
             .find(|(key, _)| key == name)
             .and_then(|(_, value)| value.parse::<i64>().ok())
     };
+
+    // A reconnecting client names the last event that it has. `after` is the same in the address.
     let last = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok()?.parse::<i64>().ok())
@@ -126,15 +133,19 @@ async fn events(
     let after = last
         .or_else(|| asked("since").map(|since| since - 1))
         .unwrap_or_else(|| Timestamp::from(now().second).0);
+
+    // Only a new stream has a begin, from which the client knows what it may have missed.
     let begin = last.is_none().then(|| {
         let message = Message::default().event("begin").id(after.to_string());
         Ok::<_, Infallible>(message.data(format!("{{\"after\":{after}}}")))
     });
+
     let state = (demo, number, Timestamp(after).whole_seconds());
     let news = stream::unfold(state, |(demo, number, after)| async move {
         loop {
             time::sleep(EVENTS_EVERY).await;
             let until = now().second;
+            // The stream breaks off when the node is lost, as its connection would.
             if !demo.answers(number, until) {
                 return None;
             }
@@ -144,6 +155,7 @@ async fn events(
             }
         }
     });
+
     Sse::new(stream::iter(begin).chain(news.flatten()))
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
         .into_response()

@@ -50,15 +50,19 @@ impl Channel {
 async fn post_message(State(channel): State<Channel>, Json(body): Json<Value>) -> Json<Value> {
     let mut messages = channel.messages();
     let thread = body["thread_ts"].as_str().map(str::to_owned);
+    // As in Slack, a reply needs its first message.
     let is_known = |thread: &String| messages.iter().any(|message| message.ts == *thread);
     if thread.as_ref().is_some_and(|thread| !is_known(thread)) {
         return Json(json!({ "ok": false, "error": "thread_not_found" }));
     }
+
     let now = jiff::Timestamp::now();
+    // Messages of one second differ in the fraction. The id must be unique in the channel.
     let ts = format!("{}.{:06}", now.as_second(), messages.len());
     if messages.len() >= MAX_MESSAGES {
         messages.remove(0);
     }
+
     messages.push(Message {
         ts: ts.clone(),
         thread,
@@ -74,6 +78,7 @@ async fn update(State(channel): State<Channel>, Json(body): Json<Value>) -> Json
     let Some(message) = messages.iter_mut().find(|message| message.ts == ts) else {
         return Json(json!({ "ok": false, "error": "message_not_found" }));
     };
+
     let ts = message.ts.clone();
     message.body = body;
     message.updates += 1;
@@ -106,8 +111,10 @@ async fn page(State(channel): State<Channel>) -> Html<String> {
          <title>#gpu-alerts</title><style>{STYLE}</style>\
          <h1>#gpu-alerts <small>the Slack channel of the demo</small></h1>"
     );
+
     let first = messages.iter().filter(|message| message.thread.is_none());
     let mut count = 0;
+    // The newest thread first, and its replies in the order of time.
     for message in first.rev() {
         count += 1;
         let replies = messages
@@ -140,6 +147,7 @@ fn write_message(out: &mut String, message: &Message) {
     });
     let edited = if message.updates > 0 { " (edited)" } else { "" };
     let _ = write!(out, "<article><time>Takt {at}{edited}</time>");
+
     let blocks = message.body["blocks"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
@@ -147,6 +155,7 @@ fn write_message(out: &mut String, message: &Message) {
     blocks
         .iter()
         .for_each(|block| collect_texts(block, &mut texts));
+    // `text` is what Slack shows in a notification. It is the whole message where there are no blocks.
     if texts.is_empty() {
         texts.extend(message.body["text"].as_str());
     }
@@ -162,6 +171,7 @@ fn fenced(text: &str) -> String {
         .fold(text.to_owned(), |text, (name, picture)| {
             text.replace(name, picture)
         })
+        // Every second part stands between two fences.
         .split("```")
         .enumerate()
         .map(|(index, part)| {
@@ -182,6 +192,7 @@ fn collect_texts<'v>(block: &'v Value, texts: &mut Vec<&'v str>) {
             if let Some(text) = fields.get("text").and_then(Value::as_str) {
                 texts.push(text);
             }
+            // A text may be nested in any field: sections, contexts and fields of a table.
             fields
                 .values()
                 .for_each(|field| collect_texts(field, texts));
@@ -198,11 +209,14 @@ fn markup(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('<') {
         out.push_str(&bold(before));
+        // A bracket without an end is no link.
         let Some((link, after)) = after.split_once('>') else {
             rest = after;
             continue;
         };
         let (url, label) = link.split_once('|').unwrap_or((link, link));
+
+        // Other schemes, such as `javascript:`, become plain text.
         if url.starts_with("http://") || url.starts_with("https://") {
             let url = url.replace('"', "%22");
             let _ = write!(out, "<a href=\"{url}\">{}</a>", bold(label));
@@ -217,6 +231,7 @@ fn markup(text: &str) -> String {
 
 fn bold(text: &str) -> String {
     let text = text.replace('>', "&gt;").replace('"', "&quot;");
+    // An odd star is no markup, as with `2 * 3`.
     let parts: Vec<&str> = text.split('*').collect();
     let is_paired = parts.len() % 2 == 1;
     if !is_paired {
@@ -260,17 +275,21 @@ mod tests {
     async fn replies_and_updates_need_a_message() {
         let channel = Channel::default();
         let send = |body| post_message(State(channel.clone()), Json(body));
+
         let first = send(json!({"text": "a"})).await.0;
         let ts = first["ts"].clone();
         assert_eq!(first["ok"], true);
+
         let reply = send(json!({"text": "b", "thread_ts": ts})).await.0;
         assert_eq!(reply["ok"], true);
+        // A thread that this channel does not know.
         let lost = send(json!({"text": "c", "thread_ts": "1.2"})).await.0;
         assert_eq!(lost["error"], "thread_not_found");
         let changed = update(State(channel.clone()), Json(json!({"ts": ts, "text": "d"})))
             .await
             .0;
         assert_eq!(changed["ok"], true);
+
         let page = page(State(channel)).await.0;
         assert!(
             page.contains("<p>d</p>") && page.contains("<p>b</p>"),

@@ -55,6 +55,7 @@ pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
             .jobs
             .iter()
             .rev()
+            // The latest one, if the user has several such jobs.
             .find(|job| job.user == user && job.kind == kind && job.is_running(now))
     };
     let of_job = |job: &Job, text: String| Stop {
@@ -69,6 +70,7 @@ pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
     };
 
     let mut stops = vec![lost_gpu(demo, now)];
+    // A cluster of workstations has no jobs of carol and grace, and their stops are left out.
     for (user, kind, text) in [
         ("bob", Kind::Unused, "bob's job ID has never used its GPU"),
         ("erin", Kind::Hung, "erin's job ID hangs"),
@@ -114,6 +116,7 @@ mod tests {
     #[test]
     fn the_first_stop_names_the_job_that_holds_the_gpu() {
         for nodes in [3, 30, 300] {
+            // Times in different parts of a day and week: the GPU must be held at each.
             for now in [1_795_000_000, 1_795_030_000, 1_795_555_555] {
                 let now = UnixTime(now);
                 let cluster = Cluster::new(Size::of(nodes).unwrap());

@@ -59,6 +59,7 @@ impl Kind {
         if elapsed < 90 && self != Self::Unused {
             return 0.0;
         }
+        // Each GPU of a job has noise of its own, and the same one each time it is read.
         let noise = wobble(seed ^ rank as u64, elapsed);
         let around = |level: f64, width: f64| (level + width * noise).clamp(0.0, 1.0);
         match self {
@@ -116,7 +117,9 @@ impl Kind {
             Self::OneOfMany if moment.rank > 0 => 0.0,
             Self::Low => 0.18,
             Self::Notebook => 0.11,
+            // The framework is loaded, the model is not yet.
             _ if moment.elapsed < 90 => 0.05,
+            // Between 62 and 92 percent, by job.
             _ => 0.62 + 0.3 * ((moment.seed % 97) as f64 / 97.0),
         }
     }
@@ -194,6 +197,7 @@ mod tests {
     fn the_mean_is_that_of_the_momentary_values() {
         for kind in KINDS {
             for rank in [0, 1] {
+                // Sixteen bursts are one day, and a multiple of each other period.
                 let day = 90..90 + 16 * BURST_EVERY;
                 let seconds = day.end - day.start;
                 let sum: f64 = day
@@ -223,6 +227,7 @@ mod tests {
                 seed: 1,
             })
         };
+        // The last second before it hangs, and the first one after.
         assert!(at(3599) > 0.5);
         assert_eq!(at(3600), 0.0);
     }

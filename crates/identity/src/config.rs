@@ -118,6 +118,7 @@ impl GroupRoles {
                 .into_iter()
                 .any(|group| listed.contains(group))
         };
+        // In the order of power: a member of several groups gets the highest role.
         if is_in(&self.admin) {
             Some(Role::Admin)
         } else if is_in(&self.support) {
@@ -134,6 +135,7 @@ impl GroupRoles {
         groups
             .into_iter()
             .filter(|group| {
+                // Groups that give no role are dropped, since the groups are stored with the session.
                 [&self.admin, &self.support, &self.viewer, &self.user]
                     .iter()
                     .any(|list| list.contains(group))
@@ -152,6 +154,7 @@ impl GroupRoles {
     /// If a name is empty or has more than one line.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let lists = [&self.admin, &self.support, &self.viewer, &self.user];
+        // The store separates the groups of a session by line breaks.
         let is_wrong = |name: &&String| name.trim().is_empty() || name.contains('\n');
         match lists.into_iter().flatten().find(is_wrong) {
             Some(name) => Err(ConfigError::new(
@@ -220,6 +223,7 @@ impl AuthConfig {
     /// If a list of users has an empty name, a key requires another one, or a table is wrong.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_keys()?;
+        // Each error gets the name of its table, as the keys of two tables have the same names.
         let tables = [
             ("proxy", self.proxy.as_ref().map(ProxyConfig::validate)),
             ("oidc", self.oidc.as_ref().map(OidcConfig::validate)),
@@ -241,6 +245,8 @@ impl AuthConfig {
             let expected = "a URL such as https://takt.lab.example";
             return Err(ConfigError::new("external_url", expected, url));
         }
+        // Links to this server are built from the address: without it, munge would have no audience and OpenID
+        // Connect no way back.
         let needs_url = [(self.munge, "munge"), (self.oidc.is_some(), "[auth.oidc]")];
         if let Some((_, key)) = needs_url.iter().find(|(is_used, _)| *is_used)
             && self.external_url.is_none()
@@ -248,6 +254,7 @@ impl AuthConfig {
             let expected = format!("the address of this server, which {key} requires");
             return Err(ConfigError::new("external_url", expected, "nothing"));
         }
+
         let lists = [
             ("admins", &self.admins),
             ("support", &self.support),
@@ -269,6 +276,7 @@ impl AuthConfig {
             (&self.support, Role::Support),
             (&self.viewers, Role::Viewer),
         ];
+        // A user in several lists keeps the highest role, whatever their order.
         for (users, role) in lists {
             users.iter().for_each(|user| book.grant(user, role));
         }
@@ -299,12 +307,15 @@ mod tests {
         let role = |names: &[&str]| groups.role(&list(names) as &Vec<String>);
         assert_eq!(role(&["helpdesk", "hpc-admins"]), Some(Role::Admin));
         assert_eq!(role(&["helpdesk"]), Some(Role::Support));
+        // Names of groups are compared exactly: another case, or a name with the same beginning, is another group.
         assert_eq!(
             role(&["HPC-ADMINS", "hpc-admins2", "hpc"]),
             Some(Role::User)
         );
         assert_eq!(role(&[]), Some(Role::User));
+
         let closed = GroupRoles {
+            // With `user` set, members of no listed group may not sign in.
             user: list(&["hpc"]),
             ..groups.clone()
         };
@@ -313,6 +324,7 @@ mod tests {
             closed.role(&list(&["hpc"]) as &Vec<String>),
             Some(Role::User)
         );
+
         let many = list(&["students", "helpdesk"]);
         assert_eq!(groups.listed(many), ["helpdesk"]);
     }

@@ -116,12 +116,14 @@ impl LdapConfig {
             &self.url,
             "set bind_dn and bind_password_file instead",
         )?;
+
         let url = Url::parse(&self.url).ok();
         let url = url.filter(|url| matches!(url.scheme(), "ldap" | "ldaps") && url.has_host());
         let Some(url) = url else {
             let expected = "a URL such as ldaps://ldap.uni.example";
             return Err(ConfigError::new("url", expected, format!("{:?}", self.url)));
         };
+        // A bind sends the password itself, so it must be encrypted on any network.
         if url.scheme() == "ldap" && !self.start_tls && !is_loopback(&url) {
             let expected =
                 "ldaps://, or start_tls = true: passwords must not cross the network in clear";
@@ -131,6 +133,7 @@ impl LdapConfig {
             let expected = "ldap:// with start_tls, or ldaps:// without";
             return Err(ConfigError::new("url", expected, &self.url));
         }
+
         if self.base.trim().is_empty() {
             let expected = "the distinguished name below which the users are";
             return Err(ConfigError::new("base", expected, "nothing"));
@@ -139,10 +142,12 @@ impl LdapConfig {
             let expected = "bind_dn and bind_password_file together";
             return Err(ConfigError::new("bind_dn", expected, "one of them"));
         }
+        // Without the place of the name, the filter would find the same entry for everybody.
         if !self.user_filter.contains(USER) {
             let expected = "a filter with {user}";
             return Err(ConfigError::new("user_filter", expected, &self.user_filter));
         }
+        // The filters are tried with sample names, so a typing error shows at the start and not at the first sign-in.
         for (key, filter) in [
             ("user_filter", &self.user_filter),
             ("group_filter", &self.group_filter),
@@ -158,6 +163,7 @@ impl LdapConfig {
 
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
+    // `Url` keeps the brackets of an IPv6 address.
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare == "localhost" || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
@@ -198,6 +204,7 @@ impl Directory {
             .as_deref()
             .map(read_secret)
             .transpose()?;
+
         Ok(Self {
             bind_password: password,
             tls: Arc::new(tls(config.ca_file.as_deref())?),
@@ -220,6 +227,7 @@ impl Directory {
         if password.is_empty() || !is_user_name(user) {
             return Ok(None);
         }
+        // Waiting for a place is part of the time limit: a slow directory must not hold the form back for longer.
         let asked = async {
             let _place = self.places.acquire().await?;
             self.ask(user, password).await
@@ -232,17 +240,22 @@ impl Directory {
     async fn ask(&self, user: &str, password: &str) -> anyhow::Result<Option<FoundUser>> {
         let mut search = self.connect_to_search().await?;
         let found = self.find(&mut search, user).await?;
+
         // An unknown user takes as long as a wrong password.
         let dn = found
             .as_ref()
             .map(|entry| entry.dn.clone())
             .unwrap_or_else(|| format!("cn=unknown,{}", self.config.base));
+
+        // A second connection: the first one keeps the rights of `bind_dn`, which the search of groups needs.
         let mut bind = self.connect().await?;
         let bound = bind.simple_bind(&dn, password).await?;
         drop(bind.unbind().await);
+
         let Some(entry) = found else {
             return Ok(None);
         };
+
         match bound.rc {
             0 => {}
             INVALID_CREDENTIALS => return Ok(None),
@@ -257,9 +270,12 @@ impl Directory {
                 return Ok(None);
             }
         }
+        // The name in the directory counts, not the typed one: a filter may match a mail address or ignore the case.
         let Some(user) = self.name_in(&entry) else {
             return Ok(None);
         };
+
+        // Both sources of groups count, since directories use either of them.
         let mut groups = entry.attrs.get("memberOf").cloned().unwrap_or_default();
         groups.extend(self.groups_of(&mut search, &user, &entry.dn).await?);
         drop(search.unbind().await);
@@ -272,14 +288,17 @@ impl Directory {
     /// If the directory does not answer, refuses `bind_dn`, or shows nothing below a base.
     pub async fn examine(&self) -> anyhow::Result<()> {
         let mut ldap = self.connect_to_search().await?;
+
         let bases = [
             ("base", Some(&self.config.base)),
             ("group_base", self.config.group_base.as_ref()),
         ];
+
         for (key, base) in bases {
             let Some(base) = base else {
                 continue;
             };
+            // One entry without attributes shows that the base exists and may be read, and costs the directory little.
             let entries = search(&mut ldap, base, "(objectClass=*)", &[NO_ATTRIBUTES], 1)
                 .await?
                 .with_context(|| format!("{key}: the directory has no {base}"))?;
@@ -305,9 +324,11 @@ impl Directory {
 
     /// Finds the entry of a user. Several entries are as good as none.
     async fn find(&self, ldap: &mut Ldap, user: &str) -> anyhow::Result<Option<SearchEntry>> {
+        // Names are checked before, and escaped all the same: a `*` would match every entry.
         let filter = self.config.user_filter.replace(USER, &ldap_escape(user));
         let attributes = [self.config.user_attribute.as_str(), "memberOf"];
         let base = &self.config.base;
+        // Two entries are enough to see that the filter is ambiguous.
         let mut entries = search(ldap, base, &filter, &attributes, 2)
             .await?
             .context("the directory has no base")?;
@@ -327,6 +348,7 @@ impl Directory {
         let mut values = entry
             .attrs
             .iter()
+            // A directory may answer with another case than that of the configured name.
             .filter(|(name, _)| name.eq_ignore_ascii_case(attribute));
         match values.next()?.1.as_slice() {
             [name] if is_user_name(name) => Some(name.clone()),
@@ -343,13 +365,16 @@ impl Directory {
         let Some(base) = &self.config.group_base else {
             return Ok(Vec::new());
         };
+
         let filter = self.config.group_filter.replace(USER, &ldap_escape(user));
         let filter = filter.replace(DN, &ldap_escape(dn));
         let attribute = self.config.group_attribute.as_str();
+
         let names = search(ldap, base, &filter, &[attribute], MAX_GROUPS)
             .await?
             .context("the directory has no group_base")?
             .into_iter()
+            // Both the name and the distinguished name of a group count, so the configuration may list either.
             .flat_map(|entry| {
                 let names: Vec<String> = entry
                     .attrs
@@ -371,6 +396,8 @@ impl Directory {
         let (connection, ldap) = LdapConnAsync::with_settings(settings, &self.config.url)
             .await
             .with_context(|| format!("cannot connect to {}", self.config.url))?;
+
+        // ldap3 sends and receives nothing unless a task drives its connection.
         tokio::spawn(async move {
             if let Err(error) = connection.drive().await {
                 tracing::debug!(%error, "the connection to the directory failed");
@@ -395,6 +422,8 @@ async fn search(
         .with_search_options(options)
         .search(base, Scope::Subtree, filter, attributes)
         .await?;
+
+    // A search that finds more than asked for returns the code of the limit along with the entries.
     match result.rc {
         0 | SIZE_LIMIT => {
             let entries = entries
@@ -416,6 +445,7 @@ async fn search(
 pub(super) fn read_secret(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the secret in {}", path.display()))?;
+    // Editors end a file with a line break; other spaces may belong to the secret.
     match text.trim_end_matches(['\r', '\n']) {
         "" => bail!("{} is empty", path.display()),
         secret => Ok(secret.to_owned()),
@@ -425,8 +455,10 @@ pub(super) fn read_secret(path: &Path) -> anyhow::Result<String> {
 /// TLS with the system's authorities and those in `ca_file`.
 fn tls(ca_file: Option<&Path>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
+    // Certificates of the system that cannot be read are left out: one of them must not end all sign-ins.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
+        // A file without a certificate is a mistake, which an empty list would hide.
         let wrong = || format!("ca_file: {} has no certificate in PEM", path.display());
         let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
             .with_context(wrong)?
@@ -439,6 +471,7 @@ fn tls(ca_file: Option<&Path>) -> anyhow::Result<ClientConfig> {
             roots.add(certificate).with_context(wrong)?;
         }
     }
+
     let ring = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
     Ok(builder?.with_root_certificates(roots).with_no_client_auth())
@@ -454,16 +487,20 @@ mod tests {
             let config: LdapConfig = toml::from_str(&format!("base = 'dc=x'\n{toml}")).unwrap();
             config.validate().map_err(|error| error.to_string())
         };
+        // Plain LDAP to another machine, and a name that only begins like this machine's.
         assert!(said("url = 'ldap://ldap.uni.example'").is_err());
         assert!(said("url = 'ldap://10.0.0.1'").is_err());
         assert!(said("url = 'ldap://localhost.evil.example'").is_err());
+
         assert!(said("url = 'ldaps://ldap.uni.example'\nstart_tls = true").is_err());
         assert!(said("url = 'https://ldap.uni.example'").is_err());
         assert!(said("").is_err());
+        // Encrypted, or without leaving this machine.
         assert!(said("url = 'ldaps://ldap.uni.example'").is_ok());
         assert!(said("url = 'ldap://ldap.uni.example'\nstart_tls = true").is_ok());
         assert!(said("url = 'ldap://127.0.0.1:389'").is_ok());
         assert!(said("url = 'ldap://[::1]'").is_ok());
+        // A filter without a name, a filter that is malformed, and a name without its password file.
         let open = "url = 'ldap://127.0.0.1'\n";
         assert!(said(&format!("{open}user_filter = '(uid=alice)'")).is_err());
         assert!(said(&format!("{open}user_filter = '(uid={{user}}'")).is_err());

@@ -48,6 +48,7 @@ pub fn sign_in_defects(config: &AuthConfig) -> Vec<SignInDefect> {
     if asks_none && config.proxy.is_none() {
         return Vec::new();
     }
+
     // Held while the services are asked: of two callers, the second gets the result of the first.
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((of, at, defects)) = &*last
@@ -56,6 +57,7 @@ pub fn sign_in_defects(config: &AuthConfig) -> Vec<SignInDefect> {
     {
         return defects.clone();
     }
+
     // The connections end with the runtime.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -72,6 +74,7 @@ pub fn sign_in_defects(config: &AuthConfig) -> Vec<SignInDefect> {
 }
 
 async fn examine(config: &AuthConfig) -> Vec<SignInDefect> {
+    // Each future answers for its service alone: a directory that hangs does not delay the others, as all run at once.
     let ldap = within(async {
         match &config.ldap {
             Some(ldap) => Directory::new(ldap)?.examine().await,
@@ -91,11 +94,14 @@ async fn examine(config: &AuthConfig) -> Vec<SignInDefect> {
             Ok(())
         }
     });
+
     let (ldap, oidc, munge) = tokio::join!(ldap, oidc, munge);
+    // The proxy is not asked, since only its settings can be wrong.
     let proxy = config
         .proxy
         .as_ref()
         .map_or(Ok(()), |proxy| proxy.examine());
+
     let found = [
         (SignInService::Ldap, ldap),
         (SignInService::Oidc, oidc),

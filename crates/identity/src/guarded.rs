@@ -53,6 +53,7 @@ where
     /// Adds a route with its needs. Two routes of one path, with different methods, are joined.
     #[must_use]
     pub fn route(mut self, path: &str, needs: RouteNeeds, handler: MethodRouter<S>) -> Self {
+        // A second entry must not replace the first: its methods would then be guarded by the needs of the other route.
         let joined = match self.needs.get(path) {
             Some(known) => known.joined(needs),
             None => needs,

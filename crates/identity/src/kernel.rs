@@ -44,12 +44,15 @@ pub fn owner(client: SocketAddr, server: SocketAddr) -> Option<u32> {
 
 /// The message that asks for one socket: `struct nlmsghdr` and `struct inet_diag_req_v2`.
 fn request(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    // A listener on `[::]` sees an IPv4 client as `::ffff:127.0.0.1`, and the client's own socket is an IPv4 one.
     let addresses = [client.ip().to_canonical(), server.ip().to_canonical()];
     let family = if addresses[0].is_ipv4() { INET } else { INET6 };
     let mut body = vec![family, TCP, 0, 0];
+    // All states: the answer has the state, which `owner_in` checks.
     body.extend(u32::MAX.to_ne_bytes());
     body.extend(client.port().to_be_bytes());
     body.extend(server.port().to_be_bytes());
+
     for address in addresses {
         let mut bytes = [0; 16];
         match address {
@@ -58,9 +61,12 @@ fn request(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
         }
         body.extend(bytes);
     }
+
     // Any interface, and no cookie of an earlier answer.
     body.extend(0_u32.to_ne_bytes());
     body.extend([0xff; 8]);
+
+    // `nlmsghdr`: length, type and flags, then a sequence number and a port, which may be 0.
     let length = u32::try_from(HEAD_BYTES + body.len()).unwrap_or_default();
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
@@ -77,8 +83,10 @@ fn ask(message: &[u8]) -> Result<Vec<u8>, Errno> {
         SocketFlags::CLOEXEC,
         Some(netlink::SOCK_DIAG),
     )?;
+    // The answer is awaited in the path of a request, so a kernel without `sock_diag` must not hold it back.
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     send(&socket, message, SendFlags::empty())?;
+
     let mut answer = Vec::with_capacity(4096);
     recv(&socket, spare_capacity(&mut answer), RecvFlags::empty())?;
     Ok(answer)
@@ -86,12 +94,15 @@ fn ask(message: &[u8]) -> Result<Vec<u8>, Errno> {
 
 /// Returns the uid in an answer about an established connection with an open socket.
 fn owner_in(answer: &[u8]) -> Option<u32> {
+    // An error of the kernel is a message of another type, and a short answer ends here.
     let kind = u16::from_ne_bytes(*answer.get(4..)?.first_chunk()?);
     let body = answer.get(HEAD_BYTES..)?;
     let number = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
     let state = *body.get(1)?;
     let uid = number(UID_AT)?;
+
     let inode = number(UID_AT + 4)?;
+    // The uid 0 of what is left of a closed connection would be taken for root's.
     (kind == SOCK_DIAG_BY_FAMILY && state == ESTABLISHED && inode != 0).then_some(uid)
 }
 
@@ -140,18 +151,23 @@ mod tests {
             let Ok(listener) = TcpListener::bind(address) else {
                 continue;
             };
+
             let port = listener.local_addr().unwrap().port();
             let host = if address.starts_with("[::1]") {
                 "::1"
             } else {
                 "127.0.0.1"
             };
+
             let client = TcpStream::connect((host, port)).unwrap();
             let (accepted, peer) = listener.accept().unwrap();
             let here = accepted.local_addr().unwrap();
+
             assert_eq!(owner(peer, here), Some(own), "{address}");
+            // The answer is for exactly one pair of ports, so a neighbour's connection is not taken for this one.
             let other = SocketAddr::new(peer.ip(), peer.port() ^ 1);
             assert_eq!(owner(other, here), None, "another connection");
+
             drop(client);
             assert_eq!(owner(peer, here), None, "closed: the kernel says uid 0");
         }
@@ -168,20 +184,26 @@ mod tests {
             bytes.extend(inode.to_ne_bytes());
             bytes
         };
+
         assert_eq!(owner_in(&answer(1, 1000, 77)), Some(1000));
         assert_eq!(owner_in(&answer(5, 0, 0)), None);
+        // A socket without an inode is orphaned: its process has closed it.
         assert_eq!(owner_in(&answer(1, 0, 0)), None);
+        // Cut before the uid.
         assert_eq!(owner_in(&answer(1, 1000, 77)[..60]), None);
         assert_eq!(owner_in(&[]), None);
     }
 
     #[test]
     fn system_users_are_nobody() {
+        // Root, a service, the last system uid, then people, and the two numbers that stand for no user.
         let people: Vec<u32> = [0, 33, 999, 1000, 4_000_000, OVERFLOW_UID, u32::MAX]
             .into_iter()
             .filter(|uid| is_person(*uid, UID_MIN))
             .collect();
         assert_eq!(people, [1000, 4_000_000]);
+
+        // A comment is no setting, `UID_MAX` is another, and the fields are separated by any blanks.
         assert_eq!(
             uid_min_in("# UID_MIN 5\nUID_MAX 60000\nUID_MIN\t\t 500\n"),
             Some(500)

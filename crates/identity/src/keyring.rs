@@ -96,16 +96,20 @@ impl Keyring {
 
     /// Returns the valid token with this text. Blocks on the database after a change.
     pub fn token(&self, text: &str, now: UnixTime) -> Option<ValidToken> {
+        // A mistyped token costs no look-up, and an unknown one no query.
         if !is_token(text) {
             return None;
         }
+
         let mut state = self.current()?;
         let token = state.tokens.get_mut(&hash(text))?;
         let is_over = token.expires_at.is_some_and(|end| end <= now);
         if is_over || token.revoked_at.is_some() {
             return None;
         }
+
         let role = token.role.parse().ok()?;
+        // The database is written at most once a minute for a token, and without the lock that all requests take.
         let is_noted = token.used_at.is_some_and(|at| now < at + NOTE_SECONDS);
         token.used_at = Some(now);
         let valid = ValidToken {
@@ -113,6 +117,7 @@ impl Keyring {
             owner: token.owner.clone(),
             role,
         };
+
         let id = token.id;
         let store = state.store.upgrade();
         drop(state);
@@ -127,18 +132,22 @@ impl Keyring {
         let hash = hash(cookie);
         let mut state = self.current()?;
         let session = state.sessions.get_mut(&hash)?;
+        // Sessions of a way that this version does not know count as ended.
         let way = SignInWay::of(&session.way)?;
         let longest = way.longest_seconds();
         if !is_valid(session.created_at, session.seen_at, longest, now) {
             return None;
         }
+
         let is_noted = now < session.seen_at + NOTE_SECONDS;
+        // `max`: a clock that was set back must not make the session look idle.
         session.seen_at = session.seen_at.max(now);
         let user = SessionUser {
             user: session.user.clone(),
             way,
             groups: session.groups.clone(),
         };
+
         let store = state.store.upgrade();
         drop(state);
         if let Some(store) = store.filter(|_| !is_noted) {
@@ -151,14 +160,17 @@ impl Keyring {
     /// valid.
     pub fn new_code(&self, user: &str, now: UnixTime) -> Result<Option<String>, NoRandomNumbers> {
         let code = new_secret()?;
+
         let mut state = self.lock();
         state
             .codes
+            // Expired codes go first, as they must not count against the user.
             .retain(|_, code| is_within(code.made_at, CODE_SECONDS, now));
         let of_user = state.codes.values().filter(|code| *code.user == *user);
         if of_user.count() >= MAX_CODES {
             return Ok(None);
         }
+
         let made = LinkCode {
             user: user.into(),
             made_at: now,
@@ -176,6 +188,7 @@ impl Keyring {
 
     /// Uses a code up and returns its user.
     pub fn take_code(&self, code: &str, now: UnixTime) -> Option<Arc<str>> {
+        // Removed in the same step as found: of two browsers with the same code, one gets the user.
         let found = self.lock().codes.remove(&hash(code))?;
         is_within(found.made_at, CODE_SECONDS, now).then_some(found.user)
     }
@@ -186,6 +199,7 @@ impl Keyring {
     /// If the store is closed or fails.
     pub fn begin_session(&self, session: NewSession, now: UnixTime) -> anyhow::Result<String> {
         let cookie = new_secret()?;
+        // Only the hash is stored, so a copy of the database signs in with no session.
         let session = SessionRecord {
             hash: hash(&cookie),
             user: session.user,
@@ -196,8 +210,10 @@ impl Keyring {
             browser: session.browser,
             groups: session.groups,
         };
+
         let store = self.open_store()?;
         let database = store.database();
+        // Idle sessions leave the table here. `surely_passed` keeps a clock that jumps ahead from ending all of them.
         let seen_after = database.surely_passed(now) - IDLE_SECONDS;
         Records::of(database).add_session(&session, seen_after)?;
         Ok(cookie)
@@ -226,7 +242,9 @@ impl Keyring {
         let store = self.open_store()?;
         let records = Records::of(store.database());
         let machine: String = machine.chars().take(MAX_MACHINE_CHARS).collect();
+
         let name = format!("takt login on {machine}");
+        // One token for a user on a machine: without this, each `takt login` would leave another valid token.
         let is_older = |token: &TokenRecord| {
             token.name == name && token.owner.as_deref() == Some(user) && token.revoked_at.is_none()
         };
@@ -241,6 +259,7 @@ impl Keyring {
             hash: hash(&token),
             name,
             owner: Some(user.to_owned()),
+            // The role of a token is an upper limit. The owner's present role decides.
             role: Role::Admin.name().to_owned(),
             created_by: user.to_owned(),
             created_at: now,
@@ -261,9 +280,11 @@ impl Keyring {
     /// Counts an attempt to sign in. Returns false if the address has made too many.
     pub fn may_attempt(&self, address: IpAddr, now: UnixTime) -> bool {
         let mut state = self.lock();
+        // A flood of addresses clears the counts: memory has a limit, and the codes have 256 bits.
         if state.attempts.len() >= MAX_ADDRESSES {
             state.attempts.clear();
         }
+
         let times = state.attempts.entry(address).or_default();
         times.retain(|at| is_within(*at, ATTEMPT_SECONDS, now));
         if times.len() >= MAX_ATTEMPTS {
@@ -291,6 +312,7 @@ impl Keyring {
     fn current(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
         let store = state.store.upgrade()?;
+
         let records = Records::of(store.database());
         // Read before the tables: a change in between leads to another reading.
         let changes = records.access_changes();
@@ -320,6 +342,7 @@ type Keys = (HashMap<String, TokenRecord>, HashMap<String, SessionRecord>);
 
 fn read(records: &Records<'_>) -> Result<Keys, StoreError> {
     let tokens = records.tokens()?.into_iter();
+    // All sessions: `session` judges their age, with the limit of their way.
     let sessions = records.sessions(UnixTime(0))?.into_iter();
     Ok((
         tokens.map(|token| (token.hash.clone(), token)).collect(),
@@ -336,17 +359,20 @@ mod tests {
     #[test]
     fn a_code_signs_in_once_and_for_two_minutes() {
         let keys = Keyring::default();
+
         let code = keys.new_code("alice", UnixTime(0)).unwrap().unwrap();
         assert_eq!(
             keys.user_of_code(&code, UnixTime(100)).as_deref(),
             Some("alice")
         );
+
         assert_eq!(keys.user_of_code(&code, UnixTime(CODE_SECONDS)), None);
         assert_eq!(
             keys.take_code(&code, UnixTime(119)).as_deref(),
             Some("alice")
         );
         assert_eq!(keys.take_code(&code, UnixTime(119)), None, "used up");
+        // Exactly two minutes are too late.
         let late = keys.new_code("alice", UnixTime(0)).unwrap().unwrap();
         assert_eq!(keys.take_code(&late, UnixTime(CODE_SECONDS)), None);
         assert_eq!(keys.take_code("guess", UnixTime(0)), None);
@@ -369,6 +395,7 @@ mod tests {
     fn guessing_has_a_limit_for_each_address() {
         let keys = Keyring::default();
         let one = IpAddr::from([10, 0, 0, 1]);
+        // Twice as many as allowed.
         let tries = (0..20)
             .filter(|_| keys.may_attempt(one, UnixTime(0)))
             .count();

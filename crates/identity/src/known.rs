@@ -46,6 +46,7 @@ const MAX_WAITING: usize = 64;
 /// # Errors
 /// If a file cannot be read, or a user does not exist.
 pub fn check_files(config: &AuthConfig) -> anyhow::Result<()> {
+    // The same constructor as the server's, so the check cannot differ from the start.
     Access::new(config, "", None).map(drop)
 }
 
@@ -154,6 +155,7 @@ impl Access {
         let proxies = config.proxy.as_ref().map(Proxies::new).transpose();
         let oidc = config.oidc.as_ref().map(|oidc| Oidc::new(oidc, url));
         let directory = config.ldap.as_ref().map(Directory::new).transpose();
+
         let state = AccessState {
             anonymous: config.anonymous.role(),
             passwords: config.passwords,
@@ -168,6 +170,7 @@ impl Access {
             read_token: read_token.map(str::to_owned),
             keyring: Keyring::default(),
             external_url: RwLock::new(config.external_url.clone().unwrap_or_default()),
+            // Any setting of `[auth]` is a decision about access, and ends the trust in services of this machine.
             is_default: *config == AuthConfig::default(),
             senders: RwLock::default(),
             own_uid,
@@ -178,6 +181,7 @@ impl Access {
             }),
             names: RwLock::default(),
         };
+
         Ok(Self {
             state: Arc::new(state),
         })
@@ -186,8 +190,10 @@ impl Access {
     /// Uses another store, and this address if `auth.external_url` is not set.
     pub fn attach(&self, store: &Arc<Store>, address: SocketAddr) {
         self.state.keyring.attach(store);
+
         let mut url = self.state.external_url.write();
         let url = url.as_mut().unwrap_or_else(|error| error.get_mut());
+        // A configured address stays: the listen address is not what browsers use behind a proxy.
         if url.is_empty() {
             **url = format!("http://{address}");
         }
@@ -271,7 +277,9 @@ impl Access {
         if uid == Some(0) {
             return Viewer::new(Role::Admin, Way::Socket, privacy).with_user("root");
         }
+
         let name = self.name_of(uid).await;
+        // The server usually runs as a system user, and `name_of` has names of people only.
         if uid == Some(self.state.own_uid) {
             let viewer = Viewer::new(Role::Admin, Way::Socket, privacy);
             return match name {
@@ -279,6 +287,7 @@ impl Access {
                 None => viewer,
             };
         }
+        // A uid below `UID_MIN` has no name here. It is treated as a service of this machine.
         match name {
             Some(name) => roles.viewer(&name, Way::Socket, privacy),
             None => self.local_viewer(uid, None, privacy, roles),
@@ -328,6 +337,7 @@ impl Access {
     }
 
     pub(super) fn cookie_name(&self, headers: &HeaderMap) -> (&'static str, &'static str) {
+        // A direct request comes over plain HTTP even if a proxy speaks https, and may lose a `Secure` cookie.
         let is_https = self.external_url().starts_with("https://") && local::is_forwarded(headers);
         if is_https {
             (SECURE_COOKIE, "; Secure")
@@ -338,6 +348,7 @@ impl Access {
 
     fn role_of(&self, token: &[u8]) -> Option<Role> {
         let reader = self.state.read_token.as_deref();
+        // Both comparisons always happen, so their time does not say which token came close.
         let is_reader = reader.is_some_and(|reader| equal(token, reader.as_bytes()));
         if equal(token, self.state.token.as_bytes()) {
             Some(Role::Admin)
@@ -350,6 +361,7 @@ impl Access {
     pub(super) fn forwarded(&self, peer: Peer, headers: &HeaderMap) -> Option<Forwarded> {
         let proxies = self.state.proxies.as_ref()?;
         let read = proxies.read(peer, headers);
+        // Only noted for debugging: anyone can send the header, and must not fill the log.
         if read.is_none() && proxies.names_user(headers) {
             let client = address_of(peer);
             tracing::debug!(
@@ -384,13 +396,16 @@ impl Access {
         privacy: Privacy,
         roles: &RoleBook,
     ) -> Option<Viewer> {
+        // Tokens come first: a request with one is meant as that viewer, whatever the connection says.
         if let Some(role) = self.token_role(headers) {
             return Some(Viewer::new(role, Way::Token, privacy));
         }
+
         let sender = given_token(headers).and_then(|token| self.sender_of(&token));
         if let Some(sender) = sender {
             return Some(Viewer::sender(sender, privacy));
         }
+
         if let Some(token) = given_token(headers)
             && let Some(token) = self.valid_token(token).await
         {
@@ -407,9 +422,11 @@ impl Access {
         if has_bearer(headers) && !matches!(origin, Origin::Proxy(_)) {
             return None;
         }
+
         if let Origin::Proxy(Some(user)) = origin {
             return self.proxy_viewer(user, privacy, roles).await;
         }
+
         if let Some(cookie) = session_cookie(headers)
             && let Some(session) = self.session_user(cookie).await
         {
@@ -441,6 +458,7 @@ impl Access {
             SignInWay::Oidc => state.oidc.as_ref()?.groups(),
             SignInWay::Ldap => state.directory.as_ref()?.groups(),
         };
+        // Groups were those at the sign-in. Their roles are those of the present configuration.
         let role = groups.role(&session.groups)?;
         Some(viewer.with_role_at_least(role))
     }
@@ -452,6 +470,7 @@ impl Access {
         privacy: Privacy,
         roles: &RoleBook,
     ) -> Option<Viewer> {
+        // A proxy that passes on any name must not make anyone root or a service.
         if self.is_system_user(&user.name).await {
             return None;
         }
@@ -463,6 +482,7 @@ impl Access {
 
     /// Returns the viewer behind a loopback connection, or an unknown one.
     pub async fn viewer_of(&self, peer: Peer) -> Viewer {
+        // Only the connection is known here, so the headers of a proxy cannot count.
         let is_local = peer.address.ip().to_canonical().is_loopback();
         let origin = if is_local {
             Origin::Local(peer.uid)
@@ -499,6 +519,7 @@ impl Access {
     /// Returns the Unix name of a person's uid.
     pub(super) async fn name_of(&self, uid: Option<u32>) -> Option<Arc<str>> {
         let uid = uid.filter(|uid| kernel::is_person(*uid, self.state.uid_min))?;
+
         if let Some(name) = self.kept_name(uid) {
             return name;
         }
@@ -507,11 +528,13 @@ impl Access {
             .ok()
             .flatten()
             .map(Into::into);
+
         let mut names = self
             .state
             .names
             .write()
             .unwrap_or_else(PoisonError::into_inner);
+        // Cleared as a whole: a name is soon looked up again, and an order of use need not be kept.
         if names.len() >= MAX_NAMES {
             names.clear();
         }
@@ -534,6 +557,7 @@ impl Access {
         {
             return is_system;
         }
+
         let uid_min = self.state.uid_min;
         let of = name.to_owned();
         let uid = spawn_blocking(move || kernel::uid_of(&of))
@@ -541,6 +565,7 @@ impl Access {
             .ok()
             .flatten();
         let is_system = uid.is_some_and(|uid| !kernel::is_person(uid, uid_min));
+
         let mut names = self
             .state
             .system_names
@@ -558,6 +583,7 @@ impl Access {
         let access = self.clone();
         let name = name.to_owned();
         spawn_blocking(move || {
+            // A name that this machine knows is judged by its uid: a job of root does not make root a person.
             if let Some(uid) = kernel::uid_of(&name) {
                 return Ok(kernel::is_person(uid, access.state.uid_min));
             }

@@ -85,6 +85,7 @@ impl Peer {
     /// loopback connection.
     pub fn of(address: SocketAddr, server: Option<SocketAddr>) -> Self {
         let is_loopback = address.ip().to_canonical().is_loopback();
+        // The kernel looks the connection up by both ends, so the server's own address is needed.
         let uid = server
             .filter(|_| is_loopback)
             .and_then(|server| kernel::owner(address, server));
@@ -124,7 +125,9 @@ fn with_list(router: GuardedRouter) -> GuardedRouter {
         RouteNeeds::get(Need::Role(Role::Admin)),
         get(async |Extension(list): Extension<Arc<[ListedRoute]>>| Json(list)),
     );
+
     let role = |need: Need| Some(need.role()).filter(|role| *role > Role::Anonymous);
+    // The list is made once, as routes do not change while the server runs.
     let list: Arc<[ListedRoute]> = router
         .needs()
         .iter()
@@ -149,6 +152,8 @@ pub fn guarded(router: GuardedRouter, access: Access) -> Router {
 
 /// The middleware: refuses a request whose route needs more, and gives the others their [`Viewer`].
 async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    // A program that pushes to a wrong path gets the right one instead of a refusal, which would look like a wrong
+    // token.
     if request.extensions().get::<MatchedPath>().is_none()
         && let Some(path) = senders::meant(request.uri().path())
     {
@@ -196,6 +201,7 @@ struct IdentifiedViewer {
 
 /// Checks that the viewer may do what the request asks for.
 fn allow(need: Option<Need>, viewer: &Viewer, request: &Request) -> Result<(), Refusal> {
+    // A route that was added without needs must not be open by accident.
     let Some(need) = need else {
         let path = request.uri().path();
         tracing::error!(path, "the route has no needs; it answers nobody");
@@ -205,6 +211,8 @@ fn allow(need: Option<Need>, viewer: &Viewer, request: &Request) -> Result<(), R
     if need.is_change() {
         return check_site(need, viewer, request.headers());
     }
+
+    // Reading in the name of a viewer changes nothing, but costs the server as much as the viewer's own request.
     if is_embedded_elsewhere(request.headers()) && is_known_by_browser(viewer.way()) {
         return Err(Refusal::OtherSite);
     }
@@ -228,6 +236,7 @@ fn is_known_by_browser(way: Way) -> bool {
 fn origin(request: &Request, peer: Peer) -> Origin {
     if peer.is_socket {
         if local::is_direct(request) {
+            // A proxy connects to the socket as its own Unix user, who is not the client.
             Origin::Socket(peer.uid)
         } else {
             Origin::Elsewhere
@@ -293,10 +302,12 @@ fn is_of_this_site(headers: &HeaderMap) -> Option<bool> {
 /// The token in the headers: a bearer token, or the password of basic authentication.
 fn given_token(headers: &HeaderMap) -> Option<String> {
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+
     let (scheme, secret) = given.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
         return Some(secret.to_owned());
     }
+
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
@@ -321,6 +332,7 @@ fn session_cookie(headers: &HeaderMap) -> Option<&str> {
 
 /// The value of the cookie whose name is that of the session's with an addition.
 fn cookie_with<'h>(headers: &'h HeaderMap, addition: &str) -> Option<&'h str> {
+    // HTTP/2 may split the cookies over several headers.
     let cookies = headers
         .get_all(header::COOKIE)
         .into_iter()
@@ -361,12 +373,14 @@ impl Guard {
             return Some(Need::SignedIn);
         };
         let RouteNeeds { read, other } = *self.needs.get(path.as_str())?;
+        // HEAD has the answer of GET without its body, so it needs the same.
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         Some(if reads { read } else { other })
     }
 
     /// Finds out who sends a request, and removes the headers that only trusted proxies send.
     async fn identify(&self, request: &mut Request) -> IdentifiedViewer {
+        // Without a peer (it came through no listener of this server), a request counts as one from elsewhere.
         let unknown = Peer {
             address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
             uid: None,
@@ -382,6 +396,8 @@ impl Guard {
                 request.extensions_mut().insert(client);
                 (client, Origin::Proxy(forwarded.user))
             }
+            // A name from an untrusted address: the request may come through a proxy on this machine, so its owner is
+            // not the client.
             None if names_user => (peer, Origin::Elsewhere),
             None => (peer, origin(request, peer)),
         };
@@ -412,6 +428,7 @@ impl Guard {
         let caller = holder_of(viewer, *peer).to_string();
         let viewer = viewer.clone().with_caller(caller);
         request.extensions_mut().insert(viewer);
+        // Only reading answers stay open. A change is done when it is answered.
         if let Some(need) = need.filter(|need| !need.is_change()) {
             request.extensions_mut().insert(OpenRequestRights {
                 access: self.access.clone(),
@@ -431,6 +448,7 @@ impl Guard {
         identified: &IdentifiedViewer,
         refusal: Refusal,
     ) -> Response {
+        // A node with a wrong token pushes every few seconds, so the log gets a line at most once a minute.
         if need == Some(Need::Push) {
             senders::note_refused(identified.peer.address.ip());
         }
@@ -449,6 +467,7 @@ impl Guard {
         } else {
             filled_again(&path, &body)
         };
+        // The address may contain `&` and `#`, which would end the parameter.
         let next: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
         let to = [(header::LOCATION, format!("/login?next={next}"))];
         (StatusCode::SEE_OTHER, to).into_response()
@@ -458,6 +477,7 @@ impl Guard {
 /// Whether the answer to a refused request is the sign-in page: a browser opens a page or sends its form, and its user is not
 /// signed in. A person cannot use an answer in JSON.
 fn leads_to_sign_in(refusal: Refusal, request: &Request) -> bool {
+    // Scripts set another mode: they cannot show a sign-in page.
     let mode = request.headers().get("sec-fetch-mode");
     let is_page = mode.is_some_and(|mode| mode == "navigate");
     let is_of_page = matches!(*request.method(), Method::GET | Method::POST);
@@ -483,8 +503,10 @@ fn filled_again(path: &str, body: &[u8]) -> String {
 
 /// The answer to a refused request.
 fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
+    // A token without a user is answered with 401: another token may have the role.
     let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token | Refusal::Sender)
         || (viewer.way() == Way::Token && viewer.user().is_none());
+
     let error = match (refusal, viewer.user()) {
         (Refusal::Role(_), Some(user)) => {
             format!("{refusal}; {user} has the role {}", viewer.role_name())
@@ -494,6 +516,7 @@ fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
     };
     if is_unknown {
         let kind = ErrorKind::Unauthorized;
+        // Browsers ask for a name and a password, and accept a token as the password.
         let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"takt\"")];
         (challenge, ErrorBody { kind, error }).into_response()
     } else {
@@ -505,6 +528,7 @@ fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
 /// Reads a small body of a refused request. A client that is still sending when the connection
 /// closes sees a broken connection instead of the refusal. Empty if the body is large, slow or broken.
 async fn discard(request: Request) -> body::Bytes {
+    // A limit of size and time: an unknown client must not keep the server reading.
     let read = body::to_bytes(request.into_body(), DISCARDED_BYTES);
     // Whatever was read or not, the refusal follows.
     match time::timeout(DISCARD_TIME, read).await {
@@ -543,6 +567,7 @@ where
 
 /// Compares in constant time.
 fn equal(a: &[u8], b: &[u8]) -> bool {
+    // The length of a token is no secret; the place of the first difference would be one.
     a.len() == b.len() && a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y)) == 0
 }
 
@@ -565,9 +590,11 @@ mod tests {
             });
             is_embedded_elsewhere(&HeaderMap::from_iter(headers))
         };
+        // A picture and a frame are loaded without a click of the user.
         assert!(embedded("cross-site", "image"));
         assert!(embedded("cross-site", "iframe"));
         assert!(embedded("cross-site", "empty"), "a script");
+
         assert!(!embedded("cross-site", "document"), "a link in a mail");
         assert!(!embedded("same-origin", "empty"));
         assert!(!is_embedded_elsewhere(&HeaderMap::new()), "a program");
@@ -587,6 +614,7 @@ mod tests {
         };
         let leads = |refusal, method, mode| leads_to_sign_in(refusal, &request(method, mode));
         let page = Some("navigate");
+
         assert!(leads(Refusal::SignIn, "GET", page));
         assert!(leads(Refusal::SignIn, "POST", page));
         assert!(leads(Refusal::Token, "POST", page));
@@ -601,10 +629,12 @@ mod tests {
     #[test]
     fn only_a_form_that_allows_it_is_kept_in_an_address() {
         let kept = b"return=&do=close&comment=fan+replaced";
+
         assert_eq!(
             filled_again("/alerts?x=1", kept),
             "/alerts?do=close&comment=fan+replaced"
         );
+        // `return` must be the first field, so a form with a password cannot have it by accident.
         let secret = b"old=one&return=&new=two";
         assert_eq!(filled_again("/me/password", secret), "/me/password");
 
@@ -617,6 +647,7 @@ mod tests {
     #[tokio::test]
     async fn a_wrong_token_is_refused_on_the_servers_machine_too() {
         let access = access(&AuthConfig::default());
+
         let role = async |value: Option<&'static str>| {
             let value = value.map(|value| (header::AUTHORIZATION, HeaderValue::from_static(value)));
             let headers = HeaderMap::from_iter(value);
@@ -637,11 +668,13 @@ mod tests {
             access.token_role(&HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
         };
         assert_eq!(role("Bearer secret-secret-secret"), Some(Role::Admin));
+        // Schemes are compared without case (RFC 7235).
         assert_eq!(role("bearer secret-secret-secret"), Some(Role::Admin));
         assert_eq!(
             role("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ="),
             Some(Role::Admin)
         );
+        // Basic authentication with an empty password, a cut token, and a token without a scheme.
         assert_eq!(role("Basic YWRtaW46"), None);
         assert_eq!(role("Bearer secret"), None);
         assert_eq!(role("secret-secret-secret"), None);
@@ -656,21 +689,26 @@ mod tests {
             let (privacy, roles) = access.live();
             access.local_viewer(uid, name, privacy, &roles).role()
         };
+
         let person = Some(4_000_001);
         let default = AuthConfig::default();
+        // Without a configuration, a service of this machine such as Grafana reads everything.
         assert_eq!(role(&default, person, Some("alice")), Role::User);
         assert_eq!(role(&default, Some(0), None), Role::Viewer);
         assert_eq!(role(&default, None, None), Role::Viewer);
+
         let private = AuthConfig {
             privacy: PrivacySetting::Private,
             admins: vec!["alice".to_owned()],
             ..AuthConfig::default()
         };
+        // Any setting of `[auth]` ends that trust, while people keep their roles.
         assert_eq!(role(&private, person, Some("alice")), Role::Admin);
         assert_eq!(role(&private, Some(0), Some("root")), Role::Anonymous);
         assert_eq!(role(&private, Some(33), Some("www-data")), Role::Anonymous);
         assert_eq!(role(&private, person, None), Role::Anonymous);
         assert_eq!(role(&private, None, None), Role::Anonymous);
+        // Even a setting that is the default in effect counts as one.
         let open = AuthConfig {
             privacy: PrivacySetting::Open,
             ..AuthConfig::default()

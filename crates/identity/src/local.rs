@@ -29,6 +29,7 @@ fn names_this_machine<B>(request: &Request<B>) -> bool {
     let Ok(host) = host.to_str() else {
         return false;
     };
+    // `[::1]` has colons as well, but no number behind the last one.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|c| c.is_ascii_digit()) => name,
         _ => host,

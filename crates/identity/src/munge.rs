@@ -53,6 +53,7 @@ impl MungeChallenge {
 }
 
 fn payload(url: &str, nonce: &str) -> String {
+    // Users type addresses with and without a slash, and host names in any case.
     let url = url.trim_end_matches('/').to_ascii_lowercase();
     format!("{PURPOSE}\n{url}\n{nonce}")
 }
@@ -83,7 +84,9 @@ impl Munge {
     /// If the kernel gives no random numbers.
     pub fn challenge(&self, now: UnixTime) -> anyhow::Result<MungeChallenge> {
         let nonce = new_secret()?;
+
         let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
+        // Anyone may ask for nonces, so they leave after their time, and the oldest one when there are too many.
         nonces.retain(|_, made_at| now < *made_at + CREDENTIAL_SECONDS);
         if nonces.len() >= MAX_NONCES {
             let oldest = nonces.iter().min_by_key(|(_, at)| **at);
@@ -92,6 +95,7 @@ impl Munge {
             }
         }
         nonces.insert(nonce.clone(), now);
+
         Ok(MungeChallenge {
             uid: self.uid,
             nonce,
@@ -103,13 +107,16 @@ impl Munge {
     /// # Errors
     /// If munge refuses the credential, or it was made for another server, purpose or time.
     pub async fn uid(&self, credential: &str, now: UnixTime) -> anyhow::Result<u32> {
+        // Checked before `unmunge` runs: a program for each request of a stranger would be costly.
         if credential.len() > MAX_CREDENTIAL_BYTES {
             bail!("the credential is too long");
         }
+
         let _place = self.places.acquire().await?;
         let decoded = time::timeout(TIMEOUT, decode(credential))
             .await
             .context("unmunge takes too long")??;
+        // A credential that any user can decode could have been passed on by another server.
         if decoded.reader != Some(self.uid) {
             bail!("the credential is not restricted to this server");
         }
@@ -123,16 +130,20 @@ impl Munge {
         let purpose = lines.next();
         let url = lines.next().unwrap_or_default();
         let nonce = lines.next().unwrap_or_default();
+
         if purpose != Some(PURPOSE) {
             bail!("the credential was made for another program");
         }
+        // The whole text is compared, so a line more or an address that differs is refused.
         if sent != payload(&self.external_url, nonce) {
             bail!(
                 "the credential was made for {url}; ask this server at {}",
                 self.external_url
             );
         }
+
         let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
+        // The nonce is removed before its time is checked: an old one counts as used as well.
         let made_at = nonces.remove(nonce);
         if made_at.is_none_or(|at| now >= at + CREDENTIAL_SECONDS) {
             bail!("the credential was used, or is too old");
@@ -155,6 +166,7 @@ struct Decoded {
 /// # Errors
 /// If munge is not installed, or does not answer.
 pub(super) async fn examine() -> anyhow::Result<()> {
+    // `--no-input`: without it, munge would read the payload from the terminal of `takt doctor`.
     let mut munge = Command::new("munge");
     let made = munge
         .arg("--no-input")
@@ -165,6 +177,7 @@ pub(super) async fn examine() -> anyhow::Result<()> {
     if !made.status.success() {
         bail!("{}", String::from_utf8_lossy(&made.stderr).trim());
     }
+
     let credential = String::from_utf8_lossy(&made.stdout);
     decode(credential.trim()).await.map(drop)
 }
@@ -180,10 +193,14 @@ async fn decode(credential: &str) -> anyhow::Result<Decoded> {
         .kill_on_drop(true)
         .spawn()
         .context("cannot run unmunge")?;
+
     let mut input = child.stdin.take().context("unmunge has no input")?;
+    // A credential is below 4096 bytes, so it fits in the pipe before `unmunge` reads.
     input.write_all(credential.as_bytes()).await?;
+    // `unmunge` reads until the end of its input.
     drop(input);
     let output = child.wait_with_output().await?;
+
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stdout);
         let status = text.lines().find_map(|line| line.strip_prefix("STATUS:"));
@@ -193,10 +210,13 @@ async fn decode(credential: &str) -> anyhow::Result<Decoded> {
             status.unwrap_or(&said).trim()
         );
     }
+
     let text = String::from_utf8(output.stdout).context("the credential has no text")?;
+    // Metadata and payload are separated by an empty line; the payload may contain others.
     let (metadata, payload) = text
         .split_once("\n\n")
         .context("unmunge answers in an unknown form")?;
+
     let number = |key: &str| {
         let found = metadata
             .lines()
@@ -221,9 +241,11 @@ mod tests {
     fn a_credential_counts_once_for_this_server_and_purpose() {
         let munge = Munge::new("https://Takt.lab/", 999);
         let new = || munge.challenge(UnixTime(0)).unwrap();
+
         let accepts = |payload: &str, now| munge.accept(payload, now).is_ok();
         let challenge = new();
         let payload = challenge.payload("https://takt.lab");
+        // The server's own address differs in case and slash, which must not matter.
         assert!(accepts(&payload, UnixTime(59)));
         assert!(!accepts(&payload, UnixTime(59)), "used");
         assert!(
@@ -238,14 +260,17 @@ mod tests {
             &new().payload("https://evil.example"),
             UnixTime(0)
         ));
+
         let unknown = MungeChallenge {
             uid: 999,
             nonce: "guess".to_owned(),
         };
         assert!(!accepts(&unknown.payload("https://takt.lab"), UnixTime(0)));
+
         let nonce = new().nonce;
         for other in [
             "",
+            // Another program's credential, one line more, and an empty address.
             &nonce,
             &format!("slurm\nhttps://takt.lab\n{nonce}"),
             &format!("{PURPOSE}\nhttps://takt.lab\n{nonce}\nmore"),

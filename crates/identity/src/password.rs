@@ -70,16 +70,21 @@ impl Access {
         address: IpAddr,
         now: UnixTime,
     ) -> anyhow::Result<PasswordOutcome> {
+        // All places to wait are taken: one more sign-in would only hold its connection and its body.
         let Ok(_waiting) = self.state.waiting.try_acquire() else {
             return Ok(PasswordOutcome::Busy);
         };
         // A directory may ignore the case of a name.
         let account: String = name.to_lowercase().chars().take(MAX_NAME_CHARS).collect();
+
         let keys = self.keyring();
+        // Counted before the check, so that attempts at the same time cannot pass the limit together.
         if !keys.with_throttle(|throttle| throttle.begin(&account, address, now)) {
             return Ok(PasswordOutcome::TooMany);
         }
+
         let outcome = self.outcome(name, password).await;
+        // An error of a service is not the user's mistake, and does not count.
         if !matches!(outcome, Ok(PasswordOutcome::Wrong)) {
             keys.with_throttle(|throttle| throttle.take_back(&account, address));
         }
@@ -92,6 +97,7 @@ impl Access {
     /// Returns whether a SQL client may try a password: there were not too many wrong ones.
     pub fn admits_sql_password(&self, user: &str, address: IpAddr) -> bool {
         let account = sql_account(user);
+        // Only asked here: SQL clients report the result of each password by `note_sql_password`.
         self.keyring().with_throttle(|throttle| {
             let is_free = throttle.begin(&account, address, now());
             if is_free {
@@ -114,6 +120,8 @@ impl Access {
     }
 
     async fn outcome(&self, name: &str, password: &str) -> anyhow::Result<PasswordOutcome> {
+        // A user with a password of `takt passwd` is not looked up in the directory, or a wrong password would count
+        // there, too.
         if self.state.passwords {
             let kept = self.is_own_password(name, password).await?;
             match kept {
@@ -128,15 +136,18 @@ impl Access {
                 None => {}
             }
         }
+
         let Some(directory) = &self.state.directory else {
             return Ok(PasswordOutcome::Wrong);
         };
         let Some(found) = directory.sign_in(name, password).await.context("ldap")? else {
             return Ok(PasswordOutcome::Wrong);
         };
+        // A directory may have an entry for root or a service, which must get no session.
         if self.is_system_user(&found.user).await {
             return Ok(PasswordOutcome::Wrong);
         }
+
         let groups = directory.groups();
         let identity = Identity::of(found.user, SignInWay::Ldap, found.groups, groups);
         Ok(identity.map_or(PasswordOutcome::NoGroup, PasswordOutcome::Right))
@@ -145,6 +156,7 @@ impl Access {
     /// Returns whether the password of `takt passwd` is this one; `None` if the user has no such
     /// password, which takes as long to find out.
     async fn is_own_password(&self, name: &str, password: &str) -> anyhow::Result<Option<bool>> {
+        // One permit for each hash: 19 MiB of memory for each of many requests would be too much.
         let _hashing = self.state.hashes.acquire().await?;
         let access = self.clone();
         let name = name.to_owned();
@@ -152,6 +164,7 @@ impl Access {
         takt_store::spawn_blocking(move || {
             let store = access.keyring().open_store()?;
             let records = Records::of(store.database());
+            // A name that cannot sign in is hashed against the decoy, so it takes as long as any other.
             let hash = if is_user_name(&name) {
                 records.password_hash(&name)?
             } else {

@@ -97,6 +97,7 @@ pub const REQUEST_PLACES: usize = {
 impl RequestClass {
     /// The class of a request of `viewer` to `route`, which needs `need`.
     fn of(route: &str, need: Option<Need>, viewer: &Viewer, is_socket: bool) -> Self {
+        // The order matters: health checks and sign-ins keep their places when those of all viewers are taken.
         if HEALTH_ROUTES.contains(&route) {
             Self::Health
         } else if route == STATUS_ROUTE {
@@ -126,7 +127,9 @@ pub struct RequestPlaces(Arc<[Arc<ClassPlaces>; CLASSES.len()]>);
 impl RequestPlaces {
     /// `files` of [`REQUEST_PLACES`] files may be open for requests; all classes get the same share.
     pub fn new(files: usize) -> Self {
+        // More files than places do not make more places.
         let files = files.min(REQUEST_PLACES);
+
         let classes = CLASSES.map(|(class, most, per_holder)| {
             let total = (most * files / REQUEST_PLACES).max(LEAST_PLACES);
             let per_holder = (per_holder * total / most).max(LEAST_PLACES_OF_ONE);
@@ -171,6 +174,7 @@ pub(super) fn take_place(
     match places.0[class as usize].take(holder_of(viewer, peer)) {
         Ok(place) => {
             connection.hold(place);
+            // An import is larger than other requests, and may take longer to arrive.
             if route == IMPORT_PATH {
                 connection.upload_within(UPLOAD_TIME);
             }
@@ -183,6 +187,7 @@ pub(super) fn take_place(
 /// Who takes a place: the user or sender, else the Unix user of a process on this machine, else the
 /// address.
 pub fn holder_of(viewer: &Viewer, peer: Peer) -> PlaceHolder {
+    // Behind one address there may be many users, so the address is the last resort.
     if let Some(user) = viewer.user() {
         PlaceHolder::User(user.into())
     } else if let Some(sender) = viewer.sender_name() {
@@ -286,6 +291,7 @@ mod tests {
                 false,
                 RequestClass::Push,
             ),
+            // A stream of an administrator is a stream: its place is held for hours.
             (
                 "/live/nodes",
                 Need::SignedIn,
@@ -328,12 +334,14 @@ mod tests {
             let places = RequestPlaces::new(files);
             places.classes().map(|places| places.total).collect()
         };
+        // A quarter of the files is a quarter of each class. With no files at all, each class keeps the least.
         assert_eq!(totals(usize::MAX), CLASSES.map(|(_, total, _)| total));
         assert_eq!(
             totals(REQUEST_PLACES / 4),
             [16, 16, 128, 16, 16, 64, 128, 128, 128]
         );
         assert_eq!(totals(0), [LEAST_PLACES; CLASSES.len()]);
+        // One holder never takes a whole class, even of the smallest ones.
         let few = RequestPlaces::new(0);
         assert!(few.classes().all(|one| one.per_holder < one.total));
     }
@@ -345,6 +353,7 @@ mod tests {
             &mut registry,
             RequestPlaces::new(usize::MAX).classes().collect(),
         );
+
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         for line in [

@@ -88,6 +88,7 @@ impl ProxyConfig {
             let expected = "addresses or networks of proxies, or \"socket\"";
             return Err(ConfigError::new("trusted", expected, "nothing"));
         }
+        // The kernel knows only owners of connections on this machine.
         let is_here = self.places()?.iter().all(Place::is_here);
         if self.unix_user.is_some() && !is_here {
             let expected = "\"socket\" and loopback addresses only, because unix_user is set";
@@ -97,6 +98,7 @@ impl ProxyConfig {
                 self.trusted.join(", "),
             ));
         }
+
         let header = self.address_header.to_ascii_lowercase();
         if !ADDRESS_HEADERS.contains(&header.as_str()) {
             let expected = "X-Forwarded-For, Forwarded or X-Real-IP";
@@ -106,6 +108,7 @@ impl ProxyConfig {
                 &self.address_header,
             ));
         }
+
         let named = [
             ("user_header", &self.user_header),
             ("groups_header", &self.groups_header),
@@ -115,6 +118,7 @@ impl ProxyConfig {
                 user_header(key, header)?;
             }
         }
+
         if self.user_header.is_some() && self.secret_file.is_none() && self.unix_user.is_none() {
             return Err(ConfigError::new(
                 "user_header",
@@ -123,6 +127,7 @@ impl ProxyConfig {
                 self.user_header.as_deref().unwrap_or_default(),
             ));
         }
+
         if self.groups_header.is_some() && self.user_header.is_none() {
             let expected = "user_header besides it";
             let found = self.groups_header.as_deref().unwrap_or_default();
@@ -143,6 +148,7 @@ impl ProxyConfig {
         if self.unix_user.is_some() || self.secret_file.is_some() {
             return Ok(());
         }
+
         for (text, place) in self.trusted.iter().zip(self.places()?) {
             match place {
                 Place::Network(network) if network.network().is_loopback() => bail!(
@@ -165,6 +171,7 @@ impl ProxyConfig {
                 if text == SOCKET {
                     return Ok(Place::Socket);
                 }
+                // A single address is a network of its whole length.
                 let network = text
                     .parse()
                     .or_else(|_| text.parse().map(|ip: IpAddr| ip.into()));
@@ -186,6 +193,7 @@ fn least_prefix(network: &IpNet) -> u8 {
 }
 
 fn user_header(key: &str, text: &str) -> Result<HeaderName, ConfigError> {
+    // Headers that mean something else here: a client's own cookie or address would name the user.
     let parsed = HeaderName::try_from(text).ok();
     let is_reserved = |name: &HeaderName| {
         RESERVED_HEADERS.contains(&name.as_str()) || ADDRESS_HEADERS.contains(&name.as_str())
@@ -206,6 +214,7 @@ impl Place {
         match self {
             Self::Socket => true,
             Self::Network(network) => {
+                // Both ends, since a network that merely contains 127.0.0.1 has other machines as well.
                 network.network().is_loopback() && network.broadcast().is_loopback()
             }
         }
@@ -250,11 +259,13 @@ impl Proxies {
             let text = text.as_deref();
             text.map(|text| user_header(key, text)).transpose()
         };
+        // Looked up once: each request compares numbers, and waits for no directory.
         let uid_of = |name: &String| {
             let user = User::from_name(name).ok().flatten();
             let user = user.with_context(|| format!("unix_user: no user has the name {name}"))?;
             anyhow::Ok(user.uid.as_raw())
         };
+
         Ok(Self {
             places: config.places()?,
             uid: config.unix_user.as_ref().map(uid_of).transpose()?,
@@ -268,6 +279,7 @@ impl Proxies {
 
     /// Returns what a proxy says of a request; `None` if no trusted proxy has sent it.
     pub fn read(&self, peer: Peer, headers: &HeaderMap) -> Option<Forwarded> {
+        // A request of a user on the proxy's machine has no such header, and is not the proxy's.
         if !self.is_forwarded(headers) || !self.is_trusted(peer, headers) {
             return None;
         }
@@ -285,6 +297,7 @@ impl Proxies {
 
     /// Removes the headers that only proxies send. Returns whether one named a user.
     pub fn remove_headers(&self, headers: &mut HeaderMap) -> bool {
+        // No handler and no log sees the secret.
         headers.remove(SECRET_HEADER);
         if let Some(header) = &self.groups_header {
             headers.remove(header);
@@ -307,6 +320,7 @@ impl Proxies {
         } else {
             self.contains(peer.address.ip())
         };
+        // Each configured condition must hold. One that is not configured holds.
         let is_user = self.uid.is_none_or(|uid| peer.uid == Some(uid));
         let is_secret = self.secret.as_ref().is_none_or(|secret| {
             let sent = headers.get(SECRET_HEADER);
@@ -327,17 +341,20 @@ impl Proxies {
     /// appends the address of its client. What stands before it, the client has written itself.
     fn client(&self, peer: Peer, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.address.ip().to_canonical();
+        // A header with several lines means the same as one with commas, so all lines are read, the last one first.
         let values: Vec<&str> = headers
             .get_all(&self.address_header)
             .into_iter()
             .map(|value| value.to_str().unwrap_or("?"))
             .collect();
+
         for hop in values.iter().rev().flat_map(|value| value.rsplit(',')) {
             let hop = if self.address_header == "forwarded" {
                 forwarded_for(hop)
             } else {
                 hop.trim()
             };
+            // An entry that cannot be read ends the walk: the addresses before it cannot be trusted.
             let Some(address) = address_in(hop) else {
                 break;
             };
@@ -352,8 +369,10 @@ impl Proxies {
     /// Returns the user. A header that occurs twice names no user: one of them may be the client's
     /// own.
     fn user(&self, headers: &HeaderMap) -> Option<ProxyUser> {
+        // `only`: of two headers with a name, one may be the client's.
         let name = only(headers, self.user_header.as_ref()?)?;
         let name = is_user_name(name).then(|| name.to_owned())?;
+
         let groups = self
             .groups_header
             .as_ref()
@@ -381,6 +400,7 @@ impl Peer {
 }
 
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    // A second value makes the header ambiguous, even if both are equal.
     let mut values = headers.get_all(name).into_iter();
     let first = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(first.trim())
@@ -446,17 +466,22 @@ mod tests {
             read.map_or(here.address.ip(), |read| read.client)
                 .to_string()
         };
+
         let name = "x-forwarded-for";
         assert_eq!(client(&[(name, "198.51.100.7")]), "198.51.100.7");
+        // The first address was written by the client itself.
         assert_eq!(client(&[(name, "1.1.1.1, 198.51.100.7")]), "198.51.100.7");
+        // The last hop is another trusted proxy.
         assert_eq!(
             client(&[(name, "1.1.1.1, 198.51.100.7, 10.0.0.9")]),
             "198.51.100.7"
         );
+        // Two lines of the header, as a proxy may add its own.
         assert_eq!(
             client(&[(name, "1.1.1.1"), (name, "198.51.100.7")]),
             "198.51.100.7"
         );
+        // With a port, and an IPv4 address in an IPv6 form.
         assert_eq!(client(&[(name, "[2001:db8::1]:80")]), "2001:db8::1");
         assert_eq!(client(&[(name, "::ffff:198.51.100.7")]), "198.51.100.7");
         // Unreadable: the nearest proxy's own word counts.
@@ -477,11 +502,13 @@ mod tests {
             let read = proxies.read(peer("10.0.0.5", None), &headers);
             read.unwrap().client.to_string()
         };
+        // Names of parameters are compared without case (RFC 7239).
         assert_eq!(
             client("for=1.1.1.1, For=198.51.100.7;proto=https;by=10.0.0.5"),
             "198.51.100.7"
         );
         assert_eq!(client("for=\"[2001:db8::1]:4711\""), "2001:db8::1");
+        // A hidden client, and an element without `for`.
         assert_eq!(client("for=_hidden"), "10.0.0.5");
         assert_eq!(client("proto=https"), "10.0.0.5");
     }
@@ -493,10 +520,12 @@ mod tests {
             ("x-remote-user", "alice"),
             (SECRET_HEADER, "0123456789abcdef"),
         ]);
+        // A secret of the right length, with another last character.
         let wrong = headers(&[
             ("x-remote-user", "alice"),
             (SECRET_HEADER, "0123456789abcdeX"),
         ]);
+
         let none = headers(&[("x-remote-user", "alice")]);
         let by_secret = proxies(user, Some("0123456789abcdef"), None);
         let name = |proxies: &Proxies, peer, headers: &HeaderMap| {
@@ -504,9 +533,11 @@ mod tests {
             read.user.map(|user| user.name)
         };
         let there = peer("10.0.0.5", None);
+
         assert_eq!(name(&by_secret, there, &sent).as_deref(), Some("alice"));
         assert_eq!(by_secret.read(there, &wrong), None);
         assert_eq!(by_secret.read(there, &none), None);
+        // The right secret from addresses that are not listed.
         assert_eq!(by_secret.read(peer("10.0.0.6", None), &sent), None);
         assert_eq!(by_secret.read(peer("127.0.0.2", None), &sent), None);
         let socket = Peer {
@@ -514,6 +545,7 @@ mod tests {
             ..peer("127.0.0.1", Some(33))
         };
         assert_eq!(by_secret.read(socket, &sent), None, "not listed");
+        // No header of a proxy: a user of the proxy's machine asks for themselves.
         let direct = headers(&[("host", "localhost")]);
         assert_eq!(
             by_secret.read(peer("127.0.0.1", None), &direct),
@@ -523,12 +555,14 @@ mod tests {
 
         let local = "trusted = ['127.0.0.0/8', 'socket']\nuser_header = 'X-Remote-User'\n";
         let by_kernel = proxies(local, None, Some(33));
+
         let here = |uid| peer("127.0.0.1", uid);
         assert_eq!(
             name(&by_kernel, here(Some(33)), &none).as_deref(),
             Some("alice")
         );
         assert_eq!(name(&by_kernel, socket, &none).as_deref(), Some("alice"));
+        // Unknown, root and another user of the machine.
         for uid in [None, Some(0), Some(1000)] {
             assert_eq!(by_kernel.read(here(uid), &none), None, "{uid:?}");
         }
@@ -543,15 +577,19 @@ mod tests {
             let read = proxies.read(peer("10.0.0.5", None), &headers(pairs));
             read.and_then(|read| read.user)
         };
+
         let name = "x-remote-user";
+        // Nothing, root, two names, a space, a sign that no name has, and the beginning of an option.
         for value in ["", "root", "alice, bob", "a b", "alice;", "-x"] {
             assert_eq!(user(&[(name, value)]), None, "{value}");
         }
         assert_eq!(user(&[(name, "alice"), (name, "bob")]), None);
+        // Some servers make both spellings one variable, so the other spelling must not count here.
         assert_eq!(user(&[("x_remote_user", "alice")]), None);
         let known = user(&[(name, " alice "), ("x-groups", "hpc, ,helpdesk")]).unwrap();
         assert_eq!(&*known.name, "alice");
         assert_eq!(known.groups.len(), 2);
+        // Twice the header of groups: no group counts, rather than both.
         let twice = user(&[(name, "alice"), ("x-groups", "hpc"), ("x-groups", "admins")]);
         assert!(twice.unwrap().groups.is_empty());
     }
@@ -560,6 +598,7 @@ mod tests {
     fn trusted_addresses_of_others_than_proxies_are_found() {
         let said = |toml: &str| config(toml).examine().map_err(|error| error.to_string());
         for safe in [
+            // Networks of a plausible size, or more than an address as proof.
             "trusted = ['10.0.0.5', '10.1.0.0/16', '2001:db8::/48', 'socket']",
             "trusted = ['127.0.0.1']\nunix_user = 'www-data'",
             "trusted = ['0.0.0.0/0']\nsecret_file = 's'",
@@ -582,6 +621,7 @@ mod tests {
         let said = |toml: &str| config(toml).validate().map_err(|error| error.to_string());
         let user = "user_header = 'X-Remote-User'\n";
         assert!(said(&format!("trusted = ['10.0.0.5']\n{user}")).is_err());
+        // The kernel knows no owner of a connection from another machine.
         assert!(
             said(&format!(
                 "trusted = ['10.0.0.5']\nunix_user = 'nginx'\n{user}"
@@ -600,9 +640,11 @@ mod tests {
             ))
             .is_ok()
         );
+        // A network that contains loopback is not this machine.
         assert!(said("trusted = ['0.0.0.0/0']\nunix_user = 'nginx'").is_err());
         assert!(said("trusted = ['10.0.0.5/99']").is_err());
         assert!(said("trusted = []").is_err());
+        // Headers that browsers and clients set, one that has the client's address, and malformed names.
         for header in ["Cookie", "Authorization", "X-Forwarded-For", "X Y", ""] {
             let toml =
                 format!("trusted = ['10.0.0.5']\nsecret_file = 's'\nuser_header = '{header}'");

@@ -9,6 +9,7 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the token in {}", path.display()))?;
     match text.trim() {
+        // A file with several lines holds something else than one token.
         token if token.contains(['\n', '\r']) => bail!(
             "{} has several lines; expected one with the token",
             path.display()

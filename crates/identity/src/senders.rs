@@ -28,10 +28,13 @@ pub(crate) fn meant(path: &str) -> Option<&'static str> {
 /// the log.
 pub(crate) fn note_refused(client: IpAddr) {
     static LOGGED: AtomicU64 = AtomicU64::new(0);
+
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs());
+
     let logged = LOGGED.load(Ordering::Relaxed);
+    // A difference in either direction: the clock may be set back. Of several threads, one writes the line.
     if logged.abs_diff(seconds) >= REFUSED_PAUSE
         && LOGGED
             .compare_exchange(logged, seconds, Ordering::Relaxed, Ordering::Relaxed)

@@ -103,6 +103,7 @@ struct SignOutForm {
 
 /// The routes.
 pub(super) fn router(access: Access) -> GuardedRouter {
+    // A person who signs in is still unknown, so the routes are open. The handlers of forms refuse other sites.
     let open = RouteNeeds::read(Need::Nothing);
     GuardedRouter::new()
         .route(LINK_PATH, RouteNeeds::read(Need::SignedIn), post(link))
@@ -131,6 +132,7 @@ pub(super) fn router(access: Access) -> GuardedRouter {
 
 /// Makes a link for the user at the other end of the Unix socket.
 async fn link(State(access): State<Access>, By(viewer): By) -> Result<Json<SignInLink>, ErrorBody> {
+    // A token or a session cannot make a link: it would outlive them.
     if viewer.way() != Way::Socket {
         return Err(forbidden(
             "a link is made for a user of the Unix socket only",
@@ -156,6 +158,7 @@ async fn link_by_munge(
     Form(form): Form<CredentialForm>,
 ) -> Result<Json<SignInLink>, ErrorBody> {
     let munge = access.state.munge.as_ref().ok_or_else(no_munge)?;
+    // Each attempt starts a program, so the limit is that of guessing codes.
     if !access
         .keyring()
         .may_attempt(peer.address.ip().to_canonical(), now())
@@ -171,6 +174,7 @@ async fn link_by_munge(
             return Err(forbidden(&format!("{error:#}")));
         }
     };
+
     let user = access.name_of(Some(uid)).await;
     let Some(user) = user.filter(|user| is_user_name(user)) else {
         access.note(None, peer, "sign_in", "munge", "refused").await;
@@ -178,8 +182,10 @@ async fn link_by_munge(
             "root, system users and users unknown to the server get no browser session",
         ));
     };
+
     let Json(mut link) = new_link(&access, &user)?;
     let machine = form.machine.trim().to_owned();
+    // A client that sends no machine gets a link only.
     if !machine.is_empty() {
         let keys = access.clone();
         let made = spawn_blocking(move || keys.keyring().command_token(&user, &machine, now()));
@@ -189,6 +195,7 @@ async fn link_by_munge(
                 .map_err(failed)?,
         );
     }
+
     access
         .note(Some(&link.user), peer, "sign_in", "munge", "link")
         .await;
@@ -246,9 +253,11 @@ async fn by_password(
     headers: HeaderMap,
     Form(form): Form<PasswordForm>,
 ) -> Response {
+    // Login CSRF: another site's page must not sign its reader in as the attacker.
     if is_of_this_site(&headers) != Some(true) {
         return other_site();
     }
+
     let name = form.user.trim();
     let address = peer.address.ip().to_canonical();
     let checked = access.check_password(name, &form.password, address, now());
@@ -266,6 +275,7 @@ async fn by_password(
             "service"
         }
     };
+
     if matches!(reason, "password" | "group") {
         // The name of a stranger may be a password in the wrong field.
         let known = is_user_name(name) && access.is_known_user(name).await.unwrap_or(false);
@@ -287,7 +297,9 @@ async fn to_provider(
     let Some(oidc) = &access.state.oidc else {
         return back_to_form("service", &asked.next);
     };
+
     let address = peer.address.ip().to_canonical();
+    // The path is checked before it is kept: the way back uses it without a check.
     match oidc.start(next_path(&asked.next), address, now()).await {
         Ok(Some(start)) => {
             let headers = [
@@ -320,6 +332,7 @@ async fn from_provider(
 ) -> Response {
     let reason = match identity_of(&access, &headers, back).await {
         Ok(Ok((identity, next))) => {
+            // The flow is used up, so its cookie is of no more use.
             let no_flow = oidc_cookie(&access, &headers, "", 0);
             return begin(&access, peer, &headers, identity, &next, Some(no_flow)).await;
         }
@@ -332,6 +345,7 @@ async fn from_provider(
             "provider"
         }
     };
+
     access.note(None, peer, "sign_in", "oidc", "refused").await;
     back_to_form(reason, "")
 }
@@ -346,9 +360,11 @@ async fn identity_of(
     let Some(oidc) = &access.state.oidc else {
         return Ok(Err("service"));
     };
+    // The cookie binds the answer to the browser that has begun.
     let cookie = super::cookie_with(headers, OIDC_COOKIE).unwrap_or_default();
     let signed_in = oidc.finish(cookie, back, now()).await?;
     let user = signed_in.user;
+    // Providers know many people who have no user on the cluster, such as all members of a university.
     if !is_user_name(&user) || !access.is_known_user(&user).await? {
         tracing::info!(
             user,
@@ -356,6 +372,7 @@ async fn identity_of(
         );
         return Ok(Err("unknown"));
     }
+
     let identity = Identity::of(user, SignInWay::Oidc, signed_in.groups, oidc.groups());
     Ok(identity
         .map(|identity| (identity, signed_in.next))
@@ -375,6 +392,7 @@ fn oidc_cookie(access: &Access, headers: &HeaderMap, value: &str, seconds: i64) 
 fn back_to_form(reason: &str, next: &str) -> Response {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("failed", reason);
+    // Checked on the way back, too: a form may have been sent with any path.
     let next = next_path(next);
     if next != "/" {
         query.append_pair("next", next);
@@ -393,6 +411,7 @@ async fn user_of_link(
     if is_of_this_site(&headers) != Some(true) {
         return other_site();
     }
+    // The limit is shared with `sign_in`, since both say whether a code is right.
     if !may_attempt(&access, peer) {
         let error = "too many attempts; wait a minute";
         return (StatusCode::TOO_MANY_REQUESTS, error).into_response();
@@ -416,10 +435,12 @@ async fn sign_in(
     if !may_attempt(&access, peer) {
         return back_to_form("minute", "");
     }
+
     let Some(user) = access.keyring().take_code(&form.code, now()) else {
         access.note(None, peer, "sign_in", "link", "refused").await;
         return back_to_form("link", "");
     };
+
     let identity = Identity {
         user: user.to_string(),
         way: SignInWay::Link,
@@ -446,9 +467,11 @@ pub(super) async fn begin(
         address: peer.address.ip().to_canonical(),
         browser: browser.chars().take(MAX_BROWSER_CHARS).collect(),
     };
+
     let keys = access.clone();
     let old = super::session_cookie(headers).map(str::to_owned);
     let begun = spawn_blocking(move || {
+        // Otherwise a browser that signs in each day would leave a valid session behind each time.
         if let Some(old) = old {
             keys.keyring().end_session(&old, false)?;
         }
@@ -482,10 +505,12 @@ async fn sign_out(
     if is_of_this_site(&headers) != Some(true) {
         return other_site();
     }
+
     if let Some(cookie) = super::session_cookie(&headers) {
         let keys = access.clone();
         let cookie = cookie.to_owned();
         let everywhere = !form.everywhere.is_empty();
+        // The user is read first: an ended session has none for the audit log.
         let ended = spawn_blocking(move || {
             let user = keys.keyring().session(&cookie, now());
             keys.keyring()
@@ -507,6 +532,7 @@ async fn sign_out(
             )
             .await;
     }
+    // The cookie is deleted even if its session had ended.
     let headers = [
         (header::SET_COOKIE, access.no_cookie(&headers)),
         (header::LOCATION, "/login".to_owned()),

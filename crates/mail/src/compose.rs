@@ -94,6 +94,8 @@ impl SenderAddresses {
                 .references(format!("<{thread}>"));
         }
 
+        // lettre encodes headers in its own way. These values contain texts of users, so they are folded and encoded
+        // here.
         let own = mail
             .headers
             .iter()
@@ -128,6 +130,7 @@ fn alternatives(mail: &Mail, html: &str) -> MultiPart {
 }
 
 fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error + Send + Sync>> {
+    // A single part cannot stand beside attachments, so plain text gets a container of its own.
     let content = match &mail.html {
         Some(html) => alternatives(mail, html),
         None => MultiPart::mixed().singlepart(SinglePart::plain(body(&mail.text))),
@@ -153,6 +156,7 @@ fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error 
 /// # Errors
 /// If the address is malformed or too long, or its name has control characters.
 pub(crate) fn mailbox(text: &str) -> Result<Mailbox, MailError> {
+    // A line break in a name would begin another header. The parser reads no text that is longer than any address.
     let is_plain = text.len() <= MAILBOX_MAX && !text.chars().any(char::is_control);
     let parsed = if is_plain {
         text.parse()
@@ -182,6 +186,7 @@ fn header(name: HeaderName, text: &str) -> HeaderValue {
 /// The text of a part, without control characters except line feeds and tabs: RFC 5321 forbids NUL,
 /// and a carriage return alone.
 fn body(text: &str) -> String {
+    // CRLF first: otherwise each of them would become two line breaks.
     let lines = text.replace("\r\n", "\n").replace('\r', "\n");
     let plain = |c: char| match c {
         '\n' | '\t' => c,
@@ -196,6 +201,8 @@ fn encoded_words(text: &str) -> String {
     let mut words = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
+        // A word holds whole characters (RFC 2047, section 5). Each round takes at least one, as a character has at
+        // most 4 bytes.
         let (chunk, after) = rest.split_at(rest.floor_char_boundary(ENCODED_MAX));
         words.push(format!("=?utf-8?b?{}?=", BASE64_STANDARD.encode(chunk)));
         rest = after;
@@ -208,6 +215,7 @@ fn encoded_words(text: &str) -> String {
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_control() || c.is_whitespace());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+
     let mut line = words.join(" ");
     if line.len() > TEXT_MAX {
         line.truncate(line.floor_char_boundary(TEXT_MAX));

@@ -70,6 +70,7 @@ impl EmailConfig {
     /// If `server` is neither `HOST` nor `HOST:PORT`.
     pub fn endpoint(&self) -> Result<(String, u16, TlsMode), ConfigError> {
         let wrong = || ConfigError::new("server", "HOST or HOST:PORT", &self.server);
+        // `mail:` has an empty port, which no number matches.
         let (host, port) = match self.server.rsplit_once(':') {
             // An IPv6 address such as [::1] contains colons.
             Some((host, port)) if !port.ends_with(']') => {
@@ -83,6 +84,7 @@ impl EmailConfig {
             .and_then(|host| host.strip_suffix(']'));
         let host = bare.unwrap_or(host);
 
+        // Two colons outside of brackets are an IPv6 address whose end would be taken for the port.
         let is_name = !host.is_empty()
             && (bare.is_some() || !host.contains(':'))
             && !host.contains(|c: char| c.is_whitespace() || "/@".contains(c));
@@ -90,6 +92,7 @@ impl EmailConfig {
             return Err(wrong());
         }
 
+        // Only port 465 expects TLS from the first byte (RFC 8314). On any other, STARTTLS is the safe guess.
         let tls = self.tls.unwrap_or(if port == Some(465) {
             TlsMode::Tls
         } else {
@@ -116,6 +119,7 @@ impl EmailConfig {
         let wrong =
             |key: &str, expected: &str, found: &str| Err(ConfigError::new(key, expected, found));
 
+        // Without an `[email]` table, no mail is sent, and the other keys are not needed.
         if *self == Self::default() {
             return Ok(());
         }
@@ -136,6 +140,7 @@ impl EmailConfig {
             return wrong("reply_to", expected, &format!("{address:?}"));
         }
 
+        // One key without the other would log in with nothing, or read a file in vain.
         match (&self.username, &self.password_file) {
             (Some(_), None) => {
                 let expected = "the file with the password of `username`";
@@ -183,6 +188,7 @@ mod tests {
                 Some(("::1", 2525, TlsMode::None)),
             ),
             ("[::1]", None, Some(("::1", 587, TlsMode::StartTls))),
+            // A URL, and ports that are missing, doubled, zero or too large.
             ("smtp://mail", None, None),
             ("mail:", None, None),
             ("mail:25:26", None, None),

@@ -108,6 +108,7 @@ impl MailError {
     pub fn is_refused_mail(&self) -> bool {
         match self {
             Self::Address { .. } | Self::Compose { .. } => true,
+            // A 5xx to the login or the greeting concerns every mail, so only the handover blames this one.
             Self::Smtp { step, source, .. } => *step == HANDOVER && source.is_permanent(),
             _ => false,
         }

@@ -30,6 +30,7 @@ pub fn defect(config: &EmailConfig) -> Option<String> {
     let Ok(runtime) = runtime else {
         return None;
     };
+
     let asked = Mailer::new(config).and_then(|mailer| runtime.block_on(mailer.probe()));
     let defect = asked.err().map(|error| error_chain(&error));
     *last = Some((config.clone(), Instant::now(), defect.clone()));

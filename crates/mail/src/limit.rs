@@ -54,6 +54,7 @@ impl AsyncRead for LimitedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        // A read of more bytes in clear text could take replies that an attacker put behind the answer to STARTTLS.
         if self.is_encrypted {
             ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         } else {
@@ -79,6 +80,7 @@ impl AsyncWrite for LimitedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // SMTP commands begin with a letter, so this byte first appears when TLS begins.
         self.is_encrypted |= bytes.first() == Some(&HANDSHAKE);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -125,6 +127,7 @@ impl AsyncRead for EncryptedStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // lettre's stream reads into a slice, tokio's into a buffer that remembers how much it holds.
         let free = buffer.initialize_unfilled();
         let read = ready!(Pin::new(&mut self.0).poll_read(context, free))?;
         buffer.advance(read);

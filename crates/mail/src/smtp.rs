@@ -107,15 +107,18 @@ impl Mailer {
     /// If [`EmailConfig::validate`] fails or a file cannot be read.
     pub fn new(config: &EmailConfig) -> Result<Self, MailError> {
         config.validate()?;
+
         let mut options = SmtpOptions::default();
         if let (Some(user), Some(path)) = (&config.username, &config.password_file) {
             let password = read("password_file", path)?;
             options.login = Some(SmtpLogin {
                 user: user.clone(),
+                // Editors end a file with a line break, which is no part of the password.
                 password: String::from_utf8_lossy(&password).trim_end().to_owned(),
                 identity: None,
             });
         }
+
         Self::with_options(config, options)
     }
 
@@ -126,6 +129,7 @@ impl Mailer {
     /// As [`Mailer::new`].
     pub fn with_options(config: &EmailConfig, options: SmtpOptions) -> Result<Self, MailError> {
         config.validate()?;
+
         let (host, port, mode) = config.endpoint()?;
         let tls = match mode {
             TlsMode::None => Tls::None,
@@ -177,6 +181,7 @@ impl Mailer {
     pub async fn send(&self, mail: &Mail) -> Result<(), MailError> {
         let to = mailbox(&mail.to)?;
         let bytes = self.sender.compose(mail, to.clone())?;
+
         let compose = |source| MailError::Compose {
             to: mail.to.clone(),
             source: Box::new(source),
@@ -184,12 +189,14 @@ impl Mailer {
         let from = self.sender.from.email.clone();
         let envelope = Envelope::new(Some(from), vec![to.email]).map_err(compose)?;
 
+        // The deadline begins after this wait: mails before this one do not use up its time.
         let _permit = self
             .permits
             .acquire()
             .await
             .expect("the semaphore is never closed");
 
+        // A report with attachments over a slow line needs longer than the configured limit.
         let limit = self.timeout + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
         let Ok(sent) = timeout(limit, self.session(&envelope, &bytes)).await else {
             return Err(MailError::Timeout {
@@ -209,6 +216,7 @@ impl Mailer {
     /// # Errors
     /// If the server would take no mail from Takt.
     pub async fn probe(&self) -> Result<(), MailError> {
+        // `takt doctor` and its page wait for the answer, so the limit of a mail is too long.
         let limit = self.timeout.min(PROBE_TIMEOUT);
         let Ok(connection) = timeout(limit, self.open()).await else {
             return Err(MailError::Timeout {
@@ -216,6 +224,7 @@ impl Mailer {
                 seconds: limit.as_secs(),
             });
         };
+
         let _ = timeout(QUIT_TIMEOUT, connection?.quit()).await;
         Ok(())
     }
@@ -232,6 +241,7 @@ impl Mailer {
             .await
             .map_err(|error| self.failure(HANDOVER, error))?;
 
+        // lettre takes every positive reply for success, but only 250 follows a mail that is taken (RFC 5321, 4.3.2).
         if reply.has_code(250) {
             Ok(connection)
         } else {
@@ -245,6 +255,7 @@ impl Mailer {
     /// Connects and logs in.
     async fn open(&self) -> Result<AsyncSmtpConnection, MailError> {
         let mut connection = self.connect().await?;
+
         if let Some(login) = &self.login {
             log_in(&mut connection, login)
                 .await
@@ -277,6 +288,8 @@ impl Mailer {
             .await
             .map_err(failed)?;
 
+        // Without this check, an attacker who removes STARTTLS from the greeting would get login and mail in clear
+        // text.
         if let Tls::Required(parameters) = &self.tls {
             if !connection.can_starttls() {
                 let server = self.server();
@@ -322,6 +335,7 @@ async fn log_in(
             .map(drop);
     };
 
+    // The capabilities are those after STARTTLS: before it, servers often hide AUTH.
     let plain = connection
         .server_info()
         .supports_auth_mechanism(Mechanism::Plain);
@@ -333,6 +347,7 @@ async fn log_in(
             .map(drop);
     }
 
+    // RFC 4616: authorization identity, authentication identity and password, separated by NUL.
     let message = format!("{identity}\0{}\0{}", login.user, login.password);
     let command = format!("AUTH PLAIN {}\r\n", BASE64_STANDARD.encode(message));
     connection.command(command).await.map(drop)
@@ -383,6 +398,7 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, MailError> {
 
 /// Whether the server's certificate was refused; lettre reports a failed connection.
 fn is_untrusted(error: &lettre::transport::smtp::Error) -> bool {
+    // rustls' error is inside an `io::Error`, which lettre wraps once more.
     let mut source = error.source();
     while let Some(cause) = source {
         let io = cause

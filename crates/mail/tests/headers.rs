@@ -75,8 +75,10 @@ fn text() -> impl Strategy<Value = String> {
         "%0d%0a",
         "'",
     ]);
+    // Lengths above a word, above a line of 998 bytes, and above the limit of a header.
     let long = (0usize..3, select(vec!['a', 'é', '名', ' ', '=']))
         .prop_map(|(size, letter)| letter.to_string().repeat([80, 1_100, 10_000][size]));
+
     let any = prop_oneof![6 => pieces.prop_map(str::to_owned), 1 => long, 2 => "\\PC{0,12}", 1 => any::<String>()];
     prop::collection::vec(any, 0..8).prop_map(|all| all.concat())
 }
@@ -100,8 +102,10 @@ fn mails_have_exactly_the_headers_that_were_set() {
         ..EmailConfig::default()
     };
     let mailer = Mailer::new(&config).unwrap();
+    // The same seed in each run: a failure can be repeated.
     let mut runner = TestRunner::deterministic();
     let mut hostile = || text().new_tree(&mut runner).unwrap().current();
+
     let mut sent = Vec::new();
     let mut eml = String::new();
     while sent.len() < MAILS {
@@ -124,14 +128,18 @@ fn mails_have_exactly_the_headers_that_were_set() {
             Ok(()) => mail.to.clone(),
             Err(_) => "ann@lab.example".to_owned(),
         };
+
         let mail = Mail { to, ..mail };
+
         let bytes = mailer.eml(&mail).unwrap();
         assert!(bytes.is_ascii());
         let text = String::from_utf8(bytes.clone()).unwrap();
+        // Servers refuse longer lines (RFC 5322), and some end a line at CR or LF alone.
         for line in text.split("\r\n") {
             assert!(line.len() <= 998, "{} bytes: {mail:?}", line.len());
             assert!(!line.contains(['\r', '\n', '\0']), "{line:?}");
         }
+        // In hexadecimal, since a mail contains line breaks and the reader takes one mail a line.
         eml.extend(bytes.iter().map(|byte| format!("{byte:02x}")));
         eml.push('\n');
         sent.push(mail);
@@ -143,14 +151,19 @@ fn mails_have_exactly_the_headers_that_were_set() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+
     let mut input = python.stdin.take().unwrap();
+    // Written by a thread: Python prints while it reads, and two full pipes would wait for each other.
     let writer = std::thread::spawn(move || input.write_all(eml.as_bytes()).unwrap());
     let read = python.wait_with_output().unwrap();
     writer.join().unwrap();
+
     let read = String::from_utf8(read.stdout).unwrap();
     assert_eq!(read.lines().count(), MAILS);
+
     for (mail, found) in sent.iter().zip(read.lines()) {
         let found: Value = serde_json::from_str(found).unwrap();
+        // A header more would be one that a hostile text has begun.
         let names = [
             "from",
             "to",
@@ -166,10 +179,13 @@ fn mails_have_exactly_the_headers_that_were_set() {
             "content-type",
         ];
         let mut expected: Vec<_> = names.map(Value::from).to_vec();
+
         let mut names = found["names"].as_array().unwrap().clone();
         expected.sort_by_key(Value::to_string);
         names.sort_by_key(Value::to_string);
         assert_eq!(names, expected, "{mail:?}");
+
+        // Python decodes the encoded words. The text must be the one that was set.
         for (header, text) in [("subject", &mail.subject), ("list", &mail.headers[0].1)] {
             let shown = found[header].as_str().unwrap();
             let text = line(text);
@@ -179,9 +195,12 @@ fn mails_have_exactly_the_headers_that_were_set() {
             };
             assert_eq!(shown, expected, "{header}");
         }
+
         assert_eq!(found["to"].as_array().unwrap().len(), 1, "{mail:?}");
         assert_eq!(found["to"][0][1], json!("ann@lab.example"), "{mail:?}");
         assert_eq!(found["defects"], json!([]), "{mail:?}");
+
+        // The text, the HTML and the attachment: no text begins a part of its own.
         let parts = found["parts"].as_array().unwrap();
         assert_eq!(
             parts.len(),

@@ -21,6 +21,7 @@ fn server(
 ) -> (u16, Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+
     let (sender, sent) = channel();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -36,6 +37,7 @@ fn server(
 fn flood(stream: &mut TcpStream, bytes: &[u8]) -> usize {
     let bytes = bytes.repeat((64 << 10) / bytes.len() + 1);
     let mut sent = 0;
+    // A client without a limit would take four times as much as is allowed.
     while sent < 4 * TAKEN_MAX && stream.write_all(&bytes).is_ok() {
         sent += bytes.len();
     }
@@ -56,10 +58,12 @@ fn send(port: u16, tls: TlsMode) -> (MailError, Duration) {
         text: "on g01".to_owned(),
         ..Mail::default()
     };
+
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
+
     let begun = Instant::now();
     let sent = runtime.block_on(async { Mailer::new(&config).unwrap().send(&mail).await });
     (sent.unwrap_err(), begun.elapsed())
@@ -69,6 +73,7 @@ fn send(port: u16, tls: TlsMode) -> (MailError, Duration) {
 #[test]
 fn an_endless_reply_of_a_mail_server_fills_no_memory() {
     const PARTS: [&[u8]; 4] = [b"a", b"220-hello\r\n", b"\r\n", b"\xff\x00"];
+    // Bytes without a line end, continued replies without an end, empty lines, and bytes that are not UTF-8.
     for part in PARTS {
         for commands in 0..3 {
             let (port, sent) = server(move |stream, command| {
@@ -78,6 +83,7 @@ fn an_endless_reply_of_a_mail_server_fills_no_memory() {
                 }
                 flood(stream, part)
             });
+
             let (error, _) = send(port, TlsMode::None);
             let sent = sent.recv().unwrap();
             assert!(sent < TAKEN_MAX, "{part:?} after {commands}: {sent} bytes");
@@ -88,6 +94,7 @@ fn an_endless_reply_of_a_mail_server_fills_no_memory() {
 
 #[test]
 fn a_mail_server_that_drips_takes_no_longer_than_the_time_limit() {
+    // One digit each 100 ms: every read succeeds, so only a deadline of the whole session ends it.
     let (port, _sent) = server(|stream, _| {
         let mut sent = 0;
         while stream.write_all(b"2").is_ok() {
@@ -96,6 +103,7 @@ fn a_mail_server_that_drips_takes_no_longer_than_the_time_limit() {
         }
         sent
     });
+
     let (error, took) = send(port, TlsMode::None);
     assert!(matches!(error, MailError::Timeout { .. }), "{error}");
     assert!(took < Duration::from_secs(20), "{took:?}");
@@ -118,6 +126,7 @@ fn a_mail_server_that_leaves_at_any_step_has_not_taken_the_mail() {
                 stream.write_all(reply).unwrap();
                 command();
             }
+            // 421 closes the session at any step, and a server means it for a while only.
             stream.write_all(REPLIES[5]).unwrap();
             0
         });

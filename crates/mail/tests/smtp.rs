@@ -55,6 +55,7 @@ impl Server {
             eprintln!("skipped: needs python3-aiosmtpd");
             return None;
         }
+
         let folder = tempdir().unwrap();
         let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let mut command = Command::new(PYTHON);
@@ -63,11 +64,14 @@ impl Server {
             .arg(file("mails"))
             .args(options)
             .stdout(Stdio::piped());
+
         if options.contains(&"starttls") || options.contains(&"tls") {
             certify(&folder.path().to_path_buf());
             command.args(["--cert", &file("server.pem"), "--key", &file("server.key")]);
         }
+
         let mut child = command.spawn().unwrap();
+        // The first line is the port, printed once the server listens. Connections before that would be refused.
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
@@ -136,6 +140,7 @@ fn certify(folder: &PathBuf) {
             String::from_utf8_lossy(&output.stderr)
         );
     };
+    // The certificate names `localhost`, so 127.0.0.1 is another name to the client.
     let key = [
         "-newkey",
         "ec",
@@ -153,6 +158,7 @@ fn certify(folder: &PathBuf) {
         "-out",
         "ca.pem",
     ];
+
     openssl(&[&["req", "-x509"][..], &key, &name].concat());
     let name = [
         "-subj",
@@ -162,12 +168,14 @@ fn certify(folder: &PathBuf) {
         "-out",
         "server.csr",
     ];
+    // The authority's key signs the server's request, as in a lab with an authority of its own.
     openssl(&[&["req"][..], &key, &name].concat());
     fs::write(
         folder.join("names"),
         "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n",
     )
     .unwrap();
+
     let sign = [
         "x509",
         "-req",
@@ -209,6 +217,7 @@ fn send(config: &EmailConfig, mail: &Mail) -> Result<(), MailError> {
 #[track_caller]
 fn refused(config: &EmailConfig, address: &str, is_permanent: bool, word: &str) {
     let error = send(config, &to(address)).unwrap_err();
+
     let mut chain = error.to_string();
     let mut source = std::error::Error::source(&error);
     while let Some(cause) = source {
@@ -224,6 +233,7 @@ fn a_mail_arrives_whole_and_belongs_to_its_thread() {
     let Some(server) = Server::start(&[]) else {
         return;
     };
+    // A line with only a dot would end the mail in SMTP, so the client must double it on the way.
     let mail = Mail {
         to: "Ann <ann@lab.example>".to_owned(),
         subject: "GPU weg\r\nBcc: all@lab.example".to_owned(),
@@ -238,13 +248,16 @@ fn a_mail_arrives_whole_and_belongs_to_its_thread() {
             content: b"user,hours\nann,7\n".to_vec(),
         }],
     };
+
     send(&server.config(TlsMode::None), &mail).unwrap();
+
     let taken = server.taken();
     let [mail] = taken.as_slice() else {
         panic!("{taken:?}")
     };
     assert_eq!(mail["from"].as_str(), Some("takt@lab.example"));
     assert_eq!(mail["to"][0].as_str(), Some("ann@lab.example"));
+
     let content = mail["content"].as_str().unwrap();
     for part in [
         "From: Takt <takt@lab.example>",
@@ -260,6 +273,7 @@ fn a_mail_arrives_whole_and_belongs_to_its_thread() {
     ] {
         assert!(content.contains(part), "{part:?} is not in\n{content}");
     }
+
     assert!(
         content.find("text/plain").unwrap() < content.find("text/html").unwrap(),
         "text comes first"
@@ -276,16 +290,19 @@ fn encrypted_and_logged_in() {
         let Some(server) = Server::start(&["--tls", options, "--login", "takt:s3cret"]) else {
             return;
         };
+
         let config = server.config(mode);
         send(
             &server.login(config.clone(), "takt", "s3cret"),
             &to("ann@lab.example"),
         )
         .unwrap();
+
         let taken = server.taken();
         assert_eq!(taken.len(), 1);
         assert_eq!(taken[0]["user"].as_str(), Some("takt"));
         assert_eq!(taken[0]["tls"].as_bool(), Some(true));
+        // A wrong password, then no login: both stay wrong until the configuration changes.
         refused(
             &server.login(config.clone(), "takt", "wrong"),
             "ann@lab.example",
@@ -293,6 +310,7 @@ fn encrypted_and_logged_in() {
             "535",
         );
         refused(&config, "ann@lab.example", true, "530");
+
         // An attacker in between: another name, or an unknown authority.
         let other_name = EmailConfig {
             server: format!("127.0.0.1:{}", server.port),
@@ -314,6 +332,7 @@ fn encrypted_and_logged_in() {
 
 #[test]
 fn what_is_to_be_encrypted_is_never_sent_in_clear() {
+    // The server listens without TLS, as one to which an attacker has removed STARTTLS.
     let Some(server) = Server::start(&["--login", "takt:s3cret"]) else {
         return;
     };
@@ -325,6 +344,7 @@ fn what_is_to_be_encrypted_is_never_sent_in_clear() {
         "takt",
         "s3cret",
     );
+
     refused(&config, "ann@lab.example", true, "STARTTLS");
     // The message names the setting for a relay without encryption.
     refused(
@@ -342,6 +362,7 @@ fn refused_for_good_or_for_now() {
         return;
     };
     let config = server.config(TlsMode::None);
+    // 4xx is for now, 5xx is for good (RFC 5321).
     for (address, is_permanent, word) in [
         ("unknown@lab.example", true, "550"),
         ("later@lab.example", false, "450"),
@@ -353,6 +374,7 @@ fn refused_for_good_or_for_now() {
         refused(&config, address, is_permanent, word);
     }
     assert!(server.taken().is_empty());
+    // Port 1 refuses connections: the server may come back.
     let nobody = EmailConfig {
         server: "127.0.0.1:1".to_owned(),
         ..config
@@ -371,12 +393,15 @@ fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
         timeout_seconds: 5,
         ..server.config(TlsMode::None)
     };
+
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
+
     let mailer = Mailer::new(&config).unwrap();
     runtime.block_on(async {
+        // The server takes no notice of this mail until the deadline.
         let begun = Instant::now();
         let silent = mailer.send(&to("stall@lab.example")).await.unwrap_err();
         assert!(
@@ -384,6 +409,7 @@ fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
             "{silent}"
         );
         assert!(begun.elapsed() >= Duration::from_secs(5));
+
         let refused = mailer.send(&to("spam@lab.example")).await.unwrap_err();
         assert!(refused.is_permanent(), "{refused}");
         mailer.send(&to("ann@lab.example")).await.unwrap();
@@ -402,16 +428,20 @@ fn nothing_sent_before_encryption_counts_afterwards() {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+
         let mut say = |text: &str| stream.write_all(text.as_bytes()).unwrap();
         say("220 mail ESMTP\r\n");
         drop(lines.next());
         say("250-mail\r\n250 STARTTLS\r\n");
         drop(lines.next());
+        // All replies of a whole mail, in the packet that accepts TLS.
         say("220 go on\r\n250 mail\r\n250 sender\r\n250 recipient\r\n354 go on\r\n250 taken\r\n");
+
         let mut connection = ServerConnection::new(tls).unwrap();
         let mut stream = rustls::Stream::new(&mut connection, &mut stream);
         let _ = stream.read_to_end(&mut Vec::new());
     });
+
     let config = EmailConfig {
         server: format!("localhost:{port}"),
         tls: Some(TlsMode::StartTls),
@@ -420,6 +450,7 @@ fn nothing_sent_before_encryption_counts_afterwards() {
         timeout_seconds: 10,
         ..EmailConfig::default()
     };
+
     let error = send(&config, &to("ann@lab.example")).unwrap_err();
     assert!(error.to_string().contains("STARTTLS"), "{error}");
 }
@@ -430,6 +461,7 @@ fn tls_of(folder: &TempDir) -> Arc<ServerConfig> {
     let read = |name| fs::read(folder.path().join(name)).unwrap();
     let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
     let certificate = CertificateDer::from_pem_slice(&read("server.pem")).unwrap();
+
     let provider = Arc::new(ring::default_provider());
     let tls = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -457,6 +489,7 @@ fn an_endless_reply_in_tls_fills_no_memory() {
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+
             if mode == TlsMode::StartTls {
                 let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
                 for reply in ["220 mail\r\n", "250-mail\r\n250 STARTTLS\r\n"] {
@@ -465,6 +498,7 @@ fn an_endless_reply_in_tls_fills_no_memory() {
                 }
                 stream.write_all(b"220 go on\r\n").unwrap();
             }
+
             let mut connection = ServerConnection::new(tls).unwrap();
             let mut stream = rustls::Stream::new(&mut connection, &mut stream);
             let part = part.repeat((16 << 10) / part.len());
@@ -474,6 +508,7 @@ fn an_endless_reply_in_tls_fills_no_memory() {
             }
             sent
         });
+
         let config = EmailConfig {
             server: format!("localhost:{port}"),
             tls: Some(mode),
@@ -482,6 +517,7 @@ fn an_endless_reply_in_tls_fills_no_memory() {
             timeout_seconds: 10,
             ..EmailConfig::default()
         };
+
         let error = send(&config, &to("ann@lab.example")).unwrap_err();
         assert!(!error.is_permanent(), "{error}");
         let sent = server.join().unwrap();
@@ -497,7 +533,9 @@ fn each_mistake_in_the_configuration_is_named() {
         ..EmailConfig::default()
     };
     good.validate().unwrap();
+    // An unset table is valid, since mail is optional.
     EmailConfig::default().validate().unwrap();
+
     let some = |text: &str| Some(text.to_owned());
     for (config, expected) in [
         (
@@ -553,6 +591,7 @@ fn each_mistake_in_the_configuration_is_named() {
         let said = config.validate().unwrap_err().to_string();
         assert!(said.starts_with(expected), "{said}");
     }
+    // `validate` opens no file, so a missing one shows when the mailer is made.
     let missing = EmailConfig {
         username: some("takt"),
         password_file: Some("/nonexistent".into()),
@@ -565,6 +604,7 @@ fn each_mistake_in_the_configuration_is_named() {
             ..
         }
     ));
+    // A file that exists, without a certificate in it: lettre alone would accept it.
     let no_pem = EmailConfig {
         ca_file: Some("/etc/hostname".into()),
         ..good

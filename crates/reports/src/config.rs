@@ -63,12 +63,14 @@ impl Default for ReportsConfig {
 impl ReportsConfig {
     /// Checks that types cannot express: ranges and references between keys.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        // Takt makes an address of each user's name and the domain, so the whole must be one.
         if let Some(domain) = &self.domain
             && !is_address(&format!("user@{domain}"))
         {
             let expected = "a domain such as lab.example, which follows USER@";
             return Err(ConfigError::new("domain", expected, format!("{domain:?}")));
         }
+
         let owners = self.account_owners.values().flatten();
         for address in self.addresses.values().chain(owners).chain(&self.operators) {
             if !is_address(address) {
@@ -77,6 +79,7 @@ impl ReportsConfig {
                 )));
             }
         }
+        // Sending to no one would pass unnoticed for a month.
         if (self.send || self.weekly) && !self.has_recipients() {
             let key = if self.send { "send" } else { "weekly" };
             let expected = "somebody to send to: domain, addresses, account_owners, operators or slack_webhook_file";
@@ -111,6 +114,7 @@ impl ReportsConfig {
 
     /// Returns the user with this mail address.
     fn user_of(&self, address: &str) -> Option<String> {
+        // A configured address comes first: it may be in the same domain as those made of names.
         let mut known = self.addresses.iter();
         if let Some((user, _)) = known.find(|(_, of_user)| *of_user == address) {
             return Some(user.clone());
@@ -123,6 +127,7 @@ impl ReportsConfig {
 
     /// Returns a user's mail address; `None` if none is configured or the user opted out.
     pub fn address_of(&self, user: &str) -> Option<String> {
+        // Users who opted out have no address, whichever way it would be found.
         if self.opt_out.iter().any(|name| name == user) {
             return None;
         }
@@ -134,6 +139,7 @@ impl ReportsConfig {
                     .as_ref()
                     .map(|domain| format!("{user}@{domain}"))
             })
+            // User names come from Slurm's records, and may have signs that a mail header must not contain.
             .filter(|address| is_address(address))
     }
 }

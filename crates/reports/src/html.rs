@@ -36,16 +36,19 @@ struct Bar {
 pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::Error> {
     let mut templates = templates::of_pages();
     templates.add_template("usage.html", include_str!("usage.html"))?;
+
     let charts = [
         chart("GPU-hours", &report.rows, |figures| {
             figures.gpu_hours.unwrap_or(0.0)
         }),
         chart("CPU-hours", &report.rows, |figures| figures.cpu_hours),
     ];
+
     let heads: Vec<_> = (by.iter().map(|key| (key_name(key).to_owned(), false)))
         .chain(shown(report).map(|(name, _)| (name.replace('_', " "), true)))
         .map(|(name, number)| context! { name, number })
         .collect();
+    // The sum of a single row would repeat it.
     let total = (report.rows.len() > 1).then(|| {
         let names = by
             .iter()
@@ -53,6 +56,7 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
             .map(|(at, _)| if at == 0 { "all".into() } else { String::new() });
         cells(report, names, &report.totals)
     });
+
     templates.get_template("usage.html")?.render(context! {
         heading => heading(report),
         cluster => report.cluster,
@@ -116,13 +120,17 @@ fn chart(title: &'static str, rows: &[Row], of: fn(&Figures) -> f64) -> Option<C
             )
         })
         .collect();
+
     values.retain(|(_, value)| *value > 0.0);
+    // The longest bars first, since only some of them are drawn.
     values.sort_by(|a, b| b.1.total_cmp(&a.1));
+    // Without a positive value, no bar has a length to compare with.
     let longest = values.first()?.1;
     let bars: Vec<Bar> = (values.into_iter().take(BARS).enumerate())
         .map(|(at, (name, value))| Bar {
             name: shortened(&name),
             y: at * BAR_HEIGHT,
+            // One decimal of a unit is finer than a screen, and keeps the file small.
             width: (value / longest * BAR_WIDTH * 10.0).round() / 10.0,
             value: hours(value),
         })

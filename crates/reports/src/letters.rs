@@ -33,15 +33,20 @@ pub fn due<'s>(
 ) -> Vec<Letter<'s>> {
     let mut letters = Vec::new();
     let patience_seconds = i64::from(config.correction_hours) * 3600;
+
     for sheet in sheets {
         for to in recipients(&sheet.subject, config) {
+            // `sent` has the letters of this month only.
             let is_this = |sent: &&SentReport| {
                 sent.kind == sheet.subject.kind()
                     && sent.subject == sheet.subject.name()
                     && sent.recipient == to
             };
+            // The last edition decides: it has the figures that the recipient knows.
             let edition = match sent.iter().filter(is_this).max_by_key(|sent| sent.edition) {
                 None => 1,
+
+                // Unchanged figures need no correction. Changed ones wait, so that a slow import makes one.
                 Some(last)
                     if last.digest == digest(sheet) || now - last.sent_at < patience_seconds =>
                 {
@@ -67,6 +72,7 @@ fn recipients(subject: &Subject, config: &ReportsConfig) -> Vec<String> {
 /// figures settle a little later.
 fn digest(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
+    // One decimal: a record that changes less is not worth a mail.
     format!(
         "{:.1} {:.1} {}",
         figures.gpu_hours, figures.cpu_hours, figures.jobs_ended
@@ -92,14 +98,17 @@ impl Letter<'_> {
     /// opting out.
     pub fn mail(&self, domain: &str, opt_out: &str) -> io::Result<Mail> {
         let sheet = self.sheet;
+
         let view = View::of(sheet);
         let subject = self.subject();
         let correction = "This corrects an earlier report: more records have arrived.\n\n";
+
         let text = format!(
             "{}{}\nTo get no more reports, answer with \"opt out\".\n",
             if self.edition > 1 { correction } else { "" },
             text(sheet, view)?
         );
+        // A correction belongs to the thread of the first letter, so its id is computed again.
         let first = self.message_id(1, domain);
         Ok(Mail {
             to: self.to.clone(),
@@ -108,6 +117,7 @@ impl Letter<'_> {
             html: Some(mail_page(sheet, view).map_err(io::Error::other)?),
             message_id: Some(self.message_id(self.edition, domain)),
             thread: (self.edition > 1).then_some(first),
+            // Mail programs offer a button for the second header.
             headers: vec![
                 ("List-Id", format!("Takt reports <reports.{domain}>")),
                 (
@@ -143,6 +153,7 @@ impl Letter<'_> {
             self.sheet.subject.name(),
             self.to
         );
+        // In hexadecimal: a name of a user may contain a line break or an angle bracket.
         let whose: String = whose.bytes().map(|byte| format!("{byte:02x}")).collect();
         let period: String = self
             .sheet
@@ -165,6 +176,7 @@ impl Letter<'_> {
             self.sheet.subject.name()
         )
         .chars()
+        // A name may contain a slash or dots, which would lead out of the folder.
         .map(|c| {
             if c.is_ascii_alphanumeric() || "-_".contains(c) {
                 c
@@ -181,6 +193,7 @@ impl Letter<'_> {
 pub fn in_short(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
     let mut lines = vec![format!("*{}, {}*", sheet.cluster, month(&sheet.period))];
+
     let gpu_hours = if sheet.has_gpus {
         format!("{} GPU-hours and ", amount(figures.gpu_hours))
     } else {
@@ -191,8 +204,10 @@ pub fn in_short(sheet: &Sheet) -> String {
         amount(figures.cpu_hours),
         count(figures.jobs_started)
     ));
+
     let held = figures.split_gpu_hours.held();
     let wasted = figures.split_gpu_hours.wasted();
+    // Without a measurement, waste is unknown, and a line with 0 would be wrong.
     if let Some(utilization) = figures.gpu_utilization {
         let share = if held > 0.0 { wasted / held } else { 0.0 };
         lines.push(format!(
@@ -202,6 +217,7 @@ pub fn in_short(sheet: &Sheet) -> String {
             percent(share)
         ));
     }
+
     if figures.split_gpu_hours.lost > 0.0 {
         lines.push(format!(
             "{} GPU-hours were lost to faults",
@@ -214,6 +230,7 @@ pub fn in_short(sheet: &Sheet) -> String {
             takt_model::words::duration(waiting.median_seconds as f64)
         ));
     }
+    // `&` first: the other replacements insert one.
     lines
         .join("\n")
         .replace('&', "&amp;")
@@ -284,11 +301,13 @@ mod tests {
             user("ann"),
             user("bob"),
             user("cid"),
+            // A name that would add a recipient makes no address.
             user("x\r\nBcc: all@lab.example"),
             sheet(Subject::Account("physics".into()), 1.0),
             sheet(Subject::Account("biology".into()), 1.0),
             sheet(Subject::Cluster, 1.0),
         ];
+
         let to: Vec<String> = due(&sheets, &[], &config(), UnixTime(0))
             .into_iter()
             .map(|letter| letter.to)
@@ -309,18 +328,24 @@ mod tests {
     fn nothing_is_sent_twice_and_late_records_make_a_marked_correction() {
         let day = 86_400;
         let first = [sheet(Subject::User("ann".into()), 10.0)];
+
         let letters = due(&first, &[], &config(), UnixTime(0));
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
         assert_eq!(mail.subject.as_str(), "lab: your October 2026");
         assert_eq!(mail.thread.as_deref(), None);
+
         let mut sent = vec![letters[0].sent(UnixTime(0))];
+        // The same figures, nine days later.
         assert_eq!(due(&first, &sent, &config(), UnixTime(9 * day)), []);
+
         let late = [sheet(Subject::User("ann".into()), 12.0)];
         assert_eq!(
+            // Late records have arrived, but the correction waits for `correction_hours`.
             due(&late, &sent, &config(), UnixTime(day / 2)),
             [],
             "not yet"
         );
+
         let corrections = due(&late, &sent, &config(), UnixTime(day));
         let correction = corrections[0]
             .mail("lab.example", "takt@lab.example")
@@ -333,18 +358,21 @@ mod tests {
         );
         assert_eq!(correction.thread, mail.message_id);
         assert_ne!(correction.message_id, mail.message_id);
+
         sent.push(corrections[0].sent(UnixTime(day)));
         assert_eq!(due(&late, &sent, &config(), UnixTime(5 * day)), []);
     }
 
     #[test]
     fn no_name_breaks_a_header_or_a_file() {
+        // A line break, a path and markup in one name.
         let odd = "p\r\nBcc: x@y/../<&>";
         let sheets = [sheet(Subject::Account(odd.into()), 1.0)];
         let config = ReportsConfig {
             account_owners: [(odd.to_owned(), vec!["pi@lab.example".into()])].into(),
             ..config()
         };
+
         let letters = due(&sheets, &[], &config, UnixTime(0));
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
         let id = mail.message_id.unwrap();
@@ -353,7 +381,9 @@ mod tests {
                 .all(|byte| byte.is_ascii_alphanumeric() || b".-@".contains(&byte)),
             "{id}"
         );
+
         assert!(!letters[0].file_stem().contains(['/', '\r', '\n', '.']));
+        // The bytes that are sent, since lettre writes the headers.
         let from = takt_mail::EmailConfig {
             server: "localhost".into(),
             from: "takt@lab.example".into(),
@@ -361,9 +391,11 @@ mod tests {
         };
         let mailer = takt_mail::Mailer::new(&from).unwrap();
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
+
         let bytes = String::from_utf8(mailer.eml(&mail).unwrap()).unwrap();
         let head = bytes.split("\r\n\r\n").next().unwrap();
         assert!(!head.to_lowercase().contains("\r\nbcc:"), "{head}");
+        // `<!channel>` would notify everyone in Slack.
         let cluster = Sheet {
             cluster: "<!channel> & co".into(),
             ..sheet(Subject::Cluster, 1.0)

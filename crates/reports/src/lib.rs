@@ -143,6 +143,7 @@ pub fn write_usage(
 ) -> io::Result<()> {
     match format {
         ReportFormat::Json => {
+            // JSON and CSV are for programs: all figures, exact and unrounded.
             serde_json::to_writer_pretty(&mut *out, report)?;
             writeln!(out)
         }
@@ -181,6 +182,7 @@ fn heading(report: &UsageReport) -> String {
 /// The date of an RFC 3339 time at midnight; other times are unchanged.
 fn day_or_time(at: &str) -> &str {
     match at.split_once('T') {
+        // A period begins at midnight in its own time zone, so the offset behind the time does not matter.
         Some((day, time)) if time.starts_with("00:00:00") => day,
         _ => at,
     }
@@ -204,10 +206,12 @@ fn shown(
     report: &UsageReport,
 ) -> impl Iterator<Item = (&'static str, fn(&Figures) -> String)> + use<> {
     let totals = &report.totals;
+    // Unknown GPUs are a reason to show the column: its sum may be incomplete.
     let no_gpus = totals.gpu_seconds == Some(0) && totals.jobs_gpu_unknown == 0;
     let no_memory = totals.mem_gib_hours == 0.0;
     let is_had =
         move |name: &str| !(name == "gpu_hours" && no_gpus || name == "mem_gib_hours" && no_memory);
+
     FIGURES
         .iter()
         .filter(move |figure| is_had(figure.name))
@@ -243,7 +247,9 @@ fn readable(report: &UsageReport, by: &[String]) -> Listing {
         .map(|key| Column::Text(key_name(key)))
         .chain(figures().map(|(name, _)| Column::Number(name)))
         .collect::<Vec<_>>();
+
     let mut listing = Listing::new(&columns).omitting(OMITTED);
+
     let cells = |figures_of: &Figures| {
         figures()
             .map(|(_, write)| write(figures_of))
@@ -252,6 +258,7 @@ fn readable(report: &UsageReport, by: &[String]) -> Listing {
     for row in &report.rows {
         listing.push(group_cells(row).chain(cells(&row.figures)).collect());
     }
+    // A sum of one row would repeat it. Without rows, it shows that nothing was found.
     if report.rows.len() != 1 {
         let total = by
             .iter()
@@ -276,6 +283,7 @@ fn exact(report: &UsageReport, by: &[String]) -> Listing {
         .map(|key| Column::Text(key_name(key)))
         .chain(FIGURES.iter().map(|f| Column::Number(f.name)))
         .collect::<Vec<_>>();
+
     let mut listing = Listing::new(&columns);
     for row in &report.rows {
         listing.push(
@@ -291,6 +299,7 @@ fn group_cells(row: &Row) -> impl Iterator<Item = String> {
     row.group
         .0
         .iter()
+        // A job without an account has no value for the key.
         .map(|(_, value)| value.clone().unwrap_or_else(|| "-".into()))
 }
 

@@ -10,6 +10,7 @@ pub(crate) fn of_pages() -> Environment<'static> {
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
 
     templates.set_formatter(|out, state, value| match value.as_str() {
+        // Marks of safe strings come from the templates themselves: charts, not names.
         Some(text) if !value.is_safe() => {
             let shown = Value::from(printable_lines(text));
             escape_formatter(out, state, &shown)
@@ -26,9 +27,11 @@ mod tests {
 
     #[test]
     fn names_command_no_terminal_and_no_browser() {
+        // Markup, a colour of a terminal, a sign that turns the direction of text, and a line break.
         let name = "<b>ann\u{1b}[31m\u{202e}\n";
         let page = of_pages().render_str("{{ name }}", context! { name });
         assert_eq!(page.unwrap(), "&lt;b&gt;ann\u{fffd}[31m\u{fffd}\n");
+
         let safe = Value::from_safe_string("<svg>".to_owned());
         let page = of_pages().render_str("{{ safe }}", context! { safe });
         assert_eq!(page.unwrap(), "<svg>");

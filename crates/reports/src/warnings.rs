@@ -34,13 +34,16 @@ pub fn warnings<'b>(
 ) -> Vec<Warning<'b>> {
     let mut due = Vec::new();
     for budget in budgets {
+        // Below the first level there is nothing to warn of.
         let Some(level) = budget.warning.map(|share| (share * 100.0).round() as i64) else {
             continue;
         };
+
         let period = match budget.period {
             BudgetPeriod::Month => month.to_owned(),
             BudgetPeriod::Year => month.chars().take(4).collect(),
         };
+        // The levels are a part of the record, so a budget that falls and rises again sends nothing twice.
         for to in recipients(budget, level, config) {
             let warning = Warning {
                 budget,
@@ -78,7 +81,9 @@ fn recipients(budget: &BudgetUse, level: i64, config: &ReportsConfig) -> Vec<Str
     if level >= 100 {
         to.extend(config.operators.iter().cloned());
     }
+
     to.extend(config.slack_webhook_file.as_ref().map(|_| SLACK.to_owned()));
+    // An operator may also own the account.
     to.sort();
     to.dedup();
     to
@@ -134,6 +139,7 @@ impl Warning<'_> {
             left if left > 0.0 => format!("{} {unit} are left.", amount(left)),
             over => format!("That is {} {unit} above the budget.", amount(-over)),
         };
+
         let text = format!(
             "On {cluster}, {}: {} {unit}.\n{rest}\n\nTakt sends this warning once at 50, 80 and 100 %. Takt does not stop jobs.\n",
             self.sentence(),
@@ -193,6 +199,7 @@ mod tests {
     }
 
     #[test]
+
     fn each_level_is_sent_once_to_its_recipients() {
         let config = config();
         let mut sent = Vec::new();
@@ -205,6 +212,7 @@ mod tests {
             sent.extend(due.iter().map(|due| due.sent("lab", UnixTime(0))));
             words
         };
+
         let physics = |used| {
             [
                 budget("physics", true, used),
@@ -212,11 +220,13 @@ mod tests {
                 budget("ann", false, 10.0),
             ]
         };
+        // The user is above the own budget, and has opted out.
         assert_eq!(
             due_to(&physics(90.0), "2026-10"),
             ["100 root@lab.example"],
             "cid wants no mail, operators do"
         );
+
         assert_eq!(due_to(&physics(100.0), "2026-10"), ["50 pi@lab.example"]);
         assert_eq!(due_to(&physics(150.0), "2026-10"), [""; 0]);
         assert_eq!(
@@ -225,6 +235,7 @@ mod tests {
         );
         // A credit lowered the usage. Reaching 80 % again sends no second warning.
         assert_eq!(due_to(&physics(170.0), "2026-10"), [""; 0]);
+        // A month later, the levels count again.
         assert_eq!(
             due_to(&physics(170.0), "2026-11"),
             ["80 pi@lab.example", "100 root@lab.example"]
@@ -237,6 +248,7 @@ mod tests {
             slack_webhook_file: Some("hook".into()),
             ..config()
         };
+
         let budgets = [budget("<physics> & co", true, 168.0)];
         let due = warnings(&budgets, &[], &config, "2026-10");
         assert_eq!(due.len(), 1);
@@ -245,6 +257,7 @@ mod tests {
             due[0].in_short("lab"),
             "*lab*: account &lt;physics&gt; &amp; co has used 84 % of its 200 GPU-hours for October 2026"
         );
+
         let mail = due[0].mail("lab");
         assert!(
             mail.text.contains("32.0 GPU-hours are left."),

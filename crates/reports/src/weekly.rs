@@ -48,19 +48,23 @@ pub fn weekly<'s>(
     today: Date,
     now: UnixTime,
 ) -> Vec<Weekly<'s>> {
+    // People read letters on workdays.
     if matches!(today.weekday(), Weekday::Saturday | Weekday::Sunday) {
         return Vec::new();
     }
     sheets
         .iter()
         .filter_map(|sheet| {
+            // Accounts and the cluster have owners, who read the monthly reports.
             let Subject::User(name) = &sheet.subject else {
                 return None;
             };
             if !is_low(sheet) && !is_unused(sheet) {
                 return None;
             }
+
             let to = config.address_of(name)?;
+            // Any letter to the user counts, also to a former address.
             let is_recent =
                 |sent: &SentReport| sent.subject == *name && now - sent.sent_at < DAYS * 86_400;
             (!sent.iter().any(is_recent)).then_some(Weekly { sheet, to })
@@ -69,6 +73,7 @@ pub fn weekly<'s>(
 }
 
 fn is_low(sheet: &Sheet) -> bool {
+    // Few GPU-hours are not worth a letter, whatever was done with them.
     let figures = &sheet.figures;
     figures.gpu_hours > HELD_GPU_HOURS
         && figures
@@ -79,6 +84,7 @@ fn is_low(sheet: &Sheet) -> bool {
 fn is_unused(sheet: &Sheet) -> bool {
     let held = sheet.figures.gpu_hours;
     let unused = sheet.figures.limit_excess_gpu_hours;
+    // Much unused time is usual beside much used time, so the ratio counts as well.
     unused > UNUSED_GPU_HOURS && held < LOW_USE_OF_LIMITS * (held + unused)
 }
 
@@ -120,12 +126,14 @@ impl Weekly<'_> {
             amount(figures.gpu_hours),
             sheet.cluster
         );
+        // Each part of the letter has a reason of its own, and is left out without it.
         if let Some(used) = figures.gpu_utilization.filter(|_| is_low(sheet)) {
             let _ = write!(
                 text,
                 "\nThe GPUs worked for {} of the measured time.\n",
                 percent(used)
             );
+
             for run in sheet
                 .runs
                 .iter()
@@ -147,10 +155,12 @@ impl Weekly<'_> {
                     run.job_id, run.cause
                 );
             }
+
             for fix in sheet.fixes.iter().take(NAMED) {
                 let _ = write!(text, "\n  {}: {}\n    {}\n", fix.job, fix.why, fix.line);
             }
         }
+
         if is_unused(sheet) {
             let _ = write!(
                 text,
@@ -227,6 +237,7 @@ mod tests {
 
     #[test]
     fn only_users_with_much_waste_get_a_letter() {
+        // One user on each side of each limit: 50 GPU-hours, 25 %, 1,000 reserved ones and a fifth of them.
         let sheets = [
             sheet("low", 51.0, Some(0.25), 0.0),
             sheet("little", 50.0, Some(0.01), 0.0),
@@ -236,9 +247,11 @@ mod tests {
             sheet("some-limits", 300.0, Some(0.9), 1001.0),
             sheet("cid", 900.0, Some(0.01), 9000.0),
         ];
+
         let due = weekly(&sheets, &[], &config(), FRIDAY, UnixTime(0));
         let to: Vec<_> = due.iter().map(|letter| letter.to.as_str()).collect();
         assert_eq!(to, ["low@lab.example", "limits@lab.example"]);
+
         let text = due[0].mail().text;
         assert!(
             text.contains("worked for 25 %") && text.contains("#SBATCH --gpus=1"),
@@ -264,6 +277,7 @@ mod tests {
             }
         }
         assert_eq!(days, ["2026-11-20", "2026-11-27", "2026-12-04"]);
+
         assert!(
             weekly(
                 &sheets,

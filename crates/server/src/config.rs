@@ -175,6 +175,7 @@ impl Config {
             ),
             ("lake.s3.credentials_file", &self.lake.s3.credentials_file),
         ];
+
         let files = files
             .into_iter()
             .filter_map(|(key, file)| Some((key.to_owned(), file.as_deref()?)));
@@ -188,6 +189,7 @@ impl Config {
             let key = format!("push.senders[{at}].token_file");
             (key, sender.token_file.as_path())
         });
+
         files
             .chain(of_sections.map(|(key, file)| (key.to_owned(), file)))
             .chain(self.scrape.secret_files())
@@ -230,8 +232,11 @@ impl Config {
                 self.located(&error.in_section("server"))
             }
         };
+
         let token = self.server.token().map_err(wrong("token_file"))?;
+
         let read_token = self.server.read_token().map_err(wrong("read_token_file"))?;
+        // One token for both would give every reader the rights of an administrator.
         if read_token.as_ref() == Some(&token) {
             let problem = "expected a token of its own, found that of server.token_file, with which one may change everything";
             return Err(wrong("read_token_file")(anyhow::anyhow!(problem)));
@@ -245,6 +250,7 @@ impl Config {
     /// If a file has no valid token, or the token of another program. The message names the line.
     pub fn sender_tokens(&self) -> anyhow::Result<Vec<(String, Arc<str>)>> {
         let mut tokens: Vec<(String, Arc<str>)> = Vec::new();
+        // An unreadable token of the server is reported by `server_tokens`.
         let of_server = self.server.token_file.as_deref().map(read_token);
         let of_server = of_server.and_then(Result::ok);
         for (at, sender) in self.push.senders.iter().enumerate() {
@@ -254,8 +260,10 @@ impl Config {
                 let error = error.in_list(&format!("senders, {name}: "), "senders", at);
                 self.located(&error.in_section("push"))
             };
+
             let token =
                 read_token(&sender.token_file).map_err(|error| wrong(format!("{error:#}")))?;
+            // With equal tokens, the samples of one sender would have the name of the other.
             if let Some((_, other)) = tokens.iter().find(|(known, _)| *known == token) {
                 let problem = format!("expected a token for each sender, found that of {other}");
                 return Err(wrong(problem));
@@ -281,6 +289,7 @@ impl Config {
                 self.located(&error.in_list(&place, "remote_write", at))
             })?;
         }
+
         self.query.http_options().map(drop).map_err(|error| {
             let error = ConfigError::with_problem("remote", format!("{error:#}"));
             self.located(&error.in_section("query"))
@@ -291,6 +300,7 @@ impl Config {
     pub fn located(&self, error: &ConfigError) -> anyhow::Error {
         match &self.file {
             Some(file) => {
+                // The text is read again: the configuration does not keep it.
                 let text = fs::read_to_string(file).unwrap_or_default();
                 mistake::locate(error, &text, file)
             }
@@ -307,6 +317,7 @@ impl Config {
     pub fn check_secrets_of(&self, user: &ServiceUser) -> anyhow::Result<()> {
         let shared = self.server.read_token_file.as_deref();
         let secret = self.secret_files().map(|(_, file)| file);
+
         for file in secret.chain(shared) {
             if let Some(closed) = user.closed_path(file) {
                 bail!(
@@ -336,7 +347,10 @@ impl Config {
                 .map(|mistake| mistake::explain(mistake, text, path));
             in_lines(said)
         })?;
+
         let base = path.parent().unwrap_or(Path::new(""));
+
+        // A key that is missing in these lists would be relative to the working directory.
         let Self {
             data_dir,
             server,
@@ -352,6 +366,7 @@ impl Config {
             push,
             ..
         } = &mut config;
+
         let files = [
             data_dir,
             &mut server.token_file,
@@ -371,6 +386,7 @@ impl Config {
             &mut alerts.alertmanager_file,
             &mut reports.slack_webhook_file,
         ];
+
         let files = files
             .into_iter()
             .chain(sql.files())
@@ -381,6 +397,7 @@ impl Config {
             .chain(auth.files())
             .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
             .flatten();
+
         let of_senders = push.senders.iter_mut().map(|sender| &mut sender.token_file);
         for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
             *relative = base.join(&*relative);
@@ -391,11 +408,14 @@ impl Config {
         {
             *socket = base.join(&*socket);
         }
+        // A slash at the end would be doubled in the addresses of queries.
         if let Some(url) = &mut query.remote {
             url.truncate(url.trim_end_matches('/').len());
         }
+
         config.scrape.resolve_paths(base);
         config.lake.resolve_paths(base);
+
         let mistakes = config.mistakes();
         if mistakes.is_empty() {
             return Ok(config);
@@ -410,12 +430,15 @@ impl Config {
     fn read(text: &str) -> Result<Self, Vec<Mistake>> {
         let table = DeTable::parse(text).map_err(|error| vec![error.into()])?;
         let span = table.span();
+
         let whole = Spanned::new(span.clone(), DeValue::Table(table.into_inner()));
         Self::deserialize(Value(&whole)).map_err(|first| {
             // Reading stops at the first mistake, so each section is read for itself.
+            // Nothing but a table can be at the top, so this is never taken.
             let DeValue::Table(table) = whole.into_inner() else {
                 return vec![first];
             };
+            // A copy of the table with one section: the others are as if they were left out.
             let sections = table.into_iter().map(|section| {
                 let section = DeTable::from_iter([section]);
                 Spanned::new(span.clone(), DeValue::Table(section))
@@ -423,6 +446,7 @@ impl Config {
             let mut mistakes: Vec<Mistake> = sections
                 .filter_map(|section| Self::deserialize(Value(&section)).err())
                 .collect();
+            // The order of the text, since a table is sorted by its keys.
             mistakes.sort_by_key(|mistake| mistake.start);
             mistakes
         })
@@ -441,6 +465,7 @@ impl Config {
         let in_section = |name, checked: Result<(), ConfigError>| {
             checked.map_err(|error| error.in_section(name))
         };
+
         let has_email = self.email.is_set();
         let store = in_section("store", self.store.validate());
         // Ages are compared with the retention, if that is right.
@@ -451,6 +476,7 @@ impl Config {
             ),
             Err(_) => (Ok(()), Ok(())),
         };
+
         let checked = [
             self.validate_names(),
             in_section("server", self.server.validate()),
@@ -478,6 +504,7 @@ impl Config {
             remote_write,
             self.validate_mails(),
         ];
+
         checked.into_iter().filter_map(Result::err).collect()
     }
 
@@ -487,6 +514,7 @@ impl Config {
             && cluster.trim().is_empty()
         {
             let found = "nothing; leave the key out for the default";
+            // An empty name would be a label that Prometheus treats as absent.
             return Err(ConfigError::new("cluster", "a name", found));
         }
         if let Some(name) = &self.timezone {
@@ -506,8 +534,10 @@ impl Config {
         };
 
         let [of_sql, of_server] = [sql.ip(), server.ip()];
+        // An address for all interfaces takes the port of each of them.
         let is_same_ip =
             of_sql == of_server || of_sql.is_unspecified() || of_server.is_unspecified();
+
         if sql.port() != server.port() || sql.port() == 0 || !is_same_ip {
             return Ok(());
         }
@@ -545,6 +575,7 @@ impl Config {
         for (at, budget) in self.budgets.iter().enumerate() {
             let in_budget = |error: ConfigError| error.in_list("budgets: ", "budgets", at);
             budget.validate().map_err(in_budget)?;
+            // A budget of money needs prices, or nothing would ever be used of it.
             if budget.money.is_some() && self.rates.cards.is_empty() {
                 let error = ConfigError::new("money", "prices in [[rates.cards]]", "none");
                 return Err(in_budget(error));
@@ -561,7 +592,9 @@ impl Config {
                     let place = format!("remote_write, number {}: ", at + 1);
                     error.in_list(&place, "remote_write", at)
                 })?;
+
             let name = destination.name();
+            // Positions in the store and metrics are by name.
             if self.remote_write[..at].iter().any(|one| one.name() == name) {
                 let problem = format!("two destinations have the name {name}; set another name");
                 return Err(ConfigError::with_problem("remote_write", problem));
@@ -589,6 +622,7 @@ impl Config {
             cluster: self.cluster.clone(),
             home: self.cluster.clone(),
             timezone: self.timezone.clone(),
+            // A user who may not see the usage of others must not see their names in a ranking.
             pseudonyms: if self.reports.pseudonyms {
                 Some(true)
             } else {
@@ -611,11 +645,13 @@ impl ServerConfig {
             let expected = "address:port such as 127.0.0.1:9856";
             ConfigError::new("listen_address", expected, format!("{text:?}: {error}"))
         })?;
+
         if !address.ip().is_loopback() && self.token_file.is_none() {
             let problem =
                 format!("{text} is reachable from other machines, which requires a token_file");
             return Err(ConfigError::with_problem("listen_address", problem));
         }
+
         let budget = self.memory_budget_mib;
         if !(LEAST_BUDGET_MIB..=MOST_BUDGET_MIB).contains(&budget) {
             let expected = format!("{LEAST_BUDGET_MIB} to {MOST_BUDGET_MIB}");
@@ -654,6 +690,7 @@ pub fn in_lines(errors: impl IntoIterator<Item = anyhow::Error>) -> anyhow::Erro
 
 fn is_world_readable(path: &Path) -> bool {
     let found = fs::metadata(path);
+    // A missing file is another mistake, which `missing` reports.
     found.is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0)
 }
 
@@ -684,6 +721,7 @@ mod tests {
         let example = document("docs/takt.example.toml");
         let path = Path::new("docs/takt.example.toml");
         let shipped = Config::parse(&example, path).unwrap();
+
         let switched_on: String = example
             .lines()
             .map(|line| match line.strip_prefix('#') {
@@ -699,8 +737,10 @@ mod tests {
     #[test]
     fn lines_of_the_pages_can_be_appended_to_the_example() {
         let example = document("docs/takt.example.toml");
+
         for page in ["README.md", "docs/install.md", "docs/monthly-reports.md"] {
             let text = document(page);
+            // Only blocks of TOML. A block in a page may be a part of the file, with its tables.
             for block in text
                 .split("```toml\n")
                 .skip(1)
@@ -718,6 +758,7 @@ mod tests {
             let config = Config::parse(text, Path::new("takt.toml")).unwrap();
             config.accounting().pseudonyms
         };
+
         assert_eq!(hidden(""), None, "Slurm's PrivateData decides");
         assert_eq!(hidden("auth.privacy = 'open'"), Some(false));
         for text in [
@@ -733,22 +774,26 @@ mod tests {
     #[test]
     fn files_of_engines_are_read_and_an_empty_socket_file_stays_empty() {
         let path = Path::new("/etc/takt/takt.toml");
+
         let said = |text: &str| {
             let config = Config::parse(text, path).unwrap();
             format!("{:#}", config.check_engines().unwrap_err())
         };
+
         let destination = "[[remote_write]]\nurl = 'http://mimir/push'\nca_file = '/nope'\n";
         let wrong = said(destination);
         assert!(
             wrong.contains("remote_write, mimir:80: ") && wrong.contains("/nope"),
             "{wrong}"
         );
+
         let engine = "[query]\nremote = 'http://mimir'\nremote_bearer_token_file = '/nope'\n";
         let wrong = said(engine);
         assert!(
             wrong.contains("query: remote: ") && wrong.contains("/nope"),
             "{wrong}"
         );
+
         let config = Config::parse("server.socket_file = ''", path).unwrap();
         assert_eq!(config.server.socket_file.as_deref(), Some(Path::new("")));
         config.check_engines().unwrap();
@@ -763,39 +808,46 @@ mod tests {
         fs::write(folder.path().join("same"), "0123456789abcdef").unwrap();
         let sender =
             |name, token| format!("[[push.senders]]\nname = '{name}'\ntoken_file = '{token}'\n");
+
         let said = |text: &str| {
             fs::write(&file, text).unwrap();
             let config = Config {
                 file: Some(file.clone()),
                 ..Config::parse(text, &file).unwrap()
             };
+
             let checked = config.server_tokens().and(config.sender_tokens());
             let said = format!("{:#}", checked.unwrap_err());
             said.replace(&format!("{}/", folder.path().display()), "")
         };
+
         let absent = sender("gateway", "token") + &sender("otel", "/nope");
         assert_eq!(
             said(&absent),
             "takt.toml, line 6: push: senders, otel: token_file: cannot read the token in /nope: \
              No such file or directory (os error 2)"
         );
+
         assert_eq!(
             said(&(sender("gateway", "token") + &sender("otel", "same"))),
             "takt.toml, line 6: push: senders, otel: token_file: expected a token for each sender, \
              found that of gateway"
         );
+
         let of_server = "[server]\ntoken_file = 'token'\n".to_owned() + &sender("gateway", "same");
         assert_eq!(
             said(&of_server),
             "takt.toml, line 5: push: senders, gateway: token_file: expected a token of its own, \
              found that of server.token_file"
         );
+
         let for_reading = "[server]\ntoken_file = 'token'\nread_token_file = 'same'\n";
         assert_eq!(
             said(for_reading),
             "takt.toml, line 3: server: read_token_file: expected a token of its own, found that of \
              server.token_file, with which one may change everything"
         );
+
         fs::write(
             folder.path().join("lines"),
             "0123456789abcdef\nfedcba9876543210\n",
@@ -806,6 +858,7 @@ mod tests {
             lines.ends_with("lines has several lines; expected one with the token"),
             "{lines}"
         );
+
         for key in ["token_file", "read_token_file"] {
             assert_eq!(
                 said(&format!("[server]\n{key} = '/nope'")),
@@ -833,12 +886,14 @@ mod tests {
             let error = Config::parse(text, Path::new("takt.toml")).unwrap_err();
             error.to_string()
         };
+
         assert_eq!(
             said("timezone = 5\n[scrape]\nintervall = 5\n[reports]\nsend = 'yes'\n"),
             "takt.toml, line 1: timezone: expected a text in quotes, found 5\n\
              takt.toml, line 3: unknown key intervall; did you mean interval_seconds?\n\
              takt.toml, line 5: send: expected true or false, found \"yes\""
         );
+
         assert_eq!(
             said("cluster = ''\n[store]\nretention_days = 0\n"),
             "takt.toml, line 1: cluster: expected a name, found nothing; leave the key out for the \
@@ -854,6 +909,7 @@ mod tests {
             let error = Config::parse(&text, Path::new("takt.toml")).err();
             error.map(|error| error.to_string())
         };
+        // The same address, and SQL's default beside a server that has taken it.
         for (server, sql, place) in [
             ("127.0.0.1:9000", "listen_address = '127.0.0.1:9000'", 4),
             ("127.0.0.1:9857", "", 3),
@@ -864,6 +920,7 @@ mod tests {
             );
             assert_eq!(said(server, sql), Some(expected));
         }
+
         for sql in [
             "listen_address = ''",
             "listen_address = '127.0.0.1:9001'",
@@ -871,6 +928,7 @@ mod tests {
         ] {
             assert_eq!(said("127.0.0.1:9000", sql), None);
         }
+
         let everywhere = "token_file = '/t'\n";
         let text = format!(
             "[server]\n{everywhere}listen_address = '0.0.0.0:9000'\n\
@@ -878,6 +936,7 @@ mod tests {
         );
         let error = Config::parse(&text, Path::new("takt.toml")).unwrap_err();
         assert!(error.to_string().contains("sql: listen_address"), "{error}");
+        // Port 0 is a free port for each.
         assert_eq!(said("127.0.0.1:0", "listen_address = '127.0.0.1:0'"), None);
     }
 
@@ -894,9 +953,11 @@ mod tests {
     fn each_mistake_has_its_message() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config");
         let mut count = 0;
+
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();
+
             let expected = text
                 .lines()
                 .next()
@@ -906,6 +967,7 @@ mod tests {
                 "{:#}",
                 Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy())
             );
+            // `UPDATE_GOLDEN` writes the messages into the files, to be read in the diff.
             if env::var_os("UPDATE_GOLDEN").is_some() {
                 let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
                 fs::write(&path, format!("# {said}\n{rest}")).unwrap();

@@ -16,6 +16,7 @@ names the nearest key. Secrets do not go into this file: keys that end in `_file
 /// Returns the page in Markdown.
 pub fn page() -> String {
     let schema = schema_for!(Config).to_value();
+
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
     let mut out = HEAD.to_owned();
     section(&schema, &schema, &defaults, "", &mut out);
@@ -28,6 +29,7 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
     let properties = table["properties"].as_object().unwrap_or(&empty);
     let mut keys = Vec::new();
     let mut tables = Vec::new();
+
     for (name, property) in properties {
         let (target, is_list) = resolve(root, property);
         if target["properties"].is_object() {
@@ -36,6 +38,7 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
             keys.push((name, property))
         }
     }
+
     if !keys.is_empty() {
         out.push_str("\n| key | default | meaning |\n| --- | --- | --- |\n");
         for (name, property) in keys {
@@ -53,6 +56,7 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
             );
         }
     }
+
     for (name, property, target, is_list) in tables {
         let path = if path.is_empty() {
             name.clone()
@@ -69,6 +73,7 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
             "\n## `{heading}`\n\n{}\n",
             one_line(&property["description"])
         );
+        // Entries of a list have no defaults of the list itself.
         let defaults = if is_list {
             Value::Null
         } else {

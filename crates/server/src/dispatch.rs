@@ -94,10 +94,12 @@ impl Dispatcher {
     }
 
     async fn send_all(&self) {
+        // Each kind of letter is tried, whatever happens to the others.
         if let Err(error) = self.send_warnings().await {
             let error = format!("{error:#}");
             tracing::warn!(error, "some budget warnings were not sent; trying again");
         }
+
         let reports = &self.config.reports;
         if reports.weekly
             && let Err(error) = self.send_weekly().await
@@ -105,6 +107,7 @@ impl Dispatcher {
             let error = format!("{error:#}");
             tracing::warn!(error, "some weekly letters were not sent; trying again");
         }
+
         if reports.send
             && let Some(month) = month_to_report(reports, &self.zone, self.now)
             && let Err(error) = self.send_month(&month).await
@@ -121,6 +124,7 @@ impl Dispatcher {
     /// Returns the sender of letters. Each round creates a new one, so that a new password takes
     /// effect.
     fn letters(&self) -> anyhow::Result<LetterSender<FileLetterStore>> {
+        // Mail may be unset, where warnings go to Slack only.
         let mailer = self
             .config
             .email
@@ -129,6 +133,7 @@ impl Dispatcher {
             .transpose()
             .context("email")?;
         let http = HttpSender::new(&HttpOptions::default())?;
+
         let states = FileLetterStore::in_folder(&self.store.path());
         Ok(LetterSender::new(mailer, http, states))
     }
@@ -143,9 +148,11 @@ impl Dispatcher {
         content: LetterContent,
         sent: SentReport,
     ) -> anyhow::Result<()> {
+        // The letter under way is the last one. The others are due at the next start.
         if self.stop.is_cancelled() {
             anyhow::bail!("the server ends");
         }
+
         let letter = Letter {
             key: key_of(&sent),
             content,
@@ -170,11 +177,14 @@ impl Dispatcher {
 
     async fn send_month(&self, month: &str) -> anyhow::Result<()> {
         let letters = self.letters()?;
+        // Without a mail server, nothing is computed that could not be sent.
         let mailer = letters.mailer().context("no mail server is configured")?;
         let mut accounting = self.config.accounting();
+        // A report must not show names that the pages hide.
         accounting.pseudonyms = Some(self.config.reports.pseudonyms || self.access.hides_usage());
         let (sheets, sent) = gather(&self.store, &self.cluster, &accounting, month).await?;
         let now = UnixTime::from(self.now);
+
         let mut failed = None;
         for letter in due(&sheets, &sent, &self.config.reports, now) {
             let mail = mail(&letter, mailer, &self.config.email)?;
@@ -183,6 +193,7 @@ impl Dispatcher {
                 failed = Some(error);
             }
         }
+
         self.post_summary(&letters, &sheets, &sent).await?;
         failed.map_or(Ok(()), Err)
     }
@@ -191,6 +202,7 @@ impl Dispatcher {
         let letters = self.letters()?;
         letters.mailer().context("no mail server is configured")?;
         let now = UnixTime::from(self.now);
+        // Seven whole days until yesterday, in the cluster's time zone.
         let today = self.now.to_zoned(self.zone.clone()).date();
         let from = today
             .checked_sub(WEEKLY_DAYS.days())
@@ -202,6 +214,7 @@ impl Dispatcher {
             cluster: Some(self.cluster.clone()),
             ..SheetQuestion::default()
         };
+
         let store = Arc::clone(&self.store);
         let accounting = self.config.accounting();
         let cluster = self.cluster.clone();
@@ -211,6 +224,7 @@ impl Dispatcher {
             anyhow::Ok((sheets, sent))
         })
         .await??;
+
         let mut failed = None;
         for letter in weekly(&sheets, &sent, &self.config.reports, today, now) {
             let content = LetterContent::Mail(Box::new(letter.mail()));
@@ -226,16 +240,19 @@ impl Dispatcher {
         if self.config.budgets.is_empty() {
             return Ok(());
         }
+
         let month = self
             .now
             .to_zoned(self.zone.clone())
             .strftime("%Y-%m")
             .to_string();
         let year: String = month.chars().take(4).collect();
+
         let store = Arc::clone(&self.store);
         let accounting = self.config.accounting();
         let cluster = self.cluster.clone();
         let this_month = month.clone();
+        // A budget is for a month or a year, and its warnings are recorded under that period.
         let (budgets, sent) = spawn_blocking(move || {
             let records = Records::of(store.database());
             let mut sent = records.sent_reports(&cluster, &this_month)?;
@@ -244,15 +261,18 @@ impl Dispatcher {
             anyhow::Ok((budgets, sent))
         })
         .await??;
+
         let letters = self.letters()?;
         let webhook = &self.config.reports.slack_webhook_file;
         let mut failed = None;
         for warning in warnings(&budgets, &sent, &self.config.reports, &month) {
             let content = match (warning.to.as_str(), webhook, letters.mailer()) {
                 (SLACK, Some(path), _) => slack_text(path, warning.in_short(&self.cluster))?,
+                // Without a webhook or a mail server, the warning stays due until there is one.
                 (SLACK, None, _) | (_, _, None) => continue,
                 _ => LetterContent::Mail(Box::new(warning.mail(&self.cluster))),
             };
+
             let sent = warning.sent(&self.cluster, self.now.into());
             if let Err(error) = self.send(&letters, content, sent).await {
                 failed = Some(error);
@@ -275,9 +295,11 @@ impl Dispatcher {
         let (Some(path), Some(sheet)) = (webhook, cluster) else {
             return Ok(());
         };
+        // The summary has no corrections: a channel would not connect the two.
         if sent.iter().any(|sent| sent.recipient == SLACK) {
             return Ok(());
         }
+
         let letter = ReportLetter {
             sheet,
             to: SLACK.to_owned(),
@@ -322,6 +344,7 @@ fn slack_text(path: &Path, text: String) -> anyhow::Result<LetterContent> {
 /// Returns the previous month, while its reports and corrections are due.
 fn month_to_report(config: &ReportsConfig, zone: &TimeZone, now: Timestamp) -> Option<String> {
     let today = now.to_zoned(zone.clone()).date();
+    // Reports wait for late records, and corrections end after a while.
     let days_since = u32::try_from(today.day() - 1).unwrap_or(0);
     let last = today.first_of_month().checked_sub(1.day()).ok()?;
     (config.delay_days..=config.correct_days)

@@ -92,6 +92,7 @@ pub struct DoctorConfig {
 
 /// Whether a file in Alertmanager's format names a channel. Other checks name a file that cannot be read.
 fn names_channels(file: &Path) -> bool {
+    // A file that cannot be read counts as one with channels, since the other check has named it already.
     let text = std::fs::read_to_string(file).unwrap_or_default();
     Routing::read("", &text).map_or(true, |routing| routing.has_channels())
 }
@@ -125,6 +126,7 @@ impl DoctorConfig {
                 .alertmanager_file
                 .as_ref()
                 .is_some_and(|file| names_channels(file));
+
         Self {
             cluster: config.cluster.clone(),
             data_dir: config.data_dir.clone(),
@@ -521,6 +523,7 @@ impl Doctor for ServerDoctor {
         store: &Store,
         unserved: Option<&Path>,
     ) -> Result<Diagnosis, AnswerError> {
+        // A question about an upgrade is not about this moment, so no service is asked.
         if let Some(release) = &question.slurm {
             let release = release
                 .parse::<Release>()
@@ -536,6 +539,7 @@ impl Doctor for ServerDoctor {
 
         let checks: Vec<&Check> = CHECKS
             .iter()
+            // `only` and `skip` are the beginning of an id: `gpu.` stands for all checks of GPUs.
             .filter(|check| {
                 let begins = |text: &Option<String>| {
                     text.as_ref()
@@ -544,6 +548,7 @@ impl Doctor for ServerDoctor {
                 begins(&question.only).unwrap_or(true) && !begins(&question.skip).unwrap_or(false)
             })
             .collect();
+
         if checks.is_empty() {
             let ids: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
             return Err(AnswerError::Usage(format!(
@@ -551,16 +556,20 @@ impl Doctor for ServerDoctor {
                 ids.join(", ")
             )));
         }
+
+        // Services are asked only if a check needs them: they belong to others, and each may take seconds.
         let asked = ServicesAsked {
             sign_in: checks.iter().any(|check| check.id.starts_with(AUTH)),
             certificates: checks.iter().any(|check| check.id == TLS_CERTIFICATE),
             mail: checks.iter().any(|check| check.id == MESSAGES_DELIVERED),
         };
+
         let config = DoctorConfig {
             unserved: unserved.map(Path::to_owned),
             unread: self.unread(),
             ..DoctorConfig::of(&self.config())
         };
+
         let facts = Facts::gather(store, &config, &self.live, asked)?;
         Ok(diagnose(&facts, &checks))
     }
@@ -578,6 +587,7 @@ pub fn with_mistakes_in_config(
         .findings
         .retain(|finding| finding.id != CONFIG_VALID);
     diagnosis.in_order.retain(|id| id != CONFIG_VALID);
+
     let findings = mistakes.lines().map(|mistake| Finding {
         id: CONFIG_VALID.to_owned(),
         cost: server.to_owned(),
@@ -592,23 +602,28 @@ fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
     for check in checks {
         let found = (check.run)(facts);
         if found.is_empty() {
+            // No finding is good news only if the facts were there.
             let ids = match facts.are_unknown(check.id) {
                 true => &mut diagnosis.unknown,
                 false => &mut diagnosis.in_order,
             };
             ids.push(check.id.to_owned());
         }
+
         let named = found.into_iter().map(|finding| Finding {
             id: check.id.to_owned(),
             ..finding
         });
+
         let (accepted, others): (Vec<_>, Vec<_>) =
             named.partition(|finding| facts.config.accepted.has(finding));
         let names = accepted.iter().map(accepted::name);
         diagnosis.accepted.extend(names);
         diagnosis.findings.extend(others);
     }
+
     diagnosis
+        // Failures first, and within them those of one node together.
         .findings
         .sort_by(|a, b| (a.severity, &a.node).cmp(&(b.severity, &b.node)));
     diagnosis

@@ -17,6 +17,7 @@ where
 {
     fn from(error: E) -> Self {
         let error = error.into();
+        // A wrong question of the user is no failure of the command, and has its own exit code.
         match error.downcast_ref::<AnswerError>() {
             Some(answer) if answer.is_usage() => Self::Usage(error),
             _ => Self::Failed(error),

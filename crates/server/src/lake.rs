@@ -56,6 +56,7 @@ impl LakeMetrics {
             "Rounds that could not write this table of the data lake",
             metrics.failures.clone(),
         );
+
         let of_tables = [
             ("takt_lake_files", "Files", &metrics.files),
             ("takt_lake_rows", "Rows", &metrics.rows),
@@ -65,6 +66,7 @@ impl LakeMetrics {
             let help = format!("{unit} in the newest version of this table of the data lake");
             registry.register(name, help, family.clone());
         }
+        // Counters exist from the start, so that `rate` sees the first failure.
         for table in TABLES {
             let label = TableLabel { table: table.name };
             drop(metrics.failures.get_or_create(&label));
@@ -84,6 +86,7 @@ impl LakeMetrics {
                 self.failures.get_or_create(&label).inc();
             }
         }
+
         if done
             .as_ref()
             .is_ok_and(|summary| summary.error().is_empty())
@@ -114,7 +117,9 @@ pub async fn keep_writing(
     metrics: LakeMetrics,
     stop: CancellationToken,
 ) {
+    // Not at once, as the server has other work at its start. A short interval of a test is not lengthened.
     let mut pause = FIRST.min(config.interval());
+
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -125,6 +130,7 @@ pub async fn keep_writing(
         let config = config.clone();
         let metrics = metrics.clone();
         let stop = stop.clone();
+        // A round reads and writes files for minutes, which must not hold up the runtime.
         let is_complete = blocking(move || {
             let lake = Lake::new(store.database(), &config, min_free_bytes);
             // With a wrong clock, days would be over that are not, and files past their retention.
@@ -133,12 +139,14 @@ pub async fn keep_writing(
                 tracing::warn!("the clock is not trusted; the next round of the data lake waits");
                 return false;
             }
+
             let now = clock.surely_passed();
             let done = lake.round(false, now, &|| stop.is_cancelled());
             let error = match &done {
                 Ok(summary) => summary.error(),
                 Err(error) => error_chain(error),
             };
+            // A round that was stopped is not a failure.
             if stop.is_cancelled() {
                 return true;
             }
@@ -152,6 +160,7 @@ pub async fn keep_writing(
             error.is_empty()
         })
         .await;
+
         pause = if is_complete {
             interval
         } else {

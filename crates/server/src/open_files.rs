@@ -51,6 +51,7 @@ impl OpenFiles {
     /// # Errors
     /// If the targets need more.
     pub fn share_out(config: &Config) -> Result<Self, TooFewFiles> {
+        // More than the configuration needs, since targets may be discovered later.
         let wanted = files_needed(config).max(UNIT_FILES);
         if let Err(error) = raise_open_files(wanted as u64) {
             tracing::warn!(%error, wanted, "cannot raise the limit of open files");
@@ -60,11 +61,15 @@ impl OpenFiles {
 
     /// A process that may open few files gives half of them to HTTP.
     fn of(config: &Config, limit: usize) -> Result<Self, TooFewFiles> {
+        // Clients come first: without HTTP, nothing else of the server can be reached.
         let http = HTTP_FILES.min(limit / 2);
         let rest = limit - http;
         let sql = sql_files(config).min(rest / 8);
+
         let own = OWN_FILES.min(rest / 2) + sql;
         let logins = LOGIN_CONNECTIONS.min(sql / 2);
+
+        // The rest belongs to targets, whose number is known when they are listed.
         let files = Self {
             http,
             sql: config.sql.max_connections.min(sql - logins),
@@ -96,6 +101,7 @@ mod tests {
             config.scrape.targets = vec![TargetConfig::default(); targets];
             config
         };
+        // 10,000 targets within 20,000 files, with all of SQL and HTTP.
         let large = OpenFiles::of(&with(10_000), 20_000).unwrap();
         let sql = Config::default().sql.max_connections;
         assert_eq!((large.http, large.sql), (HTTP_FILES, sql));

@@ -35,6 +35,7 @@ impl OpeningPage {
     pub fn start(listener: TcpListener, first: Stage) -> Self {
         let (stage, current) = watch::channel(first);
         let task = tokio::spawn(async move {
+            // A client that sends nothing holds only its own task, and for two seconds.
             while let Ok((stream, _)) = listener.accept().await {
                 let stage = *current.borrow();
                 tokio::spawn(async move { time::timeout(TIMEOUT, answer(stream, stage)).await });
@@ -56,6 +57,7 @@ impl Drop for OpeningPage {
 }
 
 async fn answer(mut stream: TcpStream, stage: Stage) -> io::Result<()> {
+    // The head is enough to know what to answer. Its body may be large and is thrown away below.
     let mut head = Vec::new();
     while head.len() < MAX_HEAD_BYTES && !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if stream.read_buf(&mut head).await? == 0 {
@@ -63,6 +65,7 @@ async fn answer(mut stream: TcpStream, stage: Stage) -> io::Result<()> {
         }
     }
     let head = String::from_utf8_lossy(&head).to_lowercase();
+
     let (content_type, body) = body(&head, stage);
     let response = format!(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
@@ -70,6 +73,7 @@ async fn answer(mut stream: TcpStream, stage: Stage) -> io::Result<()> {
          Content-Security-Policy: default-src 'none'\r\nConnection: close\r\n\r\n",
         body.len()
     );
+
     stream.write_all(response.as_bytes()).await?;
     if !head.starts_with("head ") {
         stream.write_all(body.as_bytes()).await?;
@@ -124,6 +128,7 @@ mod tests {
     async fn every_request_is_answered_with_503_and_what_the_server_waits_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+
         let page = OpeningPage::start(listener, "begins");
         let long = format!(
             "POST /api/v1/write HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n{}",

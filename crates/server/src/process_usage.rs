@@ -31,6 +31,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
     let mut seen: Option<ProcessUsage> = None;
     for round in 0_u64.. {
         time::sleep(INTERVAL).await;
+        // Also with a scheduler: its records may lack the GPUs of jobs.
         if round % ROUNDS_A_NOTE == 0 {
             let store = Arc::clone(&store);
             let cluster = cluster.clone();
@@ -42,14 +43,18 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
                 Err(_) => return,
             }
         }
+
+        // A scheduler may be found later, as when Slurm's commands are installed.
         let no_scheduler = polls
             .as_ref()
             .is_none_or(|polls| polls.borrow().state.is_absent());
         if !no_scheduler {
             continue;
         }
+
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
+        // Moved into the task. After an error it is read again from the records.
         let known = seen.take();
         let looked = spawn_blocking(move || {
             let mut seen = match known {
@@ -59,6 +64,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
             look(&store, &cluster, &mut seen)?;
             Ok::<_, StoreError>(seen)
         });
+
         match looked.await {
             Ok(Ok(looked)) => seen = Some(looked),
             Ok(Err(error)) => tracing::warn!(error = %error, "cannot store the usage of GPUs"),
@@ -77,9 +83,12 @@ fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
         ..JobFilter::default()
     };
     for run in Records::of(store.database()).jobs(&filter)? {
+        // A record of another form is not of this source.
         let Some(sighting) = sighting_of(&run) else {
             continue;
         };
+
+        // The last sample of the user on this node ends the run if the process is gone.
         let of_user = [
             Matcher::metric(ON_GPU),
             Matcher::equal("node", &sighting.node),
@@ -93,6 +102,7 @@ fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
             .flat_map(|series| &series.samples)
             .map(|sample| sample.at.whole_seconds())
             .max()
+            // Without a sample in a day, the run ends where it began.
             .unwrap_or(run.submit)
             .max(run.submit);
         seen.resume(sighting, run.submit, last);
@@ -115,6 +125,7 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
         .iter()
         .filter_map(|series| {
             let label = |name| {
+                // An empty label is an absent one, and gives no GPU.
                 series
                     .labels
                     .get(name)
@@ -141,17 +152,21 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
     if records.has_scheduler(cluster)? {
         return Ok(());
     }
+
     let gpus = store.instant(
         &[Matcher::metric("takt_gpu_info")],
         now,
+        // The index of a GPU is still known when its last scrapes have failed.
         Duration::from_secs(GAP_SECONDS as u64),
     )?;
     let on_gpus = store.instant(&[Matcher::metric(ON_GPU)], now, LOOKBACK)?;
+
     let sightings = on_gpus.iter().filter_map(|series| {
         let label = |name| series.labels.get(name).filter(|value| !value.is_empty());
         let node = label("node")?;
         let uuid = label("uuid")?;
         let user = label("user")?;
+        // Without `takt_gpu_info`, the UUID stands for the index.
         let gpu = gpus.iter().find(|gpu| gpu.labels.get("uuid") == Some(uuid));
         let info = |name| gpu.and_then(|gpu| gpu.labels.get(name)).map(str::to_owned);
         Some(ProcessSighting {
@@ -161,12 +176,14 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
             model: info("model"),
         })
     });
+
     let accounts = records.accounts_of_users(cluster)?;
     let account = |user: &str| accounts.get(user).cloned().unwrap_or_default();
     let changed = seen.observe(cluster, sightings, now.whole_seconds(), account);
     if changed.is_empty() {
         return Ok(());
     }
+
     let origin = Origin {
         source: SOURCE,
         name: SOURCE,
@@ -183,6 +200,7 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
         .map(drop)
         .map_err(|error| match error {
             takt_store::ImportError::Store(error) => error,
+            // A shifted run is kept, and no other error of an import concerns records that are made here.
             _ => unreachable!("the runs are our own, and shifted ones are kept"),
         })
 }

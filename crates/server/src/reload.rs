@@ -38,6 +38,7 @@ impl Reload {
         registry: &mut Registry,
     ) -> Self {
         let reloaded = Gauge::default();
+        // 1 from the start: an alert on 0 must not fire before the first reload.
         reloaded.set(1);
         registry.register(
             "takt_server_config_reload_successful",
@@ -77,15 +78,19 @@ impl Reload {
 
     async fn read_and_follow(&self) -> anyhow::Result<String> {
         let source = Arc::clone(&self.source);
+        // Taken before reading: a file that is written meanwhile counts as newer than the configuration.
         let read_at = SystemTime::now();
         let (config, alerts) = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
+            // Both are read before anything is applied, so a mistake changes nothing.
             let config = source()?;
             let alerts = alerting::load(&config)?;
             Ok((config, alerts))
         })
         .await??;
+
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
+
         let waiting = self.current.follow(config, read_at);
         let done = reload_summary(&waiting);
         *self.lock_waiting() = waiting;
@@ -95,11 +100,13 @@ impl Reload {
 
     /// Reloads at each SIGHUP, until the future is dropped.
     pub(crate) async fn at_hangups(self) {
+        // Without a handler for SIGHUP, a reload is still possible by a request.
         use tokio::signal::unix::{SignalKind, signal};
         let Ok(mut hangups) = signal(SignalKind::hangup()) else {
             return;
         };
         while hangups.recv().await.is_some() {
+            // Nothing waits for the answer here, so it goes to the log.
             if let Err(error) = self.now().await {
                 tracing::error!(
                     error = format!("{error:#}"),
@@ -128,6 +135,7 @@ fn reload_summary(waiting: &[String]) -> String {
         [one] => format!("{done}; {one} changed and needs a restart"),
         _ => format!("{done}; {} changed and need a restart", waiting.join(", ")),
     };
+    // Only this part of `[reports]` is used by alerts, which read it again.
     if waiting.iter().any(|section| section == "[reports]") {
         said.push_str(" (the addresses of users are in use for alerts already)");
     }

@@ -88,15 +88,18 @@ async fn serve(
     parts: Parts,
     ready: OnReady<'_>,
 ) -> Result<(), Failure> {
+    // Before reading: a file that is written meanwhile is newer than the configuration.
     let mut read_at = SystemTime::now();
     let mut config = source().usage()?;
     config.warn_of_defects(dir);
     let (token, read_token) = config.server_tokens().usage()?;
     // Read again for each opening. Here, nothing was created yet.
     config.sender_tokens().usage()?;
+
     let access = Access::new(&config.auth, &token, read_token.as_deref())
         .context("auth")
         .usage()?;
+    // Called for the first opening only: later ones are not a start.
     let mut ready = Some(ready);
     let mut absence: Option<Absence> = None;
     loop {
@@ -120,9 +123,12 @@ async fn serve(
                     "the clock was set back; reopening the store to continue from its time"
                 )
             }
+
+            // A disk may come back. Any other failure would only repeat.
             Err(Failure::Failed(error)) if is_of_disk(&error) => {
                 let error = format!("{error:#}");
                 tracing::error!(error, "cannot open the data directory; trying again");
+                // The first error is the cause, and later ones are its repetitions.
                 absence.get_or_insert_with(|| Absence::begin(&config, error));
                 time::sleep(REOPEN_PAUSE).await;
             }
@@ -132,6 +138,7 @@ async fn serve(
         let now = SystemTime::now();
         if let Ok(reloaded) = source() {
             read_at = now;
+            // Only the sections that a reload applies. The others keep their values from the start.
             (config.scrape, config.alerts, config.email) =
                 (reloaded.scrape, reloaded.alerts, reloaded.email);
         }
@@ -147,6 +154,7 @@ fn is_of_disk(error: &anyhow::Error) -> bool {
         "Read-only file system",
         "File too large",
     ];
+    // Errors of DuckDB have the system's words, and no code.
     let text = format!("{error:#}");
     CAUSES.iter().any(|cause| text.contains(cause))
 }
@@ -169,6 +177,7 @@ pub fn signals() -> anyhow::Result<watch::Receiver<bool>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
+        // SIGTERM is systemd's, SIGINT that of a terminal.
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         send.send_replace(true);
     });

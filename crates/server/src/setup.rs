@@ -74,6 +74,7 @@ impl Found {
         if self.gpus_here > 0 {
             lines.push(format!("{} NVIDIA GPUs in this machine", self.gpus_here));
         }
+
         for (port, name) in EXPORTER_PORTS {
             let nodes = self.answering.get(&port).map_or(0, Vec::len);
             if nodes > 0 {
@@ -83,6 +84,7 @@ impl Found {
                 ));
             }
         }
+
         let files = [&self.prometheus, &self.alertmanager];
         for file in files.into_iter().flatten() {
             lines.push(file.display().to_string());
@@ -107,6 +109,7 @@ impl Found {
                     .to_owned(),
             );
         }
+        // The queue and the records of others are hidden, while the server starts as usual.
         if setting("PrivateData").contains("jobs") {
             warnings.push(
                 "Slurm hides the jobs of others (PrivateData). Let the user takt see them: \
@@ -114,6 +117,7 @@ impl Found {
                     .to_owned(),
             );
         }
+        // Without slurmdbd, Slurm's completion file is the only record of jobs.
         if !has_database && setting("JobCompType") != "jobcomp/filetxt" {
             warnings.push(
                 "Slurm keeps no job records. Add to slurm.conf: JobCompType=jobcomp/filetxt and \
@@ -165,12 +169,14 @@ pub fn proposal(found: &Found, is_installed: bool) -> String {
     } else {
         " Without it: ./takt-data\n#data_dir = \"/var/lib/takt\"\n"
     });
+
     scraping(found, &mut out);
     out.push_str(
         "\n# Messages. Until a channel is set, alerts are on the page only.\n\
          #[alerts]\n#slack_webhook_file = \"/etc/takt/slack-webhook\"\n\
          #email_to = [\"ops@lab.example\"]\n",
     );
+    // Offered and not set: its routes may lead to receivers that Takt does not know.
     if let Some(file) = &found.alertmanager {
         let file = file.display();
         let _ = writeln!(
@@ -216,6 +222,8 @@ fn scraping(found: &Found, out: &mut String) {
              address = \"127.0.0.1:{EXPORTER_PORT}\"\nnode = \"{host}\""
         );
     }
+
+    // Other exporters are commented out, as takt-exporter has their metrics.
     for (port, name) in &EXPORTER_PORTS[1..] {
         let Some(nodes) = found.answering.get(port).filter(|nodes| !nodes.is_empty()) else {
             continue;
@@ -233,6 +241,7 @@ fn scraping(found: &Found, out: &mut String) {
             counted(nodes.len())
         );
     }
+
     if let Some(file) = &found.prometheus {
         let file = file.display();
         let _ = writeln!(
@@ -265,6 +274,7 @@ impl ExporterFiles {
     /// Returns the installed files below `root`, or those of `make install` if none are installed.
     pub fn find(root: &Path) -> Self {
         let is_installed = |files: &&Self| {
+            // Both files: a program without a unit is not a service.
             let file = |path: &str| root.join(path.trim_start_matches('/')).exists();
             file(files.program) && file(files.unit)
         };
@@ -292,6 +302,7 @@ pub fn installation(found: &Found) -> Vec<String> {
     let ExporterFiles { program, unit } = files;
     let new = "/etc/systemd/system/takt-exporter.service";
     let start = "systemctl daemon-reload && systemctl enable --now takt-exporter";
+    // A single machine has no other nodes to copy to.
     if found.cluster.is_none() {
         return vec![start_here(Path::new(unit).exists()).to_owned()];
     }
@@ -299,6 +310,7 @@ pub fn installation(found: &Found) -> Vec<String> {
     if missing.is_empty() {
         return Vec::new();
     }
+
     let list = missing.join(",");
     match found.tool {
         Some(RemoteTool::Ansible) => vec![
@@ -317,6 +329,7 @@ pub fn installation(found: &Found) -> Vec<String> {
             format!("sudo pdsh -w {list} '{start}'"),
         ],
         None => {
+            // The list of a large cluster would be longer than a terminal.
             let nodes = if missing.len() > MOST_NAMES && missing.len() == found.nodes.len() {
                 "$(sinfo -hN -o %n | sort -u)".to_owned()
             } else {
@@ -388,19 +401,23 @@ mod tests {
         assert_eq!(config.cluster.as_deref(), Some("lab"));
         assert_eq!(config.scrape.configs.len(), 1);
         assert_eq!(found.warnings(), [""; 0]);
+
         let folder = tempdir().unwrap();
         let prometheus = folder.path().join("prometheus.yml");
         let jobs = "scrape_configs: [{job_name: node, static_configs: [{targets: ['a:1']}]}]";
         fs::write(&prometheus, jobs).unwrap();
         found.prometheus = Some(prometheus);
+
         found.answering = [(9100, vec!["g01".to_owned()])].into();
         parsed(&found);
         assert!(proposal(&found, true).contains("\"g01:9100\""));
+
         assert!(
             found
                 .lines()
                 .contains(&"node_exporter answers on 1 node (port 9100)".to_owned())
         );
+
         found.alertmanager = Some("/etc/prometheus/alertmanager.yml".into());
         parsed(&found);
     }
@@ -437,14 +454,18 @@ mod tests {
             fs::write(path, "").unwrap();
         };
         let [made, packaged] = ExporterFiles::ALL;
+
         assert_eq!(ExporterFiles::find(root.path()), made);
         put(packaged.program);
         put(packaged.unit);
+
         assert_eq!(ExporterFiles::find(root.path()), packaged);
+        // The program alone is not an installation.
         put(made.program);
         assert_eq!(ExporterFiles::find(root.path()), packaged);
         put(made.unit);
         assert_eq!(ExporterFiles::find(root.path()), made);
+
         let text = made.loop_over("g01 g02");
         for path in [made.program, made.unit] {
             assert!(text.contains(&format!("scp {path} root@$n:")), "{text}");
@@ -453,6 +474,7 @@ mod tests {
 
     #[test]
     fn the_exporter_is_installed_where_it_is_missing_with_the_tool_of_this_cluster() {
+        // One of two nodes has an exporter.
         let mut found = cluster();
         found.answering = [(EXPORTER_PORT, vec!["g01".to_owned()])].into();
         let commands = installation(&found);
@@ -460,6 +482,7 @@ mod tests {
             commands[0].starts_with("for n in g02; do scp "),
             "{commands:?}"
         );
+
         for (tool, begin) in [
             (RemoteTool::Ansible, "ansible 'g02' -b -m copy"),
             (RemoteTool::Clush, "sudo clush -w g02 -c"),
@@ -475,6 +498,7 @@ mod tests {
                     .contains("enable --now takt-exporter")
             );
         }
+
         let both = vec!["g01".to_owned(), "g02".to_owned()];
         found.answering = [(EXPORTER_PORT, both)].into();
         assert_eq!(installation(&found), [""; 0]);
@@ -483,12 +507,14 @@ mod tests {
     #[test]
     fn a_slurm_that_hides_something_is_named_with_its_repair() {
         let mut found = cluster();
+
         found
             .slurm
             .insert("AccountingStorageTRES".to_owned(), "cpu,mem".to_owned());
         found
             .slurm
             .insert("PrivateData".to_owned(), "jobs,usage".to_owned());
+
         let says = |found: &Found, words: [&str; 2]| {
             let warnings = found.warnings();
             assert_eq!(warnings.len(), 2, "{warnings:?}");

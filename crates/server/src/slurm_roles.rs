@@ -50,17 +50,21 @@ impl SlurmFollower {
 
     /// Reads once. If Slurm does not answer, its last known `PrivateData` counts.
     pub async fn first(&self) {
+        // The server must start without Slurm, so the first reading has a limit.
         let read = time::timeout(FIRST_TIMEOUT, self.read()).await;
         let unknown = match read {
             Ok(Ok(slurm)) => return self.apply(slurm).await,
             Ok(Err(error)) => error_chain(&error),
             Err(_) => format!("no answer within {} s", FIRST_TIMEOUT.as_secs()),
         };
+
+        // The last known level is the safe one: without it, a restart would show everything until Slurm answers.
         let last = self
             .in_store(|records, cluster| records.private_data(cluster))
             .await
             .flatten()
             .unwrap_or_default();
+
         let of_slurm = Privacy::of_private_data(&last);
         let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
         tracing::warn!(
@@ -91,6 +95,7 @@ impl SlurmFollower {
         };
         match slurm_access(jobs).await {
             Ok(slurm) => Ok(Some(slurm)),
+            // No Slurm on this machine is an answer, and means that nothing is hidden.
             Err(PollError::NoSlurm(_) | PollError::Unconfigured(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -101,18 +106,23 @@ impl SlurmFollower {
             .in_store(|records, cluster| records.accounts(cluster))
             .await
             .unwrap_or_default();
+        // Stored for the next start, in case Slurm does not answer then.
         if let Some(slurm) = &slurm {
             let value = slurm.private_data.clone();
             let now = UnixTime::from(jiff::Timestamp::now());
             self.in_store(move |records, cluster| records.note_private_data(cluster, &value, now))
                 .await;
         }
+
+        // Without a Slurm, the roles are those of the configuration.
         let slurm = slurm.unwrap_or_else(|| SlurmAccess {
             roles: Some(SlurmRoles::default()),
             ..SlurmAccess::default()
         });
+
         let of_slurm = Privacy::of_private_data(&slurm.private_data);
         let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
+        // slurmdbd may be silent while slurmctld answers: the roles stay as they were last read.
         let mut last = self
             .last_roles
             .lock()
@@ -120,6 +130,7 @@ impl SlurmFollower {
         if let Some(read) = slurm.roles {
             *last = read;
         }
+
         let roles = roles(&self.auth, &last, &self.account_owners, &tree);
         self.access.follow(privacy, roles);
     }
@@ -160,6 +171,8 @@ fn roles(
     for user in &slurm.operators {
         book.grant(user, Role::Support);
     }
+
+    // A coordinator also has the accounts below.
     let mut coordinated: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (user, account) in slurm.coordinators.iter().chain(account_owners) {
         coordinated
@@ -167,6 +180,7 @@ fn roles(
             .or_default()
             .extend(tree.below(account).map(str::to_owned));
     }
+
     for (user, accounts) in coordinated {
         book.coordinate(user, accounts);
     }
@@ -180,6 +194,7 @@ mod tests {
 
     #[test]
     fn a_coordinator_sees_the_account_and_those_below() {
+        // Three levels: laser is below optics, and optics below physics.
         let parents = [("optics", "physics"), ("laser", "optics")];
         let tree = Accounts::new(parents.map(|(a, b)| (a.to_owned(), b.to_owned())).into());
         let slurm = SlurmRoles {
@@ -188,11 +203,14 @@ mod tests {
             coordinators: vec![("carol".to_owned(), "optics".to_owned())],
         };
         let owners = [("dan".to_owned(), "physics".to_owned())];
+
         let book = roles(&AuthConfig::default(), &slurm, &owners, &tree);
         let viewer = |user| book.viewer(user, Way::Socket, Privacy::Private);
+
         assert_eq!(viewer("anna").role(), Role::Admin);
         assert_eq!(viewer("olga").role(), Role::Support);
         let sees = |user, account| viewer(user).sees_details(Owner::new("alice", account));
+
         assert!(sees("carol", "laser") && sees("carol", "optics"));
         assert!(!sees("carol", "physics"));
         assert!(sees("dan", "laser") && !sees("dan", "biology"));

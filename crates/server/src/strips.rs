@@ -27,6 +27,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
         let now = SystemTime::now().into();
         let began = Instant::now();
         let filled = spawn_blocking(move || of.fill_strips(now)).await;
+        // Older slots are filled with pauses, so that a long history does not use a core for minutes.
         let pause = match filled {
             Ok(Ok(true)) => CATCH_UP.min(began.elapsed() * CATCH_UP_SHARE),
             Ok(Ok(false)) => INTERVAL,
@@ -36,6 +37,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
             }
             Err(_) => return,
         };
+        // A crash loses at most an hour of strips, which are computed again from the samples.
         if saved.elapsed() > SAVE_INTERVAL {
             save(&store).await;
             saved = Instant::now();
@@ -45,6 +47,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
             () = time::sleep(pause) => {}
         }
     }
+    // The last state, for a start without computing.
     save(&store).await;
 }
 

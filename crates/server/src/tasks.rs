@@ -38,6 +38,7 @@ impl RestartPauses {
     /// Returns the pause after a task that ran for `ran`. `last` is the previous pause.
     fn next(self, last: Option<Duration>, ran: Duration) -> Duration {
         match last {
+            // A task that ran for a while has failed for a new reason, so the pause begins again.
             Some(last) if ran < self.healthy_after => (last * 2).min(self.longest),
             _ => self.first,
         }
@@ -111,6 +112,8 @@ impl Supervisor {
     /// Cancels all tasks and waits for them. Aborts tasks that do not end within `grace`.
     pub async fn shutdown(self, grace: Duration) {
         self.stop.cancel();
+
+        // All tasks have the same deadline, so a slow one does not add to the others' time.
         let deadline = Instant::now() + grace;
         for (name, mut task) in self.tasks {
             if time::timeout_at(deadline, &mut task).await.is_err() {
@@ -135,15 +138,18 @@ async fn supervise(
     let label = TaskLabel { task: name };
     let running = metrics.running.get_or_create(&label).clone();
     let restarts = metrics.restarts.get_or_create(&label).clone();
+
     let mut pause = None;
     loop {
         let started = Instant::now();
         running.set(1);
         let ended = run_once(name, start(stop.clone())).await;
         running.set(0);
+        // At the shutdown, an end is what was asked for.
         if stop.is_cancelled() {
             return;
         }
+
         let wait = PAUSES.next(pause, started.elapsed());
         let error = match ended {
             Ok(()) => "it returned".to_owned(),
@@ -156,6 +162,7 @@ async fn supervise(
             "a background task ended early"
         );
         restarts.inc();
+        // A shutdown must not wait for the pause.
         tokio::select! {
             () = stop.cancelled() => return,
             () = time::sleep(wait) => {}
@@ -168,6 +175,7 @@ async fn supervise(
 /// aborted with its supervisor.
 async fn run_once(name: &'static str, task: BoxFuture) -> Result<(), JoinError> {
     let task = AbortOnDrop(tokio::spawn(task));
+    // Only in tests of the whole server.
     if is_to_be_killed(name) {
         time::sleep(PAUSES.first).await;
         task.0.abort();
@@ -192,6 +200,7 @@ impl Drop for AbortOnDrop {
 /// Returns whether a test requests the end of this task; true only once.
 fn is_to_be_killed(name: &str) -> bool {
     static WAS_KILLED: AtomicBool = AtomicBool::new(false);
+
     env::var(KILL_VARIABLE).is_ok_and(|chosen| chosen == name)
         && !WAS_KILLED.swap(true, Ordering::Relaxed)
 }
@@ -215,10 +224,12 @@ mod tests {
     async fn a_task_that_panics_or_returns_is_started_again() {
         let mut registry = Registry::default();
         let mut supervisor = Supervisor::new(&mut registry);
+
         let starts = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&starts);
         supervisor.spawn("worker", move |stop| {
             let start = counted.fetch_add(1, Ordering::Relaxed);
+            // The first run panics, the second returns, and the third stays.
             async move {
                 match start {
                     0 => panic!("the first run fails"),
@@ -227,10 +238,12 @@ mod tests {
                 }
             }
         });
+
         let deadline = Instant::now() + Duration::from_secs(30);
         while starts.load(Ordering::Relaxed) < 3 && Instant::now() < deadline {
             time::sleep(Duration::from_millis(10)).await;
         }
+
         assert_eq!(starts.load(Ordering::Relaxed), 3);
         let text = page(&registry);
         assert!(
@@ -238,6 +251,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("takt_server_task_running{task=\"worker\"} 1"));
+
         supervisor.shutdown(Duration::from_secs(1)).await;
         assert!(page(&registry).contains("takt_server_task_running{task=\"worker\"} 0"));
         assert_eq!(starts.load(Ordering::Relaxed), 3);
@@ -245,6 +259,7 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute_while_a_task_keeps_failing() {
+        // Each run lasts five seconds, far below what counts as healthy.
         let mut pause = None;
         let mut seconds = Vec::new();
         for _ in 0..8 {
@@ -259,6 +274,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_does_not_stop_is_aborted() {
         let mut supervisor = Supervisor::new(&mut Registry::default());
+        // The count of references shows whether the task was dropped.
         let guard = Arc::new(());
         let held = Arc::clone(&guard);
         supervisor.spawn("deaf", move |_| {
@@ -268,6 +284,7 @@ mod tests {
                 drop(held);
             }
         });
+
         time::sleep(Duration::from_millis(50)).await;
         supervisor.shutdown(Duration::from_millis(200)).await;
         task::yield_now().await;

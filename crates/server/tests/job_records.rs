@@ -42,6 +42,7 @@ struct Store {
 impl Store {
     fn new() -> Self {
         let root = tempdir().unwrap();
+
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         Self {
@@ -61,6 +62,7 @@ impl Store {
             zone: time_zone(zone).unwrap(),
             columns: None,
         };
+
         let reader = Reader::open(text, name, options).unwrap();
         let origin = Origin {
             source: "sacct",
@@ -75,6 +77,7 @@ impl Store {
 
     fn usage(&self, period: &Period, by: &[GroupBy], now: &str) -> UsageReport {
         let now: Timestamp = now.parse().unwrap();
+
         let mut usage = Usage::new(period, by, UnixTime::from(now));
         self.records()
             .held_runs("real", period.from(), period.to(), |run| usage.add(run))
@@ -201,8 +204,10 @@ fn assert_same(report: &UsageReport, expected: &[Counted]) {
         .rows
         .iter()
         .map(|row| Counted::from((row.group.0[0].1.as_deref().unwrap(), &row.figures)))
+        // The SQL's last row has all users together, as the totals.
         .chain([Counted::from(("everybody", &report.totals))])
         .collect();
+
     ours.sort_by(|a, b| a.user.cmp(&b.user));
     assert_eq!(ours.len(), expected.len());
     for (ours, expected) in ours.iter().zip(expected) {
@@ -244,6 +249,7 @@ fn assert_lossless(store: &Store, file: &Path) {
         .map(Result::unwrap)
         .map(|raw: Vec<Option<String>>| (raw[0].clone(), raw))
         .collect();
+
     assert_eq!(
         store.records().jobs(&JobFilter::default()).unwrap().len(),
         expected.len()
@@ -253,6 +259,7 @@ fn assert_lossless(store: &Store, file: &Path) {
             .remove(&Some(run.job_id.clone()))
             .expect("a run of the text");
         let number = |number: Option<u64>| number.map(|number| number.to_string());
+
         // Omitted on purpose: nodes that were never assigned, the elapsed time of running jobs, and
         // the requests of pending jobs.
         if run.start.is_none() {
@@ -286,12 +293,14 @@ fn ricc_2010_05() {
     let Some(file) = shared("data/ricc-2010-05/sacct-2010-05.txt.gz") else {
         return;
     };
+
     let store = Store::new();
     let summary = store.import(File::open(&file).unwrap(), "ricc", "Asia/Tokyo");
     assert_eq!(summary.rows, 47_698);
     assert_eq!(summary.runs_inserted, 47_698);
     assert_eq!(summary.rejected, 0);
     assert_eq!(summary.duplicates, 0);
+    // Two months with jobs, and one before the first record.
     for (month, from, to) in [
         ("2010-05", "2010-05-01", "2010-06-01"),
         ("2010-06", "2010-06-01", "2010-07-01"),
@@ -306,6 +315,7 @@ fn ricc_2010_05() {
             assert_same(&report, &expected);
         }
     }
+
     // The same file, uncompressed and renamed, adds nothing.
     let again = store.import(
         GzDecoder::new(File::open(&file).unwrap()),
@@ -315,6 +325,7 @@ fn ricc_2010_05() {
     assert_eq!(again.runs_inserted, 0);
     assert_eq!(again.runs_updated, 0);
     assert_eq!(again.unchanged, 47_698);
+
     assert_lossless(&store, &file);
 }
 
@@ -329,7 +340,9 @@ fn uio_2025_05_finished() {
     assert_eq!(summary.runs_inserted, 294);
     assert_eq!(summary.steps_skipped, 582);
     assert_eq!(summary.rejected, 0);
+
     let oslo = time_zone("Europe/Oslo").unwrap();
+    // The month, the day of the file, and the day before.
     for (from, to) in [
         ("2025-05-01", "2025-06-01"),
         ("2025-05-03", "2025-05-04"),
@@ -341,6 +354,7 @@ fn uio_2025_05_finished() {
         assert!(expected.len() >= 2, "{from}");
         assert_same(&report, &expected);
     }
+
     assert_lossless(&store, &file);
 }
 
@@ -350,22 +364,26 @@ fn uio_2025_05_running_and_pending() {
         return;
     };
     let store = Store::new();
+
     let summary = store.import(File::open(&file).unwrap(), "uio", "Europe/Oslo");
     assert_eq!(summary.rows, 1135);
     assert_eq!(summary.runs_inserted, 361 + 41);
     assert_eq!(summary.rejected, 0);
     assert_eq!(summary.steps_skipped, 1135 - 361 - 41);
+
     let period = Period::month(
         "2025-05",
         &time_zone("Europe/Oslo").unwrap(),
         Timestamp::now(),
     )
     .unwrap();
+
     let report = store.usage(&period, &[GroupBy::User], "2025-05-03T07:02:10Z");
     assert_same(
         &report,
         &counted_by_sql(&file, 2, "2025-05-01", "2025-06-01", "2025-05-03 09:02:10"),
     );
+
     assert_eq!(report.totals.jobs_running, 361);
     assert_lossless(&store, &file);
     // GPUs by model: typed GPUs, each counted once, and GPUs without a type.
@@ -395,14 +413,17 @@ fn slurm_lab_samples() {
         let Some(file) = shared(&format!("slurm-lab/samples/dbd/{sample}.psv")) else {
             return;
         };
+
         let text = fs::read_to_string(&file).unwrap();
         let store = Store::new();
         let summary = store.import(Cursor::new(text.clone()), sample, "UTC");
         assert_eq!(summary.runs, runs, "{sample}: {summary:?}");
         assert_eq!(summary.rejected, 0, "{sample}: {summary:?}");
+
         let mut rows = text.lines().map(|row| row.split('|').collect::<Vec<_>>());
         let header = rows.next().unwrap();
         let column = |name: &str| header.iter().position(|column| *column == name);
+        // Not every sample has the column.
         let Some(cpu_time) = column("CPUTimeRAW") else {
             continue;
         };
@@ -414,6 +435,7 @@ fn slurm_lab_samples() {
             let [run] = &store.records().jobs(&filter).unwrap()[..] else {
                 panic!("{filter:?}")
             };
+
             let held = run.cpus.unwrap_or(0) * run.elapsed.unwrap_or(0);
             assert_eq!(held.to_string(), row[cpu_time], "{}", run.job_id);
             assert_eq!(
@@ -431,17 +453,21 @@ fn a_million_runs() {
     let Some(file) = shared("data/ricc-2010-05/sacct-2010-05.txt.gz") else {
         return;
     };
+
     let mut month = String::new();
     GzDecoder::new(File::open(file).unwrap())
         .read_to_string(&mut month)
         .unwrap();
     let (header, rows) = month.split_once('\n').unwrap();
+    // 21 copies with ids that begin with another number.
     let mut text = GzEncoder::new(Vec::new(), Compression::fast());
     writeln!(text, "{header}").unwrap();
     for row in (10..31).flat_map(|copy| rows.lines().map(move |row| format!("{copy}{row}\n"))) {
         text.write_all(row.as_bytes()).unwrap();
     }
+
     let text = text.finish().unwrap();
+
     let store = Store::new();
     let import = |what: &str| {
         let begin = Instant::now();
@@ -455,8 +481,10 @@ fn a_million_runs() {
         assert_eq!(summary.rejected, 0);
         took
     };
+
     let first = import("import");
     import("the same again");
+    // One row more: the time of a poll in a store that is already large.
     let begin = Instant::now();
     let summary = store.import(
         Cursor::new(format!("{header}\n{}", rows.lines().next().unwrap())),
@@ -473,6 +501,7 @@ fn a_million_runs() {
     )
     .unwrap();
     let mut slowest = Duration::ZERO;
+
     for by in [
         &[GroupBy::User][..],
         &[

@@ -15,6 +15,7 @@ const XIDS: [&str; 4] = ["31", "48", "63", "79"];
 
 /// Returns the power draw at a utilization.
 pub(super) fn watts(model: &GpuModel, utilization: f64) -> f64 {
+    // Even at full utilization, most GPUs stay below their limit.
     let span = 0.86 * model.limit_watts - model.idle_watts;
     model.idle_watts + span * utilization
 }
@@ -33,22 +34,27 @@ pub(super) fn read(
     };
     for (index, gpu) in node.gpus.iter().enumerate() {
         let uuid = gpu.uuid.as_str();
+
         let holder = running.iter().find_map(|&(job, place)| {
             let held = &job.placed[place].gpus;
             let position = held.iter().position(|held| *held == index)?;
             Some((job, job.rank(place, position)))
         });
         let is_everything = scope == Scope::Everything;
+        // An idle GPU says nothing about the efficiency of a job.
         if holder.is_none() && !is_everything {
             continue;
         }
 
         let fault = |kind| demo.script.on_gpu(kind, number, index, at.second);
         let lost = fault(FaultKind::GpuLost);
+
+        // A lost GPU keeps its job, since Slurm does not know of the loss.
         if let Some((job, _)) = holder {
             let user = demo.cluster.users[job.user].name;
             sink.push(&m::GPU_JOB, &[uuid, &job.raw_id, user], 1.0);
         }
+
         let reason = if lost.is_some() { "lost" } else { "" };
         let up = if lost.is_some() { 0.0 } else { 1.0 };
         sink.push(&m::GPU_UP, &[uuid, reason], up);
@@ -62,9 +68,12 @@ pub(super) fn read(
             &gpu.serial,
         ];
         sink.push(&m::GPU_INFO, &info, 1.0);
+
+        // XIDs are read from the kernel's log, so they are known of a lost GPU as well.
         if is_everything {
             xids(demo, number, index, at, uuid, sink);
         }
+        // NVML answers nothing else about a GPU that has fallen off the bus.
         if lost.is_some() {
             continue;
         }
@@ -75,6 +84,7 @@ pub(super) fn read(
         let used = used * model.memory_bytes;
         let energy = demo.nodes[number].energy[index].at(at.exact);
         sink.push_all(
+            // Rounded as NVML gives them: a percent of utilization and a millijoule of energy.
             &[uuid],
             &[
                 (&m::GPU_UTILIZATION, (busy * 100.0).round() / 100.0),
@@ -126,6 +136,7 @@ pub(super) fn read(
         if model.has_ecc {
             let is_marked = fault(FaultKind::EccError).is_some();
             let errors = demo.script.times(FaultKind::EccError, number, at.second);
+            // The fault hits the first GPU. The others only share the node.
             let errors = if index == 0 { errors as f64 } else { 0.0 };
             sink.push(&m::GPU_ECC_ENABLED, &[uuid], 1.0);
             sink.push(&m::GPU_ECC, &[uuid, "uncorrected", "volatile"], errors);
@@ -161,11 +172,14 @@ fn without_job(
     else {
         return;
     };
+    // From half an hour before the start, so that the first page shows it.
     let since = (at.second - demo.script.pace.began + 1800).rem_euclid(86_400);
     let last = node.gpus.len() - 1;
     let is_held = running
         .iter()
         .any(|(job, place)| job.placed[*place].gpus.contains(&last));
+
+    // The scheduler may have given the GPU to a job, and then the program has a job.
     if number != last_with_gpus || since >= 7200 || is_held {
         return;
     }
@@ -182,6 +196,7 @@ fn xids(demo: &Demo, number: usize, index: usize, at: Instant, uuid: &str, sink:
             "48" | "63" => Some(FaultKind::EccError),
             _ => None,
         };
+        // Both errors are counted only on the GPU that has them.
         let count = kind
             .filter(|kind| demo.script.of(*kind).gpu == index)
             .map_or(0, |kind| demo.script.times(kind, number, at.second));

@@ -30,6 +30,7 @@ pub(super) fn read(
     disks(demo, number, at, sink);
     network(demo, number, at, sink);
     nfs(demo, number, at, sink);
+
     let node = &demo.cluster.nodes[number];
     let offset = 2e-5 * at.noise(seed(number, 9));
     sink.push_all(
@@ -41,6 +42,7 @@ pub(super) fn read(
             (&m::TIMEX_SYNC, 1.0),
         ],
     );
+
     let uname = [
         "Linux",
         "6.1.0-28-amd64",
@@ -50,6 +52,7 @@ pub(super) fn read(
         "(none)",
     ];
     sink.push(&m::UNAME, &uname, 1.0);
+
     events(demo, number, at, sink);
     for collector in ["cpu", "meminfo", "nvml", "jobs", "mountstats", "links"] {
         sink.push(&m::COLLECTOR_SUCCESS, &[collector], 1.0);
@@ -75,12 +78,15 @@ fn cpus(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let curves = &demo.nodes[number];
     let shown = (node.cpus as usize).min(CPU_NAMES.len());
     let cpus = shown as f64;
+    // The shown CPUs stand for all: each has its share of the node's work.
     let scale = cpus / f64::from(node.cpus);
     let user = curves.user_cpu.at(at.exact) * scale / cpus;
     let up = at.exact - demo.booted.0 as f64;
     let system = 0.012 * up + 0.06 * user;
+    // Waiting for NFS, in proportion to the bytes that were read.
     let waiting = curves.nfs_read.at(at.exact) / 4e9 / cpus;
     let idle = (up - user - system - waiting).max(0.0);
+
     for name in &CPU_NAMES[..shown] {
         for (mode, seconds) in [
             ("user", user),
@@ -91,6 +97,7 @@ fn cpus(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
             sink.push(&m::CPU, &[name, mode], (seconds * 100.0).round() / 100.0);
         }
     }
+
     let busy = curves.user_cpu.rate(at.exact);
     let load = busy * (1.02 + 0.05 * at.noise(seed(number, 1))) + 0.3;
     sink.push_all(
@@ -98,6 +105,7 @@ fn cpus(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
         &[
             (&m::LOAD1, (load * 100.0).round() / 100.0),
             (&m::LOAD5, (busy * 101.0).round() / 100.0),
+            // The longer means follow the jobs more smoothly: they have no noise.
             (&m::LOAD15, (busy * 100.0).round() / 100.0),
         ],
     );
@@ -110,14 +118,17 @@ fn memory(
     running: &[(&Job, usize)],
     sink: &mut impl Sink,
 ) {
+    // The kernel keeps a part of the memory for itself.
     let total = f64::from(demo.cluster.nodes[number].memory_gib) * GIB * 0.985;
     let of_jobs: f64 = running
         .iter()
         .map(|(job, _)| f64::from(job.request.memory_gib) * job.kind.memory())
         .sum();
     let noise = at.noise(seed(number, 2));
+    // Rounding and noise must not make more memory than there is.
     let used = ((3.0 + of_jobs) * GIB * (1.0 + 0.03 * noise)).min(total * 0.97);
     let cached = ((total - used) * 0.6).round();
+
     sink.push_all(
         NONE,
         &[
@@ -138,8 +149,10 @@ fn disks(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
         let left = 3.0 * 86_400.0 - (at.exact - demo.script.pace.began.0 as f64);
         (SCRATCH_BYTES - FILLING * left).clamp(0.0, SCRATCH_BYTES)
     } else {
+        // The level changes once a day, by a value between 0.2 and 0.6 of the disk.
         SCRATCH_BYTES * (0.4 + 0.2 * unit(seed(number, 4), at.second.0.div_euclid(86_400)))
     };
+
     for (labels, size, used) in [
         (ROOT, root, root_used),
         (SCRATCH, SCRATCH_BYTES, scratch_used),
@@ -156,6 +169,7 @@ fn disks(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
             ],
         );
     }
+
     let disk = ["nvme1n1"];
     sink.push_all(
         &disk,
@@ -175,6 +189,7 @@ fn network(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
         .is_some();
     let negotiated = if is_slow { 1e9 } else { speed };
     let received = demo.nodes[number].received.at(at.exact);
+
     let device = [LINK];
     sink.push_all(
         &device,
@@ -185,6 +200,7 @@ fn network(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
             (&m::NET_SPEED, negotiated / 8.0),
             (&m::LINK_SPEED, negotiated),
             (&m::LINK_CAPABILITY, speed),
+            // Both ends can do more than is negotiated.
             (&m::LINK_PARTNER, speed),
             (&m::LINK_WIRELESS, 0.0),
         ],
@@ -200,8 +216,10 @@ fn nfs(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let written = read * 0.07;
     sink.push(&m::NFS_READ, &mount, read.round());
     sink.push(&m::NFS_WRITTEN, &mount, written.round());
+
     for (operation, bytes) in [("READ", read), ("WRITE", written)] {
         let labels = [mount[0], mount[1], mount[2], operation];
+        // Each request moves 256 KiB.
         let requests = (bytes / 262_144.0).round();
         let response = (requests * 0.0021 * 1e3).round() / 1e3;
         sink.push_all(
@@ -216,6 +234,8 @@ fn nfs(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let hung = demo.script.on_node(FaultKind::NfsHung, number, at.second);
     let seconds = hung.map_or(0.0, |since| at.exact - since.0 as f64).max(0.0);
     sink.push(&m::NFS_HUNG, &["/data", nas], seconds);
+
+    // The exporter knows a server's state from the kernel's log, so it has none before the first line.
     if demo.script.times(FaultKind::NfsHung, number, at.second) > 0 {
         let responds = if hung.is_some() { 0.0 } else { 1.0 };
         sink.push(&m::NFS_RESPONDING, &[nas], responds);
@@ -224,6 +244,7 @@ fn nfs(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
 
 fn events(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let began = demo.script.pace.began;
+    // Nothing is logged before the start of the script, so these are all lines until now.
     let lines = demo.script.kernel_lines(number, began - 1, at.second);
     for kind in EVENT_KINDS {
         let count = lines.iter().filter(|line| line.kind == kind).count();

@@ -61,6 +61,7 @@ const fn story(user: &'static str, kind: Kind, name: &'static str, node: usize) 
 
 /// Returns the submissions around `now`, in order of time.
 pub fn of(cluster: &Cluster, now: UnixTime) -> Vec<Job> {
+    // One generator in a fixed order: a change of one function changes all jobs behind it.
     let mut random = fastrand::Rng::with_seed(cluster.nodes.len() as u64);
     let mut submitted = Vec::new();
     submit_gpu_jobs(cluster, now, &mut random, &mut submitted);
@@ -71,6 +72,7 @@ pub fn of(cluster: &Cluster, now: UnixTime) -> Vec<Job> {
             .map(|story| staged(cluster, now, story)),
     );
     submitted.extend(held(cluster, now));
+    // Numbers follow the time of submission, as Slurm gives them.
     submitted.sort_by_key(|job| job.submit);
     number(submitted, &mut random)
 }
@@ -82,6 +84,7 @@ fn submit_gpu_jobs(
     submitted: &mut Vec<Job>,
 ) {
     let seconds = (PAST_DAYS * 24 + FUTURE_HOURS) * 3600;
+    // Jobs are drawn until they fill the wanted share of the GPU time.
     let mut wanted = LOAD * cluster.gpus() as f64 * seconds as f64;
     while wanted > 0.0 {
         let submit = submission(now, random);
@@ -93,6 +96,7 @@ fn submit_gpu_jobs(
         } else {
             0
         };
+
         let gpus = job.request.nodes * job.request.gpus;
         wanted -= (gpus as i64 * job.duration * i64::from(tasks.max(1))) as f64;
         if tasks == 0 {
@@ -123,6 +127,7 @@ fn gpu_job(cluster: &Cluster, submit: UnixTime, user: usize, random: &mut fastra
             }
         }
     };
+
     let most = cluster
         .nodes
         .iter()
@@ -137,6 +142,7 @@ fn gpu_job(cluster: &Cluster, submit: UnixTime, user: usize, random: &mut fastra
         ],
         Size::ThreeHundred => &[1, 2, 4, 8, 8, 8],
     };
+    // These kinds show what several GPUs do together.
     let needs_many = matches!(kind, Kind::OneOfMany | Kind::Straggler);
     let gpus = if needs_many {
         most.min(4)
@@ -144,6 +150,7 @@ fn gpu_job(cluster: &Cluster, submit: UnixTime, user: usize, random: &mut fastra
         *random.choice(sizes).unwrap_or(&1)
     };
     let gpus = gpus.min(most);
+
     // Few jobs need several nodes, and all their GPUs.
     let spans_nodes = match cluster.size {
         Size::Three => false,
@@ -151,14 +158,17 @@ fn gpu_job(cluster: &Cluster, submit: UnixTime, user: usize, random: &mut fastra
         Size::ThreeHundred => gpus == most && random.bool(),
     };
     let nodes = if spans_nodes { 2 } else { 1 };
+
     let longest = match cluster.size {
         Size::Three | Size::Thirty => 24.0_f64,
         Size::ThreeHundred => 60.0,
     };
     let hours = match kind {
         Kind::Notebook => 2.0 + 6.0 * random.f64(),
+        // Logarithmic: most jobs are short, a few are long.
         _ => 0.2 * (longest / 0.2).powf(random.f64()),
     };
+
     let request = Request {
         nodes,
         gpus,
@@ -230,17 +240,22 @@ fn job(draft: Draft, random: &mut fastrand::Rng) -> Job {
         request,
         hours,
     } = draft;
+
     let outcome = OUTCOMES[pick(random, OUTCOMES.iter().map(|(_, often)| f64::from(*often)))].0;
+    // A hung job ends at its limit, and a user closes a notebook.
     let outcome = match kind {
         Kind::Hung => Outcome::Timeout,
         Kind::Notebook => Outcome::Cancelled,
         _ => outcome,
     };
+
     let planned = (hours * 3600.0) as i64;
     // People request more time than they need.
     let limit_minutes = ((planned as f64 / 60.0) * (1.1 + 4.0 * random.f64() * random.f64()) / 30.0)
         .ceil() as i64
         * 30;
+
+    // A job that reaches its limit has run all of it. One that fails often does so early.
     let duration = match outcome {
         Outcome::Timeout => limit_minutes * 60,
         Outcome::Failed | Outcome::OutOfMemory => {
@@ -290,6 +305,7 @@ fn stories(cluster: &Cluster) -> Vec<Story> {
             },
         ];
     }
+
     let h01 = cluster
         .node(if cluster.size == Size::Thirty {
             "h01"
@@ -304,6 +320,7 @@ fn stories(cluster: &Cluster) -> Vec<Story> {
             "g001"
         })
         .unwrap_or(0);
+
     vec![
         Story {
             gpus: (0, 2),
@@ -350,11 +367,14 @@ fn staged(cluster: &Cluster, now: UnixTime, story: &Story) -> Job {
         cpus: 4 * u32::try_from(count).unwrap_or(1),
         memory_gib: 24 * u32::try_from(count).unwrap_or(1),
     };
+
     let node = &cluster.nodes[story.node];
     let user = cluster.user(story.user).unwrap_or(0);
+    // Seeded by the user, so that the story is the same in each demo.
     let mut random = fastrand::Rng::with_seed(user as u64);
     let partition = node.partitions[0];
     let submit = now - (story.hours_ago * 3600.0) as i64;
+
     let draft = Draft {
         submit,
         user,
@@ -363,6 +383,7 @@ fn staged(cluster: &Cluster, now: UnixTime, story: &Story) -> Job {
         request,
         hours: 30.0,
     };
+    // The limit lies after the future that is simulated, so the story lasts.
     Job {
         name: story.name,
         outcome: Outcome::Timeout,
@@ -385,6 +406,7 @@ fn held(cluster: &Cluster, now: UnixTime) -> Vec<Job> {
         "AssocGrpGRESMinutes",
         "JobHeldUser",
     ];
+
     let mut random = fastrand::Rng::with_seed(3);
     reasons
         .into_iter()
@@ -408,6 +430,7 @@ fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
         job.raw_id = number.to_string();
         job.id = match job.array {
             None => job.raw_id.clone(),
+            // The first task of an array has its number, and the sort has kept the order of the tasks.
             Some((_, task)) => {
                 if task == 0 {
                     array = number;
@@ -425,6 +448,7 @@ fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
 fn submission(now: UnixTime, random: &mut fastrand::Rng) -> UnixTime {
     loop {
         let at = now - PAST_DAYS * 86_400 + random.i64(0..PAST_DAYS * 86_400 + FUTURE_HOURS * 3600);
+
         let hour = at.0.div_euclid(3600).rem_euclid(24);
         let is_weekend = matches!(at.0.div_euclid(86_400).rem_euclid(7), 2 | 3);
         let often = match hour {
@@ -448,5 +472,6 @@ fn pick(random: &mut fastrand::Rng, weights: impl Iterator<Item = f64> + Clone) 
             left -= weight;
             left < 0.0
         })
+        // Rounding may leave a rest after the last weight.
         .unwrap_or(0)
 }

@@ -40,6 +40,7 @@ pub(super) fn partitions(demo: &Demo) -> String {
         .flat_map(|node| node.partitions)
         .copied()
         .collect();
+
     let mut out = String::new();
     for name in names {
         let members: Vec<&str> = demo
@@ -49,6 +50,7 @@ pub(super) fn partitions(demo: &Demo) -> String {
             .filter(|node| node.partitions.contains(&name))
             .map(|node| node.name.as_str())
             .collect();
+        // Values in continuation lines, as scontrol prints them.
         let _ = writeln!(
             out,
             "PartitionName={name}\n   AllowGroups=ALL MaxTime=2-00:00:00 State=UP\n   Nodes={}\n   \
@@ -68,11 +70,13 @@ pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
             .iter()
             .map(|(job, place)| job.placed[*place].gpus.len())
             .sum();
+
         let outage = demo
             .schedule
             .outages
             .iter()
             .find(|outage| outage.node == number && outage.from <= now && now < outage.to);
+
         let base = if running.is_empty() {
             "IDLE"
         } else if cpus >= node.cpus {
@@ -80,6 +84,7 @@ pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
         } else {
             "MIXED"
         };
+        // The exporter of a node that is down does not answer either, so both agree.
         let is_down = !demo.answers(number, now);
         let mut state = vec![if is_down { "DOWN" } else { base }];
         if is_down {
@@ -87,9 +92,11 @@ pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
         } else if outage.is_some() {
             state.push("DRAIN");
         }
+
         let gres = node.model.map_or_else(String::new, |model| {
             format!("gpu:{}:{}(S:0-1)", model.gres, node.gpus.len())
         });
+
         json!({
             "name": node.name,
             "state": state,
@@ -105,6 +112,7 @@ pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
             "gres": gres,
         })
     };
+
     let nodes: Vec<Value> = demo.cluster.nodes.iter().enumerate().map(node).collect();
     json!({ "nodes": nodes, "errors": [] }).to_string()
 }
@@ -113,6 +121,7 @@ pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
 pub(super) fn queue(demo: &Demo, now: UnixTime) -> String {
     let jobs = &demo.schedule.jobs;
     let is_live = |job: &&Job| job.is_pending(now) || job.is_running(now);
+    // One job waits for resources, the others for their turn, as in Slurm's reasons.
     let mut is_first = true;
     let jobs: Vec<Value> = jobs
         .iter()
@@ -125,6 +134,7 @@ pub(super) fn queue(demo: &Demo, now: UnixTime) -> String {
 fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value {
     let user = &demo.cluster.users[job.user];
     let is_running = job.is_running(now);
+
     let reason = if is_running {
         "None"
     } else if !job.held.is_empty() {
@@ -134,14 +144,18 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
     } else {
         "Priority"
     };
+
     let start = job
         .start
         .filter(|_| job.held.is_empty())
         .unwrap_or_default();
+    // `end_time` of a job that has not ended is start and time limit.
     let limit = start + job.limit_minutes * 60;
+
     let array = job
         .array
         .map_or((0, None), |(array, task)| (array, Some(task)));
+    // Only a running job has GPUs with indexes.
     let gres: Vec<String> = job
         .placed
         .iter()
@@ -157,6 +171,7 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
             )
         })
         .collect();
+
     let nodes = if is_running {
         node_list(demo, job)
     } else {
@@ -176,8 +191,10 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
         "partition": job.partition,
         "qos": job.qos,
         "name": job.name,
+        // A held job is not eligible, so its waiting time does not count.
         "submit_time": {"set": true, "number": job.submit},
         "eligible_time": {"set": job.held.is_empty(), "number": job.submit},
+        // A pending job may have an expected start, and 0 is no time.
         "start_time": {"set": start > UnixTime(0), "number": start},
         "end_time": {"set": start > UnixTime(0), "number": limit},
         "time_limit": {"set": true, "number": job.limit_minutes},

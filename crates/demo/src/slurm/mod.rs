@@ -19,6 +19,7 @@ pub const PROGRAMS: [&str; 5] = ["sacct", "sacctmgr", "scontrol", "sinfo", "sque
 /// # Errors
 /// The message on stderr of a command that fails.
 pub fn answer(demo: &Demo, now: UnixTime, program: &str, args: &[&str]) -> Result<String, String> {
+    // Each command is recognized by the words that Takt's calls contain.
     let has = |word: &str| args.contains(&word);
     let unknown = || Err(format!("{program}: the demo has no answer to {args:?}"));
     match program {
@@ -35,6 +36,7 @@ pub fn answer(demo: &Demo, now: UnixTime, program: &str, args: &[&str]) -> Resul
         "scontrol" if has("reservations") => Ok("No reservations in the system\n".to_owned()),
         "sinfo" if has("--json") => Ok(live::nodes(demo, now)),
         "squeue" if has("--json") => Ok(live::queue(demo, now)),
+        // An unknown call fails loudly, so that a new question of Takt is noticed.
         _ => unknown(),
     }
 }
@@ -49,11 +51,14 @@ fn tres(demo: &Demo, job: &Job) -> String {
     let cpus = nodes * u64::from(request.cpus);
     let memory = nodes * u64::from(request.memory_gib);
     let gpus = nodes * request.gpus as u64;
+    // `WEIGHTS`, in numbers.
     let billing = (cpus as f64 * 0.5 + memory as f64 * 0.05 + gpus as f64 * 10.0) as u64;
+
     let model = job
         .placed
         .first()
         .and_then(|placement| demo.cluster.nodes[placement.node].model);
+    // Slurm has both the type and the sum. The type is known once the job has a node.
     let gres = match (gpus, model) {
         (0, _) => String::new(),
         (gpus, Some(model)) => format!("gres/gpu:{}={gpus},gres/gpu={gpus},", model.gres),
@@ -73,6 +78,7 @@ fn state(demo: &Demo, job: &Job, now: UnixTime) -> String {
     match job.outcome {
         Outcome::Completed => "COMPLETED".to_owned(),
         Outcome::Failed => "FAILED".to_owned(),
+        // sacct has the uid behind the word.
         Outcome::Cancelled => format!("CANCELLED by {}", demo.cluster.users[job.user].uid),
         Outcome::Timeout => "TIMEOUT".to_owned(),
         Outcome::OutOfMemory => "OUT_OF_MEMORY".to_owned(),

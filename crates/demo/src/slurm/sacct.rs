@@ -11,11 +11,13 @@ pub(super) fn records(demo: &Demo, now: UnixTime, args: &[&str]) -> Result<Strin
         let at = args.iter().position(|arg| names.contains(arg))?;
         args.get(at + 1).copied()
     };
+
     let columns = option(&["--format", "-o"]).ok_or("sacct: --format is missing")?;
     let columns: Vec<&str> = columns.split(',').map(str::trim).collect();
     let ids: Option<Vec<&str>> = option(&["-j"]).map(|ids| ids.split(',').collect());
     let from = option(&["-S"]).and_then(parsed_time);
     let to = option(&["-E"]).and_then(parsed_time);
+
     let is_asked = |job: &&Job| {
         let is_named = ids
             .as_ref()
@@ -25,15 +27,18 @@ pub(super) fn records(demo: &Demo, now: UnixTime, args: &[&str]) -> Result<Strin
         let is_recent = from.is_none_or(|from| !job.is_over(now) || from <= job.end);
         job.submit <= now && is_named && (ids.is_some() || (has_begun && is_recent))
     };
+
     let delimiter = args
         .iter()
         .find_map(|arg| arg.strip_prefix("--delimiter="))
         .unwrap_or("|");
+
     let mut out = String::new();
     for column in &columns {
         let _ = write!(out, "{column}{delimiter}");
     }
     out.push('\n');
+
     for job in demo.schedule.jobs.iter().filter(is_asked) {
         for column in &columns {
             write_column(&mut out, demo, job, now, column);
@@ -47,6 +52,7 @@ pub(super) fn records(demo: &Demo, now: UnixTime, args: &[&str]) -> Result<Strin
 fn write_column(out: &mut String, demo: &Demo, job: &Job, now: UnixTime, column: &str) {
     let has_started = job.start.is_some_and(|start| start <= now);
     let user = &demo.cluster.users[job.user];
+    // sacct prints a time that has not come as `Unknown`.
     let time = |at: Option<UnixTime>| at.map_or_else(|| "Unknown".to_owned(), |at| at.to_string());
     let started = || time(job.start.filter(|_| has_started));
     let text = match column {
@@ -76,6 +82,7 @@ fn write_column(out: &mut String, demo: &Demo, job: &Job, now: UnixTime, column:
         }
         "Suspended" => "00:00:00".to_owned(),
         "TimelimitRaw" => job.limit_minutes.to_string(),
+        // A job that runs has no exit code yet. The second number is a signal: 15 is SIGTERM.
         "ExitCode" => match job.outcome {
             _ if !job.is_over(now) => "0:0".to_owned(),
             Outcome::Failed => "1:0".to_owned(),
@@ -85,6 +92,7 @@ fn write_column(out: &mut String, demo: &Demo, job: &Job, now: UnixTime, column:
             Outcome::Completed => "0:0".to_owned(),
         },
         "JobName" => job.name.to_owned(),
+        // A column that the demo does not fill is empty.
         _ => String::new(),
     };
     let _ = write!(out, "{text}");

@@ -13,11 +13,13 @@ pub(super) fn associations(demo: &Demo) -> String {
     let cluster = &demo.cluster;
     let name = cluster.name;
     let mut out = String::from("Cluster|Account|ParentName|User|Partition|Share|GrpTRESMins|LFT\n");
+    // `LFT` numbers the rows in the order of the tree: here each row is its own place.
     let mut left = 0;
     let mut row = |account: &str, parent: &str, user: &str, shares: u32| {
         left += 1;
         let _ = writeln!(out, "{name}|{account}|{parent}|{user}||{shares}||{left}");
     };
+
     row("root", "", "", 1);
     row("root", "", "root", 1);
     for (parent, shares) in &cluster.parents {
@@ -51,6 +53,7 @@ pub(super) fn events(demo: &Demo, now: UnixTime) -> String {
     let cluster = &demo.cluster;
     let mut out = String::from("Cluster|NodeName|TimeStart|TimeEnd|State|Reason|TRES\n");
     let sum = |of: &dyn Fn(&Node) -> u64| cluster.nodes.iter().map(of).sum::<u64>();
+    // The registered TRES of the cluster are an event without a node.
     let _ = writeln!(
         out,
         "{}||{}|Unknown||Cluster Registered TRES|cpu={},gres/gpu={},mem={}G,node={}",
@@ -61,6 +64,7 @@ pub(super) fn events(demo: &Demo, now: UnixTime) -> String {
         sum(&|node| u64::from(node.memory_gib)),
         cluster.nodes.len(),
     );
+
     for outage in demo
         .schedule
         .outages
@@ -68,6 +72,7 @@ pub(super) fn events(demo: &Demo, now: UnixTime) -> String {
         .filter(|outage| outage.from <= now)
     {
         let node = &cluster.nodes[outage.node];
+        // An outage that lasts has no end yet.
         let end = if outage.to <= now {
             outage.to.to_string()
         } else {

@@ -91,6 +91,7 @@ impl OidcConfig {
     /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         refuse_user("issuer", &self.issuer, "set client_secret_file instead")?;
+        // The keys that sign users in come from there, so the answer must not be changed on its way.
         let is_safe = Url::parse(&self.issuer)
             .ok()
             .filter(Url::has_host)
@@ -110,6 +111,7 @@ impl OidcConfig {
             let expected = "the identifier of Takt at the provider";
             return Err(ConfigError::new("client_id", expected, "nothing"));
         }
+        // An e-mail address can be changed at many providers, and would then name another user.
         if matches!(self.user_claim.as_str(), "" | "email") {
             let expected = "a claim with the Unix name; an e-mail address is no identity";
             return Err(ConfigError::new(
@@ -219,6 +221,7 @@ impl Oidc {
         now: UnixTime,
     ) -> anyhow::Result<Option<Start>> {
         let description = self.provider.description().await?;
+
         let cookie = new_secret()?;
         let flow = Flow {
             state: new_secret()?,
@@ -228,6 +231,8 @@ impl Oidc {
             address,
             began_at: now,
         };
+
+        // PKCE: the provider gets the hash now and the verifier with the code, so a stolen code is of no use.
         let challenge = digest(&SHA256, flow.verifier.as_bytes());
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(challenge);
         let scopes = self
@@ -237,6 +242,7 @@ impl Oidc {
             .map(String::as_str)
             .filter(|scope| *scope != "openid");
         let scopes: Vec<&str> = ["openid"].into_iter().chain(scopes).collect();
+
         let url = description.authorization(&[
             ("response_type", "code"),
             ("client_id", &self.config.client_id),
@@ -247,6 +253,7 @@ impl Oidc {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ])?;
+
         let is_kept = self.keep(&cookie, flow, now);
         Ok(is_kept.then(|| Start {
             url: url.into(),
@@ -257,10 +264,12 @@ impl Oidc {
     fn keep(&self, cookie: &str, flow: Flow, now: UnixTime) -> bool {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         flows.retain(|_, flow| now < flow.began_at + FLOW_SECONDS);
+        // The limit of an address comes first: one machine must not push out the sign-ins of others.
         let of_address = flows.values().filter(|other| other.address == flow.address);
         if of_address.count() >= MAX_FLOWS_OF_ADDRESS {
             return false;
         }
+
         if flows.len() >= MAX_FLOWS {
             let oldest = flows.iter().min_by_key(|(_, flow)| flow.began_at);
             if let Some(oldest) = oldest.map(|(cookie, _)| cookie.clone()) {
@@ -282,24 +291,31 @@ impl Oidc {
         back: Back,
         now: UnixTime,
     ) -> anyhow::Result<SignedIn> {
+        // Taken before anything is checked, so a wrong answer cannot be tried again.
         let flow = self.take(cookie, now)?;
+        // By hash, so that the time of the comparison says nothing about the state.
         if back.state.as_deref().map(hash) != Some(hash(&flow.state)) {
             bail!("the answer belongs to another sign-in");
         }
+
         let description = self.provider.description().await?;
+        // With several providers, an attacker could pass on the code of another (RFC 9207).
         let is_named = back.iss.is_some() || description.names_itself();
         if is_named && back.iss.as_deref() != Some(self.config.issuer.as_str()) {
             bail!("the answer is of another provider: {:?}", back.iss);
         }
+
         if let Some(error) = back.error {
             let text = back.error_description.unwrap_or_default();
             bail!("the provider refuses: {error} {text}");
         }
+
         let code = back.code.context("the answer has no code")?;
         let tokens = self
             .provider
             .exchange(&code, &flow.verifier, &self.redirect_uri)
             .await?;
+
         let mut claims = self.provider.verify(&tokens.id_token).await?;
         let expected = Expected {
             issuer: &self.config.issuer,
@@ -308,11 +324,13 @@ impl Oidc {
             now,
         };
         token::check(&claims, expected)?;
+        // Some providers put only `sub` into the ID token. Another request is made only if a claim is missing.
         if !self.has_all(&claims)
             && let Some(more) = self.provider.user_info(&tokens.access_token).await?
         {
             add(&mut claims, more)?;
         }
+
         let user = claim(&claims, &self.config.user_claim)
             .and_then(Value::as_str)
             .with_context(|| format!("no claim {}", self.config.user_claim))?
@@ -346,6 +364,7 @@ fn add(claims: &mut Value, more: Value) -> anyhow::Result<()> {
     if claims["sub"] != more["sub"] {
         bail!("the provider describes another user");
     }
+    // Entries of the signed token stay: the other answer is protected by TLS only.
     if let (Value::Object(claims), Value::Object(more)) = (claims, more) {
         for (name, value) in more {
             claims.entry(name).or_insert(value);
@@ -356,6 +375,7 @@ fn add(claims: &mut Value, more: Value) -> anyhow::Result<()> {
 
 /// Returns a claim by its name; a dot leads into an object.
 fn claim<'c>(claims: &'c Value, name: &str) -> Option<&'c Value> {
+    // The whole name is tried first: some claims are URLs, and contain dots.
     claims.get(name).or_else(|| {
         let (first, rest) = name.split_once('.')?;
         claim(claims.get(first)?, rest)
@@ -381,6 +401,7 @@ mod tests {
     use serde_json::json;
 
     fn oidc() -> Oidc {
+        // Another test may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = OidcConfig {
             issuer: "https://idp.example".to_owned(),
@@ -404,6 +425,7 @@ mod tests {
     #[test]
     fn a_sign_in_ends_once_and_in_time() {
         let oidc = oidc();
+
         assert_eq!(oidc.redirect_uri, "https://takt.example/login/oidc/back");
         assert!(oidc.keep("one", flow([10, 0, 0, 1], UnixTime(0)), UnixTime(0)));
         assert!(oidc.keep("two", flow([10, 0, 0, 1], UnixTime(0)), UnixTime(0)));
@@ -414,24 +436,29 @@ mod tests {
     }
 
     #[test]
+
     fn sign_ins_under_way_are_bounded() {
         let oidc = oidc();
         let kept = |address, now| oidc.keep(&new_secret().unwrap(), flow(address, now), now);
+        // Twice the limit of an address.
         let many = (0..200)
             .filter(|_| kept([10, 0, 0, 1], UnixTime(0)))
             .count();
         assert_eq!(many, MAX_FLOWS_OF_ADDRESS);
+        // One more address than sign-ins are kept: the oldest one makes room, and each begins.
         for address in 0..=MAX_FLOWS as u16 {
             let [high, low] = address.to_be_bytes();
             assert!(kept([10, 1, high, low], UnixTime(1)));
         }
         assert!(oidc.flows.lock().unwrap().len() <= MAX_FLOWS);
+
         assert!(kept([10, 0, 0, 1], UnixTime(FLOW_SECONDS)));
     }
 
     #[test]
     fn claims_of_both_addresses_count_and_of_one_user_only() {
         let mut claims = json!({ "sub": "1", "preferred_username": "alice" });
+        // Both answers name a user, with different names.
         let more = json!({
             "sub": "1",
             "preferred_username": "root",
@@ -442,6 +469,7 @@ mod tests {
         assert_eq!(names(claim(&claims, "realm_access.roles")), ["a"]);
         assert_eq!(claim(&claims, "realm_access.none"), None);
         assert!(add(&mut claims, json!({ "sub": "2" })).is_err());
+        // An answer without `sub` could be anybody's.
         assert!(add(&mut claims, json!({})).is_err());
         assert_eq!(names(Some(&json!("one"))), ["one"]);
         assert!(names(Some(&json!({ "a": 1 }))).is_empty());
@@ -458,12 +486,15 @@ mod tests {
             };
             config.validate().is_ok()
         };
+
         assert!(said("https://idp.example/realms/hpc", "uid"));
         assert!(said("http://127.0.0.1:4711", "uid"));
         assert!(!said("http://idp.example", "uid"));
+        // A host that only begins like loopback.
         assert!(!said("http://localhost.evil.example", "uid"));
         assert!(!said("idp.example", "uid"));
         assert!(!said("", "uid"));
+        // A safe address with a claim that is no identity.
         assert!(!said("https://idp.example", "email"));
     }
 }

@@ -70,6 +70,7 @@ impl Provider {
             .as_deref()
             .map(super::super::directory::read_secret)
             .transpose()?;
+
         let mut http = Client::builder()
             .timeout(TIMEOUT)
             // A redirection could lead a secret elsewhere.
@@ -78,8 +79,10 @@ impl Provider {
             // A provider of this machine.
             http = http.no_proxy();
         }
+
         if let Some(path) = &config.ca_file {
             let wrong = || format!("ca_file: {} has no certificate in PEM", path.display());
+
             let pem = fs::read(path).with_context(wrong)?;
             let found = reqwest::Certificate::from_pem_bundle(&pem).with_context(wrong)?;
             if found.is_empty() {
@@ -89,6 +92,7 @@ impl Provider {
                 http = http.add_root_certificate(certificate);
             }
         }
+
         Ok(Self {
             config: config.clone(),
             secret,
@@ -102,21 +106,25 @@ impl Provider {
     /// # Errors
     /// If the provider does not answer, or describes another one.
     pub async fn description(&self) -> anyhow::Result<Description> {
+        // Held during the request: of many sign-ins at once, one asks the provider.
         let mut known = self.known.lock().await;
         if let Some((description, at)) = &known.description
             && at.elapsed() < DISCOVERY_TIME
         {
             return Ok(description.clone());
         }
+
         let issuer = &self.config.issuer;
         let url = format!(
             "{}/.well-known/openid-configuration",
             issuer.trim_end_matches('/')
         );
         let description: Description = self.ask(self.http.get(&url)).await?;
+        // A description of another issuer would bring that one's keys here (OpenID Connect Discovery, 4.3).
         if description.issuer != *issuer {
             bail!("{url} describes the issuer {:?}", description.issuer);
         }
+
         let is_plain_allowed = issuer.starts_with("http://");
         for endpoint in [
             &description.authorization_endpoint,
@@ -144,6 +152,7 @@ impl Provider {
     pub async fn verify(&self, token: &str) -> anyhow::Result<Value> {
         let url = self.description().await?.jwks_uri;
         let mut known = self.known.lock().await;
+
         let verified = known.keys.as_ref().map(|(keys, _)| keys.verify(token));
         let is_old = known
             .keys
@@ -156,6 +165,8 @@ impl Provider {
             Some(Err(error)) if !is_old => bail!(error),
             Some(Err(_)) | None => {}
         }
+
+        // A forged token gets here as well, but at most once a minute.
         let keys: KeySet = self.ask(self.http.get(url)).await?;
         let verified = keys.verify(token);
         known.keys = Some((keys, Instant::now()));
@@ -173,12 +184,14 @@ impl Provider {
         redirect_uri: &str,
     ) -> anyhow::Result<Tokens> {
         let description = self.description().await?;
+
         let mut form = vec![
             ("grant_type", "authorization_code"),
             ("code", code),
             ("code_verifier", verifier),
             ("redirect_uri", redirect_uri),
         ];
+
         let id = self.config.client_id.as_str();
         let request = self.http.post(&description.token_endpoint);
         let request = match &self.secret {
@@ -204,6 +217,7 @@ impl Provider {
     /// # Errors
     /// If the provider does not answer.
     pub async fn user_info(&self, access_token: &str) -> anyhow::Result<Option<Value>> {
+        // `userinfo` is optional for a provider, and then the ID token has all claims there are.
         let Some(url) = self.description().await?.userinfo_endpoint else {
             return Ok(None);
         };
@@ -219,7 +233,9 @@ impl Provider {
             .send()
             .await
             .context("the provider does not answer")?;
+
         let status = response.status();
+        // Read in pieces: the length in a header need not be that of the body.
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             body.extend_from_slice(&chunk);
@@ -227,6 +243,7 @@ impl Provider {
                 bail!("an answer of the provider is too large");
             }
         }
+
         if !status.is_success() {
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
             bail!(

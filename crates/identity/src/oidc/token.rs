@@ -75,6 +75,7 @@ impl KeySet {
     /// # Errors
     /// If the token is malformed, or no key has signed it.
     pub fn verify(&self, token: &str) -> Result<Value, TokenError> {
+        // The signature covers the first two parts as they were sent, so they are not decoded and encoded first.
         let (signed, sent) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
         let header: Header = json(header)?;
@@ -82,7 +83,9 @@ impl KeySet {
         if header.crit.is_some() {
             return Err(TokenError::Malformed);
         }
+
         let sent = bytes(sent)?;
+        // Without `kid`, every key may have signed. All are tried, and the last refusal is reported.
         let candidates: Vec<Key> = self.signing_keys(header.kid.as_deref()).collect();
         if candidates.is_empty() {
             return Err(TokenError::UnknownKey(header.kid.unwrap_or_default()));
@@ -115,9 +118,11 @@ impl Key {
     /// public key is never taken for the secret of a keyed hash, and `none` is no algorithm.
     fn verify(&self, algorithm: &str, message: &[u8], sent: &[u8]) -> Result<(), TokenError> {
         let refused = || TokenError::Algorithm(algorithm.to_owned());
+        // A key that names its algorithm is used with no other (RFC 7517, 4.4).
         if self.alg.as_deref().is_some_and(|own| own != algorithm) {
             return Err(refused());
         }
+
         let part = |part: &Option<String>| bytes(part.as_deref().unwrap_or_default());
         let verified = match (self.kty.as_str(), self.crv.as_deref()) {
             ("RSA", _) => {
@@ -136,6 +141,8 @@ impl Key {
                 };
                 key.verify(parameters, message, sent)
             }
+            // ECDSA signatures in a token are of fixed length (RFC 7518, 3.4), and the point is uncompressed: the
+            // byte 4.
             ("EC", Some(curve)) => {
                 let parameters = match (curve, algorithm) {
                     ("P-256", "ES256") => &signature::ECDSA_P256_SHA256_FIXED,
@@ -168,6 +175,7 @@ pub(super) fn check(claims: &Value, expected: Expected<'_>) -> Result<(), TokenE
         }
     };
     is("iss", claim("iss") == Some(expected.issuer))?;
+
     let own = expected.client_id;
     let audiences = match &claims["aud"] {
         // An audience that is no text is one that Takt does not know.
@@ -177,15 +185,21 @@ pub(super) fn check(claims: &Value, expected: Expected<'_>) -> Result<(), TokenE
             .collect(),
         one => one.as_str().into_iter().collect::<Vec<_>>(),
     };
+    // A token for another client of the same provider must not sign in here.
     is("aud", audiences.contains(&own))?;
+
+    // With several audiences, `azp` says which one asked for the token.
     let party = claim("azp");
     is("azp", party.is_none_or(|party| party == own))?;
     is("azp", audiences.len() == 1 || party.is_some())?;
+
     let time = |name: &str| {
         claims[name]
             .as_f64()
             .map(|seconds| UnixTime(seconds as i64))
     };
+
+    // The clocks of two machines differ a little, so each limit is widened by a minute.
     is(
         "exp",
         time("exp").is_some_and(|end| expected.now < end + GRACE_SECONDS),
@@ -193,6 +207,7 @@ pub(super) fn check(claims: &Value, expected: Expected<'_>) -> Result<(), TokenE
     let has_begun = |at: UnixTime| at <= expected.now + GRACE_SECONDS;
     is("iat", time("iat").is_some_and(has_begun))?;
     is("nbf", time("nbf").is_none_or(has_begun))?;
+    // The nonce belongs to the browser that has begun, so an ID token of another sign-in is refused.
     is("nonce", claim("nonce") == Some(expected.nonce))?;
     is(
         "sub",
@@ -258,6 +273,7 @@ mod tests {
         let point = key.public_key().as_ref();
         let keys = json!({
             "keys": [
+                // Keys that must not be used: one of a keyed hash, and one for encryption under the same name.
                 {"kty": "oct", "kid": "secret", "k": "c2VjcmV0"},
                 {
                     "kty": "EC",
@@ -295,19 +311,23 @@ mod tests {
     #[test]
     fn only_the_providers_key_signs() {
         let idp = provider();
+
         let header = json!({ "alg": "ES256", "kid": "1" });
         let token = idp.sign(&header, &claims());
         assert_eq!(idp.keys.verify(&token), Ok(claims()));
+        // A provider with one key need not name it.
         let without_kid = idp.sign(&json!({ "alg": "ES256" }), &claims());
         assert_eq!(idp.keys.verify(&without_kid), Ok(claims()));
 
         let other = provider().sign(&header, &claims());
         assert_eq!(idp.keys.verify(&other), Err(TokenError::Signature));
+
         let mut admin = claims();
         admin["preferred_username"] = "anna".into();
         let parts: Vec<&str> = token.split('.').collect();
         let changed = format!("{}.{}.{}", parts[0], encoded(admin.to_string()), parts[2]);
         assert_eq!(idp.keys.verify(&changed), Err(TokenError::Signature));
+
         let unknown = idp.sign(&json!({ "alg": "ES256", "kid": "2" }), &claims());
         assert_eq!(
             idp.keys.verify(&unknown),
@@ -319,13 +339,16 @@ mod tests {
     fn the_algorithm_is_the_keys() {
         let idp = provider();
         let body = encoded(claims().to_string());
+        // The names of no algorithm, of keyed hashes, of other kinds of keys, and of none at all.
         for algorithm in ["none", "None", "HS256", "RS256", "ES384", "EdDSA", ""] {
             let header = json!({ "alg": algorithm, "kid": "1" });
             let refused = Err(TokenError::Algorithm(algorithm.to_owned()));
             assert_eq!(idp.keys.verify(&idp.sign(&header, &claims())), refused);
+            // The signature part is empty, as `none` would have it.
             let bare = format!("{}.{body}.", encoded(header.to_string()));
             assert_eq!(idp.keys.verify(&bare), refused, "without a signature");
         }
+
         // The public key as the secret of a keyed hash.
         let header = encoded(json!({ "alg": "HS256", "kid": "1" }).to_string());
         let signed = format!("{header}.{body}");
@@ -340,6 +363,8 @@ mod tests {
         // A key inside the token is not looked at; a key of a keyed hash is not a key here.
         let header = json!({ "alg": "HS256", "kid": "secret" });
         assert!(idp.keys.verify(&idp.sign(&header, &claims())).is_err());
+
+        // An extension that changes how the payload is read: without knowing it, the signature proves something else.
         let critical = json!({
             "alg": "ES256",
             "kid": "1",
@@ -348,6 +373,7 @@ mod tests {
         });
         let token = idp.sign(&critical, &claims());
         assert_eq!(idp.keys.verify(&token), Err(TokenError::Malformed));
+
         for text in ["", "a", "a.b", "a.b.c", "..", "a.b.c.d"] {
             assert!(idp.keys.verify(text).is_err(), "{text}");
         }
@@ -377,12 +403,14 @@ mod tests {
         assert_eq!(check(&claims(), EXPECTED), Ok(()));
         let null = Value::Null;
         for (name, value) in [
+            // Issuers are compared exactly: a slash more is another issuer.
             ("iss", json!("https://idp.example/")),
             ("iss", json!("https://evil.example")),
             ("iss", null.clone()),
             ("aud", json!("other")),
             ("aud", json!([])),
             ("aud", null.clone()),
+            // The first second behind the grace, on each side.
             ("exp", json!(NOW - 60)),
             ("exp", json!("never")),
             ("exp", null.clone()),
@@ -404,11 +432,14 @@ mod tests {
                 "{name}: {value}"
             );
         }
+
         let mut two = claims();
+        // Two audiences without `azp` do not say who has asked.
         two["aud"] = json!(["takt", "other"]);
         assert_eq!(check(&two, EXPECTED), Err(TokenError::Claim("azp")));
         two["azp"] = json!("takt");
         assert_eq!(check(&two, EXPECTED), Ok(()));
+        // An audience of another type counts as a second one, so it cannot hide the need for `azp`.
         for others in [
             json!(["takt", 5]),
             json!(["takt", null]),

@@ -34,6 +34,7 @@ pub(super) fn heading(sheet: &Sheet, view: View) -> String {
         "account" => format!("Account {} on {}", sheet.subject.name(), sheet.cluster),
         _ => sheet.cluster.clone(),
     };
+
     let what = match view {
         View::Efficiency => "Efficiency of ",
         View::Waste => "Waste of ",
@@ -48,6 +49,7 @@ pub(super) fn heading(sheet: &Sheet, view: View) -> String {
 
 /// Returns the blocks of a view, in order.
 pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
+    // Blocks without content are `None`, and are left out at the end.
     let mut blocks: Vec<Option<Block>> = Vec::new();
     match view {
         View::Efficiency => {
@@ -55,6 +57,8 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(runs(sheet));
             blocks.push(network(sheet));
         }
+
+        // The advice follows the waste that it would spare.
         View::Waste => {
             blocks.extend(causes(sheet).into_iter().map(Some));
             blocks.push(wasters(sheet));
@@ -79,6 +83,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(breaches(sheet));
         }
     }
+
     let notes = sheet.notes.iter().cloned().map(Block::Line);
     blocks.into_iter().flatten().chain(notes).collect()
 }
@@ -103,6 +108,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         change(sheet, |figures| figures.cpu_hours),
     ));
 
+    // A user's share of GPUs says more than that of CPUs where both are known.
     if let Some(share) = sheet.share.and_then(|share| share.gpu.or(share.cpu)) {
         let rank = sheet
             .rank
@@ -119,10 +125,12 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         );
         facts.push(("GPU utilization", percent(utilization), coverage));
     }
+    // With GPUs, their utilization is the measure.
     if let Some(ratio) = figures.cpu_ratio.filter(|_| !sheet.has_gpus) {
         facts.push(("of the CPU time used", percent(ratio), String::new()));
     }
 
+    // `held` leaves out GPU-hours of jobs that have not ended: no share of them is known.
     let split = &figures.split_gpu_hours;
     if split.held() > 0.0 {
         let note = split.known_waste().map_or_else(
@@ -163,6 +171,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     if let Some(waiting) = sheet.waiting {
         let others = format!(
             "9 of 10 under {}",
+            // At least a second, so that the line never says that waits are under 0.
             duration((waiting.p90_seconds as f64 + 0.5).max(1.0))
         );
         facts.push((
@@ -194,6 +203,7 @@ fn change(sheet: &Sheet, of: fn(&Figures) -> f64) -> String {
     let Some((change, periods)) = sheet.change(of) else {
         return String::new();
     };
+
     let before = match periods {
         1 => "the period before".to_owned(),
         _ => format!("the mean of the {periods} before"),
@@ -213,6 +223,7 @@ fn summary(sheet: &Sheet) -> Block {
         Column::Number("value"),
         Column::Text("note"),
     ]);
+
     for (name, value, note) in facts(sheet) {
         listing.push(vec![name.to_owned(), value, note]);
     }
@@ -265,6 +276,7 @@ where
         .into_iter()
         .map(|row| columns.iter().map(|(_, cell)| cell(row)).collect())
         .collect();
+    // The first column names the row, and stays even if it is empty.
     let shown: Vec<usize> = (0..columns.len())
         .filter(|at| {
             (sheet.has_gpus || !OF_GPUS.contains(&columns[*at].0.name()))
@@ -274,14 +286,17 @@ where
                         .any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
         })
         .collect();
+
     let headings: Vec<Column> = shown.iter().map(|at| columns[*at].0).collect();
     let mut listing = Listing::new(&headings).omitting(OMITTED);
+
     rows.iter()
         .for_each(|row| listing.push(shown.iter().map(|at| row[*at].clone()).collect()));
     (!rows.is_empty()).then_some(Block::Listing(title, listing))
 }
 
 fn trend(sheet: &Sheet) -> Option<Block> {
+    // A table with zeros in all months before says nothing about a trend.
     if sheet.before.iter().all(|figures| figures.cpu_hours == 0.0) {
         return None;
     }

@@ -53,6 +53,7 @@ fn round(value: f64) -> f64 {
 /// Returns one bar in pieces, with the causes of the GPU-hours. `None` if no run was judged.
 pub(super) fn split(split: &Split) -> Option<Chart> {
     let held = split.held();
+
     let mut x = 0.0;
     let piece = |cause: &super::blocks::Cause| {
         let hours = (cause.of)(split);
@@ -61,10 +62,12 @@ pub(super) fn split(split: &Split) -> Option<Chart> {
         let bar = Bar {
             x: round(x),
             y: 0.0,
+            // A tiny part would otherwise have no width at all.
             width: round((width - 2.0).max(1.0)),
             height: 34.0,
             class: cause.class,
             name: cause.name.to_owned(),
+            // A narrower piece has no room for its share.
             value: if width >= 52.0 {
                 percent(hours / held)
             } else {
@@ -78,8 +81,10 @@ pub(super) fn split(split: &Split) -> Option<Chart> {
             ),
         };
         x += width;
+        // Parts of less than half a thousandth would only be gaps.
         (hours > held * 0.0005).then_some(bar)
     };
+
     (held > 0.0).then(|| Chart {
         width: WIDTH,
         height: 34.0,
@@ -94,6 +99,7 @@ const BASE: f64 = 150.0;
 /// Returns the allocated hours per day: GPU-hours, or CPU-hours without GPU-hours.
 pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     let by_gpu = sheet.days.iter().any(|day| day.gpu_hours > 0.0);
+
     let of = |at: usize| {
         if by_gpu {
             sheet.days[at].gpu_hours
@@ -102,8 +108,10 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
         }
     };
     let unit = if by_gpu { "GPU-hours" } else { "CPU-hours" };
+    // Without any hours, `scale` has no highest value, and the chart is left out.
     let (highest, ticks) = scale((0..sheet.days.len()).map(of).fold(0.0, f64::max))?;
     let step = (WIDTH - LEFT) / sheet.days.len() as f64;
+
     let bar = |at: usize| {
         let value = of(at);
         let date = &sheet.days[at].date;
@@ -120,6 +128,7 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
             width: round(step * 0.76),
             height,
             class: "used",
+            // In a month, there is room for every fifth day.
             name: if sheet.days.len() <= 16 || at.is_multiple_of(5) {
                 day
             } else {
@@ -129,6 +138,7 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
             title: format!("{date}: {} {unit}", amount(value)),
         }
     };
+
     let ticks = ticks.into_iter().map(|value| Tick {
         at: round(BASE - value / highest * (BASE - 10.0)),
         name: beside_axis(value),
@@ -155,7 +165,9 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
             months[at].cpu_hours
         }
     };
+
     let longest = (0..months.len()).map(hours).fold(0.0, f64::max);
+    // A chart with one bar compares nothing.
     let before: f64 = sheet.before.iter().map(|month| month.cpu_hours).sum();
     if longest <= 0.0 || before <= 0.0 {
         return None;
@@ -165,6 +177,7 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
         let y = at as f64 * 30.0;
         let width = hours(at) / longest * 470.0;
         let wasted = if by_gpu {
+            // The waste is a part of the bar, so it must not be longer.
             month.split_gpu_hours.wasted().min(hours(at))
         } else {
             0.0
@@ -178,6 +191,7 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
             width: round(width),
             height: 20.0,
             class,
+            // The two bars of a month share its name.
             name: if class == "used" {
                 month.period.chars().take(10).collect()
             } else {
@@ -194,12 +208,15 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
             words.clone(),
             format!("{}: {words}", month.period),
         ));
+
         let part = wasted / longest * 470.0;
+        // Below a pixel, the bar would not be seen.
         if part >= 1.0 {
             let title = format!("{}: {} GPU-hours wasted", month.period, amount(wasted));
             bars.push(bar(90.0 + width - part, part, "idle", String::new(), title));
         }
     }
+
     let unit = if by_gpu { "GPU-hours" } else { "CPU-hours" };
     Some((
         unit,
@@ -215,7 +232,9 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
 /// Returns names and hours, the largest first, with the own name highlighted.
 pub(super) fn names(rows: impl Iterator<Item = (String, f64, bool)>) -> Option<Chart> {
     let rows: Vec<_> = rows.filter(|(_, hours, _)| *hours > 0.0).collect();
+
     let longest = rows.iter().map(|(_, hours, _)| *hours).fold(0.0, f64::max);
+    // At least one unit, so that the smallest bar is seen.
     let bars = rows
         .iter()
         .enumerate()
@@ -263,6 +282,7 @@ mod tests {
             ["used", "idle", "unknown"]
         );
         let end = chart.bars.last().map(|bar| bar.x + bar.width).unwrap();
+        // The gap behind the last piece is part of its width.
         assert!((end - (WIDTH - 2.0)).abs() < 0.2, "{end}");
         assert!(split(&Split::default()).is_none());
     }

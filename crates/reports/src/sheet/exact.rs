@@ -45,6 +45,7 @@ fn exact_runs(runs: &[RunRow]) -> Listing {
         "lost_gpu_hours",
         "unmeasured_gpu_hours",
     ];
+
     let mut listing = Listing::new(
         &texts
             .into_iter()
@@ -54,6 +55,7 @@ fn exact_runs(runs: &[RunRow]) -> Listing {
     for run in runs {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        // Unknown values are empty: 0 would be a measurement.
         let mut row = vec![
             run.job_id.clone(),
             text(&run.name),
@@ -83,6 +85,7 @@ fn exact_runs(runs: &[RunRow]) -> Listing {
 
 /// Returns the hours of each category. Use and waste are empty if nothing was measured.
 fn exact_split(split: &Split) -> impl Iterator<Item = String> {
+    // Lost and unmeasured hours are known without a measurement.
     let is_known = split.known_waste().is_some();
     CAUSES.iter().map(move |cause| {
         if is_known || ["lost", "unknown"].contains(&cause.class) {
@@ -123,6 +126,7 @@ fn exact_members(sheet: &Sheet) -> Listing {
         .into_iter()
         .chain(numbers.map(Column::Number))
         .collect();
+
     let mut listing = Listing::new(&columns);
     // Without prices nothing has a cost, and without measurements no energy is known.
     let measured = |value: f64| {
@@ -156,6 +160,7 @@ fn exact_members(sheet: &Sheet) -> Listing {
             figures.limit_excess_gpu_hours.to_string(),
         ];
         row.extend(exact_split(&figures.split_gpu_hours));
+
         let wasted_money = figures.split_money.known_waste();
         row.push(wasted_money.map_or_else(String::new, |money| money.to_string()));
         listing.push(row);

@@ -41,6 +41,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
             (format!("{}. {name}", row.place), row.hours, row.is_self)
         }))
     });
+
     let models = charts::names(
         sheet
             .gpu_models
@@ -66,6 +67,7 @@ fn is_sheet(view: View) -> bool {
 /// Returns the values that the page and the mail show alike.
 pub(super) fn shared(sheet: &Sheet, view: View) -> Value {
     let is_sheet = is_sheet(view);
+
     let capacity = blocks::capacity(sheet).filter(|_| is_sheet);
     let (lost, lost_more) = blocks::shown_lost(sheet);
     let rank = sheet.rank.as_ref().filter(|_| is_sheet);
@@ -179,6 +181,7 @@ fn budgets(sheet: &Sheet) -> Vec<Value> {
                 "month"
             },
             used => amount(budget.used),
+            // A bar ends at its frame, even if the budget is exceeded.
             limit => amount(budget.limit),
             unit => budget.unit,
             share => percent(share),
@@ -203,6 +206,7 @@ fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
             member.figures.cpu_hours
         }
     };
+
     let most = members.iter().map(hours).fold(0.0, f64::max);
     let row = |member: &Member| {
         let split = &member.figures.split_gpu_hours;
@@ -235,6 +239,7 @@ fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
 }
 
 fn run(run: &RunRow) -> Value {
+    // A ratio may exceed 1 (CPU time of more threads than allocated), and the bar has a frame.
     let bar =
         |ratio: Option<f64>| ratio.map(|ratio| (ratio.clamp(0.0, 1.0) * 1000.0).round() / 10.0);
     context! {
@@ -242,6 +247,7 @@ fn run(run: &RunRow) -> Value {
         name => run.name,
         user => run.user,
         state => run.state.to_lowercase().replace('_', " "),
+        // An RFC 3339 time without its seconds and zone.
         ended => run.end.get(..16).unwrap_or_default().replace('T', " "),
         hours => amount(run.hours),
         gpus => run

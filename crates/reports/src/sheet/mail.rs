@@ -23,6 +23,7 @@ const MAIL_NAME: usize = 40;
 pub fn mail_page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
     let mut page = String::new();
     for rows in MAIL_ROWS {
+        // Each try begins with the whole report, since `for_mail` counts what it leaves out.
         let (sheet, omitted) = for_mail(sheet, rows);
         page = TEMPLATES.get_template("mail.html")?.render(context! {
             omitted,
@@ -37,6 +38,7 @@ pub fn mail_page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> 
             break;
         }
     }
+    // Even without rows, the last page is sent: a cut mail is better than none.
     Ok(page)
 }
 
@@ -50,15 +52,19 @@ fn for_mail(sheet: &Sheet, rows: usize) -> (Sheet, usize) {
         list.truncate(most);
         omitted
     }
+
     omitted += cut(&mut sheet.members, rows);
     omitted += cut(&mut sheet.accounts, rows);
     omitted += cut(&mut sheet.runs, rows.min(10));
     omitted += cut(&mut sheet.lost, rows);
     omitted += cut(&mut sheet.breaches, rows);
     omitted += cut(&mut sheet.network_bound, rows);
+    // Budgets and GPU models are few, and stay even in the smallest mail.
     omitted += cut(&mut sheet.budgets, rows.max(5));
     omitted += cut(&mut sheet.gpu_models, rows.max(5));
+    // A period of more than a month has a bar for each of its first 31 days.
     omitted += cut(&mut sheet.days, 31);
+
     sheet
         .members
         .iter_mut()
@@ -81,6 +87,7 @@ fn for_mail(sheet: &Sheet, rows: usize) -> (Sheet, usize) {
 }
 
 fn shorten(name: &mut String) {
+    // By characters: a name may be cut inside of a letter otherwise.
     if let Some((at, _)) = name.char_indices().nth(MAIL_NAME) {
         name.truncate(at);
         name.push('…');
@@ -108,6 +115,7 @@ fn day_bars(sheet: &Sheet) -> Vec<Value> {
         let date = day.date.rsplit('-').next().unwrap_or_default();
         context! { day => date.trim_start_matches('0'), height }
     };
+    // One day compares nothing, and no hours have no highest bar.
     if most <= 0.0 || sheet.days.len() < 2 {
         return Vec::new();
     }
@@ -124,6 +132,7 @@ fn month_bars(sheet: &Sheet) -> Vec<Value> {
             month.cpu_hours
         }
     };
+
     let most = months.iter().map(|month| hours(month)).fold(0.0, f64::max);
     let bar = |month: &&Figures| {
         let wasted = if by_gpu {
@@ -131,6 +140,7 @@ fn month_bars(sheet: &Sheet) -> Vec<Value> {
         } else {
             0.0
         };
+        // The waste is a part of the bar, so it must not be longer.
         let wasted = width(wasted.min(hours(month)), most).round();
         let all = width(hours(month), most).round();
         context! {
@@ -150,6 +160,7 @@ fn rank_bars(sheet: &Sheet) -> Vec<Value> {
     let rows = sheet.rank.iter().flat_map(|rank| &rank.rows);
     let most = rows.clone().map(|row| row.hours).fold(0.0, f64::max);
     rows.map(|row| {
+        // Names of others are hidden where `pseudonyms` or the privacy level says so.
         let mut name = row.name.clone().unwrap_or_else(|| "somebody".to_owned());
         shorten(&mut name);
         context! {

@@ -76,6 +76,7 @@ pub fn write_sheet(
                 "# {}\n",
                 listing::escape_markdown(&blocks::heading(sheet, view))
             )?;
+
             for block in blocks::blocks(sheet, view) {
                 match block {
                     Block::Listing(title, listing) => {
@@ -85,6 +86,7 @@ pub fn write_sheet(
                     }
                     Block::Line(line) => writeln!(out, "{}\n", listing::escape_markdown(&line))?,
                     Block::Code(line) => {
+                        // A fence in a line of code would end the block.
                         writeln!(out, "```sh\n{}\n```\n", line.replace("```", ""))?
                     }
                 }
@@ -115,6 +117,7 @@ fn write_blocks(
         "{}\n",
         listing::printable(&blocks::heading(sheet, view))
     )?;
+
     for block in blocks::blocks(sheet, view) {
         match block {
             Block::Listing(title, listing) => {

@@ -134,16 +134,19 @@ fn names_are_defused_in_every_format() {
             !table.contains('\u{1b}') && table.contains("=cmd"),
             "{table}"
         );
+
         let html = written(view, ReportFormat::Html);
         assert!(
             !html.contains("<b>x</b>") && html.contains("&lt;b&gt;x&lt;&#x2f;b&gt;"),
             "{html}"
         );
+
         let markdown = written(view, ReportFormat::Md);
         assert!(
             !markdown.contains("<b>x</b>") && !markdown.contains('\u{1b}'),
             "{markdown}"
         );
+        // A spreadsheet runs a cell that begins with `=`, so it gets an apostrophe before.
         let csv = written(view, ReportFormat::Csv);
         assert!(
             csv.contains("'=cmd|") && !csv.contains("\n=cmd") && !csv.contains(",=cmd"),
@@ -160,8 +163,10 @@ fn terminal_output() {
             .collect::<Vec<_>>()
             .join(" ")
     };
+
     let text = words(View::Waste);
     for line in [
+        // The escape character is replaced, and the rest of its sequence stays as text.
         "Waste of Account =cmd|'<b>x</b>'\u{fffd}[31m on lab, October 2026",
         "did nothing 25.0 25 % 25.00 EUR",
         "1 of its 2 GPUs did nothing; would spare 25.0 GPU-hours (25.00 EUR)",
@@ -170,6 +175,7 @@ fn terminal_output() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+
     let text = words(View::Account);
     assert!(
         text.contains("+20 % on the period before") && text.contains("9 of 10 runs measured"),
@@ -203,6 +209,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
         cpu_ratio: Some(0.4),
         ..sheet().runs.remove(0)
     };
+
     let before = Figures {
         gpu_hours: 0.0,
         ..sheet().before.remove(0)
@@ -224,6 +231,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
         }],
         ..sheet()
     };
+
     for view in VIEWS {
         for format in [ReportFormat::Table, ReportFormat::Md, ReportFormat::Html] {
             let mut out = Vec::new();
@@ -243,6 +251,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
             );
         }
     }
+    // A program may expect the columns on every cluster.
     let mut out = Vec::new();
     write_sheet(&plain, View::Cluster, ReportFormat::Csv, None, &mut out).unwrap();
     assert!(
@@ -256,16 +265,20 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
 fn every_page_is_one_file_that_asks_for_nothing() {
     for view in VIEWS {
         let html = written(view, ReportFormat::Html);
+        // A mailed or archived page must not call anywhere.
         for outside in ["<script", "src=", "href=", "url(", "@import"] {
             assert!(!html.contains(outside), "{outside}");
         }
+        // Shares of nothing, and bars of no length.
         assert!(!html.contains("NaN") && !html.contains("inf"), "{html}");
     }
+
     assert!(written(View::Account, ReportFormat::Html).contains("class=\"idle\""));
 }
 
 #[test]
 fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
+    // Three more than a page lists.
     let lost = (0..23)
         .map(|at| LostRow {
             job_id: format!("lost-{at}"),
@@ -277,6 +290,7 @@ fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
         let mut out = Vec::new();
         write_sheet(&many, View::Cluster, format, None, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
+
         let all = format == ReportFormat::Json;
         assert!(
             text.contains("lost-19") && text.contains("lost-20") == all,
@@ -339,8 +353,10 @@ fn assert_for_mail(html: &str) {
     ] {
         assert!(!html.contains(refused), "{refused}\n{html}");
     }
+
     for style in html.split("style=\"").skip(1) {
         let style = style.split('"').next().unwrap();
+
         for declaration in style.split(';').filter(|one| !one.trim().is_empty()) {
             let (property, value) = declaration.split_once(':').unwrap();
             assert!(
@@ -349,8 +365,10 @@ fn assert_for_mail(html: &str) {
             );
         }
     }
+    // Gmail's own limit, not the one that leaves room below it.
     assert!(html.len() <= 102_000, "Gmail cuts {} bytes", html.len());
     assert!(!html.contains("NaN") && !html.contains("inf%"), "{html}");
+    // Outlook shows nothing of a table that is not closed.
     for (open, close) in [("<table", "</table>"), ("<tr", "</tr>"), ("<td", "</td>")] {
         let count = |part: &str| html.matches(part).count();
         assert_eq!(count(open), count(close), "{open}");
@@ -358,6 +376,7 @@ fn assert_for_mail(html: &str) {
 }
 
 #[test]
+
 fn a_mail_keeps_to_what_gmail_and_outlook_show() {
     for view in VIEWS {
         let html = mail_page(&sheet(), view).unwrap();
@@ -378,6 +397,7 @@ fn a_large_cluster_fits_into_a_mail() {
             })
             .collect()
     };
+
     let runs = (0..500).map(|at| RunRow {
         job_id: format!("{at}"),
         ..sheet().runs.remove(0)
@@ -387,11 +407,13 @@ fn a_large_cluster_fits_into_a_mail() {
         nodes: format!("g[{}]", long),
         ..sheet().lost.remove(0)
     });
+
     let day = |at: u8| Day {
         date: format!("2026-10-{at:02}"),
         gpu_hours: f64::from(at),
         cpu_hours: 1.0,
     };
+
     let large = Sheet {
         subject: Subject::Cluster,
         members: many(300, "user"),
@@ -401,6 +423,7 @@ fn a_large_cluster_fits_into_a_mail() {
         days: (1..=31).map(day).collect(),
         ..sheet()
     };
+
     let html = mail_page(&large, View::Cluster).unwrap();
     assert_for_mail(&html);
     assert!(
@@ -422,6 +445,7 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
         split_money: split,
         ..sheet().figures
     };
+
     let unmeasured = Sheet {
         figures: figures.clone(),
         members: vec![Member {
@@ -430,6 +454,7 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
         }],
         ..sheet()
     };
+
     for view in [View::Waste, View::Cluster] {
         let mut out = Vec::new();
         write_sheet(&unmeasured, view, ReportFormat::Table, None, &mut out).unwrap();
@@ -439,10 +464,12 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
             words.contains("None of the 120 GPU-hours were judged"),
             "{text}"
         );
+        // A zero would be a claim that nothing was wasted.
         for zero in [" 0 0 %", "-0 %", " 0.00 EUR"] {
             assert!(!words.contains(zero), "{zero}\n{text}");
         }
     }
+
     for page in [
         page(&unmeasured, View::Cluster),
         mail_page(&unmeasured, View::Cluster),
@@ -457,9 +484,11 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
             "{html}"
         );
     }
+
     let mut out = Vec::new();
     write_sheet(&unmeasured, View::Waste, ReportFormat::Csv, None, &mut out).unwrap();
     let csv = String::from_utf8(out).unwrap();
+
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let cell = |name: &str| rows[1][rows[0].iter().position(|head| *head == name).unwrap()];
     assert_eq!(
@@ -473,6 +502,7 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
 fn the_coverage_of_the_categories_is_beside_them() {
     let text = written(View::Cluster, ReportFormat::Table);
     let coverage = "95.0 of 120 GPU-hours (79 %) were judged.";
+    // The coverage comes directly before the table whose shares it limits.
     let at = text.find(coverage).expect(&text);
     let table = text.find("GPU-hours of finished runs by category").unwrap();
     assert!(at < table && table - at < 200, "{text}");
@@ -485,6 +515,7 @@ fn tables_of_reports_fit_eighty_columns() {
         let mut out = Vec::new();
         write_sheet(&sheet(), view, ReportFormat::Table, Some(80), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
+        // Lines of code are to be copied, and may be longer.
         let in_tables = text
             .lines()
             .filter(|line| line.starts_with(' ') && !line.starts_with("    #"));

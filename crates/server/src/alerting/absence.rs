@@ -45,6 +45,7 @@ impl Absence {
 
     /// Ends the report. Messages in transit get a moment to complete.
     pub async fn end(self) {
+        // Ending the engine waits for its threads, which must not hold up the others of this runtime.
         let ended = takt_store::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
             tracing::error!(%error, "the report of the missing store failed to stop");
@@ -56,14 +57,18 @@ fn start(config: &Config, reason: &str) -> anyhow::Result<Alerting> {
     let Loaded {
         routing, channels, ..
     } = load(config)?;
+
     let cluster = config.cluster.as_deref().unwrap_or(LOCAL_CLUSTER);
     let address: SocketAddr = config.server.listen_address.parse()?;
     let server = server(config, cluster, address);
+    // Without rules, since their queries could only fail. The engine itself reports the failing store.
     let engine = Engine::new(server, &[], &[], XidTable::shipped().clone(), routing);
+    // A heartbeat would say that rules are evaluated.
     let watch = WatchConfig {
         heartbeat: None,
         ..watch_config(config)
     };
+
     let store = NoStore {
         reason: reason.to_owned(),
     };

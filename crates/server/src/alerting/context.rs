@@ -72,6 +72,7 @@ fn gpu_info(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) ->
         (None, Some(address)) => format!("pci_bus_id={}", quoted(address)),
         (None, None) => return None,
     };
+    // A lost GPU has no such series now, but its slot and serial number are what a person needs.
     let expr = format!(
         "last_over_time(takt_gpu_info{{node={},{device}}}[1h])",
         quoted(node)
@@ -86,6 +87,7 @@ fn gpu_info(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) ->
 /// Describes the GPU by its known properties: index, slot (PCI address), model and serial number.
 fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
     let info = gpu_info(source, labels, at)?;
+
     let known = |name: &str| info.get(name).filter(|value| !value.is_empty());
     let parts = [
         known("index").map(|index| format!("GPU {index}")),
@@ -120,16 +122,22 @@ fn jobs(
         }
         _ => return None,
     };
+
     let mut found = at_once(source, &expr, since).ok()?;
+
+    // A job that ended before the last report has an older newest time than the others.
     let newest = found.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     let is_meant = |of: &Labels| label("user").is_none_or(|user| of.get("user") == Some(user));
     found.retain(|(labels, value)| *value >= newest && is_meant(labels));
+
     let mut ids: Vec<(&str, &str)> = found
         .iter()
         .filter_map(|(labels, _)| Some((labels.get("jobid")?, labels.get("user").unwrap_or(""))))
         .collect();
+    // Several GPUs of a job name it several times.
     ids.sort_unstable();
     ids.dedup();
+
     let named: Vec<String> = ids
         .iter()
         .take(JOBS_MAX)
@@ -140,6 +148,7 @@ fn jobs(
             None => format!("{id} of {user}"),
         })
         .collect();
+
     let more = match ids.len().saturating_sub(JOBS_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -156,10 +165,12 @@ fn last_hour(
     at: Timestamp,
 ) -> Option<String> {
     let measured = takt_promql::measured(compared.expr, labels.get("node"))?;
+    // The message waits, so the picture is left out if it takes too long.
     let limits = Limits {
         deadline: Some(Instant::now() + TIMEOUT),
         ..Limits::default()
     };
+
     let from = at.minus(HOUR);
     let step = i64::try_from(STEP.as_millis()).ok()?;
     let options = Options {
@@ -173,6 +184,8 @@ fn last_hour(
     else {
         return None;
     };
+
+    // The rule may compare several series. Only those whose labels the alert has are meant.
     let is_meant = |of: &Labels| {
         of.iter()
             .all(|(name, value)| name == METRIC_NAME || labels.get(name) == Some(value))
@@ -181,6 +194,7 @@ fn last_hour(
     let (Some(series), None) = (meant.next(), meant.next()) else {
         return None;
     };
+
     let points: Vec<_> = series
         .points
         .iter()
@@ -190,6 +204,8 @@ fn last_hour(
         (f64::INFINITY, f64::NEG_INFINITY),
         |(least, most), point| (least.min(point.value), most.max(point.value)),
     );
+
+    // Fewer than three values are no picture, and a flag of 0 and 1 is said by the alert itself.
     if points.len() < 3
         || points
             .iter()
@@ -197,6 +213,8 @@ fn last_hour(
     {
         return None;
     }
+
+    // A bar for each step, also where a value is missing.
     let steps = (0..)
         .map(|n| from.plus_ms(n * step))
         .take_while(|instant| *instant <= at);
@@ -206,6 +224,7 @@ fn last_hour(
             .find(|point| point.at == instant)
             .map(|point| point.value)
     });
+
     let bars = sparkline::bars(values, least, most);
     let shown = |value: f64| match compared.are_percentages {
         true => sparkline::number(value * 100.0) + "%",
@@ -225,9 +244,11 @@ mod tests {
 
     fn source(series: &[TestSeries<'_>]) -> Memory {
         let mut source = Memory::new();
+
         for (labels, value) in series {
             source.add(
                 labels.iter().copied().collect(),
+                // One sample each 15 seconds, for an hour.
                 (0..=240).filter_map(|n| Some((Timestamp(n * 15_000), Some(value(n)?)))),
             );
         }
@@ -263,12 +284,15 @@ mod tests {
             };
             last_hour(&source, compared, &labels.iter().copied().collect(), AT)
         };
+
         let hot = [
             ("alertname", "Hot"),
             ("node", "g01"),
             ("gpu", "0"),
             ("severity", "warning"),
         ];
+
+        // The second half of the hour has values: the first bars are empty.
         let said = of("heat > 90 unless nothing", &hot).unwrap();
         assert!(
             said.starts_with("               ") && said.ends_with("█ 64 to 120, now 120"),
@@ -313,6 +337,7 @@ mod tests {
             ],
             &|n| (n < 100).then_some(1.0),
         )]);
+
         let of = |labels: &[(&str, &str)]| gpu(&source, &labels.iter().copied().collect(), AT);
         let words = "GPU 3, slot 0000:41:00.0, NVIDIA GeForce RTX 5090, serial number 1654620000004, \
                      GPU-1";
@@ -331,6 +356,7 @@ mod tests {
 
     #[test]
     fn jobs_on_the_gpu_are_named() {
+        // Two jobs more than a message names.
         let held: Vec<_> = (1..=7).map(|n| (format!("{n}"), format!("u{n}"))).collect();
         let mut all = vec![(
             vec![
@@ -342,6 +368,7 @@ mod tests {
             ],
             1.0,
         )];
+
         for (job, user) in &held {
             all.push((
                 vec![
@@ -353,6 +380,7 @@ mod tests {
                 1.0,
             ));
         }
+
         let mut source = Memory::new();
         for (labels, value) in all {
             source.add(
@@ -360,6 +388,7 @@ mod tests {
                 [(Timestamp(3_500_000), Some(value))],
             );
         }
+
         // Slurm's records have the number of an array's task, and the name.
         let run_of = |id: &str| {
             (id == "3").then(|| JobRun {
@@ -412,6 +441,7 @@ mod tests {
                 ("user", "ada"),
             ]
         };
+        // The exporter has reported 200 times. The job that had ended is missing in the last five reports.
         let down = 200;
         let source = source(&[
             (&job("1"), &|n| (n < down).then_some(1.0)),

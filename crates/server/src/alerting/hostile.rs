@@ -36,6 +36,7 @@ fn with(labels: &Labels, more: &[(&str, &str)]) -> Labels {
 
 /// Series that differ from this one in labels that the rules do not mention, that they set, or that they copy.
 fn doubles(labels: &Labels) -> Vec<Labels> {
+    // A pusher chooses any label: the rules must not match two series where they expect one.
     let mut changed = with(labels, &[("sender", "evil"), ("model", "other")]);
     for (name, value) in labels.iter() {
         if !IDENTITY.contains(&name)
@@ -100,6 +101,7 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
     }
 
     for name in limits {
+        // Limits are recorded series, which a pusher or an exporter may imitate.
         for writer in ["sender", "instance"] {
             let mut labels = Labels::default();
             labels.set(METRIC_NAME, "takt_threshold");
@@ -110,6 +112,7 @@ fn double(test: &mut Test, node: &str, recorded: &BTreeSet<String>, limits: &BTr
     }
 
     let mut seen = known;
+    // A double may equal a series of the scenario, and a series has one list of values.
     added.retain(|(labels, _)| seen.insert(labels.clone()));
     test.series.extend(added);
 }
@@ -145,10 +148,12 @@ fn a_node_with_doubled_series_spoils_only_its_own_alerts() {
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
+
     let mut spoilt = Vec::new();
     for path in files {
         let text = fs::read_to_string(&path).unwrap();
         let mut file = TestFile::read(&path.display().to_string(), &text).unwrap();
+
         let mut rules = Rules::default();
         for name in &file.rule_files {
             let path = folder().join(name);
@@ -160,6 +165,7 @@ fn a_node_with_doubled_series_spoils_only_its_own_alerts() {
             .iter()
             .flat_map(|file| &file.groups)
             .flat_map(|group| &group.rules);
+
         let (mut recorded, mut limits) = (BTreeSet::new(), BTreeSet::new());
         for rule in all {
             if let Rule::Recording(rule) = rule {
@@ -169,6 +175,7 @@ fn a_node_with_doubled_series_spoils_only_its_own_alerts() {
                 };
             }
         }
+
         for test in std::mem::take(&mut file.tests) {
             let nodes: BTreeSet<String> = test
                 .series

@@ -25,6 +25,7 @@ impl Query for InMemory {
 impl SampleSink for InMemory {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
         let mut memory = self.0.borrow_mut();
+        // Neighbours with the same labels are added at once; a later one extends the series.
         for series in samples.chunk_by(|a, b| a.labels == b.labels) {
             let values = series.iter().map(|sample| (sample.at, sample.value));
             memory.add(series[0].labels.clone(), values);

@@ -81,12 +81,14 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
         Some(file) => format!("{}: [alerts]", file.display()),
         None => "[alerts]".to_owned(),
     };
+
     let rules = if alerts.enabled {
         pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds)
             .with_context(|| section.clone())?
     } else {
         Rules::default()
     };
+    // Without alerts, the engine still runs: a route to a receiver without channels sends nothing.
     let (name, text, base) = match (&alerts.alertmanager_file, alerts.enabled) {
         (_, false) => (
             "none".to_owned(),
@@ -112,8 +114,11 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
             PathBuf::new(),
         ),
     };
+
     let mut routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+    // Relative paths of templates begin at the folder of the configuration that names them.
     let mut template_mistakes = routing.read_templates(&base);
+
     let reports = config.reports.clone();
     let owners = Addresses::new(move |user| reports.address_of(user));
     let channels =
@@ -124,8 +129,10 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
             }
             anyhow!("{}", mistake.in_file(&name))
         })?;
+
     let mistakes = channels.template_mistakes().iter();
     template_mistakes.extend(mistakes.map(|one| one.clone().in_file(&name).to_string()));
+
     Ok(Loaded {
         rules,
         routing,
@@ -191,13 +198,16 @@ impl Reload {
             channels,
             ..
         } = loaded;
+
         let server = server(config, &self.cluster, self.address);
         self.has_links
             .store(config.alerts.acknowledge_links, Ordering::Relaxed);
+        // Channels first: the rules and routes of the new configuration may name new ones.
         self.handle.use_channels(channels, watch_config(config))?;
         self.handle
             .change(move |engine, now| {
                 engine.set_server(server);
+                // The engine takes rules and routes in one change, so no alert is routed by half of a configuration.
                 (
                     (),
                     engine.reload(
@@ -229,6 +239,7 @@ impl Alerts {
             channels,
             ..
         } = load(config).usage()?;
+
         let (samples, events) = rules.count();
         tracing::info!(
             rules = samples,
@@ -236,6 +247,7 @@ impl Alerts {
             channels = channels.names().count(),
             "alerting"
         );
+
         let engine = Engine::new(
             server(config, cluster, address),
             &rules.files,
@@ -243,19 +255,24 @@ impl Alerts {
             XidTable::shipped().clone(),
             routing,
         );
+        // A link is only a problem where a message leaves this machine.
         if channels.names().next().is_some() {
             warn_of_local_links(config, address.port());
         }
+
         let has_links = Arc::new(AtomicBool::new(config.alerts.acknowledge_links));
         let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?
             .with_links(link_key(store)?, Arc::clone(&has_links));
+
         let metrics = AlertMetrics::register(registry);
         let alerting = Alerting::start(engine, outside, channels, watch_config(config), metrics)?;
         let handle = alerting.handle();
+
         let api = Api {
             handle: handle.clone(),
             started: jiff::Timestamp::now(),
         };
+
         let reload = Reload {
             handle,
             cluster: cluster.to_owned(),
@@ -294,6 +311,7 @@ impl Alerts {
     pub async fn note_absence(&self, absence: &Absence) {
         let error = StoreError(absence.reason.clone());
         let since = absence.since;
+        // Posted like an alert of another program, since no rule of this engine has evaluated it.
         let handle = self.handle();
         let noted = handle.change(move |engine, now| {
             let (batch, _) = engine.post(vec![store_failure(since, &error, now)], now);
@@ -322,6 +340,7 @@ impl Alerts {
 
 fn watch_config(config: &Config) -> WatchConfig {
     let interval = Duration::from_secs(config.alerts.heartbeat_seconds);
+
     let heartbeat = config
         .alerts
         .heartbeat_url
@@ -338,6 +357,7 @@ fn watch_config(config: &Config) -> WatchConfig {
 /// # Errors
 /// If the store fails, or the kernel has no random numbers.
 pub fn link_key(store: &Store) -> anyhow::Result<String> {
+    // The store keeps the first key. A fresh one is only used if it has none.
     let fresh = new_secret()?;
     Ok(Records::of(store.database()).secret("acknowledge_links", &fresh)?)
 }
@@ -349,6 +369,7 @@ pub fn external_url(config: &Config, port: u16) -> String {
         return url.trim_end_matches('/').to_owned();
     }
     let listening: Option<SocketAddr> = config.server.listen_address.parse().ok();
+    // Port 0 asks for any free port, so the port is that of the listener and not of the configuration.
     match listening.map(|address| address.ip()) {
         Some(ip) if !ip.is_unspecified() => format!("http://{}", SocketAddr::new(ip, port)),
         _ => format!("http://{}:{port}", host_name()),
@@ -358,6 +379,7 @@ pub fn external_url(config: &Config, port: u16) -> String {
 /// Logs a warning if messages link to an address that only this machine can open.
 pub fn warn_of_local_links(config: &Config, port: u16) {
     let url = external_url(config, port);
+
     let host = Url::parse(&url).ok();
     let host = host.as_ref().and_then(Url::host_str).unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -365,6 +387,7 @@ pub fn warn_of_local_links(config: &Config, port: u16) {
         || host
             .parse::<IpAddr>()
             .is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified());
+
     if is_local {
         tracing::warn!(
             url,
@@ -386,6 +409,7 @@ fn host_name() -> String {
 
 /// Names who posts and changes alerts.
 async fn note_sender(By(viewer): By, mut request: Request, next: Next) -> Response {
+    // Handlers of the API know no viewer, so the name of the caller and the note travel with the request.
     request.extensions_mut().insert(PostedBy(viewer.caller()));
     request.extensions_mut().insert(ActedBy {
         user: viewer.user().map(str::to_owned),
@@ -405,6 +429,7 @@ fn settings_at(config: &Config, port: u16) -> Settings {
     let pages = Matcher::new("severity", MatchOp::Equal, severity)
         .ok()
         .filter(|_| !severity.is_empty());
+
     Settings {
         external_url: external_url(config, port),
         timezone: config.zone().iana_name().map(str::to_owned),
@@ -430,12 +455,15 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
     while let Some(scrape) = scrape.upgrade() {
         let targets = scrape.accessible().into_iter();
         let files = scrape.files();
+        // The manager ends with the server, and this task must not keep it alive.
         drop(scrape);
         let targets: HashMap<Url, (Labels, TargetAccess)> = targets
+            // Targets without `/metrics` at the end are other programs, which have no events.
             .filter_map(|(target, access)| {
                 Some((events_url(&target.url)?, (target.labels, access)))
             })
             .collect();
+        // A change of labels or access ends the subscription, and a new one begins below.
         listening.retain(|url, known| {
             Url::parse(url)
                 .ok()
@@ -444,11 +472,13 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
                     *labels == known.labels && access.is_same(&known.access)
                 })
         });
+
         for (url, (labels, access)) in targets {
             listening.entry(url.to_string()).or_insert_with(|| {
                 EventSubscription::start(url, labels, access, files.clone(), handle.clone())
             });
         }
+
         time::sleep(TARGETS_EVERY).await;
     }
 }
@@ -473,6 +503,7 @@ impl EventSubscription {
             labels: labels.clone(),
         };
         let with = access.clone();
+
         // From the first request on, until the subscription ends.
         let file: Arc<OnceCell<StreamFile>> = Arc::default();
         let requests: RequestFactory = Box::new(move || {
@@ -481,12 +512,14 @@ impl EventSubscription {
             let files = files.clone();
             let file = Arc::clone(&file);
             Box::pin(async move {
+                // A stream stays open for days, so it counts against the limit of open files.
                 let taken = async || files.for_stream().await.ok_or(());
                 let free = file.get_or_try_init(taken).await;
                 free.map_err(|()| "no open file is free: raise LimitNOFILE= of takt.service")?;
                 access.get(&url).await.map_err(|error| error_chain(&error))
             })
         });
+
         let task = tokio::spawn(listen(requests, exporter, EngineSink(handle))).abort_handle();
         Self {
             labels,
@@ -506,6 +539,7 @@ impl Drop for EventSubscription {
 fn events_url(metrics: &str) -> Option<Url> {
     let mut url = Url::parse(metrics).ok()?;
     let beside = url.path().strip_suffix("/metrics")?.to_owned();
+    // A query of the metrics page selects metrics, which events do not have.
     url.set_path(&format!("{beside}/events"));
     url.set_query(None);
     Some(url)
@@ -534,9 +568,11 @@ mod tests {
     #[test]
     fn the_short_form_is_a_configuration_and_reaches_every_channel() {
         let folder = tempdir().unwrap();
+
         for name in ["token", "webhook"] {
             fs::write(folder.path().join(name), "http://127.0.0.1:1/secret\n").unwrap();
         }
+
         let text = "
             [alerts]
             email_to = ['ann@lab.example', 'bob@lab.example']
@@ -549,6 +585,7 @@ mod tests {
             server = 'mail.lab.example'
             from = 'takt@lab.example'";
         let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
+
         let loaded = load(&config).unwrap();
         let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")]
             .into_iter()
@@ -566,6 +603,7 @@ mod tests {
             ["digest"],
             "where nobody's address is known"
         );
+
         let known = Config::parse(
             &format!("{text}\n[reports]\ndomain = 'lab.example'"),
             &folder.path().join("takt.toml"),
@@ -574,6 +612,7 @@ mod tests {
             receivers(&load(&known.unwrap()).unwrap()),
             ["owners", "nobody"]
         );
+
         let operators: Vec<_> = loaded
             .channels
             .names()
@@ -590,6 +629,7 @@ mod tests {
                 "operators/webhook/0"
             ]
         );
+
         let receivers = |severity: &str| {
             let labels = [("alertname", "X"), ("severity", severity)]
                 .into_iter()

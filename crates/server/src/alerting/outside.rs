@@ -82,12 +82,16 @@ impl Writer {
         stored: impl Fn(Timestamp) -> Timestamp,
     ) -> Result<(), StoreError> {
         if samples.is_empty() {
+            // A row without samples would still take a timestamp.
             return Ok(());
         }
+        // Timestamps of a group must increase, also if the clock was set back.
         let now = Timestamp::from(SystemTime::now()).max(Timestamp(self.last.0 + 1));
         let failed = |error: takt_store::ClockWentBack| StoreError(error.to_string());
         let ticket = self.group.ticket(now).map_err(failed)?;
         self.last = ticket.at();
+
+        // A series that another group writes has no column here, and is counted below.
         let columns: Vec<_> = samples
             .iter()
             .filter_map(|sample| {
@@ -101,7 +105,9 @@ impl Writer {
                 ))
             })
             .collect();
+
         self.group.commit(ticket, &[], &columns).map_err(failed)?;
+
         match samples.len() - columns.len() {
             0 => Ok(()),
             others => Err(StoreError(format!(
@@ -118,12 +124,14 @@ impl Writer {
         );
         let gone: Vec<_> = before
             .difference(&self.row)
+            // A stale marker ends a series at once. Otherwise it would be found for another five minutes.
             .map(|labels| Sample {
                 labels: labels.clone(),
                 at,
                 value: None,
             })
             .collect();
+
         let samples = row
             .into_iter()
             .map(|(labels, value)| Sample {
@@ -182,6 +190,7 @@ impl StoreQueries {
         let filter = JobFilter {
             cluster: Some(self.cluster.clone()),
             job_number: Some(number.to_owned()),
+            // The newest run: numbers come round again.
             limit: Some(1),
             ..JobFilter::default()
         };
@@ -252,6 +261,7 @@ fn samples(
         lazy,
         ..Options::default()
     };
+
     let answer = parsed(expr)
         .and_then(|parsed| takt_promql::instant_parsed(source, &parsed, expr, at, &options))
         .map_err(|error| QueryError(error_chain(&error)))?;
@@ -277,12 +287,14 @@ const PARSED_MAX: usize = 4096;
 fn parsed(expr: &str) -> Result<Arc<Expression>, takt_promql::Error> {
     static KNOWN: Mutex<BTreeMap<String, Arc<Expression>>> = Mutex::new(BTreeMap::new());
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // The lock is not held while parsing, so two threads may parse the same expression once.
     if let Some(parsed) = known().get(expr) {
         return Ok(Arc::clone(parsed));
     }
 
     let parsed = Arc::new(takt_promql::parse(expr)?);
     let mut known = known();
+    // Cleared as a whole: rules are few, and expressions of removed rules must not stay forever.
     if known.len() >= PARSED_MAX {
         known.clear();
     }
@@ -292,12 +304,14 @@ fn parsed(expr: &str) -> Result<Arc<Expression>, takt_promql::Error> {
 
 /// Fails if the expression cannot be evaluated, or if its result is not a vector or scalar.
 pub fn check(expr: &str) -> Result<(), QueryError> {
+    // Without samples, every expression is cheap, and its type shows all the same.
     let nothing = takt_promql::Memory::new();
     evaluate(&nothing, expr, Timestamp(0), false, QUERY_TIMEOUT).map(drop)
 }
 
 impl RuleQueries for StoreQueries {
     fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown {
+        // The engine's clock may be held back while the samples have the machine's time.
         let [at, watched_since] = [at, watched_since].map(|at| self.of_samples(at));
         exporters_down(&*self.store, at, watched_since)
     }
@@ -384,6 +398,7 @@ pub fn exporters_down(
     at: Timestamp,
     watched_since: Timestamp,
 ) -> IsDown {
+    // Without `up`, nothing counts as down.
     let up = instant(source, "up", at).unwrap_or_default();
     let instances: BTreeSet<String> = up
         .iter()
@@ -391,6 +406,8 @@ pub fn exporters_down(
         .map(|(labels, _)| labels)
         .filter_map(|labels| labels.get("instance").map(str::to_owned))
         .collect();
+
+    // A node may have several exporters. It is down if none of them answers.
     let nodes = |is_up: bool| -> BTreeSet<String> {
         up.iter()
             .filter(|(_, value)| (*value == 1.0) == is_up)
@@ -405,6 +422,7 @@ pub fn exporters_down(
         let values = labels.filter_map(|labels| labels.get(name));
         values.map(str::to_owned).collect()
     };
+
     let scraped = awaits.then(|| (values("instance"), values("node")));
     let none_scraped = awaits && up.is_empty();
     Box::new(
@@ -423,10 +441,12 @@ pub fn exporters_down(
 /// decides it. The scheduler's times are whole seconds.
 fn held_at(run: Option<&JobRun>, at: Timestamp) -> Option<bool> {
     let run = run?;
+    // A record with whole seconds decides nothing about the second in which the job begins or ends.
     let second = at.whole_seconds();
     if run.end.is_some_and(|end| end < second) || run.start.is_some_and(|start| start > second) {
         return Some(false);
     }
+
     let is_inside = run.start? < second && run.end.is_some_and(|end| end > second);
     is_inside.then_some(true)
 }
@@ -455,6 +475,7 @@ impl OverStore {
             let user = labels.get("user").unwrap_or_default();
             Some((id.to_owned(), user.to_owned()))
         };
+        // A job may have several series: the first one with a user's name counts.
         let mut jobs = BTreeMap::new();
         for (id, user) in found.iter().filter_map(named) {
             let known: &mut String = jobs.entry(id).or_default();
@@ -487,6 +508,7 @@ impl Outside for OverStore {
 
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
         let StoreQueries { store, cluster } = &*self.queries;
+
         let kept = Records::of(store.database())
             .reservations(cluster, now.whole_seconds())
             .inspect_err(|error| {
@@ -511,11 +533,13 @@ impl Outside for OverStore {
         if !self.has_links.load(Ordering::Relaxed) {
             return None;
         }
+
         let link = MessageLink {
             message: row.id,
             until: row.created_at.whole_seconds().0 + LINK_SECONDS,
             place,
         };
+
         let secret = link.signed(&self.link_key);
         let base = &row.message.external_url;
         Some(format!("{base}/acknowledge?link={secret}"))
@@ -529,11 +553,13 @@ impl Outside for OverStore {
         let Some(node) = label("node").map(quoted) else {
             return JobsAt::Certain(Vec::new());
         };
+
         // A node's clock may be ahead; the server has no samples of that time yet.
         let now = self.queries.clock().alerting_time();
         let at = event.at.min(now);
         let (then, later) = match (label("jobid"), label("sluid"), label("uuid")) {
             (Some(job), ..) => {
+                // The exporter may know a job by its cgroup alone, or by the GPU that it holds.
                 let job = quoted(job);
                 let known = format!(
                     "{{__name__=~\"takt_job_info|takt_gpu_job_info\",node={node},jobid={job}}}"
@@ -542,11 +568,13 @@ impl Outside for OverStore {
             }
             (None, Some(sluid), _) => {
                 let sluid = quoted(sluid);
+                // Without a number, the exporter shows the SLUID as one: that is no job of Slurm's records.
                 let known = format!("takt_job_info{{node={node},sluid={sluid},jobid!={sluid}}}");
                 (self.holders(&known, at), None)
             }
             (None, None, Some(uuid)) => {
                 let held = holders_of_gpu(&node, uuid, label("gpu_instance"));
+                // The holders are asked for again now, as a job may have ended between two scrapes.
                 let later = (at < now).then(|| self.holders(&held, now));
                 (self.holders(&held, at), later)
             }
@@ -558,6 +586,7 @@ impl Outside for OverStore {
         if let Some(named) = label("jobid") {
             jobs.entry(named.to_owned()).or_default();
         }
+
         let mut is_certain = true;
         let mut found = Vec::new();
         for (id, user) in jobs {
@@ -568,6 +597,7 @@ impl Outside for OverStore {
                 .as_ref()
                 .is_none_or(|later| then.contains_key(&id) && later.contains_key(&id));
             let is_named = label("jobid").is_some() || label("sluid").is_some();
+            // A job that is named by the event is meant, whatever the records say of its time.
             if held == Some(false) && !is_named {
                 continue;
             }
@@ -592,6 +622,7 @@ impl Outside for OverStore {
             found.push(labels);
         }
 
+        // The exporter names the cgroup of a process that belongs to no job.
         let is_outside = event.kind == EventKind::Xid && label("cgroup").is_some();
         match found.len() {
             0 => JobsAt::Certain(found),
@@ -628,14 +659,18 @@ mod tests {
             ("node", "g01"),
         ];
         samples.add(up.into_iter().collect(), [(at(1000), Some(1.0))]);
+
         let is_down = |labels: &[(&str, &str)], now: i64, since: i64| {
             exporters_down(&samples, at(now), at(since))(&labels.iter().copied().collect())
         };
+
         assert!(!is_down(&[("instance", "g01:9855")], 1010, 990));
         assert!(is_down(&[("instance", "g02:9855")], 1010, 990));
         assert!(is_down(&[("node", "g02")], 1010, 990));
+
         assert!(!is_down(&[], 1010, 990), "some exporter was scraped");
         assert!(is_down(&[], 5000, 4990), "none was scraped");
+        // Watched for long: the exporter was removed from the targets.
         let instance = [("instance", "g02:9855")];
         assert!(!is_down(&instance, 1010, 10), "no target any more");
     }
@@ -658,10 +693,12 @@ mod tests {
         let folder = tempdir().unwrap();
         let store = Arc::new(store_in(folder.path()));
         let now = Timestamp::from(SystemTime::now());
+
         let group = store.group();
         for (job, user) in [("7", "ada"), ("8", "")] {
             group.column(&held(job, user)).unwrap();
         }
+
         for labels in [
             [("jobid", "9"), ("uuid", "MIG-1"), ("user", "eve")].as_slice(),
             &[("jobid", "10"), ("uuid", "MIG-2"), ("user", "eve")],
@@ -670,6 +707,7 @@ mod tests {
             let labels = named.iter().chain(labels).copied().collect();
             group.column(&labels).unwrap();
         }
+
         for (part, instance) in [("MIG-1", "5"), ("MIG-2", "6")] {
             let labels = [
                 (METRIC_NAME, "takt_gpu_mig_info"),
@@ -680,6 +718,7 @@ mod tests {
             ];
             group.column(&labels.into_iter().collect()).unwrap();
         }
+
         for (job, sluid) in [
             ("11", "s5K1KKYAYG5D00"),
             ("s5K1KKYAYG5D01", "s5K1KKYAYG5D01"),
@@ -693,9 +732,11 @@ mod tests {
             ];
             group.column(&labels.into_iter().collect()).unwrap();
         }
+
         let row = vec![1.0; group.width()];
         let ticket = group.ticket(now).unwrap();
         group.commit(ticket, &row, &[]).unwrap();
+
         import(
             store.database(),
             None,
@@ -709,6 +750,7 @@ mod tests {
                 ..JobRun::default()
             }],
         );
+
         let over = OverStore::new(Arc::clone(&store), "lab", now).unwrap();
         let event = |ahead: u64, more: &[(&str, &str)]| Event {
             id: 1,
@@ -721,13 +763,16 @@ mod tests {
                 .collect(),
             message: String::new(),
         };
+
         let job = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Labels>();
         let certain = |jobs: &[&Labels]| JobsAt::Certain(jobs.iter().copied().cloned().collect());
         let ada = job(&[("jobid", "7"), ("user", "ada")]);
         let bob = job(&[("jobid", "8"), ("user", "bob"), ("job_name", "sweep")]);
+
         assert_eq!(over.jobs_at(&event(0, &[])), certain(&[&ada, &bob]));
         assert_eq!(over.jobs_at(&event(600, &[])), certain(&[&ada, &bob]));
         assert_eq!(over.jobs_at(&event(0, &[("jobid", "8")])), certain(&[&bob]));
+
         // A divided GPU: the jobs on the part.
         let part = [("uuid", "GPU-2"), ("gpu_instance", "5")];
         let eve = |job_id| job(&[("jobid", job_id), ("user", "eve")]);
@@ -755,6 +800,7 @@ mod tests {
         for (job, user) in [("7", "ada"), ("8", "bob")] {
             group.column(&held(job, user)).unwrap();
         }
+
         let users = [
             (METRIC_NAME, "takt_job_user_info"),
             ("node", "g01"),
@@ -762,10 +808,12 @@ mod tests {
             ("uid", "1003"),
         ];
         group.column(&users.into_iter().collect()).unwrap();
+        // Two scrapes, with the event between them.
         for (ago, row) in [(20, [1.0, STALE, 1.0]), (5, [STALE, 1.0, 1.0])] {
             let ticket = group.ticket(now.minus(Duration::from_secs(ago))).unwrap();
             group.commit(ticket, &row, &[]).unwrap();
         }
+
         let over = OverStore::new(Arc::clone(&store), "lab", now).unwrap();
         let labels = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Labels>();
         let event = |more: &[(&str, &str)]| {
@@ -794,6 +842,7 @@ mod tests {
             ("7", "ada", None, Some(ended)),
             ("8", "bob", Some(ended), None),
         ];
+
         let runs = runs.map(|(id, user, start, end)| JobRun {
             cluster: "lab".into(),
             job_id: id.into(),

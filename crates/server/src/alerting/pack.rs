@@ -79,6 +79,8 @@ pub fn load(
                 .map(|(name, text)| ((*name).to_owned(), (*name).to_owned(), (*text).to_owned())),
         );
     }
+
+    // Folders come after the shipped files, so that an operator's file can replace one.
     for folder in folders {
         let paths = files(folder)
             .with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?;
@@ -90,10 +92,12 @@ pub fn load(
                 .into_owned();
             let text = fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
+
             texts.retain(|(known, ..)| *known != name);
             texts.push((name, path.display().to_string(), text));
         }
     }
+
     let mut rules = Rules::default();
     for (name, shown, text) in texts {
         rules.add(&name, &shown, &text)?;
@@ -116,6 +120,7 @@ const THRESHOLD: &str = "takt_threshold";
 const NAME: &str = "name";
 
 fn is_rule_file(path: &Path) -> bool {
+    // Routes and Alertmanager's configuration lie in the same folder, and are not rules.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_yaml = name.ends_with(".yml") || name.ends_with(".yaml");
     is_yaml && path.is_file() && !name.starts_with("routes.") && !name.starts_with("alertmanager")
@@ -124,6 +129,7 @@ fn is_rule_file(path: &Path) -> bool {
 impl Rules {
     /// Adds a file and checks its expressions. `name` decides about the kind of its rules.
     pub fn add(&mut self, name: &str, shown: &str, text: &str) -> anyhow::Result<()> {
+        // All expressions are checked now: a mistake must show at the start and not at night.
         let mistake = |mistake: Mistake| anyhow!("{mistake}");
         if name.ends_with(".events.yml") || name.ends_with(".events.yaml") {
             let file = EventFile::read(shown, text, XidTable::shipped()).map_err(mistake)?;
@@ -151,11 +157,14 @@ impl Rules {
                 _ => None,
             })
             .collect();
+
         for (name, value) in thresholds {
+            // TOML has `inf` and `nan`, and a limit with them would never be reached.
             if !value.is_finite() {
                 bail!("thresholds.{name}: expected a number, found {value}");
             }
             if !limits.contains_key(name) {
+                // The nearest name, since a typing error would leave the old limit in force.
                 let near = limits
                     .keys()
                     .min_by_key(|known| strsim::osa_distance(known, name));
@@ -164,6 +173,7 @@ impl Rules {
                     .unwrap_or_default();
                 bail!("thresholds: no rule has a limit `{name}`{near}");
             }
+
             if let Some(rule) = limits.get_mut(name) {
                 rule.expr = format!("vector({value})");
             }
@@ -237,6 +247,7 @@ mod tests {
         found.sort();
         let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, found, "add the file to SHIPPED");
+
         let rules = load(true, &[], &BTreeMap::new()).unwrap();
         assert!(
             rules.count().0 > 40 && rules.count().1 > 5,
@@ -256,9 +267,11 @@ mod tests {
                 |rule| matches!(rule, Rule::Recording(rule) if rule.labels.get(NAME) == Some(name)),
             ).map(|rule| rule.expr().to_owned()).collect()
         };
+
         let rules = load(true, &[], &[("nfs_slow_seconds".to_owned(), 0.5)].into()).unwrap();
         assert_eq!(limit(&rules, "nfs_slow_seconds"), ["vector(0.5)"]);
         assert_eq!(limit(&rules, "node_load_per_cpu"), ["vector(2)"]);
+
         let said = |name: &str, value: f64| {
             load(true, &[], &[(name.to_owned(), value)].into())
                 .unwrap_err()
@@ -273,11 +286,14 @@ mod tests {
         let folder = tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let folders = [folder.path().to_owned()];
+
         write(
             "node.rules.yml",
             "groups: [{name: mine, rules: [{alert: Mine, expr: up == 0}]}]",
         );
+
         write("notes.txt", "no rules");
+
         let rules = load(true, &folders, &BTreeMap::new()).unwrap();
         assert_eq!(rules.files.len() + rules.events.len(), SHIPPED.len());
         assert!(rules.files.iter().any(|file| file.groups[0].name == "mine"));

@@ -29,10 +29,12 @@ const SEPARATOR: char = '\u{1f}';
 
 /// Returns the changes of a batch. `at` is a time at which Takt is known to run.
 pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError> {
+    // Later entries of a key replace earlier ones, so what is forgotten comes first.
     let mut state = BTreeMap::new();
     let mut put = |kind, key: String, body: Option<String>| drop(state.insert((kind, key), body));
     let rule_key =
         |rule: &RuleKey, fingerprint: Fingerprint| format!("{rule}{SEPARATOR}{fingerprint}");
+
     for (rule, fingerprint) in &batch.forgotten_instances {
         put(INSTANCE, rule_key(rule, *fingerprint), None);
     }
@@ -42,6 +44,8 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
     for fingerprint in &batch.forgotten_alerts {
         put(ALERT, fingerprint.to_string(), None);
     }
+
+    // An instance that begins again in the same batch stays.
     for one in &batch.instances {
         put(
             INSTANCE,
@@ -56,9 +60,11 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
             Some(json(one)?),
         );
     }
+
     for alert in &batch.alerts {
         put(ALERT, alert.fingerprint().to_string(), Some(json(alert)?));
     }
+
     for (fingerprint, flapping) in &batch.flapping {
         let body = flapping
             .as_ref()
@@ -66,6 +72,7 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
             .transpose()?;
         put(FLAPPING, fingerprint.to_string(), body);
     }
+
     for Logged { key, entry } in &batch.log {
         let body = entry
             .as_ref()
@@ -80,7 +87,9 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
     for (exporter, id) in &batch.read {
         put(READ, exporter.clone(), Some(id.to_string()));
     }
+    // The time at which the server was running last: the next start knows how long it was down.
     put(RUNNING, "at".to_owned(), Some(at.0.to_string()));
+
     let notifications = batch
         .outbox
         .iter()
@@ -93,6 +102,7 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
         .silences
         .iter()
         .map(|one| Ok((one.id.clone(), Some(silence(one)?))));
+
     Ok(AlertChanges {
         state,
         transitions: batch.transitions.iter().map(transition).collect(),
@@ -111,6 +121,7 @@ pub fn load(records: &AlertRecords, now: Timestamp) -> Result<Snapshot, StoreErr
         .pop()
         .and_then(|(_, at)| at.parse().ok())
         .map(Timestamp);
+
     let read = state(READ)?
         .into_iter()
         .filter_map(|(exporter, id)| Some((exporter, id.parse().ok()?)));
@@ -153,6 +164,7 @@ fn transition(one: &Transition) -> TransitionRecord {
             labels_json(&one.labels),
             one.from.as_str().to_owned(),
             one.to.as_str().to_owned(),
+            // A closed alert names who closed it, which a reader of the history asks first.
             one.closing.as_ref().map_or_else(
                 || word(&one.reason),
                 |closing| format!("closed by {}: {}", closing.by, closing.comment),
@@ -172,6 +184,7 @@ fn notification(row: &Row, at: Timestamp) -> Result<NotificationRecord, StoreErr
         word(&row.state),
         json(row)?,
     ];
+    // A number that the column cannot hold is only a count for people.
     let alerts = i64::try_from(message.alerts.len()).unwrap_or(i64::MAX);
     Ok(NotificationRecord {
         texts,
@@ -182,6 +195,7 @@ fn notification(row: &Row, at: Timestamp) -> Result<NotificationRecord, StoreErr
         ],
         counts: [alerts, i64::from(row.attempts)],
         instants: [row.created_at, at],
+        // Final messages stay as history, and are not sent again after a restart.
         is_open: !row.state.is_final(),
     })
 }
@@ -200,6 +214,7 @@ fn silence(one: &Silence) -> Result<SilenceRecord, StoreError> {
 }
 
 fn labels_json(labels: &Labels) -> String {
+    // Sorted by name: the same labels always give the same text.
     let by_name: BTreeMap<&str, &str> = labels.iter().collect();
     serde_json::to_string(&by_name).unwrap_or_default()
 }

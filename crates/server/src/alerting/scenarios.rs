@@ -82,6 +82,7 @@ impl Samples {
     fn row(&self, row: Vec<(Labels, f64)>, at: Timestamp) {
         let mut memory = self.0.borrow_mut();
         let labels: BTreeSet<Labels> = row.iter().map(|(labels, _)| labels.clone()).collect();
+
         let before = self.1.replace(labels);
         for (labels, value) in row {
             memory.add(labels, [(at, Some(value))]);
@@ -108,6 +109,7 @@ impl Lab {
         };
         let routing = Routing::read("short", &short.in_long_form(pack::ROUTES, true)).unwrap();
         let pages = Matchers(parse_matchers("severity=critical").unwrap());
+
         let server = Server {
             external_labels: [("cluster", "lab")].into_iter().collect(),
             defaults: Defaults {
@@ -141,6 +143,7 @@ impl Lab {
         for number in numbers {
             let name = format!("g{number:03}");
             let before = self.nodes.insert(name.clone(), node);
+            // The carrier of a link changes when it is unplugged and when it is plugged in.
             if before.is_some_and(|before| before.machine != node.machine) {
                 *self.carrier_changes.entry(name).or_default() += 1.0;
             }
@@ -158,6 +161,7 @@ impl Lab {
                 ("instance", &instance),
             ];
             row.push((labels("up", &own), f64::from(u8::from(node.exporter))));
+            // A node without an answer has no series but `up`.
             if node.exporter {
                 row.push((labels("node_boot_time_seconds", &own), 1.0));
                 let changes = self.carrier_changes.get(name).copied().unwrap_or_default();
@@ -168,11 +172,13 @@ impl Lab {
                 row.push((labels("takt_scrape_host_answers", &own), 1.0));
             }
             *states.entry(node.slurm).or_default() += 1.0;
+
             let of_slurm = [("node", name.as_str()), ("job", "takt-server")];
             if node.slurm == "IDLE" {
                 row.push((labels("takt_slurm_node_responding", &of_slurm), 1.0));
             } else {
                 let mut series = labels("takt_slurm_node_unavailable", &of_slurm);
+
                 let is_drained = node.slurm.contains("DRAIN");
                 series.set("cause", if is_drained { "drained" } else { "down" });
                 series.set("state", node.slurm);
@@ -180,6 +186,7 @@ impl Lab {
                 row.push((series, 1.0));
             }
         }
+
         let own = [("job", "takt-server"), ("daemon", "slurmctld")];
         row.push((labels("takt_slurm_up", &own), 1.0));
         for (state, nodes) in states {
@@ -196,12 +203,14 @@ impl Lab {
                 self.scrape();
             }
             let now = self.at();
+            // As in the server: an exporter that is down keeps its alerts.
             let down = |at, since| outside::exporters_down(&*self.samples.0.borrow(), at, since);
             let (_, report) = self
                 .engine
                 .evaluate(&self.samples, &self.samples, &down, now);
             assert!(report.failures.is_empty(), "{:?}", report.failures);
             self.engine.flush(&self.samples, now);
+
             for row in self.engine.send_due(now).0 {
                 let texts = row
                     .message
@@ -216,6 +225,7 @@ impl Lab {
                             Status::Firing => "FIRING",
                             Status::Resolved => "RESOLVED",
                         };
+
                         let place = label("uuid");
                         let place = if place.is_empty() {
                             label("node")
@@ -228,7 +238,9 @@ impl Lab {
                     })
                     .collect::<Vec<_>>()
                     .join(", ");
+
                 self.sent.push((self.now, texts));
+                // Each message is taken at once, so that no scenario waits for a channel.
                 self.engine
                     .answered(row.id, &Outcome::Sent(None), &|_| None, now);
             }
@@ -259,6 +271,7 @@ const BACK: Node = Node {
 
 /// Takes nodes off the network for 3.6 minutes. Slurm notices late, both ways.
 fn unplug(lab: &mut Lab, numbers: RangeInclusive<usize>) -> (i64, i64) {
+    // Four minutes of normal operation first, as rules look back.
     lab.run(240);
     let lost_at = lab.now;
     lab.set(numbers.clone(), UNPLUGGED);
@@ -277,6 +290,7 @@ fn unplug(lab: &mut Lab, numbers: RangeInclusive<usize>) -> (i64, i64) {
 fn one_node_unplugged_is_one_page_one_correction_and_one_end_at_3_and_at_300_nodes() {
     for nodes in [3, 300] {
         let mut lab = Lab::of(nodes);
+
         let (lost_at, back_at) = unplug(&mut lab, 2..=2);
         assert_eq!(
             lab.texts(),
@@ -289,6 +303,7 @@ fn one_node_unplugged_is_one_page_one_correction_and_one_end_at_3_and_at_300_nod
             "{nodes} nodes: {:?}",
             lab.sent
         );
+        // Two minutes from the loss, and half a minute from the return.
         let waited = [lab.sent[0].0 - lost_at, lab.sent[2].0 - back_at];
         assert!(waited[0] <= 125 && waited[1] <= 35, "{waited:?}");
     }
@@ -298,6 +313,7 @@ fn one_node_unplugged_is_one_page_one_correction_and_one_end_at_3_and_at_300_nod
 fn a_drained_node_is_one_message_while_its_jobs_end() {
     let mut lab = Lab::of(50);
     lab.run(240);
+    // The states that Slurm shows while the last jobs of a drained node end.
     for slurm in ["ALLOCATED+DRAIN", "MIXED+DRAIN", "IDLE+DRAIN", "DOWN+DRAIN"] {
         lab.set(7..=7, Node { slurm, ..WELL });
         lab.run(400);
@@ -318,6 +334,7 @@ fn a_drained_node_is_one_message_while_its_jobs_end() {
 #[test]
 fn a_switch_that_fails_is_one_page_and_one_end() {
     let mut lab = Lab::of(300);
+    // Forty nodes at once, on one switch.
     unplug(&mut lab, 41..=80);
     assert_eq!(
         lab.texts(),
@@ -331,6 +348,7 @@ fn a_switch_that_fails_is_one_page_and_one_end() {
 fn a_hung_exporter_is_no_dead_machine_and_its_recovery_is_quiet() {
     let mut lab = Lab::of(3);
     lab.run(240);
+
     let hung = Node {
         exporter: false,
         ..WELL
@@ -353,12 +371,14 @@ fn a_hung_exporter_is_no_dead_machine_and_its_recovery_is_quiet() {
 #[test]
 fn a_silent_file_server_is_one_page_and_one_end() {
     let mut lab = Lab::of(3);
+
     let server = |responds: f64| {
         let own = [("node", "g001"), ("job", "takt"), ("server", "nas")];
         vec![(labels("takt_nfs_server_responding", &own), responds)]
     };
     lab.more = server(1.0);
     lab.run(300);
+
     let event = Event {
         id: 1,
         at: lab.at(),
@@ -369,6 +389,7 @@ fn a_silent_file_server_is_one_page_and_one_end() {
         message: "nfs: server nas not responding, still trying".to_owned(),
     };
     let now = lab.at();
+
     lab.engine.event(&event, &[], now);
     lab.more = server(0.0);
     lab.run(600);
@@ -384,6 +405,7 @@ fn a_silent_file_server_is_one_page_and_one_end() {
 #[test]
 fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     let mut lab = Lab::of(1);
+
     let gpu = |uuid: &str, address: &str, up: f64, reason: &str| {
         let own = [("node", "g001"), ("job", "takt"), ("uuid", uuid)];
         let mut info = labels("takt_gpu_info", &own);
@@ -393,6 +415,7 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
         state.set("reason", reason);
         [(info, 1.0), (state, up)]
     };
+
     let both = |first: f64, second: f64| {
         let reason = |up: f64, word| if up == 1.0 { "" } else { word };
         let first = gpu("GPU-1", "00000000:01:00.0", first, reason(first, "lost"));
@@ -401,6 +424,7 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     };
     lab.more = both(1.0, 1.0);
     lab.run(300);
+
     let event = Event {
         id: 1,
         at: lab.at(),
@@ -416,12 +440,14 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
         .collect(),
         message: "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.".to_owned(),
     };
+
     let now = lab.at();
     lab.engine.event(&event, &[], now);
     lab.more = both(0.0, 1.0);
     lab.run(300);
     lab.more = both(0.0, 0.0);
     lab.run(300);
+
     let pages = |lab: &Lab| -> Vec<String> {
         lab.texts()
             .into_iter()
@@ -429,12 +455,14 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
             .map(str::to_owned)
             .collect()
     };
+
     assert_eq!(
         pages(&lab),
         ["FIRING GpuFellOffBus GPU-1", "FIRING GpuNotAnswering GPU-2"],
         "{:?}",
         lab.sent
     );
+
     lab.more = both(1.0, 1.0);
     lab.run(60);
     let ends: BTreeSet<_> = pages(&lab).into_iter().skip(2).collect();

@@ -19,6 +19,7 @@ pub fn doubtful_severities(loaded: &Loaded, page: &str) -> Vec<String> {
         Some(format!("{place}: severity {severity:?}{meant}"))
     });
 
+    // A severity that a rule sets is known, however unusual it is: routes may name it.
     let raised: BTreeSet<&str> = of_rules.iter().map(|(_, severity)| *severity).collect();
     let known: BTreeSet<&str> = raised.union(&KNOWN.into()).copied().collect();
     let routes = of_routes(loaded).into_iter().filter_map(|(key, severity)| {
@@ -51,6 +52,7 @@ fn of_rules(loaded: &Loaded) -> Vec<(String, &str)> {
             Rule::Recording(_) => None,
         })
     });
+
     let events = loaded.rules.events.iter().flat_map(|file| {
         let rules = file.groups.iter().flat_map(|group| &group.rules);
         rules.map(move |rule| (&file.name, rule.line, &rule.labels))
@@ -66,6 +68,7 @@ fn of_rules(loaded: &Loaded) -> Vec<(String, &str)> {
 
 fn severity(labels: &[(String, Template)]) -> Option<&str> {
     let (_, template) = labels.iter().find(|(name, _)| name == "severity")?;
+    // A template's severity is known only when the alert fires.
     Some(template.source()).filter(|source| !source.contains("{{"))
 }
 
@@ -79,6 +82,7 @@ fn of_routes(loaded: &Loaded) -> Vec<(&str, &str)> {
             .iter()
             .filter(|one| one.name() == "severity");
         for matcher in severities {
+            // Alertmanager's regular expressions are mostly alternatives of whole words.
             let alternatives = match matcher.op() {
                 MatchOp::Equal | MatchOp::NotEqual => vec![matcher.value()],
                 MatchOp::Regex | MatchOp::NotRegex => matcher.value().split('|').collect(),
@@ -111,11 +115,13 @@ mod tests {
         let routes = "route:\n  receiver: a\n  routes:\n\
             \x20 - {receiver: a, matchers: ['severity=~\"warnin|tickets\"']}\n\
             \x20 - {receiver: a, matchers: ['severity=\"ticket\"']}\nreceivers: [{name: a}]\n";
+
         fs::create_dir(folder.path().join("rules")).unwrap();
         fs::write(folder.path().join("rules/own.yml"), rules).unwrap();
         fs::write(folder.path().join("am.yml"), routes).unwrap();
         let text = "[alerts]\nrule_dirs = ['rules']\nalertmanager_file = 'am.yml'\n";
         let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
+
         let loaded = load(&config).unwrap();
 
         let found = doubtful_severities(&loaded, "error");
@@ -132,6 +138,7 @@ mod tests {
                 "alerts.page_severity: no rule has severity \"error\", so no alert of a rule is sent at once",
             ]
         );
+
         assert_eq!(doubtful_severities(&loaded, "critical").len(), 3);
         assert_eq!(doubtful_severities(&loaded, "").len(), 3);
     }

@@ -89,6 +89,7 @@ impl CurrentConfig {
     pub(crate) fn unread(&self) -> Unread {
         let InForce { config, read_at } = self.in_force();
         let read_again = || self.source.as_ref()?().ok();
+        // Without a file, nothing can have changed.
         let Some(written) = config.file.as_ref().and_then(|_| read_again()) else {
             return Unread::default();
         };
@@ -96,12 +97,15 @@ impl CurrentConfig {
         let alone = |name: &String| RELOADED.contains(&name.as_str());
         let (mut for_reload, for_restart): (Vec<_>, Vec<_>) =
             differences(&config, &written).into_iter().partition(alone);
+
         let is_newer = |path: &PathBuf| {
             let written_at = fs::metadata(path).and_then(|found| found.modified());
             written_at.is_ok_and(|at| at > read_at)
         };
+        // Rules and routes are files of their own: the configuration is equal although they have changed.
         let files = alerting::files(&config).into_iter().filter(is_newer);
         for_reload.extend(files.map(|path| path.display().to_string()));
+
         Unread {
             for_reload,
             for_restart,
@@ -111,6 +115,7 @@ impl CurrentConfig {
     /// Returns the part that answers depend on.
     pub fn answer_config(&self) -> AnswerConfig {
         let config = self.get();
+
         AnswerConfig {
             accounting: config.accounting(),
             shares: config.fairshare.clone(),
@@ -140,14 +145,17 @@ impl CurrentConfig {
         let current = current
             .as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut());
+
         let in_force = Config {
             scrape: reloaded.scrape.clone(),
             alerts: reloaded.alerts.clone(),
             email: reloaded.email.clone(),
             ..Config::clone(&current.config)
         };
+        // Compared with what is in force: a section that a reload applied earlier is not waiting.
         let waiting = differences(&in_force, &reloaded);
         current.config = Arc::new(in_force);
+
         current.read_at = read_at;
         waiting
     }
@@ -158,15 +166,18 @@ const RELOADED: [&str; 3] = ["[scrape]", "[alerts]", "[email]"];
 
 /// Returns the names of the sections, in brackets, and of the keys above them that differ.
 fn differences(one: &Config, other: &Config) -> Vec<String> {
+    // As TOML, since the sections have different types.
     let tables = [one, other].map(toml::Table::try_from);
     let [Ok(one), Ok(other)] = tables else {
         return Vec::new();
     };
+
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     names
         .into_iter()
         .filter(|name| one.get(*name) != other.get(*name))
         .map(|name| match one.get(name).or(other.get(name)) {
+            // A list of tables has brackets in the file as a table has.
             Some(Value::Table(_) | Value::Array(_)) => format!("[{name}]"),
             _ => name.clone(),
         })
@@ -187,13 +198,16 @@ mod tests {
     #[test]
     fn sections_that_wait_for_a_restart_are_named_until_they_are_as_before() {
         let now = SystemTime::now();
+
         let current = CurrentConfig::new(config("timezone = 'UTC'"), now);
         let changed = "cluster = 'lab'\ntimezone = 'UTC'\n[scrape]\ninterval_seconds = 5\n\
                        [jobs]\npoll = false\n[[budgets]]\nuser = 'a'\nperiod = 'month'\n\
                        gpu_hours = 5\n";
+
         let waiting = current.follow(config(changed), now);
         assert_eq!(waiting, ["[budgets]", "cluster", "[jobs]"]);
         assert_eq!(current.follow(config(changed), now), waiting);
+
         let waiting = current.follow(config("timezone = 'UTC'"), now);
         assert_eq!(waiting, Vec::<String>::new());
     }
@@ -208,6 +222,7 @@ mod tests {
             );
             fs::write(&file, text).unwrap();
         };
+
         fs::create_dir(&rules).unwrap();
         fs::write(rules.join("own.yml"), "groups: []").unwrap();
         write(15, "lab");
@@ -222,6 +237,7 @@ mod tests {
                 })
             })
         };
+        // Later than the files were written, however coarse their times are.
         let read_at = SystemTime::now() + Duration::from_secs(5);
         let current = CurrentConfig::new(source().unwrap(), read_at).with_source(source);
         assert_eq!(current.unread(), Unread::default());
@@ -229,6 +245,7 @@ mod tests {
         write(30, "physics");
         let rule = fs::File::open(rules.join("own.yml")).unwrap();
         rule.set_modified(read_at + Duration::from_secs(5)).unwrap();
+
         let unread = current.unread();
         assert_eq!(unread.for_reload[0], "[scrape]");
         assert!(

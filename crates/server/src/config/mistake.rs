@@ -7,9 +7,12 @@ use toml::de::{DeTable, DeValue};
 
 /// Describes a mistake in the file: its line, the key, and for an unknown key the nearest valid one.
 pub(super) fn explain(mistake: &Mistake, text: &str, path: &Path) -> anyhow::Error {
+    // The parser may point behind the end of a text that breaks off.
     let start = mistake.start.map_or(0, |start| start.min(text.len()));
     let line = text[..start].matches('\n').count() + 1;
+    // Messages of the parser have several lines, and a mistake has one.
     let message = mistake.message.lines().collect::<Vec<_>>().join(" ");
+
     let said = if message.starts_with("unknown field") {
         unknown_key(&message)
     } else if message.starts_with("duplicate key") {
@@ -47,12 +50,14 @@ fn line_of(path: &[KeyStep], text: &str) -> Option<usize> {
             }
             _ => None,
         };
+        // A missing key has the place of the table that should contain it.
         let Some((span, inner)) = found else {
             break;
         };
         start = Some(span.start);
         value = inner.get_ref();
     }
+
     Some(text[..start?].matches('\n').count() + 1)
 }
 
@@ -63,8 +68,10 @@ const TOP_KEYS: [&str; 3] = ["cluster", "data_dir", "timezone"];
 const LEAST_NEARNESS: f64 = 0.75;
 
 fn unknown_key(message: &str) -> String {
+    // serde names the key first and the known ones after it, all between backquotes.
     let mut quoted = message.split('`').skip(1).step_by(2);
     let key = quoted.next().unwrap_or_default();
+    // Users copy these from Prometheus, where there are dozens.
     if key.ends_with("_sd_configs") {
         return format!(
             "Takt has no {key}; it has static_configs, file_sd_configs, http_sd_configs and \
@@ -74,12 +81,14 @@ fn unknown_key(message: &str) -> String {
     if TOP_KEYS.contains(&key) {
         return format!("{key} belongs above the first [table] of the file");
     }
+
     let known: Vec<&str> = quoted.collect();
     let nearness = |name: &&&str| strsim::jaro_winkler(key, name);
     let nearest = known
         .iter()
         .max_by(|a, b| nearness(a).total_cmp(&nearness(b)))
         .filter(|name| nearness(name) >= LEAST_NEARNESS);
+
     match nearest {
         Some(near) => format!("unknown key {key}; did you mean {near}?"),
         None if known.is_empty() => format!("unknown key {key}"),
@@ -99,6 +108,7 @@ fn duplicate_key(text: &str, start: usize) -> String {
     } else {
         line.split('=').next().unwrap_or_default()
     };
+
     let name = name.trim();
     let is_same = |other: &str| {
         let rest = other.trim().strip_prefix(if is_table { "[" } else { "" });
@@ -108,11 +118,14 @@ fn duplicate_key(text: &str, start: usize) -> String {
                     .starts_with(if is_table { "]" } else { "=" })
             })
     };
+    // The first of two keys is above. Below it, only others can be equal.
     let before = &text[..text[..start].rfind('\n').map_or(0, |at| at + 1)];
+
     let first = before
         .lines()
         .position(is_same)
         .map_or_else(String::new, |at| format!(" in line {}", at + 1));
+
     if is_table {
         format!("the table [{name}] exists already{first}; put its keys there")
     } else {
@@ -144,6 +157,7 @@ fn line_at(text: &str, start: usize) -> &str {
 
 /// Translates what serde says about a value; `None` for other messages.
 fn plain(message: &str) -> Option<String> {
+    // `[x]` instead of `[[x]]` gives a table where serde expects a list.
     if message.starts_with("invalid type: map, expected a sequence") {
         return Some("expected a list of tables, each under [[…]] instead of […]".to_owned());
     }
@@ -162,6 +176,7 @@ fn plain(message: &str) -> Option<String> {
     if let Some(rest) = message.strip_prefix("missing field ") {
         return Some(format!("the key {} is missing", rest.replace('`', "")));
     }
+
     let is_value = message.starts_with("invalid value: ");
     let rest = message
         .strip_prefix("invalid type: ")
@@ -183,6 +198,7 @@ fn plain(message: &str) -> Option<String> {
         other if other.starts_with("struct ") => "a table",
         other => other,
     };
+
     let found = match found {
         "sequence" => "a list".to_owned(),
         "map" => "a table".to_owned(),

@@ -24,6 +24,7 @@ impl Config {
         let secrets = self
             .secret_files()
             .filter_map(|(key, file)| secret_defect(&key, file, data_dir));
+
         let of_machine = [data_dir_defect(data_dir), self.slurm_defect()];
 
         of_machine.into_iter().flatten().chain(secrets).collect()
@@ -52,6 +53,7 @@ impl Config {
     /// Slurm's commands or its job completion file, if they are named, asked for, and absent.
     fn slurm_defect(&self) -> Option<ConfigError> {
         let jobs = &self.jobs;
+        // Commands and files are not used where slurmrestd is asked, or nothing is.
         if !jobs.poll || !jobs.slurmrestd.url.is_empty() {
             return None;
         }
@@ -118,12 +120,14 @@ mod tests {
         for file in ["data/token", "token", "bin/scontrol", "completions"] {
             fs::write(here(file), "0123456789abcdef").unwrap();
         }
+
         let said = |data_dir: &str, text: &str| {
             fs::write(here("takt.toml"), text).unwrap();
             let config = Config {
                 file: Some(here("takt.toml")),
                 ..Config::parse(text, &here("takt.toml")).unwrap()
             };
+
             let unusable = config.unusable(&here(data_dir));
             let located = unusable
                 .iter()

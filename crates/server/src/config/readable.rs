@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 ///
 /// Commands that ask a running server need no more.
 pub fn server_part(text: &str, path: &Path) -> Config {
+    // A text without valid syntax still has the parts before the mistake.
     let (table, _mistakes) = DeTable::parse_recoverable(text);
     let table = table.into_inner();
     let base = path.parent().unwrap_or(Path::new(""));
@@ -26,6 +27,7 @@ pub fn server_part(text: &str, path: &Path) -> Config {
     let Some(DeValue::Table(server)) = table.get("server").map(|server| server.get_ref()) else {
         return config;
     };
+
     config.server.socket_file = file(server, "socket_file");
     let address = server.get("listen_address");
     let address = address.and_then(|address| String::deserialize(Value(address)).ok());

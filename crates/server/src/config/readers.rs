@@ -23,6 +23,7 @@ impl ServiceUser {
             };
             (uid.parse() == Ok(id)).then(|| (name.to_owned(), gid.parse::<u32>().ok()))
         })?;
+        // The primary group is in `passwd`, and the others list the user in `group`.
         let further = group.lines().filter_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             let [_, _, gid, members] = fields[..] else {
@@ -31,6 +32,7 @@ impl ServiceUser {
             let is_member = members.split(',').any(|member| member == name);
             gid.parse().ok().filter(|_| is_member)
         });
+
         let groups = first.into_iter().chain(further).collect();
         Some(Self { name, id, groups })
     }
@@ -44,6 +46,7 @@ impl ServiceUser {
     /// the user can read the file, or if the file is missing.
     pub fn closed_path(&self, file: &Path) -> Option<PathBuf> {
         let file = std::fs::canonicalize(file).ok()?;
+        // From the root down: the first closed folder is the one to open, as those below cannot be reached.
         let mut above: Vec<&Path> = file.ancestors().skip(1).collect();
         above.reverse();
         above
@@ -59,6 +62,7 @@ impl ServiceUser {
     }
 
     fn is_allowed(&self, found: &Metadata, right: u32) -> bool {
+        // As in the kernel, the first class that fits decides, even if a later one would allow more.
         let right = if found.uid() == self.id {
             right << 6
         } else if self.groups.contains(&found.gid()) {
@@ -66,6 +70,7 @@ impl ServiceUser {
         } else {
             right
         };
+        // Root may read everything.
         self.id == 0 || found.mode() & right != 0
     }
 }
@@ -82,9 +87,11 @@ mod tests {
         let folder = tempdir().unwrap();
         let set =
             |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+
         set(folder.path(), 0o755);
         let file = folder.path().join("slack-webhook");
         fs::write(&file, "x").unwrap();
+
         let found = fs::metadata(&file).unwrap();
         let passwd = format!(
             "root:x:0:0::/:/bin/sh\nowner:x:{}:7::/:/bin/sh\ntakt:x:64001:64001::/:/bin/sh\n\
@@ -93,11 +100,13 @@ mod tests {
         );
         let group = format!("takt:x:64001:\nsecret:x:{}:other,member\n", found.gid());
         let user = |id| ServiceUser::with_id(id, &passwd, &group).unwrap();
+
         set(&file, 0o600);
         assert_eq!(
             user(64001).closed_path(&file).as_deref(),
             Some(&*fs::canonicalize(&file).unwrap())
         );
+
         set(&file, 0o640);
         assert!(user(64001).closed_path(&file).is_some());
         assert_eq!(
@@ -105,17 +114,20 @@ mod tests {
             None,
             "a member of the file's group"
         );
+
         set(&file, 0o604);
         assert!(
             user(64002).closed_path(&file).is_some(),
             "the group's bits decide"
         );
         assert_eq!(user(64001).closed_path(&file), None);
+
         set(folder.path(), 0o700);
         assert_eq!(
             user(64001).closed_path(&file).as_deref(),
             Some(&*fs::canonicalize(folder.path()).unwrap())
         );
+
         assert_eq!(user(64001).closed_path(Path::new("/no/such/file")), None);
         assert_eq!(ServiceUser::with_id(64009, &passwd, &group), None);
     }

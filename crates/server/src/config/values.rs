@@ -79,6 +79,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
                 Err(error) => Err(Mistake::custom(error)),
             },
             DeValue::Boolean(value) => visitor.visit_bool(*value),
+            // toml's own reader gives serde a map for a date, and `plain` in mistake.rs knows that message.
             DeValue::Datetime(_) => Err(Mistake::invalid_type(Unexpected::Map, &visitor)),
             DeValue::Array(items) => {
                 visitor.visit_seq(SeqDeserializer::new(items.iter().map(Value)))

@@ -92,6 +92,7 @@ impl TlsService {
             "ldaps" => 636,
             _ => return None,
         };
+        // `Url` keeps the brackets of an IPv6 address, and a connection needs it without.
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
         Some(Self {
             name: name.to_owned(),
@@ -163,6 +164,7 @@ pub fn services(config: &Config) -> Vec<TlsService> {
             Some(config.jobs.slurmrestd.url.as_str()),
         ),
     ];
+
     let of_url =
         |(name, url): (&str, Option<&str>)| TlsService::of_url(name, "", &Url::parse(url?).ok()?);
     let mut services: Vec<TlsService> = Vec::new();
@@ -172,6 +174,7 @@ pub fn services(config: &Config) -> Vec<TlsService> {
             services.push(service);
         }
     }
+
     if let Some(file) = &config.sql.tls_cert_file {
         services.push(TlsService {
             name: "sql.tls_cert_file".to_owned(),
@@ -179,6 +182,7 @@ pub fn services(config: &Config) -> Vec<TlsService> {
             at: CertificatePlace::File(file.clone()),
         });
     }
+
     if config.email.is_set()
         && let Ok((host, port, mode)) = config.email.endpoint()
         && mode != TlsMode::None
@@ -210,10 +214,12 @@ pub fn ends(services: Vec<TlsService>) -> Vec<CertificateEnd> {
     {
         return kept.ends.clone();
     }
+
     let began = Instant::now();
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
+        // Threads take the next service each, so a slow one delays only its own thread.
         for _ in 0..AT_ONCE.min(services.len()) {
             scope.spawn(|| {
                 while began.elapsed() < LIMIT_OF_ALL
@@ -228,7 +234,9 @@ pub fn ends(services: Vec<TlsService>) -> Vec<CertificateEnd> {
             });
         }
     });
+
     let mut ends = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // The nearest end comes first.
     ends.sort_by(|a, b| a.ends_at.total_cmp(&b.ends_at));
     *last = Some(KeptEnds {
         services,
@@ -248,6 +256,7 @@ fn end(place: &CertificatePlace) -> Option<f64> {
             is_smtp,
         } => of_server(host, *port, *is_smtp).ok()??,
     };
+
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
     Some(certificate.validity().not_after.timestamp() as f64)
 }
@@ -263,16 +272,21 @@ fn of_server(host: &str, port: u16, is_smtp: bool) -> io::Result<Option<Certific
     let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
+
     if is_smtp {
         begin_tls_of_smtp(&mut stream)?;
     }
+
     let seen = Arc::new(PresentedCertificate::default());
+
+    // The handshake is only the way to the certificate, and is ended before a byte of content.
     let config = ClientConfig::builder_with_provider(seen.provider())
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
+
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     // It fails: the verifier refuses each certificate.
@@ -284,6 +298,7 @@ fn of_server(host: &str, port: u16, is_smtp: bool) -> io::Result<Option<Certific
 /// Speaks SMTP until TLS begins.
 fn begin_tls_of_smtp(stream: &mut TcpStream) -> io::Result<()> {
     let mut left = REPLIES_MAX;
+    // The greeting, and one reply for each command.
     read_reply(stream, &mut left)?;
     for command in ["EHLO localhost\r\n", "STARTTLS\r\n"] {
         stream.write_all(command.as_bytes())?;
@@ -297,13 +312,16 @@ fn read_reply(stream: &mut TcpStream, left: &mut usize) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
+            // One byte at a time: bytes that TLS sends after the reply must stay in the stream.
             let mut byte = [0];
             stream.read_exact(&mut byte)?;
             line.push(byte[0]);
+            // A server that sends lines without an end must not fill the memory.
             *left = left
                 .checked_sub(1)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         }
+
         if line.get(3) != Some(&b'-') {
             return match line.first() {
                 Some(b'2') => Ok(()),
@@ -380,6 +398,7 @@ mod tests {
     /// A certificate and its key, made by openssl, and the end of its validity.
     fn certificate(folder: &Path) -> Option<(PathBuf, PathBuf)> {
         let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| folder.join(name));
+
         let made = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
             .args(["ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=lab"])
@@ -406,8 +425,10 @@ mod tests {
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
+
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // Replies of several lines: only the last one has no hyphen.
             if is_smtp {
                 let mut command = [0; 64];
                 stream.write_all(b"220-mail\r\n220 ready\r\n").unwrap();
@@ -428,6 +449,7 @@ mod tests {
         let Some((certificate, key)) = certificate(folder.path()) else {
             return;
         };
+
         let days = |place: &CertificatePlace| {
             let now = jiff::Timestamp::now().as_second() as f64;
             Some(((end(place)? - now) / 86_400.0).round())
@@ -437,12 +459,14 @@ mod tests {
             port: serve(&certificate, &key, is_smtp),
             is_smtp,
         };
+
         assert_eq!(
             days(&CertificatePlace::File(certificate.clone())),
             Some(10.0)
         );
         assert_eq!(days(&server(false)), Some(10.0));
         assert_eq!(days(&server(true)), Some(10.0));
+        // A file without a certificate.
         assert_eq!(days(&CertificatePlace::File(key.clone())), None);
         // A mail server that refuses, and one that is not a mail server.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -451,6 +475,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(b"554 no service\r\n").unwrap();
         });
+
         let refuses = CertificatePlace::Server {
             host: "127.0.0.1".to_owned(),
             port,
@@ -478,6 +503,7 @@ mod tests {
             tls_cert_file = "sql.pem"
             tls_key_file = "sql.key"
         "#;
+
         let config: Config = toml::from_str(config).unwrap();
         let titles: Vec<String> = services(&config).iter().map(TlsService::title).collect();
         assert_eq!(
@@ -489,6 +515,7 @@ mod tests {
                 "email.server (mail.lab.example:587)",
             ]
         );
+
         let target = TlsService::target("[fd00::1]:9855", "g01").unwrap();
         assert_eq!(target.title(), "target ([fd00::1]:9855)");
         assert_eq!(TlsService::target("not an address", "g01"), None);

@@ -169,6 +169,7 @@ impl Facts {
         let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))
             .map_err(AnswerError::failed)?;
         let mut readings: BTreeMap<String, Vec<Reading>> = BTreeMap::new();
+        // The engine of `query.remote` may be down. Checks of the configuration and of Slurm still have their facts.
         let (found, remote_error) = match store.instant(&[metrics], now, LOOKBACK) {
             Ok(found) => (found, None),
             Err(StoreError::Remote(error)) => (Vec::new(), Some(error.to_string())),
@@ -192,17 +193,21 @@ impl Facts {
         let records = Records::of(database);
         let clusters = records.clusters()?;
         let recorded_clusters = clusters.iter().map(|one| one.cluster.clone()).collect();
+
         let cluster = config
+            // Without a configured cluster, the only one of the records is meant.
             .cluster
             .clone()
             .or_else(|| match clusters.as_slice() {
                 [only] => Some(only.cluster.clone()),
                 _ => None,
             });
+
         let backup = database.last_backup().map(|backup| {
             let is_near = is_same_disk(&backup.path, &store.path());
             (backup, is_near)
         });
+
         let token = config.slurmrestd.token_file.as_deref();
 
         let mut facts = Self {
@@ -240,13 +245,16 @@ impl Facts {
         }
 
         if let Some(cluster) = cluster {
+            // Records are by cluster, so these facts are left out where several are known.
             facts.private_data = records.private_data(&cluster)?;
             let seconds = |at: UnixTime| at.0 as f64;
             facts.newest_record_at = records.newest_change(&cluster)?.map(seconds);
             facts.records_read_at = records.last_poll_of(&cluster)?.map(seconds);
             let since = now.minus(RECENT).whole_seconds();
             facts.registered_size = records.registered_size(&cluster)?;
+
             facts.unknown_gpus = records.runs_with_unknown_gpus(&cluster, since)?;
+            // Without samples, nodes and jobs would all look as if their exporters were missing.
             if facts.remote_error.is_some() {
                 return Ok(facts);
             }
@@ -278,6 +286,7 @@ impl Facts {
         cluster: &str,
         now: Timestamp,
     ) -> Result<Vec<(String, String)>, AnswerError> {
+        // A job of a minute may be missing in the records, so only jobs that were there 150 s ago count.
         let jobs = Matcher::new(METRIC_NAME, MatchOp::Equal, "takt_job_info")
             .map_err(AnswerError::failed)?;
         let before: BTreeSet<Labels> = store
@@ -285,11 +294,13 @@ impl Facts {
             .into_iter()
             .map(|series| series.labels)
             .collect();
+
         let mut found = Vec::new();
         let old = self
             .values("takt_job_info")
             .iter()
             .filter(|job| job.label("scheduler") == "slurm" && before.contains(&job.labels));
+
         for job in old {
             let filter = JobFilter {
                 cluster: Some(cluster.to_owned()),
@@ -297,9 +308,11 @@ impl Facts {
                 limit: Some(1),
                 ..JobFilter::default()
             };
+
             if records.jobs(&filter)?.is_empty() {
                 found.push((job.label("jobid").to_owned(), job.node().to_owned()));
             }
+            // Ten show the problem, and each further one costs a look-up.
             if found.len() == UNRECORDED_MAX {
                 break;
             }
@@ -310,6 +323,7 @@ impl Facts {
     /// Returns the services with certificates: those of the configuration, and targets that answer
     /// with TLS.
     fn tls_services(&self) -> Vec<TlsService> {
+        // A target that does not answer has a finding of its own.
         let targets = self
             .values("up")
             .iter()
@@ -328,6 +342,7 @@ impl Facts {
 
     /// Returns when the server started, UTC seconds; `None` before its first own samples.
     pub fn server_started_at(&self) -> Option<f64> {
+        // Exporters have this metric as well, so the label `job` decides.
         self.values("process_start_time_seconds")
             .iter()
             .filter(|reading| reading.label("job") == "takt-server")
@@ -338,12 +353,14 @@ impl Facts {
     /// Whether the facts of a check are not there yet, because the server has just started. A check by them would find
     /// nothing wrong.
     pub fn are_unknown(&self, id: &str) -> bool {
+        // Without a server, or without its samples, nothing will come: the findings are of what is stored.
         if self.config.unserved.is_some() || self.remote_error.is_some() {
             return false;
         }
         let is_scraped = |reading: &Reading| reading.label("job") != "takt-server";
         let is_unread = |reading: &Reading| reading.label("problem") == NOT_READ;
         let starts = self.server_started_at().is_none();
+        // Facts of nodes come with the first scrape, those of Slurm with the first answer of each source.
         match id.split('.').next().unwrap_or_default() {
             "exporter" | "gpu" | "kernel" | "node" | "nfs" | "mount" | "link" | "pcie"
             | "hardware" => self.config.has_targets && !self.values("up").iter().any(is_scraped),
@@ -375,6 +392,7 @@ impl Facts {
     /// Returns the target whose series the reading is of, if its last scrape failed.
     pub fn failing_target(&self, reading: &Reading) -> Option<&TargetStatus> {
         self.failing_targets.iter().find(|target| {
+            // The labels of the target are a part of those of its series.
             let mut labels = target.labels.iter();
             labels.all(|(name, value)| reading.label(name) == value)
         })
@@ -400,6 +418,7 @@ impl Facts {
 /// Returns the end of the validity of the JWT in a file, UTC seconds; `None` if the file cannot be
 /// read, or the token has no end.
 fn expiry(file: &Path) -> Option<f64> {
+    // A JWT has three parts. The signature is slurmrestd's to check.
     let token = fs::read_to_string(file).ok()?;
     let claims = token.trim().split('.').nth(1)?;
     let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
@@ -444,6 +463,7 @@ impl RunningJob {
             .node_list
             .as_deref()
             .and_then(|list| nodelist::expand(list).ok());
+        // A list that cannot be read gives no nodes, and the job counts on none.
         Self {
             number: run.raw_job_id.unwrap_or(run.job_id),
             nodes: nodes.unwrap_or_default(),
@@ -465,6 +485,7 @@ mod tests {
             fs::write(&file, text).unwrap();
             expiry(&file)
         };
+
         let claims = BASE64_URL_SAFE_NO_PAD.encode(r#"{"exp":1795000000,"sun":"takt"}"#);
         assert_eq!(until(&format!("e30.{claims}.c2ln\n")), Some(1.795e9));
         assert_eq!(until("e30.e30.c2ln"), None);

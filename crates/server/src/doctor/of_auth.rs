@@ -91,6 +91,7 @@ pub(super) fn proxy(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn privacy(facts: &Facts) -> Vec<Finding> {
+    // Slurm's own level cannot differ from Slurm's.
     let (Some(level), Some(of_slurm)) = (facts.config.auth.privacy.level(), &facts.private_data)
     else {
         return Vec::new();

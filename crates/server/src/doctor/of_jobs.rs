@@ -29,11 +29,13 @@ pub(super) fn stray_jobs(facts: &Facts) -> Vec<StrayJob<'_>> {
         }
         jobs
     };
+
     let divided: BTreeSet<&str> = facts
         .values("takt_gpu_mig_info")
         .iter()
         .map(Reading::node)
         .collect();
+
     let user_of = |node: &str, job: &str| {
         facts
             .values("takt_job_info")
@@ -42,13 +44,17 @@ pub(super) fn stray_jobs(facts: &Facts) -> Vec<StrayJob<'_>> {
             .map(|info| info.label("user"))
             .next()
     };
+
     let given = by_job("takt_gpu_job_info");
     let used = by_job("takt_gpu_job_memory_used_bytes");
     used.iter()
         .filter_map(|(&(node, job), used)| {
             let given = given
                 .get(&(node, job))
+                // A job without given GPUs is unknown to the exporter, and not stray.
                 .filter(|_| !divided.contains(node))?;
+
+            // GPUs that it uses and was not given. If all that it uses fit another order, only the order is wrong.
             let others: BTreeSet<&str> = used.difference(given).copied().collect();
             (!others.is_empty()).then(|| StrayJob {
                 node,
@@ -76,6 +82,7 @@ fn in_other_orders<'f>(
         .filter(|gpu| gpu.node() == node)
         .collect();
     [("index", "minor"), ("minor", "index")].map(|(from, to)| {
+        // The numbers of the given GPUs in one order, and the GPUs with these numbers in the other one.
         let numbers: BTreeSet<&str> = gpus
             .iter()
             .filter(|gpu| given.contains(gpu.label("uuid")))
@@ -96,6 +103,7 @@ pub(super) fn gpu_order(facts: &Facts) -> Vec<Finding> {
             nodes.entry(stray.node).or_insert(stray);
         }
     }
+
     let report = |(node, stray): (&str, StrayJob<'_>)| {
         finding(
             Severity::Failure,
@@ -142,6 +150,7 @@ pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
     let remedy = || remedy_of_isolation(facts);
     let cost = "A job can use the GPUs of other jobs, which then run out of memory or slow down.";
     let stray = stray_jobs(facts).into_iter();
+    // The other order is `jobs.gpu_order`'s finding, and no isolation is missing there.
     let mut found: Vec<Finding> = stray
         .filter(|stray| !stray.is_other_order)
         .map(|stray| {
@@ -159,7 +168,9 @@ pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
             )
         })
         .collect();
+
     let has_gpus = facts.slurm_nodes.values().any(|gpus| *gpus > 0);
+    // A job that was seen with GPUs of others is the stronger finding.
     let is_open = facts.constrains_devices() == Some(false);
     if found.is_empty() && has_gpus && is_open {
         let evidence = "each job can open all GPUs of its node (scontrol show config)".to_owned();

@@ -28,6 +28,7 @@ const OWN_JOB: &str = "takt-server";
 pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
     let silent = |reading: &&Reading| reading.value == 0.0 && reading.label("job") != OWN_JOB;
     let report = |reading: &Reading| {
+        // The running server knows the error. A command on the files alone does not.
         let target = facts.failing_target(reading);
         let error = target.and_then(|target| target.error.as_deref());
         let error = error.map_or_else(String::new, |error| format!(": {error}"));
@@ -39,7 +40,9 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
             repair_exporter(reading.node(), target),
         )
     };
+
     let is_scraped = |reading: &Reading| reading.label("job") != OWN_JOB;
+    // Right after the start, silence is not a defect yet.
     let up = facts.values("up");
     if facts.config.has_targets && !up.iter().any(is_scraped) {
         return vec![finding(
@@ -56,6 +59,7 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
 /// Returns what repairs an exporter, by the reason of the failed scrape if that is known.
 fn repair_exporter(node: &str, target: Option<&TargetStatus>) -> Vec<String> {
     let status = format!("ssh {node} sudo systemctl status {UNIT}", node = word(node));
+
     let start = vec![
         format!(
             "ssh {node} sudo systemctl enable --now {UNIT}",
@@ -72,6 +76,7 @@ fn repair_exporter(node: &str, target: Option<&TargetStatus>) -> Vec<String> {
         return start;
     };
 
+    // `host` keeps the brackets for a URL, and `ping` needs the address without them.
     let host = url.host_str().unwrap_or_default();
     let bare_host = host.trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or_default();
@@ -130,6 +135,7 @@ pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
 
 /// PCI address of a GPU, in Linux' spelling; empty if it is unknown.
 fn gpu_bus(facts: &Facts, node: &str, uuid: &str) -> String {
+    // NVML writes eight digits of the domain, Linux four.
     let bus = gpu_info(facts, node, uuid).map_or("", |info| info.label("pci_bus_id"));
     pci::bus_id(bus).unwrap_or_else(|| bus.to_owned())
 }
@@ -154,12 +160,15 @@ pub(super) fn gpu_name(facts: &Facts, node: &str, uuid: &str) -> String {
 }
 
 pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
+    // `let_go`: the exporter was asked to release the driver, so the silence is intended.
     let lost = |reading: &Reading| reading.value == 0.0 && reading.label("reason") != "let_go";
     let report = |reading: &Reading| {
         let node = reading.node();
         let uuid = reading.label("uuid");
         let bus = gpu_bus(facts, node, uuid);
         let reason = reading.label("reason");
+        // A new driver beside an old module needs a restart, a missing module does not. A lost GPU must get no
+        // further job.
         let fix = match reason {
             "driver_mismatch" => "sudo reboot".to_owned(),
             "driver_not_loaded" => format!("ssh {node} sudo modprobe nvidia", node = word(node)),
@@ -191,10 +200,12 @@ pub(super) fn gpu_count(facts: &Facts) -> Vec<Finding> {
     let exporters: BTreeSet<&str> = readings("takt_exporter_build_info")
         .map(Reading::node)
         .collect();
+
     let up = facts.nodes_up();
     let report = |node: &str| {
         let of_slurm = *facts.slurm_nodes.get(node)?;
         let count = gpus.iter().filter(|(of, _)| *of == node).count();
+        // A node whose exporter is down has stale series, and `exporter.answers` names it.
         if count as u64 == of_slurm || is_divided(node) || !up.contains(node) {
             return None;
         }
@@ -291,6 +302,7 @@ pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
+    // One finding for a node, as the remedy is for all of its GPUs.
     let nodes: BTreeSet<&str> = facts
         .select("takt_gpu_persistence_enabled", |reading| {
             reading.value == 0.0
@@ -338,12 +350,14 @@ pub(super) fn jobs_seen(facts: &Facts) -> Vec<Finding> {
         .iter()
         .map(Reading::node)
         .collect();
+
     let busy: BTreeSet<&str> = facts
         .running
         .iter()
         .flat_map(|job| &job.nodes)
         .map(String::as_str)
         .collect();
+
     facts
         .nodes_up()
         .into_iter()
@@ -416,6 +430,7 @@ pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
         .values("node_time_seconds")
         .iter()
         .filter_map(|reading| {
+            // The reading's own time is that of the scrape, so the difference is the node's clock and not the delay.
             let ahead = reading.value - reading.at.0 as f64 / 1e3;
             (ahead.abs() > CLOCK_SECONDS).then(|| {
                 (
@@ -424,6 +439,7 @@ pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
                 )
             })
         });
+
     let unsynchronised = facts
         .select("node_timex_sync_status", |reading| reading.value == 0.0)
         .map(|reading| (reading.node(), "the clock is not synchronised".to_owned()));
@@ -474,6 +490,7 @@ pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
 /// Mounts whose `statfs` does not return. NFS is left out: `nfs.hung` judges it by its requests.
 pub(super) fn mount_hung(facts: &Facts) -> Vec<Finding> {
     let is_hung = |reading: &Reading| {
+        // Only this word of the exporter means a hang: others mean that it may not read the mount.
         reading.value == 1.0
             && reading.label("device_error") == NO_ANSWER
             && !reading.label("fstype").starts_with("nfs")
@@ -523,6 +540,8 @@ pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {
         let capability = of("takt_link_capability_bits_per_second", link)?;
         // Without a word from the partner, the adapter alone says nothing: the switch may be slow.
         let partner = of("takt_link_partner_bits_per_second", link)?;
+
+        // The slower side decides what is possible.
         let possible = capability.min(partner);
         let device = link.label("device");
         let gbit = |bits: f64| bits / 1e9;
@@ -575,6 +594,7 @@ pub(super) fn pcie_width(facts: &Facts) -> Vec<Finding> {
 
 pub(super) fn hardware_health(facts: &Facts) -> Vec<Finding> {
     let failing = facts.select("takt_disk_healthy", |reading| reading.value == 0.0);
+    // Disks and NVMe drives report their state in different ways.
     let warned = facts.select("takt_nvme_critical_warning", |reading| reading.value > 0.0);
     failing
         .chain(warned)

@@ -25,16 +25,20 @@ pub(super) fn diagnose(facts: &Facts, release: Release) -> Diagnosis {
     let mut found = unknown_release(release);
     found.extend(long_way(facts, release));
     found.extend(api_version(facts, release));
+
+    // Without the installed release, all changes since the oldest possible one are listed.
     let changes = release.changes_since(installed_or_oldest(facts, release));
     found.extend(
         changes
             .filter(|change| is_used(facts, change.part))
             .map(changed),
     );
+
     let mut diagnosis = Diagnosis::default();
     if found.is_empty() {
         diagnosis.in_order.push(UPGRADE.to_owned());
     }
+
     found.sort_by_key(|finding| finding.severity);
     diagnosis.findings = found
         .into_iter()
@@ -101,6 +105,7 @@ fn unknown_release(release: Release) -> Vec<Finding> {
 fn long_way(facts: &Facts, release: Release) -> Option<Finding> {
     let from = installed(facts)?;
     let nearest = release.upgrades_from();
+    // A downgrade is not judged here, and the next releases can be installed directly.
     if from >= release || nearest.contains(&from) {
         return None;
     }
@@ -124,8 +129,10 @@ fn api_version(facts: &Facts, release: Release) -> Option<Finding> {
     if !is_used(facts, SlurmUse::Slurmrestd) || release > Release::newest() {
         return None;
     }
+
     let there = release.api_versions();
     let configured = facts.config.slurmrestd.version.as_deref()?;
+
     if there.contains(&configured) {
         return None;
     }
@@ -158,6 +165,7 @@ mod tests {
             config,
             ..Facts::default()
         };
+
         let mut has = |metric: &str, labels: &[(&str, &str)]| {
             let mut all: takt_model::Labels = labels.iter().copied().collect();
             all.set(METRIC_NAME, metric);
@@ -168,6 +176,7 @@ mod tests {
             };
             facts.readings.insert(metric.to_owned(), vec![reading]);
         };
+
         has("takt_exporter_build_info", &[("node", "g01")]);
         if !version.is_empty() {
             has("takt_slurm_info", &[("version", version)]);
@@ -255,6 +264,7 @@ mod tests {
             },
             ..DoctorConfig::default()
         };
+
         let facts = site("25.11.7", asks("v0.0.41"));
         assert_eq!(
             found(&facts, "26.05")[0],

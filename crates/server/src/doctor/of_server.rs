@@ -46,6 +46,7 @@ pub(super) fn server_runs(facts: &Facts) -> Vec<Finding> {
     let Some(dir) = &facts.config.unserved else {
         return Vec::new();
     };
+    // A packaged server is a service, and one with a file of its own was started by hand.
     let start = match &facts.config.file {
         Some(file) if file.starts_with("/etc") => "sudo systemctl start takt".to_owned(),
         Some(file) => format!("takt serve --config {}", file.display()),
@@ -89,8 +90,10 @@ pub(super) fn mistake_in_config(mistake: &str, file: &Path) -> Finding {
 
 pub(super) fn config_read(facts: &Facts) -> Vec<Finding> {
     let unread = &facts.config.unread;
+    // A file below `/etc` belongs to the service, so systemd reloads it.
     let is_installed = facts.config.file.as_ref();
     let is_installed = is_installed.is_some_and(|file| file.starts_with("/etc"));
+
     let changed = |what: &[String], evidence: &str, cost: &str, installed: &str, own: &str| {
         let fix = if is_installed { installed } else { own };
         let evidence = format!("{} {evidence}", what.join(", "));
@@ -123,6 +126,7 @@ pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
     let report = |certificate: &CertificateEnd| {
         let left = certificate.ends_at - facts.now;
         let title = certificate.service.title();
+        // Whole days, rounded down: on the last day it says 0.
         let days = (left.abs() / 86_400.0).floor();
         let (severity, evidence) = if left <= 0.0 {
             (
@@ -175,6 +179,7 @@ pub(super) fn config_doubts(facts: &Facts) -> Vec<Finding> {
 pub(super) fn config_cluster(facts: &Facts) -> Vec<Finding> {
     let clusters = &facts.recorded_clusters;
     let configured = facts.config.cluster.as_ref();
+    // Without any record, no name can be wrong.
     let stranger = configured.filter(|name| !clusters.is_empty() && !clusters.contains(name));
     let report = |name: &String| {
         finding(
@@ -225,9 +230,11 @@ pub(super) fn data_disk(facts: &Facts) -> Vec<Finding> {
             ],
         )];
     }
+
     let last = |metric: &str| facts.values(metric).last().map(|reading| reading.value);
     let free = last("takt_store_disk_free_bytes");
     let size = last("takt_store_disk_size_bytes");
+
     let Some((free, size)) = free
         .zip(size)
         .filter(|(free, size)| free / size < FREE_RATIO)
@@ -256,6 +263,7 @@ pub(super) fn lake_written(facts: &Facts) -> Vec<Finding> {
         return Vec::new();
     };
     let path = path.display().to_string();
+    // A lake in an object store has no folder to look at.
     let mut remedy = vec!["takt lake status".to_owned()];
     if !path.starts_with("s3://") {
         remedy.insert(0, format!("df -h {path}; ls -ld {path}"));
@@ -285,6 +293,7 @@ pub(super) fn query_remote(facts: &Facts) -> Vec<Finding> {
             ],
         )];
     }
+    // Without `remote_write`, the engine gets its samples from elsewhere, or not at all.
     if facts.config.sends_samples {
         return Vec::new();
     }
@@ -381,12 +390,15 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
         .map(String::as_str)
         .filter(|node| !scraped.contains(node))
         .collect();
+
     let is_new = facts
         .server_started_at()
+        // Targets are not scraped all at once, so a young server has not missed any.
         .is_none_or(|start| facts.now - start < START_SECONDS);
     if missing.is_empty() || is_new {
         return Vec::new();
     }
+
     let list = missing.join(" ");
     vec![finding(
         Severity::Warning,
@@ -436,6 +448,8 @@ pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
     }
 
     let silent = facts.select("takt_slurm_up", |reading| reading.value == 0.0);
+
+    // The series says that a daemon is silent, the poller's status has its words.
     found.extend(silent.map(|reading| {
         let daemon = reading.label("daemon");
         let problem = format!("{daemon} does not answer");
@@ -466,6 +480,7 @@ fn ask_by_hand(facts: &Facts, source: &str) -> Vec<String> {
         token_file,
         version,
     } = &facts.config.slurmrestd;
+    // The commands are those that the server runs, as its user, so permissions show as well.
     if url.is_empty() {
         let command = match source {
             "queue" => "squeue --all --json",
@@ -483,6 +498,7 @@ fn ask_by_hand(facts: &Facts, source: &str) -> Vec<String> {
         let file = file.display();
         format!(" -H 'X-SLURM-USER-NAME: {user}' -H \"X-SLURM-USER-TOKEN: $(sudo cat {file})\"")
     });
+    // `curl` needs a URL besides the path of a socket, whose host does not matter.
     let (socket, address) = match url.strip_prefix("unix:") {
         Some(path) => (format!(" --unix-socket {path}"), "http://localhost"),
         None => (String::new(), url.trim_end_matches('/')),
@@ -500,6 +516,7 @@ fn ask_by_hand(facts: &Facts, source: &str) -> Vec<String> {
 /// Returns the command that writes a new token for slurmrestd.
 fn new_token(slurmrestd: &SlurmrestdConfig) -> String {
     let file = slurmrestd.token_file.as_deref().unwrap_or(Path::new(""));
+    // Without `user`, the token is for the server's own user.
     let user = match slurmrestd.user.as_str() {
         "" => "takt",
         user => user,
@@ -517,6 +534,8 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
     let report = |reading: &Reading| {
         let (source, problem) = (reading.label("source"), reading.label("problem"));
         let cost = "What this source has is old or missing in lists, usage and reports.";
+
+        // Only operators and SlurmUser see the jobs of others where `PrivateData` hides them.
         let remedy = match problem {
             JOBS_HIDDEN => vec![
                 "sacctmgr add user takt account=root adminlevel=operator        # with slurmdbd".to_owned(),
@@ -526,6 +545,7 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
                 "sudo systemctl restart takt".to_owned(),
             ],
             _ => {
+                // The new token first, since the old one would be refused again.
                 let mut remedy = ask_by_hand(facts, source);
                 if problem == TOKEN_REFUSED {
                     remedy.insert(0, new_token(&facts.config.slurmrestd));
@@ -534,10 +554,12 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
                 remedy
             }
         };
+
         let state = facts.slurm.sources.get(source);
         let detail = state
             .and_then(|source| source.detail.as_ref())
             .map_or_else(String::new, |detail| format!(": {detail}"));
+
         let source = source.replace('_', " ");
         finding(
             Severity::Failure,
@@ -556,6 +578,7 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
+    // Without GPUs, no job has an unknown number of them.
     let has_gpus = facts.slurm_nodes.values().any(|gpus| *gpus > 0);
     let unknown = facts.unknown_gpus;
     if !has_gpus || unknown == 0 {
@@ -575,11 +598,13 @@ pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn slurm_size(facts: &Facts) -> Vec<Finding> {
+    // The nodes' own GPUs are the number that a registration should have.
     let of_nodes: u64 = facts.slurm_nodes.values().sum();
     let Some(size) = &facts.registered_size else {
         return Vec::new();
     };
     let (cluster, records, gpus) = (&size.cluster, size.open_records, size.gpus);
+
     let evidence = if records > 1 {
         format!("slurmdbd has {records} records of the size of {cluster} that have not ended")
     } else if of_nodes > 0 && gpus > of_nodes {
@@ -607,19 +632,24 @@ pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
         .iter()
         .map(|reading| reading.label("jobid"))
         .collect();
+
     let all: Vec<_> = facts
         .running
         .iter()
         .filter(|job| job.gpus.is_some_and(|gpus| gpus > 0))
         .collect();
+
     let unknown: Vec<_> = all
         .iter()
         .filter(|job| !known.contains(job.number.as_str()))
         .collect();
+
     let joined = all.len() - unknown.len();
+    // Jobs that have just started are not seen by an exporter yet, so not all need to be known.
     if all.is_empty() || joined as f64 / all.len() as f64 >= JOINED_RATIO {
         return Vec::new();
     }
+
     let nodes: BTreeSet<&str> = unknown
         .iter()
         .flat_map(|job| &job.nodes)
@@ -645,6 +675,7 @@ pub(super) fn jobs_recorded(facts: &Facts) -> Vec<Finding> {
     let Some((_, node)) = facts.unrecorded.first() else {
         return Vec::new();
     };
+
     let ids: Vec<&str> = facts
         .unrecorded
         .iter()
@@ -724,6 +755,7 @@ pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
     const NOBODY_SAYS_SO: &str =
         "If the server or its machine fails, alerts stop and no message says so.";
     let last = facts.values("takt_alerts_heartbeat_up");
+    // The setting alone is not enough: the service may be down, or the URL wrong.
     if facts.config.has_heartbeat && last.iter().any(|reading| reading.value == 0.0) {
         return vec![finding(
             Severity::Failure,
@@ -776,6 +808,7 @@ pub(super) fn messages_delivered(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
+    // The first reading of the records takes a while after the start.
     let is_new = facts
         .server_started_at()
         .is_none_or(|start| facts.now - start < START_SECONDS);
@@ -784,6 +817,7 @@ pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
     }
     // Both times are by slurmctld's clock.
     let age = |at: f64| facts.now + slurm_clock_ahead(facts) - at;
+
     let hours = |seconds: f64| (seconds / 3600.0).floor();
     let polled = facts.records_read_at.map(age);
     let newest = facts.newest_record_at.map(age);
@@ -794,6 +828,8 @@ pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
         .filter(|nodes| ["allocated", "mixed", "completing"].contains(&nodes.label("state")))
         .map(|nodes| nodes.value)
         .sum();
+
+    // Old records are normal in an empty cluster, and not beside nodes that run jobs.
     let evidence = match (polled, newest) {
         (Some(polled), _) if polled > RECORDS_SECONDS => {
             format!("job records were last read {} hours ago", hours(polled))
@@ -831,6 +867,7 @@ pub(super) fn server_clock(facts: &Facts) -> Vec<Finding> {
     if last("takt_store_clock_trusted") != Some(0.0) {
         return Vec::new();
     }
+
     let ahead = last("takt_store_clock_ahead_seconds").unwrap_or(0.0);
     let side = if ahead > 0.0 { "ahead of" } else { "behind" };
     vec![finding(
@@ -874,6 +911,7 @@ pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
     else {
         return Vec::new();
     };
+
     let left = until - facts.now;
     if left >= TOKEN_SECONDS {
         return Vec::new();
@@ -903,6 +941,7 @@ pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
 pub(super) fn data_damaged(facts: &Facts) -> Vec<Finding> {
     let finding_of = |file: &PathBuf| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
+        // The name of the file says which data are lost.
         let lost = if name.contains(".wal.") {
             "Its last transactions may be missing; after a power failure these are mostly not confirmed ones."
         } else if name.starts_with("records.") {
@@ -912,8 +951,10 @@ pub(super) fn data_damaged(facts: &Facts) -> Vec<Finding> {
         } else {
             "Samples of some hours are missing."
         };
+
         let delete = format!("sudo rm -r '{}'", file.display());
         let data = file.parent().unwrap_or(file).display();
+        // `restore` replaces the whole directory, which is worth it only for lost records.
         let backup = facts
             .backup
             .as_ref()
@@ -937,6 +978,7 @@ pub(super) fn data_damaged(facts: &Facts) -> Vec<Finding> {
 
 pub(super) fn backup_last(facts: &Facts) -> Vec<Finding> {
     let days = |seconds: f64| (seconds / 86_400.0).floor();
+    // New data need no backup yet, but old ones without any are the worst case.
     let evidence = match &facts.backup {
         None if facts.now - facts.created_at < BACKUP_SECONDS => return Vec::new(),
         None => format!(

@@ -135,12 +135,14 @@ fn in_order() -> Facts {
         let disk = [("node", node), ("device", "sda")];
         reading(&mut facts, "takt_disk_healthy", &disk, 1.0);
     }
+
     reading(&mut facts, "takt_slurm_up", &[("daemon", "slurmctld")], 1.0);
     let busy = [("state", "mixed")];
     reading(&mut facts, "takt_slurm_nodes", &busy, 1.0);
     reading(&mut facts, "takt_store_clock_trusted", &[], 1.0);
     reading(&mut facts, "takt_slurm_clock_ahead_seconds", &[], 0.0);
     reading(&mut facts, "takt_slurm_constrains_devices", &[], 1.0);
+
     facts.now = NOW;
     let server = [("job", "takt-server")];
     reading(
@@ -151,6 +153,7 @@ fn in_order() -> Facts {
     );
     reading(&mut facts, "takt_store_disk_free_bytes", &[], 5e11);
     reading(&mut facts, "takt_store_disk_size_bytes", &[], 1e12);
+
     facts.running = vec![RunningJob {
         number: "7".to_owned(),
         nodes: vec!["g01".to_owned()],
@@ -176,6 +179,7 @@ fn stray(facts: &mut Facts, gpus: &[[&str; 3]], used: &[&str]) {
     for metric in metrics {
         facts.readings.remove(metric);
     }
+
     for [uuid, index, minor] in gpus {
         let info = [
             ("node", "g01"),
@@ -216,8 +220,10 @@ fn a_cluster_in_order_has_no_finding() {
     let diagnosis = examine(&in_order());
     assert_eq!(diagnosis.findings, []);
     assert_eq!(diagnosis.in_order.len(), CHECKS.len());
+
     let empty = examine(&Facts::default());
     let ids: Vec<&str> = empty
+        // Without facts, nothing else is wrong.
         .findings
         .iter()
         .map(|finding| finding.id.as_str())
@@ -230,6 +236,7 @@ fn a_cluster_in_order_has_no_finding() {
 }
 
 #[test]
+
 fn each_defect_is_found_by_its_check_alone() {
     let g01 = ("node", "g01");
     let gpu = [g01, ("uuid", "g01")];
@@ -253,6 +260,7 @@ fn each_defect_is_found_by_its_check_alone() {
     };
     let target = vec![("instance", "g02:9855"), ("job", "node"), ("node", "g02")];
     let unserved = |facts: &mut Facts| facts.config.unserved = Some("/var/lib/takt".into());
+
     let cases: Vec<(&str, Change)> = vec![
         ("server.runs", Box::new(unserved)),
         ("exporter.answers", set("up", target, 0.0)),
@@ -570,9 +578,11 @@ fn each_defect_is_found_by_its_check_alone() {
         ),
         ("backup.last", Box::new(|facts| facts.backup = None)),
     ];
+    // A check without a case would never be seen to find anything.
     let tested: BTreeSet<&str> = cases.iter().map(|(id, _)| *id).collect();
     let all: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
     assert_eq!(tested, all, "each check has a case");
+
     for (id, change) in cases {
         assert_eq!(broken(change), [id]);
     }
@@ -584,6 +594,7 @@ fn silent_exporter(reason: FailureReason, error: &str) -> (String, String) {
         .into_iter()
         .collect();
     let mut facts = in_order();
+
     let of_target: Vec<(&str, &str)> = labels.iter().collect();
     reading(&mut facts, "up", &of_target, 0.0);
     facts.failing_targets.push(TargetStatus {
@@ -600,6 +611,7 @@ fn silent_exporter(reason: FailureReason, error: &str) -> (String, String) {
         reason: Some(reason),
         error: Some(error.to_owned()),
     });
+    // Exactly one finding: the failed scrape must not lead to others.
     let [found] = examine(&facts).findings.try_into().unwrap();
     (found.evidence, found.fix.join("\n"))
 }
@@ -674,6 +686,7 @@ fn a_failing_slurm_is_named_with_what_it_said_and_how_to_ask_it() {
     ] {
         assert!(fix.contains(words), "{words}: {fix}");
     }
+
     let socket = SlurmrestdConfig {
         url: "unix:/run/slurmrestd.sock".to_owned(),
         ..SlurmrestdConfig::default()
@@ -714,6 +727,7 @@ fn accepted_findings_are_named_only() {
             0.0,
         );
     }
+
     facts.config.has_heartbeat = false;
     let accepted = |facts: &mut Facts, accept: &[&str]| {
         let accept = accept.iter().map(|entry| (*entry).to_owned()).collect();
@@ -722,12 +736,14 @@ fn accepted_findings_are_named_only() {
         let found = diagnosis.findings.iter().map(super::accepted::name);
         (found.collect::<Vec<_>>(), diagnosis.accepted)
     };
+
     let (found, named) = accepted(&mut facts, &["kernel.log:g02", "messages.heartbeat"]);
     assert_eq!(found, ["kernel.log:g01"]);
     assert_eq!(named, ["kernel.log:g02", "messages.heartbeat"]);
     let (found, named) = accepted(&mut facts, &["kernel.log", "messages.heartbeat"]);
     assert_eq!(found.len(), 0);
     assert_eq!(named.len(), 3);
+
     let said = |entry: &str| {
         let accept = vec![entry.to_owned()];
         AcceptedFindings { accept }.validate().is_ok()
@@ -747,6 +763,7 @@ fn the_worst_comes_first_and_names_the_node_and_the_card() {
     assert_eq!(found[0].node, "g02");
     let said = "GPU 0 (0000:07:00.0, g02) does not answer: lost";
     assert_eq!(found[0].evidence, said, "index and address before the UUID");
+
     assert!(found[0].fix[0].starts_with("scontrol update node=g02 state=drain"));
 }
 
@@ -783,6 +800,7 @@ fn no_name_gets_into_a_shell_or_commands_a_terminal() {
     let checks: Vec<&Check> = CHECKS.iter().collect();
     let found = diagnose(&facts, &checks).findings;
     let of = |id: &str| found.iter().find(|one| one.id == id).unwrap();
+
     let hung = of("mount.hung");
     assert!(hung.evidence.contains("x;curl") && !hung.evidence.contains('\u{1b}'));
     assert_eq!(

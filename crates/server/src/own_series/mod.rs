@@ -63,6 +63,7 @@ impl OwnSeries {
         let mut writer = Writer::new(&self.store);
         let mut pause = time::interval(INTERVAL);
         let mut slow_gpus = Row::new();
+        // The writer and the row of slow GPUs go into the blocking task and come back with its result.
         for number in 0_u64.. {
             pause.tick().await;
             let status = self.polls.as_ref().map(|polls| polls.borrow().clone());
@@ -78,6 +79,7 @@ impl OwnSeries {
                 row.extend(of_disk(&store.path()));
                 if let Some(status) = &status {
                     let records = Records::of(store.database());
+
                     match records.scheduler_now(&cluster, now.whole_seconds()) {
                         Ok(scheduler) => row.extend(slurm::series(&scheduler, status, now)),
                         Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
@@ -86,6 +88,8 @@ impl OwnSeries {
 
                 let gpus = gpus(&store, &cluster, &answers);
                 row.extend(of_gpus(&gpus));
+
+                // Looking for slow GPUs compares the series of whole jobs, which is too much for each row.
                 if number % SLOW_GPUS_EVERY == 0 {
                     slow_gpus = of_slow_gpus(&store, &cluster, &gpus);
                 }
@@ -107,6 +111,7 @@ impl OwnSeries {
 
             match row.await {
                 Ok(back) => (writer, slow_gpus) = back,
+                // The task panicked and has the writer: the supervisor starts this one again.
                 Err(_) => return,
             }
         }
@@ -124,6 +129,7 @@ fn of_registry(registry: &Registry) -> Row {
     let mut row = Row::new();
     while let Ok(Some(line)) = page.next_line(b"") {
         let Line::Sample(sample) = line else { continue };
+        // Buckets of histograms would be most of the series.
         if let Ok(labels) = sample.labels()
             && SELECTED
                 .iter()
@@ -195,6 +201,7 @@ fn of_disk(path: &PathBuf) -> Row {
     let Ok(disk) = rustix::fs::statvfs(path) else {
         return Row::new();
     };
+    // `f_bavail` leaves out the blocks that only root may use.
     let bytes = |blocks: u64| (blocks * disk.f_frsize) as f64;
     vec![
         (

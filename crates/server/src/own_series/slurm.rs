@@ -26,12 +26,15 @@ fn controller_answers(status: &PollStatus) -> bool {
 /// Returns the current series; empty before the first poll and without Slurm.
 pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
     let mut row = daemons(status);
+    // Without an answer of any daemon, only the sources are known.
     if row.is_empty() {
         return sources(status);
     }
     row.extend(sources(status));
     let set_aside = status.records_set_aside as f64;
+
     row.push((named("takt_slurm_records_set_aside_total", &[]), set_aside));
+    // Runs in states of a newer Slurm, which this version does not know, are counted.
     for (state, runs) in &status.unknown_states {
         let labels = [("state", state.as_str())];
         row.push((
@@ -67,6 +70,8 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
             row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
         }
     }
+
+    // Jobs come from the records, so they have series without slurmctld as well.
     row.extend(
         now.interactive
             .iter()
@@ -81,11 +86,14 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
 /// Returns what is known of each source: when it answered, with how much, and why it is not complete. No series for the
 /// sources of a Slurm that is not there.
 fn sources(status: &PollStatus) -> Row {
+    // A machine without Slurm has no sources to report.
     if status.state.is_absent() {
         return Row::new();
     }
     let mut sources = status.sources.clone();
     let records = sources.entry(JOB_RECORDS.to_owned()).or_default();
+
+    // Before the first poll, the job records are missing and not empty.
     if status.state == PollState::Waiting && records.last_success.is_none() {
         records.problem = Some(NOT_READ.to_owned());
     }
@@ -118,6 +126,7 @@ fn job_info(job: &RunningJob) -> (Labels, f64) {
 
 /// Returns whether each of Slurm's daemons answers. A daemon that was not asked has no series.
 fn daemons(status: &PollStatus) -> Row {
+    // slurmdbd answers through sacct even where slurmctld is silent.
     let controller = ("slurmctld", f64::from(u8::from(controller_answers(status))));
     let states: &[(&str, f64)] = match status.state {
         PollState::Ok => &[controller, ("slurmdbd", 1.0)],
@@ -141,20 +150,26 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut idle: BTreeMap<&str, u64> = BTreeMap::new();
     let mut row = Row::new();
+
     for (node, state, reason) in &now.nodes {
         let parsed = NodeState::parse(state);
         let condition = parsed.condition();
+        // One word for all causes here. The series of the node has the cause.
         let shown = if condition.is_unavailable() {
             "unavailable"
         } else {
             condition.as_str()
         };
+
+        // The poller knows the partitions; the stored state alone does not.
         let polled = polled_nodes.get(node.as_str());
         for partition in polled.iter().flat_map(|polled| &polled.partitions) {
+            // An entry also where no node is idle: 0 is an answer, and an absent series would be unknown.
             *idle.entry(partition).or_default() += u64::from(condition == NodeCondition::Idle);
             let labels = [("node", node.as_str()), ("partition", partition)];
             row.push((named("takt_slurm_node_partition", &labels), 1.0));
         }
+
         *counts.entry(shown).or_default() += 1;
         if parsed.is_reached() {
             row.push((named("takt_slurm_node_responding", &[("node", node)]), 1.0));
@@ -169,6 +184,8 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
                     ("reason", reason.as_deref().unwrap_or_default()),
                 ],
             );
+
+            // The reason's author and time are only in slurmctld's own answer.
             if let Some((by, since)) =
                 polled.and_then(|polled| polled.reason_by.as_ref().zip(polled.reason_at))
             {
@@ -179,6 +196,7 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
             row.push((labels, 1.0));
         }
     }
+
     row.extend(idle.into_iter().map(|(partition, nodes)| {
         (
             named(
@@ -211,11 +229,13 @@ fn maintenance(now: &SchedulerNow) -> Row {
 fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
     let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
     let mut row = Row::new();
+
     for job in &now.lost_jobs {
         let list = job.node_list.as_deref().unwrap_or_default();
         for node in nodelist::expand(list).unwrap_or_default() {
             *by_node.entry(node).or_default() += 1;
         }
+        // A day of failures counts for the node, an hour is news about the job.
         if job.end > at.whole_seconds() - FAILED_JOB_SECONDS {
             let labels = [
                 ("jobid", job.job_id.as_str()),
@@ -230,6 +250,7 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
             }
         }
     }
+
     row.extend(by_node.into_iter().map(|(node, jobs)| {
         (
             named("takt_slurm_node_failures_1d", &[("node", &node)]),
@@ -286,6 +307,7 @@ mod tests {
                 ..Reservation::default()
             }],
         };
+
         let polled = |node: &str, partitions: &[&str], by: Option<&str>| Node {
             node: node.to_owned(),
             partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
@@ -293,11 +315,13 @@ mod tests {
             reason_at: by.map(|_| UnixTime(1_700_000_000)),
             ..Node::default()
         };
+
         let nodes = vec![
             polled("g1", &["all", "gpu"], None),
             polled("g2", &["gpu"], None),
             polled("g3", &["big"], Some("ann")),
         ];
+
         let status = PollStatus {
             state,
             pending,
@@ -309,6 +333,7 @@ mod tests {
             unknown_states: [("HIBERNATED".to_owned(), 4)].into(),
             ..PollStatus::default()
         };
+
         series(&now, &status, Timestamp::from_seconds(10_000))
             .into_iter()
             .map(|(labels, value)| format!("{labels} {value}"))
@@ -318,6 +343,7 @@ mod tests {
     /// Returns the series of the nodes of partition `gpu` in these states.
     fn of_states(states: &[&str]) -> Vec<String> {
         let names: Vec<String> = (1..=states.len()).map(|at| format!("g{at}")).collect();
+
         let now = SchedulerNow {
             nodes: names
                 .iter()
@@ -326,11 +352,13 @@ mod tests {
                 .collect(),
             ..SchedulerNow::default()
         };
+
         let polled = |node: &String| Node {
             node: node.clone(),
             partitions: vec!["gpu".to_owned()],
             ..Node::default()
         };
+
         let status = PollStatus {
             state: PollState::Ok,
             nodes: Some(names.iter().map(polled).collect()),
@@ -339,14 +367,17 @@ mod tests {
         nodes(&now, &status)
             .into_iter()
             .map(|(labels, value)| format!("{labels} {value}"))
+            // Series that are the same for each state are left out.
             .filter(|line| !line.contains("node_partition") && !line.contains("responding"))
             .collect()
     }
 
     #[test]
+
     fn an_idle_node_that_is_kept_or_changes_its_power_is_not_free() {
         assert_eq!(
             of_states(&[
+                // Each state with one of Slurm's flags, and a word that no version has.
                 "IDLE",
                 "IDLE+CLOUD",
                 "IDLE+PLANNED",
@@ -426,6 +457,7 @@ mod tests {
                 r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
             ]
         );
+        // slurmctld silent, and an answer without a queue: both hide the queue.
         for down in [
             shown(PollState::ControllerDown, pending.clone()),
             shown(PollState::Ok, None),
@@ -437,6 +469,7 @@ mod tests {
                 "{down:?}"
             );
         }
+
         let database = shown(PollState::DatabaseDown, pending);
         assert_eq!(
             database[..2],
@@ -445,6 +478,7 @@ mod tests {
                 r#"takt_slurm_up{daemon="slurmdbd"} 0"#
             ]
         );
+
         for absent in [PollState::NoSlurm, PollState::Unconfigured] {
             assert!(shown(absent, None).is_empty());
         }

@@ -79,6 +79,7 @@ impl RemoteWriteConfig {
     /// Name of the destination.
     pub fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| {
+            // The default name must stay the same, as the progress is stored under it.
             Url::parse(&self.url).map_or_else(
                 |_| self.url.clone(),
                 |url| {
@@ -114,6 +115,7 @@ impl RemoteWriteConfig {
         check_url("url", &self.url, "http://mimir:9009/api/v1/push")?;
         self.access().validate("")?;
         self.selectors()?;
+        // `__name__` is no label to add: each series has its own.
         if let Some(name) = self
             .external_labels
             .keys()
@@ -126,6 +128,7 @@ impl RemoteWriteConfig {
                 found,
             ));
         }
+
         for (key, value) in [
             ("samples_per_request", self.samples_per_request as u64),
             ("connections", self.connections as u64),
@@ -136,10 +139,13 @@ impl RemoteWriteConfig {
                 return Err(ConfigError::new(key, "at least 1", 0));
             }
         }
+        // Each connection holds a request in memory, and receivers limit them.
         if self.connections > 64 {
             let found = self.connections;
             return Err(ConfigError::new("connections", "at most 64", found));
         }
+
+        // Samples that retention has removed cannot be sent.
         let most = retention_days * 24;
         if self.catch_up_hours > most {
             let expected = format!("at most {most}, the hours of store.retention_days");
@@ -151,6 +157,7 @@ impl RemoteWriteConfig {
 
     /// Matchers of the selected series, one list for each selector; an empty list selects all.
     pub(super) fn selectors(&self) -> Result<Vec<Vec<Matcher>>, ConfigError> {
+        // One empty list of matchers selects all series.
         if self.select.is_empty() {
             return Ok(vec![Vec::new()]);
         }

@@ -88,6 +88,7 @@ impl Destination {
     /// Sends samples until the future is dropped. Begins with the samples after the first start.
     pub async fn keep_sending(self) {
         let mut length = WindowLength::default();
+        // Unknown at first, and after an error of the store: then it is read again.
         let mut progress = None;
         loop {
             match self.send_next(&mut progress, &mut length).await {
@@ -116,8 +117,10 @@ impl Destination {
             Some(known) => known,
             None => self.progress().await?,
         };
+
         let acknowledged = self.without_old(known.acknowledged);
         self.note_lag(acknowledged);
+        // A window that was under way at a crash is sent again with the same bounds.
         let interrupted = known.sending.filter(|&to| to > acknowledged);
         let next = match interrupted {
             Some(to) => Some(Window {
@@ -126,32 +129,41 @@ impl Destination {
             }),
             None => length.next(acknowledged, self.settled()),
         };
+
         let Some(window) = next else {
+            // Nothing is settled: only the time that was skipped is kept.
             *progress = Some(RemoteWriteProgress {
                 acknowledged,
                 ..known
             });
             return Ok(false);
         };
+
+        // Noted before sending, so that a crash repeats the same window.
         let sending = RemoteWriteProgress {
             acknowledged,
             sending: Some(window.to),
         };
         self.note(sending).await?;
         *progress = Some(sending);
+
         let this = self.clone();
         let series = blocking(move || this.read(window)).await?;
         let samples = series.iter().map(|series| series.samples.len()).sum();
+        // Each connection sends its own series, so their requests cannot overtake each other.
         join_all(
             (0..self.connections).map(|number| self.send_shard(&series, number, acknowledged)),
         )
         .await;
+
+        // All requests are taken or refused: the window is done.
         let sent = RemoteWriteProgress {
             acknowledged: window.to,
             sending: None,
         };
         self.note(sent).await?;
         *progress = Some(sent);
+
         let span = Duration::from_millis(window.to.0.abs_diff(window.after.0));
         *length = length.after(span, samples);
         Ok(true)
@@ -165,6 +177,7 @@ impl Destination {
         if let Some(found) = found.await? {
             return Ok(found);
         }
+
         // A new store has no watermark yet.
         let latest = Timestamp::from(SystemTime::now()).minus(NEW_STORE);
         let now = RemoteWriteProgress {
@@ -216,11 +229,14 @@ impl Destination {
 
     /// Reads the samples of a window, each series once.
     fn read(&self, window: Window) -> Result<Vec<SeriesData>, StoreError> {
+        // `after` is acknowledged itself, so the window begins a millisecond later.
         let from = window.after.plus(Duration::from_millis(1));
         let mut found: Vec<SeriesData> = Vec::new();
         for matchers in self.selectors.iter() {
             found.extend(self.store.own_range(matchers, from, window.to)?);
         }
+
+        // Several selectors may select one series.
         found.sort_unstable_by_key(|series| series.id);
         found.dedup_by_key(|series| series.id);
         Ok(found)
@@ -229,12 +245,14 @@ impl Destination {
     /// Sends every series of one connection, a request after the other, so that no sample of a
     /// series overtakes another.
     async fn send_shard(&self, series: &[SeriesData], number: usize, acknowledged: Timestamp) {
+        // By id: a series is always sent over the same connection.
         let is_own = |series: &&SeriesData| series.id.0 as usize % self.connections == number;
         let mut writer = RequestWriter::new(self.sender.protocol);
         let mut count = 0;
         for series in series.iter().filter(is_own) {
             let labels = self.labelled(&series.labels);
             for samples in series.samples.chunks(self.samples_per_request) {
+                // A request has samples of whole chunks. It is sent before one that would make it too large.
                 if count + samples.len() > self.samples_per_request {
                     self.send(&mut writer, &mut count, acknowledged).await;
                 }
@@ -242,6 +260,7 @@ impl Destination {
                 count += samples.len();
             }
         }
+        // The rest of the last request.
         if count > 0 {
             self.send(&mut writer, &mut count, acknowledged).await;
         }
@@ -252,6 +271,7 @@ impl Destination {
         let batch = Batch::of(writer, *count);
         *writer = RequestWriter::new(self.sender.protocol);
         *count = 0;
+        // While the receiver does not answer, the lag grows and must be seen.
         let waiting = || self.note_lag(acknowledged);
         self.sender.send(batch, waiting).await;
     }
@@ -259,6 +279,7 @@ impl Destination {
     fn labelled(&self, labels: &Labels) -> Labels {
         let mut labels = labels.clone();
         for (name, value) in self.external_labels.iter() {
+            // A label of the series has priority, as with Prometheus.
             if labels.get(name).is_none() {
                 labels.set(name, value);
             }

@@ -33,12 +33,14 @@ enum Attempt {
 fn judge(reply: Result<HttpReply, NoReply>) -> Attempt {
     match reply {
         Ok(reply) => {
+            // A receiver's message may be a whole page. Its beginning names the reason.
             let error = || {
                 let body: String = reply.body.chars().take(200).collect();
                 format!("HTTP {}: {}", reply.status, body.trim())
             };
             match reply.status {
                 200..=299 => Attempt::Taken,
+                // Also 408 and 425, which ask for a repetition, although the specification names only 429 and 5xx.
                 300..=399 | 401 | 403 | 404 | 408 | 425 | 429 | 500..=599 => Attempt::Again {
                     after: reply.retry_after,
                     error: error(),
@@ -46,6 +48,7 @@ fn judge(reply: Result<HttpReply, NoReply>) -> Attempt {
                 _ => Attempt::Refused(error()),
             }
         }
+        // Whether the request has arrived or not: a repeated one is refused or ignored as a duplicate.
         Err(NoReply { error, .. }) => Attempt::Again { after: None, error },
     }
 }
@@ -99,6 +102,7 @@ impl BatchSender {
                     self.protocol.version().to_owned(),
                 ),
             ];
+            // The specification asks for the number of the attempt, from the second on.
             if attempt > 0 {
                 headers.push(("retry-attempt", attempt.to_string()));
             }
@@ -106,9 +110,11 @@ impl BatchSender {
                 .http
                 .post_bytes(&self.url, headers, batch.body.clone())
                 .await;
+
             let destination = &self.name;
             match judge(reply) {
                 Attempt::Taken => {
+                    // Only after trouble was logged.
                     if logged.is_some() {
                         tracing::info!(destination, "remote write works again");
                     }
@@ -127,6 +133,7 @@ impl BatchSender {
                 }
                 Attempt::Again { after, error } => {
                     self.metrics.retried(destination);
+                    // At most one line a minute: a receiver may be down for days.
                     if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
                         tracing::warn!(
                             destination,
@@ -136,6 +143,7 @@ impl BatchSender {
                         logged = Some(Instant::now());
                     }
                     waiting();
+                    // The receiver's own pause has priority over ours.
                     time::sleep(after.unwrap_or(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -158,13 +166,16 @@ mod tests {
             })
         };
         let again = |status| matches!(judge(reply(status)), Attempt::Again { after: Some(_), .. });
+
         assert_eq!(judge(reply(204)), Attempt::Taken);
         assert!([401, 403, 404, 429, 500, 503].into_iter().all(again));
         assert_eq!(
             judge(reply(400)),
             Attempt::Refused("HTTP 400: why".to_owned())
         );
+        // Too large (413) stays too large, so the samples are given up.
         assert!(matches!(judge(reply(413)), Attempt::Refused(_)));
+
         let error = "connection refused".to_owned();
         let lost = NoReply {
             error: error.clone(),

@@ -50,6 +50,7 @@ impl WindowLength {
     /// Returns the length after a window of `span` had `samples`: at most twice the last one, and
     /// so that the next window has about as many samples as may be held.
     pub fn after(self, span: Duration, samples: usize) -> Self {
+        // Without samples, the next window may have any number of them, so the length only doubles.
         let share = SAMPLES as f64 / samples.max(1) as f64;
         let fitting = span.mul_f64(share.min(2.0));
         Self(fitting.clamp(SHORTEST, LONGEST))
@@ -68,8 +69,10 @@ mod tests {
     #[test]
     fn a_window_waits_for_settled_samples() {
         let length = WindowLength::default();
+
         assert_eq!(length.next(at(100), at(104)), None);
         assert_eq!(length.next(at(100), at(90)), None);
+
         let short = length.next(at(100), at(105)).unwrap();
         assert_eq!(short.after, at(100));
         assert_eq!(short.to, at(105));
@@ -100,6 +103,7 @@ mod tests {
                 prop_assert!(window.to > reached);
                 let span = Duration::from_millis(window.to.0.abs_diff(window.after.0));
                 let samples = (span.as_secs_f64() * per_second as f64) as usize;
+                // The first window has a length that no earlier one has corrected.
                 if windows > 0 {
                     prop_assert!(samples <= 2 * SAMPLES, "{samples} samples in {span:?}");
                 }
@@ -107,6 +111,7 @@ mod tests {
                 reached = window.to;
                 windows += 1;
             }
+            // Less than the shortest window may be left.
             prop_assert!(end.0 - reached.0 < 5_000);
         }
     }

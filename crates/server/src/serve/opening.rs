@@ -45,29 +45,36 @@ impl Opening<'_> {
     ) -> Result<End, Failure> {
         let config = self.config;
         let address = &config.server.listen_address;
+
         let mut registry = Registry::default();
         (self.parts.process_metrics)(&mut registry);
+        // Claimed before anything is written or listened on: another server may be running.
         let Some(dir) = claim(self.dir, shutdown).await? else {
             return Ok(End::Shutdown);
         };
+        // Two listeners share one queue of connections, so no client is refused while the first one is dropped.
         let (listener, while_opening) = listen_twice(address).await.with_context(|| {
             format!("cannot listen on {address} (--listen-address, or listen_address in [server])")
         })?;
         let opening = OpeningPage::start(while_opening, "reads its data directory");
+
         let store_config = config.store.clone();
         let remote = remote_engine(&config.query).usage()?;
         let (store, registry) = takt_store::spawn_blocking(move || {
             Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
         })
         .await??;
+
         if let Some(engine) = remote {
             store.read_from(engine);
         }
         let store = Arc::new(store);
+
         let database = store.database();
         database.isolate_sql(self.parts.query_process, &config.store)?;
         let cluster = cluster(config, &store).await?;
         let bound = listener.local_addr()?;
+        // An unspecified address is not one to connect to.
         let local_address = SocketAddr::new(
             if bound.ip().is_unspecified() {
                 [127, 0, 0, 1].into()
@@ -77,6 +84,7 @@ impl Opening<'_> {
             bound.port(),
         );
         opening.enter("starts alerts and scraping");
+
         let serving = Serving {
             config,
             source: Arc::clone(self.source),
@@ -89,14 +97,18 @@ impl Opening<'_> {
             local_address,
             absence,
         };
+
         self.access.attach(&store, local_address);
         let announce = |store: &Arc<Store>| -> Result<(), Failure> {
+            // From here on, the server answers itself.
             drop(opening);
+            // The file with the address and token is how commands on this machine find the server.
             store.publish(&Holder {
                 pid: process::id(),
                 address: Some(local_address.to_string()),
                 token: Some(self.token.to_owned()),
             })?;
+            // Readiness is announced once, also if the store is opened again.
             if let Some(ready) = ready.take() {
                 ready(&Ready {
                     address: local_address,
@@ -133,6 +145,8 @@ async fn claim(
     let mut logged = false;
     while !*shutdown.borrow() {
         match DataDir::claim(dir) {
+            // Without an address, the holder is a command. A server that holds the directory stays, so it is not
+            // waited for.
             Err(StoreError::Held {
                 pid, address: None, ..
             }) if began.elapsed() < PATIENCE => {
@@ -143,6 +157,7 @@ async fn claim(
                     );
                 }
                 logged = true;
+                // A signal ends the wait at once.
                 let _ = time::timeout(Duration::from_millis(100), shutdown.changed()).await;
             }
             claimed => {
@@ -164,12 +179,14 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
     if let Some(name) = &config.cluster {
         return Ok(name.clone());
     }
+    // The local Slurm is asked before the records, since a new server has none.
     if config.jobs.poll
         && let Ok(cluster) = schedulers::detect(&config.jobs).await
     {
         return Ok(cluster);
     }
     let mut known = Records::of(store.database()).clusters()?;
+    // With several clusters in the records, the name would be a guess.
     let only = if known.len() == 1 { known.pop() } else { None };
     Ok(only.map_or_else(
         || takt_questions::LOCAL_CLUSTER.to_owned(),

@@ -41,6 +41,7 @@ fn records_follow_the_scheduler() {
         size,
         |seed, steps, trace| {
             let mut cluster = Cluster::new(seed);
+            // Disturbed polls, then a comparison in quiet.
             while trace.steps < steps {
                 for _ in 0..POLLS {
                     cluster.live(trace);
@@ -90,6 +91,7 @@ impl Slurm {
             return;
         }
         let now = self.now;
+        // Records arrive in the order of their delay, not of their making.
         self.delayed.sort_by_key(|(at, _)| *at);
         let come = self.delayed.iter().take_while(|(at, _)| *at <= now).count();
         for (_, run) in self.delayed.drain(..come) {
@@ -102,6 +104,7 @@ impl Slurm {
     /// while that is away; later than the look-back, nobody makes one.
     fn correct(&mut self) {
         let now = self.now;
+
         let (come, waiting): (Vec<_>, Vec<_>) = mem::take(&mut self.corrections)
             .into_iter()
             .partition(|(at, _)| *at <= now);
@@ -135,10 +138,12 @@ impl Slurm {
             gpus: Some(random.below(8) as u64),
             ..JobRun::default()
         };
+        // A number that still runs or was just used is skipped.
         let is_known = |other: &JobRun| other.job_id == run.job_id;
         if self.queue.iter().any(is_known) || self.database.contains_key(&identity(&run)) {
             return;
         }
+
         self.record(&run, 1);
         self.queue.push(run);
     }
@@ -148,9 +153,11 @@ impl Slurm {
         if self.queue.is_empty() {
             return;
         }
+
         let place = random.below(self.queue.len());
         let mut run = self.queue.remove(place);
         let is_waiting = run.start.is_none();
+        // Four of five waiting jobs start. The fifth is cancelled in the queue.
         if is_waiting && !random.once_in(5) {
             run.start = Some(self.now);
             run.state = "RUNNING".to_owned();
@@ -158,8 +165,10 @@ impl Slurm {
             self.queue.push(run);
             return;
         }
+
         run.end = Some(self.now);
         if is_waiting {
+            // A cancelled job has a start in Slurm's records, the time of its end.
             run.start = Some(self.now);
             run.state = "CANCELLED".to_owned();
         } else {
@@ -167,7 +176,9 @@ impl Slurm {
             run.state = random.pick(&states).to_owned();
             run.elapsed = run.start.map(|start| self.now.since(start));
         }
+
         self.record(&run, 1);
+        // A requeued job has the same number and another submission.
         if run.state == "REQUEUED" {
             let again = JobRun {
                 submit: self.now + 1,
@@ -181,6 +192,7 @@ impl Slurm {
             self.record(&again, 2);
             self.queue.push(again);
         } else if random.once_in(6) {
+            // Some runs are corrected later, within the look-back.
             let at = self.now + random.between(60, LOOK_BACK - 600);
             self.corrections.push((at, identity(&run)));
         }
@@ -195,10 +207,12 @@ impl Scheduling {
     fn ask_database(&self, wanted: impl Fn(&JobRun) -> bool) -> Result<SchedulerAnswer, PollError> {
         let mut slurm = self.0.lock().unwrap();
         let fails = slurm.fails_after == Some(0);
+        // A request may fail after another one of the same poll has succeeded.
         slurm.fails_after = slurm.fails_after.map(|left| left.saturating_sub(1));
         if !slurm.has_database || fails {
             return Err(PollError::DatabaseDown("Connection refused".to_owned()));
         }
+
         let runs = slurm.database.values().filter(|run| wanted(run));
         let entries = runs.map(|run| LiveJob {
             entry: Entry::Run(run.clone()),
@@ -248,9 +262,11 @@ impl Scheduler for Scheduling {
 
     async fn live_jobs(&mut self, _: &str) -> Result<Vec<LiveJob>, PollError> {
         let slurm = self.0.lock().unwrap();
+
         if !slurm.has_controller {
             return Err(PollError::ControllerDown("Connection refused".to_owned()));
         }
+
         let jobs = slurm.queue.iter().map(|run| LiveJob {
             entry: Entry::Run(run.clone()),
             gpus: Vec::new(),
@@ -340,6 +356,7 @@ impl Cluster {
     fn live(&mut self, trace: &mut Trace) {
         let mut slurm = self.slurm.lock().unwrap();
         let random = &mut self.random;
+        // Several events in one interval between two polls.
         for _ in 0..random.below(8) {
             trace.steps += 1;
             slurm.now += random.between(5, 120);
@@ -350,6 +367,7 @@ impl Cluster {
             }
             slurm.deliver();
         }
+
         let what = match random.below(40) {
             0 | 1 => {
                 slurm.has_database = !slurm.has_database;
@@ -376,6 +394,7 @@ impl Cluster {
                 self.ahead = random.between(-7_200, 7_200);
                 "Takt's clock jumps"
             }
+            // From time to time all works, so that the next failure is not covered by another one.
             7 => {
                 self.ahead = 0;
                 slurm.fails_after = None;
@@ -393,10 +412,12 @@ impl Cluster {
         if !self.is_up {
             return Ok(());
         }
+        // The files are all that a new process has.
         if self.random.once_in(40) {
             self.restart();
             trace.note(|| "Takt starts again".to_owned());
         }
+
         let before = self.stored();
         let polled = self.poll_once();
         trace.note(|| match &polled {
@@ -406,8 +427,10 @@ impl Cluster {
             ),
             Err(error) => format!("polled: {error}"),
         });
+
         let after = self.stored();
         let slurm = self.slurm.lock().unwrap();
+        // A run may be stored before slurmdbd has it, as it came from the queue.
         for (identity, run) in &after {
             let is_known = slurm.database.contains_key(identity)
                 || slurm
@@ -416,6 +439,7 @@ impl Cluster {
                     .any(|(_, run)| self::identity(run) == *identity);
             ensure(is_known, NO_STRANGERS, || format!("{run:?}"))?;
         }
+        // Whatever a poll reads later, an end stays an end.
         for (identity, run) in before.iter().filter(|(_, run)| run.end.is_some()) {
             let is_over = after.get(identity).is_some_and(|now| now.end == run.end);
             ensure(is_over, ENDED, || format!("{run:?}"))?;
@@ -446,6 +470,7 @@ impl Cluster {
 
     /// All is well for longer than a look-back: the stored runs are the scheduler's.
     fn compare(&mut self, trace: &mut Trace) -> Result<(), Broken> {
+        // All services work, and Takt's clock is right.
         {
             let mut slurm = self.slurm.lock().unwrap();
             slurm.fails_after = None;
@@ -454,6 +479,7 @@ impl Cluster {
         }
         self.ahead = 0;
         self.is_up = true;
+        // Two hours in steps, which is longer than the look-back.
         for _ in 0..12 {
             let mut slurm = self.slurm.lock().unwrap();
             slurm.now += 600;
@@ -461,6 +487,8 @@ impl Cluster {
             drop(slurm);
             self.poll(trace)?;
         }
+
+        // A poll of the same records must find nothing to change.
         let again = self.poll_once().map_err(|error| Broken {
             promise: COMPLETE,
             detail: error.to_string(),
@@ -470,12 +498,14 @@ impl Cluster {
 
         let stored = self.stored();
         let slurm = self.slurm.lock().unwrap();
+
         for (identity, run) in &slurm.database {
             let found = stored.get(identity);
             ensure(found == Some(run), COMPLETE, || {
                 format!("{run:?} is stored as {found:?}")
             })?;
         }
+
         let surplus = stored.keys().find(|key| !slurm.database.contains_key(*key));
         ensure(surplus.is_none(), NO_STRANGERS, || format!("{surplus:?}"))
     }

@@ -46,6 +46,7 @@ impl Trace {
     pub fn note(&mut self, text: impl FnOnce() -> String) {
         if let Some(texts) = &mut self.texts {
             texts.push_back(format!("{:>7}  {}", self.steps, text()));
+            // Only the last lines are kept: a run has many thousands.
             if texts.len() > self.lines {
                 texts.pop_front();
             }
@@ -72,6 +73,7 @@ pub fn run(test: &'static str, size: Size, simulation: Simulation) {
         Some(seed) => vec![seed],
         None => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            // Seconds since 1970, shifted, so that the new seeds of two runs do not overlap.
             let new = since.as_secs() << 20;
             let is_random = number("TAKT_SIMULATION_RANDOM").is_some_and(|number| number > 0);
             let fixed = if is_random { seeds.div_ceil(2) } else { seeds };
@@ -81,10 +83,12 @@ pub fn run(test: &'static str, size: Size, simulation: Simulation) {
                 .collect()
         }
     };
+
     let begun = Instant::now();
     let done = AtomicUsize::new(0);
     let next = AtomicUsize::new(0);
     let workers = thread::available_parallelism().map_or(1, usize::from);
+    // A failing seed panics in its thread, and `scope` passes the panic on.
     thread::scope(|scope| {
         let run_some = || {
             while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -99,6 +103,7 @@ pub fn run(test: &'static str, size: Size, simulation: Simulation) {
             scope.spawn(run_some);
         }
     });
+
     eprintln!(
         "{test}: {} steps of {} seeds in {:.1} s; seeds {seeds:?}",
         done.into_inner(),
@@ -128,6 +133,7 @@ impl Failure {
             lines: number("TAKT_SIMULATION_LINES").map_or(LINES_PRINTED, |lines| lines as usize),
             ..Trace::default()
         };
+        // The same seed once more, with texts. Another result would be a mistake of the simulation itself.
         let broken = simulation(seed, steps, &mut trace)
             .err()
             .unwrap_or_else(|| Broken {

@@ -13,15 +13,18 @@ pub(crate) fn judged_waste(figures: &Figures) -> Option<f64> {
 /// Returns the split of all GPU-hours of the cluster (without GPUs: all CPU-hours): name, amount
 /// and ratio, with a heading. `None` if the capacity is unknown.
 pub(crate) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)> {
+    // On a cluster with GPUs, the CPUs' capacity would say little.
     let (resource, row) = match (&sheet.gpu_capacity, &sheet.cpu_capacity) {
         (Some(row), _) => ("GPU", row),
         (None, Some(row)) if !sheet.has_gpus => ("CPU", row),
         _ => return None,
     };
+    // Stranded time is a part of the idle time, so it follows the parts that add up to the whole.
     let stranded = (
         "stranded: idle, but the node's CPUs or memory were allocated",
         row.stranded.unwrap_or(0),
     );
+
     let parts = row
         .parts()
         .into_iter()

@@ -75,6 +75,7 @@ fn people(
 
 pub(super) fn members(sheet: &Sheet) -> Option<Block> {
     match sheet.subject.kind() {
+        // With one account, the table would repeat the summary.
         "user" if sheet.members.len() < 2 => None,
         "user" => people(sheet, "By account", "account", &sheet.members),
         _ => people(sheet, "By user", "user", &sheet.members),

@@ -78,6 +78,7 @@ pub(super) fn network(sheet: &Sheet) -> Option<Block> {
 /// runs.
 pub(crate) fn shown_lost(sheet: &Sheet) -> (&[LostRow], Option<String>) {
     const MOST: usize = 20;
+
     let (shown, others) = sheet.lost.split_at(sheet.lost.len().min(MOST));
     let more = (!others.is_empty()).then(|| {
         format!(

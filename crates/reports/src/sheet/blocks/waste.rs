@@ -59,16 +59,19 @@ pub(crate) struct Cause {
 pub(crate) fn coverage(sheet: &Sheet) -> Option<String> {
     let figures = &sheet.figures;
     let all = figures.gpu_hours;
+    // Hours that were lost to a fault need no measurement to be judged.
     let judged = figures.split_gpu_hours.measured() + figures.split_gpu_hours.lost;
     if !sheet.has_gpus || all <= 0.0 {
         return None;
     }
+
     if judged <= 0.0 {
         return Some(format!(
             "None of the {} GPU-hours were judged: nothing was measured of finished jobs.",
             amount(all)
         ));
     }
+    // Below half a percent, the rest would be rounded away.
     (judged < 0.995 * all).then(|| {
         format!(
             "{} of {} GPU-hours ({}) were judged. The others belong to jobs that still run, or of \
@@ -82,6 +85,7 @@ pub(crate) fn coverage(sheet: &Sheet) -> Option<String> {
 
 /// Returns the GPU-hours by category, with their coverage. Empty without GPUs.
 pub(super) fn causes(sheet: &Sheet) -> Vec<Block> {
+    // Without any measurement, a table of zeros would look like no waste.
     let is_judged = sheet.figures.split_gpu_hours.known_waste().is_some();
     let listing = is_judged.then(|| categories(sheet));
     coverage(sheet)
@@ -97,15 +101,18 @@ fn categories(sheet: &Sheet) -> Block {
         Column::Number("gpu_hours"),
         Column::Number("share"),
     ];
+    // Without a price of GPU-hours, the column would have zeros only.
     let has_price = sheet.figures.split_money.held() > 0.0;
     let currency = sheet.currency.as_deref().filter(|_| has_price);
     let columns: Vec<Column> = columns
         .into_iter()
         .chain(currency.map(|_| Column::Number("money")))
         .collect();
+
     let mut listing = Listing::new(&columns);
     let split = &sheet.figures.split_gpu_hours;
     let cost = &sheet.figures.split_money;
+    // All hours may be unknown, and a share of 0 would be no number.
     let held = split.held().max(f64::MIN_POSITIVE);
     for cause in CAUSES.iter().filter(|cause| (cause.of)(split) > 0.0) {
         let hours = (cause.of)(split);
@@ -122,7 +129,9 @@ pub(super) fn wasters(sheet: &Sheet) -> Option<Block> {
         .iter()
         .filter(|member| member.figures.split_gpu_hours.wasted() > 0.0)
         .collect();
+
     let wasted = |member: &Member| member.figures.split_gpu_hours.wasted();
+
     members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
     table(
         sheet,
@@ -169,11 +178,13 @@ pub(crate) fn fix_words(sheet: &Sheet, fix: &FixRow) -> String {
     } else {
         format!("{} runs", fix.runs)
     };
+    // A user's own report needs no name in each line.
     let whose = if sheet.subject.kind() == "user" {
         String::new()
     } else {
         format!("{}, ", fix.user)
     };
+    // Less than a hundredth of a GPU-hour would be shown as 0.
     let spares = match (fix.gpu_hours >= 0.005, &sheet.currency) {
         (false, _) => String::new(),
         (true, Some(currency)) if fix.money > 0.0 => {

@@ -16,7 +16,9 @@ fn targets_are_not_missing_before_their_first_scrape() {
             }
         })
     };
+    // Ten minutes after the start, missing targets are missing.
     assert!(without(Some(600.0)).contains(&"targets.complete".to_owned()));
+    // Five seconds after it, and before the server's first own sample.
     for young in [Some(5.0), None] {
         assert!(!without(young).contains(&"targets.complete".to_owned()));
     }
@@ -64,6 +66,7 @@ fn records_of_a_quiet_cluster_are_not_old() {
         reading(facts, "takt_slurm_nodes", &[("state", "mixed")], 0.0);
     });
     assert!(found.is_empty(), "{found:?}");
+
     let found = broken(|facts| {
         facts.records_read_at = Some(NOW - 7200.0);
         let server = [("job", "takt-server")];

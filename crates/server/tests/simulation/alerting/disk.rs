@@ -80,6 +80,7 @@ impl AlertStore for Disk {
 
     fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError> {
         let fault = self.fault.get();
+        // A batch whose answer is lost is stored all the same.
         if fault != CommitFault::Fails {
             self.tables.borrow_mut().apply(batch.clone(), at);
         }
@@ -114,6 +115,7 @@ impl Tables {
         for gone in &batch.forgotten_silences {
             self.silences.remove(gone);
         }
+
         for (key, instance) in batch.instances {
             let print = Fingerprint::of(&instance.labels);
             self.instances.insert((key, print), instance);
@@ -128,12 +130,14 @@ impl Tables {
         for silence in batch.silences {
             self.silences.insert(silence.id.clone(), silence);
         }
+
         for (print, flapping) in batch.flapping {
             put(&mut self.flapping, print, flapping);
         }
         for Logged { key, entry } in batch.log {
             put(&mut self.log, key, entry);
         }
+        // Rows that have ended leave the outbox, and their numbers must never be used again.
         for row in batch.outbox {
             if row.state.is_final() {
                 let has_it = row.state == takt_alerts::outbox::RowState::Sent;

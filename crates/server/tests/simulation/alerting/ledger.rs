@@ -92,10 +92,13 @@ impl Ledger {
 
     /// A channel has a message. `is_known` says whether Takt gets the answer.
     pub fn takes(&mut self, row: &Row, is_known: bool) -> Result<(), Broken> {
+        // The same number must always stand for the same channel and group.
         let series = (row.channel.clone(), row.message.group_key.clone());
         let known = self.numbers.entry(row.id).or_insert(series);
         let is_same = (&known.0, &known.1) == (&row.channel, &row.message.group_key);
         ensure(is_same, NUMBERS, || format!("row {}", row.id))?;
+
+        // A second time needs an excuse: an answer that was lost, or a process that ended before it was stored.
         if let Some(taken) = self.taken.get_mut(&row.id) {
             ensure(taken.excuses > 0, AT_LEAST_ONCE, || {
                 format!("row {}", row.id)
@@ -105,6 +108,7 @@ impl Ledger {
             self.hear_again(row);
             return Ok(());
         }
+
         self.hear(row)?;
         self.keep(row, usize::from(!is_known), false);
         Ok(())
@@ -112,6 +116,7 @@ impl Ledger {
 
     /// A channel refused a message for good: it counts as heard, since others have it.
     pub fn gives_up(&mut self, row: &Row) -> Result<(), Broken> {
+        // A refusal may be repeated after a crash, and changes nothing then.
         if !self.taken.contains_key(&row.id) {
             self.hear(row)?;
             self.keep(row, 0, true);
@@ -122,14 +127,17 @@ impl Ledger {
     /// A message was replaced while it waited, at first or after an attempt without an answer. The
     /// newer one has its ends.
     pub fn replaced(&mut self, row: &Row) {
+        // A message that stands in for a refused one of another channel has no ends of its own.
         if row.instead_of.is_some() {
             return;
         }
+
         let excusing = if self.taken.contains_key(&row.id) {
             Status::Resolved
         } else {
             Status::Firing
         };
+
         let alerts = row.message.alerts.iter();
         for alert in alerts.filter(|alert| alert.status == excusing) {
             let key = (row.message.channel.clone(), alert.fingerprint);
@@ -142,6 +150,7 @@ impl Ledger {
         let Some(rows) = self.replaced.get_mut(key) else {
             return false;
         };
+        // Rows from this one on stay: they excuse later ends.
         let later = rows.split_off(&row);
         !mem::replace(rows, later).is_empty()
     }
@@ -157,6 +166,7 @@ impl Ledger {
 
     /// A channel gets a message again, maybe after a revived row that it replaced.
     fn hear_again(&mut self, row: &Row) {
+        // A revived row has overwritten a newer one, which now comes again and has the last word.
         for alert in &row.message.alerts {
             let key = (row.message.channel.clone(), alert.fingerprint);
             let is_newer = |known: &&mut Told| known.row < row.id;
@@ -171,12 +181,14 @@ impl Ledger {
         let channel = &row.message.channel;
         let is_old = |until: &u64| row.id <= *until;
         let is_forgotten = self.forgotten_until.get(channel).is_some_and(is_old);
+        // Rows of an older configuration, and stand-ins, say nothing about this channel's episodes.
         if row.instead_of.is_some() || is_forgotten || !self.channels.contains(channel) {
             return Ok(());
         }
         for alert in &row.message.alerts {
             let key = (channel.clone(), alert.fingerprint);
             let is_replaced = self.has_replaced(&key, row.id);
+
             let known = self.told.get(&key);
             // A reload puts an alert into another group, and groups that fire come first: what the
             // earlier group had to say of it comes late.
@@ -193,10 +205,12 @@ impl Ledger {
                     alert.labels, alert.starts_at, row.id
                 )
             };
+
             let is_revived = self.revived.contains(&row.id);
             let is_excused = is_revived
                 || self.asked_again.contains(&row.id)
                 || known.is_some_and(|known| known.is_excused);
+
             let mut begun = self.begun.get(&alert.fingerprint).copied().unwrap_or(0);
             if alert.status == Status::Resolved {
                 ensure(!self.without_ends.contains(channel), NO_ENDS, about)?;
@@ -204,6 +218,7 @@ impl Ledger {
                 ensure(is_open || is_replaced || is_excused, ONE_END, about)?;
                 begun = known.map_or(begun, |known| known.begun);
             } else if let Some(known) = known {
+                // A beginning after an end needs a new episode, a reload in between, or an excuse.
                 let is_same = known.starts_at == alert.starts_at && known.begun == begun;
                 let is_over = known.status == Status::Resolved && is_same;
                 let between = known.row..row.id;
@@ -211,6 +226,7 @@ impl Ledger {
                 let is_kept = !is_over || is_excused || is_rerouted;
                 ensure(is_kept, NOTHING_AFTER, about)?;
             }
+
             self.told.insert(
                 key,
                 Told {
@@ -232,6 +248,7 @@ impl Ledger {
 
     /// The process ends; the next one knows what is on the disk.
     pub fn crash(&mut self, disk: &Tables) {
+        // No commit has stored that the channel was removed, so the next process still knows it.
         for (channel, before) in mem::take(&mut self.removed_unstored) {
             match before {
                 Some(until) => drop(self.forgotten_until.insert(channel.clone(), until)),
@@ -239,15 +256,19 @@ impl Ledger {
             }
             self.channels.insert(channel);
         }
+        // Rows that were replaced only in memory wait on the disk again.
         for rows in self.replaced.values() {
             let is_back = |id: &&u64| disk.outbox.contains_key(id);
             self.revived.extend(rows.iter().filter(is_back));
         }
+
+        // Messages that the disk does not know as ended may be sent again.
         let mut taken = mem::take(&mut self.taken);
         taken.retain(|id, taken| {
             if disk.ended.contains_key(id) {
                 return true;
             }
+            // The row waits on the disk, so the channel may get it a second time.
             if disk.outbox.contains_key(id) {
                 if !taken.is_refused {
                     taken.excuses += 1;
@@ -255,6 +276,7 @@ impl Ledger {
                 }
                 self.asked_again.insert(*id);
             }
+            // The row was never stored, so its alerts may be decided again.
             for alert in &taken.message.alerts {
                 let key = (taken.message.channel.clone(), alert.fingerprint);
                 if let Some(told) = self.told.get_mut(&key) {
@@ -263,6 +285,7 @@ impl Ledger {
             }
             false
         });
+
         self.taken = taken;
         // Where the clock was set back, the numbers of rows that were never stored are above the next.
         let last = disk.last_row();
@@ -271,9 +294,11 @@ impl Ledger {
             .filter(|until| **until != u64::MAX)
             .chain(&mut self.reloads)
             .for_each(|until| *until = last.min(*until));
+
         for told in self.told.values_mut() {
             told.row = told.row.min(last);
         }
+        // Episodes of channels that a configuration lacked, if the disk still has them open.
         for (key, told) in mem::take(&mut self.forgotten) {
             let is_open = disk
                 .log
@@ -289,6 +314,7 @@ impl Ledger {
                 self.told.entry(key).or_insert(Told { is_excused, ..told });
             }
         }
+
         for rows in self.replaced.values_mut() {
             rows.retain(|id| disk.ended.contains_key(id));
         }
@@ -306,16 +332,19 @@ impl Ledger {
     /// The channels of the configuration in force. One that is gone gets no more ends.
     pub fn configured(&mut self, channels: &[(&str, bool)], last_row: u64) {
         let wanted = |name: &str| channels.iter().any(|(channel, _)| *channel == name);
+        // Whatever a removed channel knew is put aside: it gets no ends from now on.
         for gone in self.channels.iter().filter(|name| !wanted(name)) {
             let of_gone = self.told.extract_if(.., |(name, _), _| name == gone);
             self.forgotten.extend(of_gone);
             let before = self.forgotten_until.insert(gone.clone(), u64::MAX);
             self.removed_unstored.entry(gone.clone()).or_insert(before);
         }
+
         self.channels = channels
             .iter()
             .map(|(name, _)| (*name).to_owned())
             .collect();
+        // A channel that comes back begins with rows of this configuration.
         for (name, wants_ends) in channels {
             if let Some(until) = self.forgotten_until.get_mut(*name) {
                 *until = (*until).min(last_row);
@@ -335,6 +364,7 @@ impl Ledger {
 
     /// All is well and silent: every announced episode has its end.
     pub fn at_rest(&mut self, disk: &Tables) -> Result<(), Broken> {
+        // An end in each channel, apart from those that get none.
         for ((channel, print), told) in &self.told {
             let is_over = told.status == Status::Resolved
                 || told.is_excused
@@ -343,10 +373,12 @@ impl Ledger {
                 format!("{channel}: no end of {print}, {}", told.starts_at)
             })?;
         }
+
         for (id, has_it) in &disk.ended {
             let is_taken = self.taken.contains_key(id);
             ensure(!has_it || is_taken, NOTHING_LOST, || format!("row {id}"))?;
         }
+        // The next round begins with nothing.
         self.told.clear();
         self.replaced.clear();
         self.forgotten.clear();

@@ -52,6 +52,7 @@ fn alerting_keeps_its_promises() {
     seeds::run("alerting_keeps_its_promises", size, |seed, steps, trace| {
         let mut cluster = Cluster::new(seed);
         while trace.steps < steps {
+            // Each round: a change of clocks near, many disturbances, then rest and the checks that need it.
             cluster.begin_near_a_change_of_clocks(trace)?;
             for _ in 0..CHAOS_STEPS {
                 cluster.disturb(trace);
@@ -110,6 +111,7 @@ impl Cluster {
         let world = World::new(NODES);
         let engine = setups[0].engine();
         let mut ledger = Ledger::default();
+
         ledger.reload(setups[0].channels, 0);
         let mut cluster = Self {
             random: Random::new(seed),
@@ -121,6 +123,7 @@ impl Cluster {
             disk: Disk::new(),
             setups,
             setup: 0,
+
             engine,
             in_flight: Vec::new(),
             ledger,
@@ -151,20 +154,24 @@ impl Cluster {
         if !self.random.once_in(2) || !self.world.go_before_a_change_of_clocks(before_ms) {
             return Ok(());
         }
+
         self.setup_at_start = Some(self.random.below(self.setups.len()));
         self.restart(trace)
     }
 
     /// Sometimes something goes wrong, or somebody does something.
     fn disturb(&mut self, trace: &mut Trace) {
+        // Usually a second, sometimes less or much more, as a busy machine has it.
         self.world.true_ms += match self.random.below(40) {
             0 => self.random.between(5_000, 120_000),
             1..5 => self.random.between(1, 1_000),
             _ => 1_000,
         };
+        // Most steps are undisturbed, or nothing would ever come to an end.
         if !self.random.once_in(12) {
             return;
         }
+
         let what = match self.random.below(24) {
             0..9 => self.world.disturb_node(&mut self.random),
             9..12 => self.disturb_channel(),
@@ -180,6 +187,7 @@ impl Cluster {
             }
             _ => self.die(),
         };
+
         trace.note(|| what);
     }
 
@@ -199,11 +207,13 @@ impl Cluster {
     }
 
     fn disturb_clock(&mut self) -> String {
+        // Small jumps, and large ones back and ahead.
         let by_ms = match self.random.below(4) {
             0 => self.random.between(-50_000, 50_000),
             1 => self.random.between(-7_200_000, -61_000),
             _ => self.random.between(61_000, 7_200_000),
         };
+
         self.world.ahead_ms += by_ms;
         self.promises.clock_jumps(by_ms);
         format!("the clock jumps by {by_ms} ms")
@@ -211,10 +221,12 @@ impl Cluster {
 
     fn silence(&mut self) -> String {
         let now = self.now;
+
         self.silences += 1;
         let id = format!("s{}", self.silences);
         let node = self.random.below(NODES);
         let seconds = self.random.between(1, 1_800).unsigned_abs();
+
         let text = format!("node=g{node}");
         let wanted = Silence {
             id: String::new(),
@@ -226,7 +238,9 @@ impl Cluster {
             comment: "new fan".to_owned(),
             annotations: BTreeMap::new(),
         };
+
         let (_, batch) = self.engine.silence(wanted, &id, now).unwrap();
+        // Changes by people are stored with the next turn.
         self.promises.pending = mem::take(&mut self.promises.pending).then(batch);
         format!("silence {text} for {seconds} s")
     }
@@ -237,6 +251,7 @@ impl Cluster {
             by: "ada".to_owned(),
             comment: "done".to_owned(),
         };
+
         let matchers = Matchers(parse_matchers(&text).unwrap());
         let (closed, batch) = self.engine.close(&matchers, &closing, self.now);
         self.promises.pending = mem::take(&mut self.promises.pending).then(batch);
@@ -260,8 +275,10 @@ impl Cluster {
     fn die(&mut self) -> String {
         use CrashPoint::{AfterCommit, AfterFirstMessage, AfterTurn, BeforeCommit};
         let points = [BeforeCommit, AfterCommit, AfterFirstMessage, AfterTurn];
+
         let point = self.random.pick(&points);
         self.crash = Some(point);
+        // Up to 20 minutes, which is longer than any `group_interval` here.
         self.down_ms = self.random.pick(&[0, 1_000, 20_000, 240_000, 1_200_000]);
         format!("the process ends {point:?}, for {} ms", self.down_ms)
     }
@@ -269,8 +286,10 @@ impl Cluster {
     fn reload_to(&mut self, setup: usize) -> String {
         let now = self.now;
         self.setup = setup;
+
         let batch = self.setups[self.setup].reload(&mut self.engine, now);
         self.promises.pending = mem::take(&mut self.promises.pending).then(batch);
+        // The newest row of the process, also of those that no commit has stored.
         let last = self.engine.outbox().iter().map(|row| row.id).max();
         self.reconfigured(last.unwrap_or(0));
         format!("reload: setup {}", self.setup)
@@ -304,12 +323,15 @@ impl Cluster {
     /// Scrapes, reads events, and does one turn of the engine.
     fn step(&mut self, trace: &mut Trace) -> Result<(), Broken> {
         trace.steps += 1;
+
         self.world.scrape(&mut self.samples);
+        // As in the server: a clock that is far behind opens the store again.
         if self.world.behind() > CLOCK_BEHIND {
             trace.note(|| "the clock was set back; the store is opened again".to_owned());
             self.world.continue_at_clock(&mut self.samples);
             return self.restart(trace);
         }
+
         let crash = self.crash.take();
         let ended = self.turn(crash, trace)?;
         if ended {
@@ -324,49 +346,60 @@ impl Cluster {
     fn turn(&mut self, crash: Option<CrashPoint>, trace: &mut Trace) -> Result<bool, Broken> {
         let now = self.clock.now(self.world.now());
         self.now = now;
+
+        // The order of the engine's thread: what was not stored, answers, events, rules, then messages.
         let unsaved = self.commits.take_unsaved();
         let mut fresh = mem::take(&mut self.promises.pending);
         fresh = fresh.then(self.answers(now, trace)?);
         fresh = fresh.then(self.events(now));
+
         let down = |at, since| queries::exporters_down(&self.samples, at, since);
         let (evaluated, _) = self
             .engine
             .evaluate(&self.samples, &self.samples, &down, now);
         fresh = fresh.then(evaluated);
+
         let flushed = self.engine.flush(&self.samples, now);
         promises::is_silent_at_night(&flushed, self.setup(), now)?;
         fresh = fresh.then(flushed);
         trace.note(|| promises::shown(&fresh, now));
+        // The ledger learns of episodes before their messages.
         for transition in &fresh.transitions {
             if promises::is_begin(transition) {
                 self.ledger.begins(transition.fingerprint);
             }
         }
+
         self.promises
             .check(&fresh, &self.engine, &self.world, now)?;
         fresh = fresh.then(self.commits.mark_due(&mut self.engine, now));
         self.note_replaced(&fresh);
+        // The batch is lost, as nothing was stored.
         if crash == Some(CrashPoint::BeforeCommit) {
             return Ok(true);
         }
 
         let batch = unsaved.then(fresh);
         let committed = self.commits.commit(&self.disk, batch, now);
+        // Stored, but no message was sent.
         if crash == Some(CrashPoint::AfterCommit) {
             return Ok(true);
         }
+        // A commit whose answer was lost is stored as well.
         if self.disk.fault.get() != CommitFault::Fails {
             self.ledger.stored();
         }
         if committed.result.is_ok() {
             promises::stored_is_known(&self.disk.tables.borrow(), &self.engine)?;
         }
+
         for row in committed.messages {
             self.send(row, trace)?;
             if crash == Some(CrashPoint::AfterFirstMessage) {
                 return Ok(true);
             }
         }
+
         let pages = self.setups[self.setup].pages;
         self.promises
             .pages_are_sent(&self.engine, self.world.true_ms, pages, now)?;
@@ -381,20 +414,25 @@ impl Cluster {
 
     fn send(&mut self, row: Row, trace: &mut Trace) -> Result<(), Broken> {
         let is_configured = self.setup().has(&row.channel);
+
         let mode = self.world.channels[&row.channel];
         trace.note(|| {
             let reason = row.message.reason;
             format!("send {} to {}: {reason:?}, {mode:?}", row.id, row.channel)
         });
+        // A row of an earlier configuration may name a channel that is gone.
         let outcome = if is_configured {
             mode.outcome()
         } else {
             Outcome::NoChannel
         };
+
         if is_configured && mode.has_message() {
             self.ledger
                 .takes(&row, matches!(outcome, Outcome::Sent(_)))?;
         }
+
+        // The answer may come after later messages.
         self.in_flight.push(InFlight {
             row: row.id,
             outcome,
@@ -410,12 +448,14 @@ impl Cluster {
             .into_iter()
             .partition(|one| one.answer_at_ms <= true_ms);
         self.in_flight = waiting;
+
         let mut batch = Batch::default();
         for InFlight { row, outcome, .. } in come {
             trace.note(|| format!("answer about {row}: {outcome:?}"));
             let setup = &self.setups[self.setup];
             let fallback = |failed: &str| setup.fallback(failed);
             let answered = self.engine.answered(row, &outcome, &fallback, now);
+            // A refusal for good is known to the engine only with the answer.
             for row in &answered.outbox {
                 if row.state == RowState::GaveUp {
                     self.ledger.gives_up(row)?;
@@ -429,6 +469,7 @@ impl Cluster {
     /// Reads new events of the exporters that answer.
     fn events(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
+        // A silent exporter has events that are read when it answers again.
         for node in self.world.nodes.iter().filter(|node| node.answers) {
             let read = self.engine.read_until(&node.name).unwrap_or(0);
             for event in node.events.iter().filter(|event| event.id > read) {
@@ -444,6 +485,7 @@ impl Cluster {
         self.clock = SteadyClock::new(now);
         self.now = now;
         self.in_flight.clear();
+        // The disk is all that the next process knows.
         self.ledger.crash(&self.disk.tables.borrow());
         self.promises.restarted();
         match self.setup_at_start.take() {
@@ -458,11 +500,13 @@ impl Cluster {
                 self.ledger.configured(channels, last);
             }
         }
+
         self.engine = self.setup().engine();
         let stored = self.disk.load().unwrap();
         let restored = self.engine.restore(stored, now);
         trace.note(|| format!("start at {now}: {}", promises::shown(&restored, now)));
         self.note_replaced(&restored);
+
         self.commits = Commits::new(restored, now);
         self.promises.pending = Batch::default();
         Ok(())
@@ -470,24 +514,31 @@ impl Cluster {
 
     /// Nothing goes wrong for a while, and alerts that fire stay; then everything is well.
     fn rest(&mut self, trace: &mut Trace) -> Result<(), Broken> {
+        // All that may fail works again, while alerts that fire stay.
         self.disk.fault.set(CommitFault::None);
         self.samples.is_broken = false;
         self.engine.set_maintenance(Vec::new(), self.now);
+
         self.world.steady();
         for _ in 0..REST_STEPS {
             self.world.true_ms += REST_STEP_MS;
             self.step(trace)?;
         }
+
+        // Long enough for each page to be sent. Now the reasons end, and so must the alerts.
         let pages = self.setup().pages;
         promises::all_are_announced(&self.engine, &self.ledger, pages, self.now)?;
         self.world.heal();
+
         for _ in 0..REST_STEPS {
             self.world.true_ms += REST_STEP_MS;
             self.step(trace)?;
         }
+
         let mut tables = self.disk.tables.borrow_mut();
         promises::nothing_waits(&self.engine, &tables)?;
         self.ledger.at_rest(&tables)?;
+        // The number of the last row stays, as numbers must not be used again.
         let last = tables.ended.pop_last();
         tables.ended.clear();
         tables.ended.extend(last.map(|(id, _)| (id, false)));

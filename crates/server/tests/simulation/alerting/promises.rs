@@ -59,6 +59,7 @@ pub struct Promises {
 
 impl Promises {
     pub fn clock_jumps(&mut self, by_ms: i64) {
+        // Larger jumps open the store again, which clears what is due.
         if by_ms < 0 && by_ms > -61_000 {
             self.late_ms = -by_ms;
             self.due.iter_mut().for_each(|page| page.by_ms -= by_ms);
@@ -89,12 +90,14 @@ impl Promises {
         world: &World,
         now: Timestamp,
     ) -> Result<(), Broken> {
+        // The newest decision for each channel and alert.
         for row in &batch.outbox {
             for alert in &row.message.alerts {
                 let key = (row.message.channel.clone(), alert.fingerprint);
                 self.decided.insert(key, alert.status);
             }
         }
+
         for transition in &batch.transitions {
             self.ends_on_evidence(transition, world)?;
             self.is_forward(transition)?;
@@ -104,14 +107,17 @@ impl Promises {
     }
 
     fn ends_on_evidence(&self, transition: &Transition, world: &World) -> Result<(), Broken> {
+        // Other ends, such as those by people or of a removed rule, need no evidence.
         let is_end = matches!(transition.reason, Reason::Cleared | Reason::EventOver)
             && matches!(transition.from, State::Firing | State::Unknown);
         if !is_end {
             return Ok(());
         }
+
         let name = transition.labels.get("node").unwrap_or_default();
         let node = world.nodes.iter().find(|node| node.name == name);
         let seen = node.and_then(|node| node.seen_at(transition.at));
+        // The newest scrape before the end must not show the condition, and must be recent.
         let is_over = seen.is_some_and(|scrape| {
             let is_fresh = transition.at.0 - scrape.at.0 <= EVIDENCE_MS;
             let alert = transition.labels.get("alertname");
@@ -124,6 +130,7 @@ impl Promises {
                     _ => false,
                 }
         });
+
         ensure(is_over, EVIDENCE, || {
             let Transition { labels, at, .. } = transition;
             format!("{labels} ended at {at}, last scrape {seen:?}")
@@ -136,6 +143,7 @@ impl Promises {
         if is_begin(transition) {
             self.begun_under.insert(print, self.hold_seconds);
         }
+
         let before = self.begun_under.get(&print).copied().unwrap_or(0);
         let is_back = transition.reason == Reason::RuleEdited && before >= self.hold_seconds;
         ensure(!is_back, FORWARD, || {
@@ -153,13 +161,16 @@ impl Promises {
         let is_page = is_begin(transition) && transition.labels.get("severity") == Some("critical");
         let name = transition.labels.get("alertname").unwrap_or_default();
         let alert = engine.router().alerts().get(transition.fingerprint);
+
         // An alert that flaps is reported by another one.
         if !is_page || alert.is_none_or(|alert| alert.is_resolved(now)) {
             return;
         }
+        // A group that had pages just before may collect the next ones.
         let last = self.paged_ms.insert(name.to_owned(), true_ms);
         let is_first = last.is_none_or(|last| true_ms - last > PAGE_MS);
         let patience = if is_first { 0 } else { PAGE_MS };
+
         self.due.push(DuePage {
             print: transition.fingerprint,
             labels: transition.labels.to_string(),
@@ -178,6 +189,7 @@ impl Promises {
         if self.due.is_empty() {
             return Ok(());
         }
+
         let suppressed = engine.router().suppressed(now);
         let decided = &self.decided;
         let is_decided = |page: &DuePage| {
@@ -186,6 +198,7 @@ impl Promises {
                 decided.get(&key) == Some(&Status::Firing)
             })
         };
+        // A muted or ended page need not be sent.
         self.due.retain(|page| {
             let alert = engine.router().alerts().get(page.print);
             let is_awaited = alert.is_some_and(|alert| {
@@ -197,6 +210,7 @@ impl Promises {
             });
             is_awaited && !is_decided(page)
         });
+
         let late = self.due.iter().find(|page| page.by_ms <= true_ms);
         ensure(late.is_none(), PAGED, || {
             late.map(|page| page.labels.clone()).unwrap_or_default()
@@ -207,9 +221,11 @@ impl Promises {
 /// Checks that a route says nothing while it is muted. The hour comes twice when summer ends, and not
 /// at all when it begins.
 pub fn is_silent_at_night(flushed: &Batch, setup: &Setup, now: Timestamp) -> Result<(), Broken> {
+    // Only the route for warnings is muted, and only in that hour.
     if !setup.is_night || hour_in_oslo(now) != 2 {
         return Ok(());
     }
+
     let is_muted = |row: &&Row| row.message.group_key.contains(r#"severity="warning"}:"#);
     let mut new = flushed.outbox.iter();
     let said = new.find(|row| row.state == RowState::Queued && is_muted(row));
@@ -247,6 +263,7 @@ pub fn all_are_announced(
         .alerts()
         .iter()
         .filter(|(_, alert)| alert.label("severity") == "critical" && !alert.is_resolved(now));
+
     let suppressed = engine.router().suppressed(now);
     let is_muted = |alert: &Alert| suppressed(alert) != Suppressed::default();
     for (print, alert) in firing.filter(|(_, alert)| !is_muted(alert)) {
@@ -265,9 +282,11 @@ pub fn nothing_waits(engine: &Engine, tables: &Tables) -> Result<(), Broken> {
     ensure(waiting.is_empty(), AT_REST, || {
         format!("rows {waiting:?} wait")
     })?;
+
     let alerts = engine.router().alerts().iter();
     let alerts: Vec<String> = alerts.map(|(_, alert)| alert.labels.to_string()).collect();
     ensure(alerts.is_empty(), AT_REST, || format!("alerts: {alerts:?}"))?;
+
     let open: Vec<_> = tables
         .log
         .values()

@@ -27,9 +27,11 @@ impl Samples {
     /// Adds a sample. As in the store, one that is not newer than the last is not stored.
     pub fn add(&mut self, labels: &Labels, at: Timestamp, value: Option<f64>) {
         let samples = self.series.entry(labels.clone()).or_default();
+        // The store refuses it, so the simulation must, too.
         if samples.back().is_some_and(|(last, _)| *last >= at) {
             return;
         }
+
         samples.push_back((at, value));
         if samples.len() > SAMPLES_KEPT {
             samples.pop_front();

@@ -115,6 +115,7 @@ impl Setup {
         if has_more {
             rules.push(RuleFile::read("more.yml", MORE_RULES).unwrap());
         }
+
         let is_night = routes == NIGHT;
         Self {
             rules,
@@ -137,6 +138,7 @@ impl Setup {
 
     /// All of them; the first is the one at the start.
     pub fn all() -> Vec<Self> {
+        // They differ in routes, in the `for` of a rule, and in a rule that is gone.
         vec![
             Self::new(60, true, PAGER),
             Self::new(60, true, NIGHT),
@@ -151,6 +153,7 @@ impl Setup {
             timezone: Some("Europe/Oslo".to_owned()),
             pages: Some(Matchers(parse_matchers("severity=critical").unwrap())),
         };
+
         let server = Server {
             external_labels: Labels::new(),
             defaults: Defaults {

@@ -25,6 +25,7 @@ const CLOCKS_CHANGE_MS: [i64; 8] = [
 
 /// The hour of the day in Oslo.
 pub fn hour_in_oslo(at: Timestamp) -> i64 {
+    // An even number of changes has passed in summer time, which holds at the beginning.
     let changes = CLOCKS_CHANGE_MS.iter().filter(|change| **change <= at.0);
     let is_summer = changes.count() % 2 == 0;
     (at.0.div_euclid(3_600_000) + 1 + i64::from(is_summer)) % 24
@@ -81,6 +82,7 @@ impl Node {
             page: HEALTHY,
             events: Vec::new(),
             scrapes: VecDeque::new(),
+            // Nodes are scraped one after another, as a scraper spreads them.
             scrape_at_ms: BEGIN_MS + number as i64 * 3_000,
         }
     }
@@ -132,6 +134,7 @@ impl ChannelMode {
                 let after = Some(Duration::from_secs(30));
                 Outcome::TryAgain { after, error }
             }
+            // The engine cannot distinguish these two, but the channel has the message in one of them.
             Self::Hangs | Self::LosesReplies => Outcome::NoAnswer { error },
             Self::Refuses => Outcome::GiveUp { error },
         }
@@ -185,6 +188,7 @@ impl World {
 
     /// Months pass, until some time before the next change of clocks. Returns whether there is one.
     pub fn go_before_a_change_of_clocks(&mut self, before_ms: i64) -> bool {
+        // By the server's clock, since the engine's hour decides about the mute.
         let now = self.now().0 + before_ms;
         let Some(change) = CLOCKS_CHANGE_MS.iter().find(|change| **change > now) else {
             return false;
@@ -206,25 +210,30 @@ impl World {
     /// Scrapes the nodes that are due.
     pub fn scrape(&mut self, samples: &mut Samples) {
         let at = self.now();
+        // The store refuses samples of a clock that is behind the newest one.
         let is_refused = at.plus(SLACK) < self.newest;
         for node in &mut self.nodes {
             if node.scrape_at_ms > self.true_ms {
                 continue;
             }
+            // Several intervals may have passed.
             while node.scrape_at_ms <= self.true_ms {
                 node.scrape_at_ms += SCRAPE_MS;
             }
             if is_refused {
                 continue;
             }
+
             let page = node.answers.then_some(node.page);
             let mut add = |metric: &str, value: Option<f64>| {
                 samples.add(&of_node(metric, &node.name), at, value);
             };
             add("up", Some(f64::from(u8::from(page.is_some()))));
+            // A silent exporter ends its series.
             add("hot", page.map(|page| page.hot));
             add("gpu_present", page.map(|page| page.gpu_present));
             add("slow", page.map(|page| page.slow));
+
             node.scrapes.push_back(Scrape { at, page });
             if node.scrapes.len() > SCRAPES_KEPT {
                 node.scrapes.pop_front();
@@ -243,6 +252,7 @@ impl World {
             3 => node.page.gpu_present = random.pick(&[0.0, 1.0]),
             4 => node.page.slow = random.pick(&[0.0, 1.0]),
             _ => {
+                // The number is the place in the list, as an exporter numbers its events.
                 let id = node.events.len() as u64 + 1;
                 let labels = [
                     ("node", node.name.as_str()),
@@ -258,6 +268,7 @@ impl World {
                 });
             }
         }
+
         format!(
             "{}: answers {}, {:?}, {} events",
             node.name,
