@@ -78,7 +78,7 @@ impl Question for AlertsQuestion {
         config.alerts.read(move |engine, now| {
             // The alerts are in the engine's task, which runs the closure: hidden labels are removed before it answers.
             let (mut answer, shown) = answer(engine, &viewer, now);
-            // The fingerprint is hidden outside the engine, which does not know the secret.
+            // The desk has the secret of the hash, not the engine.
             for (alert, shown) in answer.alerts.iter_mut().zip(shown) {
                 alert.fingerprint = desk.shown_fingerprint(shown, &alert.fingerprint);
             }

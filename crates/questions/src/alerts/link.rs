@@ -212,8 +212,8 @@ impl KnownLink {
         alerts.map(|alert| alert.labels.get("alertname").unwrap_or("alert"))
     }
 
-    // The switch comes first: a link that is off says nothing about its message.
     fn of(text: &str, database: &Database, config: &AnswerConfig) -> Result<Self, AnswerError> {
+        // The switch comes first: a link that is off says nothing about its message.
         if !config.alerts.accepts_links() {
             return Err(refused(
                 "Links in messages are switched off (alerts.acknowledge_links).",

@@ -67,13 +67,13 @@ impl Question for AlertOrder {
     ) -> Result<(), AnswerError> {
         match self {
             Self::Acknowledge {
-                // The matchers are noted, not the fingerprint: the audit log is read when the alert is long gone.
                 fingerprint,
                 length,
                 by,
                 comment,
             } => {
                 let matchers = labels_of(config, fingerprint)?;
+                // The matchers are noted, not the fingerprint: the audit log is read when the alert is long gone.
                 viewer.note_act(format!("acknowledge {matchers} for {length}"));
                 silence(config, matchers, length, person(viewer, by), comment)
             }
@@ -120,13 +120,13 @@ fn over() -> AnswerError {
 pub(super) fn labels_of(config: &AnswerConfig, fingerprint: &str) -> Result<Matchers, AnswerError> {
     let fingerprint = fingerprint.to_owned();
     let labels = config
-        // Fingerprints are compared as text, which is what the page has.
         .alerts
         .read(move |engine, now| {
             engine
                 .router()
                 .alerts()
                 .iter()
+                // Fingerprints are compared as text, which is what the page has.
                 .find(|(known, alert)| known.to_string() == fingerprint && !alert.is_resolved(now))
                 .map(|(_, alert)| alert.labels.clone())
         })?
@@ -155,8 +155,8 @@ pub(super) fn silence(
             ))
         })?;
     let (created_by, comment) = (by.to_owned(), comment.to_owned());
-    // An empty id asks the engine for a new silence.
     let silenced = config.alerts.change(move |engine, now| {
+        // An empty id asks the engine for a new silence.
         let wanted = Silence {
             id: String::new(),
             matchers: vec![matchers],
