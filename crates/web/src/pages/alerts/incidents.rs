@@ -146,6 +146,7 @@ fn label<'a>(alert: &'a AlertView, name: &str) -> &'a str {
 fn broken(alert: &AlertView, dead: &BTreeSet<String>) -> Broken {
     let [node, uuid, server, job, scope] =
         ["node", "uuid", "server", "jobid", "scope"].map(|name| label(alert, name).to_owned());
+    // The most specific thing that is broken, except on a dead node, which explains its cards and jobs.
     if !node.is_empty() && (scope == "node" || dead.contains(&node)) {
         Broken::Node(node)
     } else if !uuid.is_empty() {
@@ -162,6 +163,7 @@ fn broken(alert: &AlertView, dead: &BTreeSet<String>) -> Broken {
 }
 
 fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswer) -> Incident {
+    // An alert about a whole node gives the sentence of its incident, before those of its cards.
     let is_of_kind = |alert: &AlertView| match broken {
         Broken::Node(_) => alert.names("scope", "node"),
         _ => true,
@@ -183,10 +185,12 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         .map(|one| label(one, "node"))
         .find(|name| !name.is_empty());
     let node = node.map(str::to_owned);
+
     let uuid = match broken {
         Broken::Gpu(uuid) => Some(uuid.clone()),
         _ => None,
     };
+
     let place = cluster
         .nodes
         .iter()
@@ -218,6 +222,7 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         node,
         uuid,
         sentence,
+        // The first alert gives the sentence, so it is never a consequence of itself.
         alerts: members
             .iter()
             .enumerate()
@@ -240,6 +245,7 @@ fn is_explained(alert: &AlertView) -> bool {
 
 /// Whether an alert follows from the first one of its incident.
 fn is_consequence(alert: &AlertView, first: &AlertView) -> bool {
+    // Alerts about cards and jobs follow from one about their node.
     is_explained(alert) || (first.names("scope", "node") && !alert.names("scope", "node"))
 }
 
@@ -263,6 +269,7 @@ fn suffering(
         Broken::Gpu(uuid) => gpu.uuid == *uuid,
         Broken::Server(_) | Broken::Job(_) | Broken::Alert(_) => false,
     };
+
     let mut jobs = BTreeSet::new();
     let mut users = BTreeSet::new();
     for alert in members {
@@ -273,12 +280,14 @@ fn suffering(
     let is_disturbed = members
         .iter()
         .any(|alert| alert.alert.severity == "critical");
+
     for held in gpus.iter().filter(is_hit).flat_map(|gpu| &gpu.holders) {
         if is_disturbed {
             jobs.extend(held.holder.job_id.clone());
             users.insert(held.holder.user.clone());
         }
     }
+    // Alerts without a job or a user have no such label.
     jobs.remove("");
     users.remove("");
     users.remove(OTHER_USER);
@@ -295,6 +304,7 @@ fn evidence(members: &[AlertView]) -> Vec<Evidence> {
             let text = text.to_owned();
             evidence.insert(Evidence { at, text });
         }
+
         let text = sentence(one);
         evidence.insert(Evidence { at, text });
     }
@@ -323,11 +333,13 @@ fn steps(alert: &AlertView, place: Option<&NodeNow>) -> Vec<Step> {
 fn sentences(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = text.trim();
+    // A full stop and a blank: names of nodes and versions have full stops, too.
     while let Some(end) = rest.find(". ") {
         let (sentence, after) = rest.split_at(end + 1);
         found.push(sentence.to_owned());
         rest = after.trim_start();
     }
+
     if !rest.is_empty() {
         found.push(rest.to_owned());
     }
@@ -341,6 +353,7 @@ fn command_in(text: &str) -> Option<String> {
         .skip(1)
         .filter_map(|part| part.split_once(')'))
         .map(|(command, _)| command.trim())
+        // Quotes, dollar signs, semicolons and line feeds could begin another command.
         .find(|command| {
             let is_known = PROGRAMS.iter().any(|program| command.starts_with(program));
             let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_=.,:/".contains(c);
@@ -353,10 +366,12 @@ fn command_in(text: &str) -> Option<String> {
 /// node to everybody, so it is the name of the rule: a summary may name a user and a job.
 fn drain_command(text: &str, place: &NodeNow, rule: &str) -> Option<String> {
     let asks = text.to_lowercase().contains("drain the node");
+
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !asks || place.state.is_none() || !place.node.chars().all(is_plain) {
         return None;
     }
+    // The reason is quoted in the command, so it has plain characters only.
     let reason: String = rule.chars().filter(|c| is_plain(*c)).take(80).collect();
     let node = &place.node;
     Some(format!(
@@ -425,6 +440,7 @@ mod tests {
 
     #[test]
     fn one_dead_node_is_one_incident() {
+        // A critical alert about l05 as a whole, with what its job, its exporter and its card say; l06 is another node.
         let l05 = ("node", "l05");
         let alerts = vec![
             alert(
@@ -458,6 +474,7 @@ mod tests {
                 &[("node", "l06"), ("scope", "node")],
             ),
         ];
+
         let cluster = ClusterAnswer {
             nodes: vec![node("l05", &["dave"])],
             ..ClusterAnswer::default()
@@ -486,6 +503,7 @@ mod tests {
             inhibited(alert("GpuNotAnswering", "critical", 5, &gpu)),
             doing(
                 alert(
+                    // A rule from outside that tries to put a command into the reason.
                     "GpuFellOffBus\"; $(reboot)",
                     "critical",
                     6,
@@ -495,6 +513,7 @@ mod tests {
             ),
             alert("SlurmNodeDrained", "warning", 1, &[g01, ("scope", "node")]),
         ];
+
         let cluster = ClusterAnswer {
             nodes: vec![node("g01", &["bob", "eve"])],
             ..ClusterAnswer::default()
@@ -506,6 +525,7 @@ mod tests {
             found[1].users.is_empty() && found[1].gpus == 0,
             "a drained node disturbs no job"
         );
+
         assert_eq!(
             found[0].steps,
             [
@@ -525,6 +545,7 @@ mod tests {
 
     #[test]
     fn only_a_plain_command_can_be_copied() {
+        // With a known program and plain characters, with a second command, a substitution, and another program.
         for (text, command) in [
             (
                 "Resume it (scontrol update nodename=l04 state=resume).",
@@ -547,6 +568,7 @@ mod tests {
         /// No alert is lost and none is shown twice, whatever it names.
         #[test]
         fn each_alert_is_in_one_incident(kinds in prop::collection::vec((0_usize..4, 0_usize..3, 0_usize..3, 0_usize..3), 0..20)) {
+            // Few values, so that many alerts name the same things.
             let values = ["", "a", "b"];
             let alerts: Vec<_> = kinds
                 .iter()
@@ -562,6 +584,7 @@ mod tests {
                     alert("A", severity, at as i64, &labels)
                 })
                 .collect();
+
             let found = incidents(alerts, &ClusterAnswer::default());
             let mut shown: Vec<i64> = found
                 .iter()

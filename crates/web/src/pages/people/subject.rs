@@ -31,6 +31,7 @@ fn show_account(visit: &Visit) -> Result<Content, PageError> {
     show(visit, "account", visit.parameter("account"))
 }
 
+// One template for both, since a user and an account have the same figures.
 fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageError> {
     let pick = PeriodPick::of(visit);
     let is_user = kind == "user";
@@ -172,9 +173,11 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
 }
 
 fn before(figures: &Figures) -> Value {
+    // The address of a former period is relative: the page stays the same.
     context! {
         period => figures.period,
         address => format!("?month={}", figures.period),
+        // A span of days has no address as a month.
         is_month => figures.period.len() == 7,
         gpu_hours => figures.gpu_hours,
         utilization => figures.gpu_utilization,
@@ -235,6 +238,7 @@ fn days(sheet: &Sheet, name: &str) -> Option<takt_draw::Picture> {
     } else {
         "CPU-hours"
     };
+    // Days without usage have no scale, and so no picture.
     let most = sheet.days.iter().map(of).reduce(f64::max)?;
     let (most, _) = scale(most)?;
     let marks: Vec<Bar> = sheet
@@ -274,6 +278,7 @@ fn members(sheet: &Sheet, is_user: bool, links: &Links) -> Option<Plain> {
         "wasted",
         "jobs",
     ];
+    // A single account would repeat the page's own figures.
     (rows.len() > 1).then(|| Plain::of(caption, columns(true), rows).keep(&keys))
 }
 
