@@ -122,13 +122,13 @@ pub fn sheet(
 mod tests {
     use super::*;
 
-    // A label with a character that HTML escapes.
     fn chart(values: &[Option<f64>]) -> Chart<'_> {
         Chart {
             values,
             most: 2.0,
             time: (100, 200),
             marked: &[(1, 2)],
+            // A label with a character that HTML escapes.
             label: "a & b".into(),
             shown: (50.0, " %"),
         }

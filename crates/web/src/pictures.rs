@@ -134,9 +134,8 @@ fn cells(row: &StripRow) -> Vec<Cell> {
         .iter()
         .map(|step| match step {
             None => Cell::Unknown,
-            // Most of the step held and idle.
             Some(step) if step.idle_ratio > MOSTLY => Cell::Idle,
-            // Not held, and no process outside of jobs.
+            // Not held and without work; a GPU that works unheld is shown as busy.
             Some(step) if step.held_ratio == 0.0 && step.utilization_ratio < 0.01 => Cell::Free,
             Some(step) => Cell::Busy(f64::from(step.utilization_ratio)),
         })

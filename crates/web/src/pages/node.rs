@@ -74,11 +74,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let caption = format!("GPUs of {name} now");
     let table = Table::new(visit, "gpus", caption, COLUMNS.to_vec(), rows)?;
 
-    // The page shows why the node does not answer, as the exporter's target has it.
     let alerts: Vec<_> = firing(visit)?
         .into_iter()
         .filter(|alert| alert.names("node", &name))
         .collect();
+    // The page shows why the node does not answer, as the exporter's target has it.
     let error = visit
         .site
         .scrape

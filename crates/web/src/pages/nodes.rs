@@ -30,7 +30,6 @@ const COLUMNS: &[Column] = &[
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.ask(&ClusterQuestion::default())?;
-    // An unknown state is a misspelt one; see `check_state`.
     if let Some(asked) = visit.get("state") {
         check_state(asked, &cluster.nodes)?;
     }

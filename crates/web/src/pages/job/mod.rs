@@ -360,8 +360,8 @@ fn others(caption: &str, listed: &[ListedRun], now: UnixTime) -> Option<Plain> {
 }
 
 /// Address of the comparison with the last jobs of the same name.
-// Four jobs at most, so that the comparison fits on a page.
 fn compare(job_id: &str, same_name: &[ListedRun]) -> Option<String> {
+    // Four jobs at most, so that the comparison fits on a page.
     let mut ids: Vec<&str> = vec![job_id];
     for other in same_name {
         if !ids.contains(&other.run.job_id.as_str()) && ids.len() < 4 {

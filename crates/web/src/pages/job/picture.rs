@@ -62,8 +62,8 @@ impl Metric {
     }
 
     /// The value of the full height: 100 %, all memory, or the highest power.
-    // One scale for all GPUs, or a row could not be compared with the next.
     fn most<'g>(self, gpus: impl Iterator<Item = &'g GpuReport>) -> f64 {
+        // One scale for all GPUs, or a row could not be compared with the next.
         gpus.filter_map(|gpu| match self {
             Self::Utilization => Some(1.0),
             Self::Memory => gpu.memory_total_bytes,
@@ -143,7 +143,7 @@ impl Scene {
             .by_node
             .iter()
             .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
-            // A thousand GPUs would make a file that no program shows.
+            // The picture of a job with thousands of GPUs would be too large to show.
             .take(MOST_IN_SHEET)
             .map(|(node, gpu)| {
                 let name = gpu_name(node, gpu);

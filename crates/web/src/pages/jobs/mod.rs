@@ -94,7 +94,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         min_waste: visit.number("waste")?,
         sort: sort.map(str::to_owned),
         after: text("after"),
-        // One more than is shown tells whether a next page has any.
+        // One more than is shown reveals whether a next page has any.
         limit: limit + 1,
         job_id: None,
     };
@@ -209,7 +209,6 @@ fn fields(visit: &Visit) -> Vec<Field> {
 
 /// The command with the same filters, as far as it has them.
 fn command(visit: &Visit) -> String {
-    // The command has other names for the rest.
     let mut command = "takt jobs".to_owned();
     for name in ["user", "state"] {
         if let Some(value) = visit.get(name) {

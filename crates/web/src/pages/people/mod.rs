@@ -182,7 +182,6 @@ fn row(member: &Member, by_account: bool, links: &Links) -> Vec<Cell> {
         hours(wasted)
             .class(if wasteful { "warn" } else { "" })
             .link(waste),
-        // 0 would be a claim about faults where most users have none.
         hours(Some(split.lost).filter(|hours| *hours > 0.0)),
         Cell::count(figures.jobs_started).link(jobs("")),
         Cell::count(figures.jobs_failed).link(jobs("FAILED,OUT_OF_MEMORY,TIMEOUT,NODE_FAIL")),

@@ -31,9 +31,9 @@ fn show_account(visit: &Visit) -> Result<Content, PageError> {
     show(visit, "account", visit.parameter("account"))
 }
 
-// One template for both, since a user and an account have the same figures.
 fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageError> {
     let pick = PeriodPick::of(visit);
+    // One template for both, since a user and an account have the same figures.
     let is_user = kind == "user";
     let of = |wanted: bool| wanted.then(|| name.to_owned());
     let question = SheetQuestion {

@@ -84,7 +84,6 @@ pub fn time_row(times: &[String], place: usize, columns: usize) -> Vec<Cell> {
         .map(|time| format!("<span>{}</span>", escaped(time)))
         .collect();
     let mut row = vec![Cell::default(); columns];
-    // The row has a picture only, which the columns of numbers leave empty.
     row[place] = Cell::picture(format!("<div class=\"ticks\">{times}</div>"));
     row
 }

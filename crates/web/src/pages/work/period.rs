@@ -88,7 +88,6 @@ impl PeriodPick {
 
 /// The date of a time: the questions of a period take days.
 fn day(text: &str) -> String {
-    // The form's field has a time, `2026-10-01T00:00`.
     match text.split_once('T') {
         Some((date, _)) => date.to_owned(),
         None => text.to_owned(),

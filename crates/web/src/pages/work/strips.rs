@@ -82,7 +82,6 @@ pub fn strip_of(curve: &Curve, most: f64, idle_below: Option<f64>, label: String
         .iter()
         .map(|value| match value {
             None => takt_draw::Cell::Unknown,
-            // A GPU at work below the threshold looks as on the page of nodes.
             Some(value) if idle_below.is_some_and(|below| *value < below) => takt_draw::Cell::Idle,
             Some(value) => takt_draw::Cell::Busy(value / most),
         })
