@@ -53,6 +53,7 @@ mod tests {
             ("laser", "optics"),
             ("optics", "physics"),
             ("physics", "root"),
+            // Two faulty records that name each other as parent.
             ("a", "b"),
             ("b", "a"),
         ];
@@ -64,6 +65,7 @@ mod tests {
         assert_eq!(accounts.up("laser"), ["laser", "optics", "physics"]);
         assert_eq!(accounts.up("elsewhere"), vec!["elsewhere"]);
         assert_eq!(accounts.up("a"), vec!["a", "b"]);
+
         assert!(accounts.is_within("laser", "physics") && accounts.is_within("x", "x"));
         assert!(!accounts.is_within("physics", "laser") && !accounts.is_within("laser", "root"));
     }

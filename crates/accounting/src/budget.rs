@@ -60,6 +60,7 @@ impl BudgetConfig {
     /// Not exactly one of user and account is set, or an amount is missing, or not above 0.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.user.is_some() == self.account.is_some() {
+            // A budget is of one user or of one account.
             return Err(ConfigError::new(
                 "user, account",
                 "one of them",
@@ -68,6 +69,7 @@ impl BudgetConfig {
         }
 
         let amounts: Vec<f64> = self.gpu_hours.into_iter().chain(self.money).collect();
+
         if amounts.is_empty() {
             return Err(ConfigError::new(
                 "gpu_hours, money",
@@ -89,6 +91,7 @@ impl BudgetConfig {
     pub fn used(&self, gpu_hours: f64, money: f64, currency: &str) -> Vec<BudgetUse> {
         let name = self
             .user
+            // `validate` has checked that one of the two is set.
             .as_ref()
             .or(self.account.as_ref())
             .cloned()
@@ -109,6 +112,7 @@ impl BudgetConfig {
                     unit: unit.to_owned(),
                     limit,
                     used,
+                    // From the highest: only the one that was reached last is sent.
                     warning: WARN_AT
                         .into_iter()
                         .rev()
@@ -132,6 +136,7 @@ mod tests {
         };
         let warning = |used| budget.used(used, 0.0, "EUR")[0].warning;
         for (used, expected) in [
+            // Just below a step and on it.
             (0.0, None),
             (99.9, None),
             (100.0, Some(0.5)),

@@ -175,6 +175,7 @@ impl<'n> Capacity<'n> {
         now: UnixTime,
     ) -> Self {
         let to = period.to().min(now);
+        // A running month ends now: hours to come are not idle.
         let mut hours = Hours::new(period.from(), to);
 
         for span in spans {
@@ -215,11 +216,14 @@ impl<'n> Capacity<'n> {
         let end = run.end.unwrap_or(*now);
 
         if let Some(start) = run.start {
+            // The times of the suspension are not recorded, so they are taken from the end.
             let running = (end - run.suspended.cast_signed()).max(start);
             hours.add(0, Part::Allocated, start, running, run.held.cpus);
+            // Suspension stops the processes; their GPUs stay allocated.
             hours.add(1, Part::Allocated, start, end, run.held.gpus);
             stranded.add(run, start, end);
 
+            // The part of the reserved amount that is in use, in the time of the reservation only.
             for kept in kept
                 .iter()
                 .filter(|kept| run.reservation == Some(kept.name))
@@ -243,6 +247,7 @@ impl<'n> Capacity<'n> {
 
         // A job that waits for its reservation does not wait for free resources.
         if let Some(eligible) = run.eligible.filter(|_| run.reservation.is_none()) {
+            // A job that was cancelled while it waited has an end and no start.
             let until = run.start.unwrap_or(end);
 
             for (resource, _) in RESOURCES.iter().enumerate() {
@@ -315,6 +320,7 @@ const PARTS: usize = Part::InReservation as usize + 1;
 
 impl Hours {
     fn new(from: UnixTime, to: UnixTime) -> Self {
+        // The last hour of a period may be cut.
         let hours = usize::try_from((to - from + HOUR - 1).max(0) / HOUR).unwrap_or(0);
         Self {
             from,
@@ -324,6 +330,7 @@ impl Hours {
     }
 
     fn add(&mut self, resource: usize, part: Part, from: UnixTime, to: UnixTime, amount: u64) {
+        // Runs from outside the period count with the part inside.
         let from = from.max(self.from);
         let to = to.min(self.to);
 
@@ -331,6 +338,7 @@ impl Hours {
         while at < to && amount > 0 {
             let hour = (at - self.from) / HOUR;
             let until = (self.from + (hour + 1) * HOUR).min(to);
+            // 128 bits: GPUs or CPUs × seconds of a large cluster over years.
             let seconds = u128::from(until.since(at));
             if let Some(sums) = self
                 .sums
@@ -358,12 +366,14 @@ impl Hours {
                 in_reservation,
             ] = hour[resource];
 
+            // The order is that of Slurm's rollup: what is allocated is neither down nor planned.
             let held = held.min(total);
             let reserved_idle = reserved.saturating_sub(in_reservation).min(total - held);
             let allocated = held + reserved_idle;
             let down = down.min(total - allocated);
             let planned_down = planned_down.min(total - allocated - down);
             let free = total - allocated - down - planned_down;
+            // Waiting jobs are planned as far as resources were free; the rest is overcommitted.
             let room = planned.min(free);
 
             let parts = [
@@ -425,6 +435,7 @@ struct Stranded<'n> {
 
 impl<'n> Stranded<'n> {
     fn new(from: UnixTime, to: UnixTime, nodes: &'n [NodeCapacity]) -> Self {
+        // A node without GPUs has nothing to strand.
         let with_gpus = nodes.iter().filter(|node| node.amounts.gpus > 0);
         let nodes = with_gpus
             .map(|node| (node.node.as_str(), (node.amounts, Vec::new())))
@@ -449,6 +460,7 @@ impl<'n> Stranded<'n> {
             return;
         };
 
+        // Many runs have the same list, and expanding it costs more than a look-up.
         let names = match self.lists.get(list) {
             Some(names) => names,
             None => {
@@ -460,6 +472,7 @@ impl<'n> Stranded<'n> {
         let count = names.len() as u128;
         for (position, name) in names.iter().enumerate() {
             let position = position as u128;
+            // Shares are cut at whole units, so that they add up to the amount.
             let share = |amount: u64| {
                 let until = |position: u128| u128::from(amount) * position / count;
                 u64::try_from(until(position + 1) - until(position)).unwrap_or(0)
@@ -492,6 +505,7 @@ impl<'n> Stranded<'n> {
             let mut since = self.from;
 
             for (at, begins, held) in changes {
+                // Free GPUs cannot be used without a CPU and some memory.
                 let full =
                     cpus >= has.cpus || memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
                 if full {

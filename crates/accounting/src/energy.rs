@@ -79,16 +79,19 @@ pub fn energy<'r>(
         let (Some(start), Some(end)) = (run.start, run.end) else {
             continue;
         };
+        // A run outside of the period may come with those inside.
         if end <= period.from() || start >= period.to() {
             continue;
         }
 
         let gpus = run.gpus.unwrap_or(0);
+        // A run without GPUs has no energy here, and none is missing.
         let Some(joules) = efficiency.gpu_energy_joules else {
             found.runs_unmeasured += u64::from(gpus > 0);
             continue;
         };
 
+        // The power that gives the measured energy over the run's time: prices are by time.
         let held = HeldAmounts {
             gpus,
             gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
@@ -96,6 +99,7 @@ pub fn energy<'r>(
         };
         let model = run.gpu_model.as_deref();
 
+        // The part of a run within a period or a day.
         let between = |from: UnixTime, to: UnixTime| {
             let from = start.max(from);
             let to = end.min(to);
@@ -115,6 +119,7 @@ pub fn energy<'r>(
             .or_default()
             .add(&cost, hours);
 
+        // A run over several days is priced on each of them.
         for (slice, day) in slices.iter().zip(&mut found.days) {
             if let Some((cost, hours)) = between(slice.from, slice.to) {
                 day.add(&cost, hours);
@@ -177,6 +182,7 @@ mod tests {
                 ..Efficiency::default()
             },
         };
+        // The period cuts half a day off the beginning: 36 of 48 hours are in it.
         let runs = [run("ann", Some(500.0 * 2.0 * 86_400.0)), run("bob", None)];
         let found = energy(&runs, &period, &rates);
         assert_eq!(found.total.runs, 1);

@@ -152,14 +152,17 @@ fn cause(run: &JobRun, traces: &Traces<'_>, has_node_event: bool) -> FailureCaus
     let status = ExitCode::of(run);
     let is_killed = status.signal == Some(9);
 
+    // Slurm's word is exact where it has one.
     if let Some(recorded) = recorded_cause(run) {
         return recorded;
     }
 
+    // The kernel's counter is proof; a kill near the limit is likely one.
     if kills || is_killed && memory_share(run, traces).is_some_and(|share| share >= NEAR_LIMIT) {
         return FailureCause::OutOfMemory;
     }
 
+    // Any XID counts here: a program's own error is named as such.
     let is_gpu = |node: &NodeFigures| {
         node.gpus
             .iter()
@@ -169,6 +172,7 @@ fn cause(run: &JobRun, traces: &Traces<'_>, has_node_event: bool) -> FailureCaus
         return FailureCause::GpuFault;
     }
 
+    // A cancelled run or one at its limit ended for that reason, even if a node failed later.
     match run.state.as_str() {
         "TIMEOUT" => FailureCause::TimeLimit,
         "CANCELLED" => FailureCause::Cancelled,
@@ -194,6 +198,7 @@ impl ExitCode {
             .and_then(|code| code.split_once(':'));
         let number = |text: &str| text.parse::<u32>().ok();
         let status = code.and_then(|(status, _)| number(status));
+        // `0:9` has Slurm's signal; `137:0` is a shell's status of 128 and the signal.
         let by_slurm = code
             .and_then(|(_, signal)| number(signal))
             .filter(|signal| *signal > 0);
@@ -286,6 +291,7 @@ fn more_memory(run: &JobRun, traces: &Traces<'_>) -> String {
     let peak = peak_bytes(traces);
     let held = run.mem_bytes.map(|bytes| bytes as f64);
     let nodes = run.nodes.unwrap_or(1).max(1) as f64;
+    // The higher of the peak and the limit is the base.
     match peak.into_iter().chain(held).reduce(f64::max) {
         Some(most) => {
             let wanted = (most * 1.5 / nodes / GIB).ceil();
@@ -306,6 +312,7 @@ fn gpu_words(traces: &Traces<'_>) -> (String, String) {
         );
     }
 
+    // The first error is the cause, and the others may follow from it.
     let xid = gpus()
         .flat_map(|gpu| &gpu.xids)
         .min_by_key(|xid| xid.at)
@@ -379,6 +386,7 @@ fn recorded(run: &JobRun, end: UnixTime) -> Vec<Evidence> {
 
     let code = ExitCode::of(run);
     let text = run.exit_code.as_deref().unwrap_or_default();
+    // Code `0:0` says nothing.
     if code.status.is_some_and(|status| status > 0) || code.signal.is_some() {
         found.push(at_end(format!("exit code {text} (status:signal)")));
     }
@@ -412,6 +420,7 @@ fn memory_evidence(run: &JobRun, traces: &Traces<'_>) -> Vec<Evidence> {
 
     if let (Some(peak), Some(held)) = (peak_bytes(traces), run.mem_bytes) {
         let share = peak / (held as f64).max(1.0);
+        // Far below the limit, memory explains nothing.
         if share >= NEAR_LIMIT || !found.is_empty() || run.state == "OUT_OF_MEMORY" {
             found.push(Evidence {
                 words: format!("it used up to {} of {}", gib(peak), gib(held as f64)),
@@ -457,6 +466,7 @@ fn node_evidence(traces: &Traces<'_>, end: UnixTime) -> Vec<Evidence> {
         .filter(|event| {
             traces.node_names.contains(&event.node)
                 && is_fault(NodeState::parse(&event.state).condition())
+                // slurmctld notices a failure after a timeout, so the event may follow the end.
                 && (end - AROUND_END..=end + AROUND_END).contains(&event.from)
         })
         .map(|event| {
@@ -479,6 +489,7 @@ fn node_evidence(traces: &Traces<'_>, end: UnixTime) -> Vec<Evidence> {
 fn peak_bytes(traces: &Traces<'_>) -> Option<f64> {
     traces
         .nodes
+        // Each node has its own peak; their sum is compared with the memory of all nodes.
         .iter()
         .filter_map(|node| node.memory_peak_bytes)
         .reduce(|sum, peak| sum + peak)
@@ -501,6 +512,7 @@ fn gib(bytes: f64) -> String {
 }
 
 fn hours_minutes(seconds: u64) -> String {
+    // Rounded to the nearest minute.
     let minutes = (seconds + 30) / 60;
     if minutes < 60 {
         format!("{minutes} min")

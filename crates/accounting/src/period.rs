@@ -110,6 +110,7 @@ impl Period {
     /// The text is not a month, or the month begins after `now`.
     pub fn month(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Self, PeriodError> {
         let invalid = || PeriodError::Month(text.to_owned());
+        // `26-10` would be October of the year 26.
         let first = text
             .split_once('-')
             .filter(|(year, month)| year.len() == 4 && month.len() == 2);
@@ -257,6 +258,7 @@ impl Period {
                 let date = self.from.date().checked_add(days.days()).ok()?;
                 let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?;
                 let midnight = UnixTime::from(&midnight);
+                // The first day may begin before the period.
                 (midnight < self.to()).then_some(midnight.max(self.from()))
             })
             .chain([self.to()])
@@ -317,6 +319,7 @@ impl Period {
         let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
 
+        // Months differ in length, so the period before a month is a month.
         let earlier = if is_month {
             first.checked_sub(1.month())
         } else {
@@ -381,7 +384,9 @@ pub fn time(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Zoned, Period
 
 /// Parses `12h`, `7d` or `2w`.
 fn span(text: &str) -> Option<Span> {
+    // Checked: the last character may have several bytes.
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    // `parse` would accept a sign.
     let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
     let number: i64 = number.parse().ok().filter(|_| is_number)?;
     match unit {
@@ -400,6 +405,7 @@ fn absolute(text: &str, zone: &TimeZone) -> Option<Zoned> {
         let seconds = text.parse().ok()?;
         return Timestamp::from_second(seconds).ok().map(instant);
     }
+    // A date without dashes could be meant as seconds.
     if !text.contains('-') {
         return None;
     }

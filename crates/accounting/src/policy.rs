@@ -110,12 +110,14 @@ impl PolicyWindow {
         let Ok((_, days, from, to)) = self.read() else {
             return Vec::new();
         };
+        // A window of the night before may reach into the period.
         let Ok(mut date) = period.first_day().yesterday() else {
             return Vec::new();
         };
 
         let mut times = Vec::new();
         loop {
+            // A window that ends before it begins ends on the next day.
             let ends_on = if to > from { Ok(date) } else { date.tomorrow() };
 
             let instant = |date: jiff::civil::Date, time: Time| {
@@ -134,6 +136,7 @@ impl PolicyWindow {
             if begin >= period.to() {
                 break;
             }
+            // A change of the clock may leave nothing of a short window.
             if days.contains(&date.weekday()) && end > begin {
                 times.push((begin, end));
             }

@@ -60,6 +60,7 @@ pub fn free_nodes<'r>(
             .unwrap_or_default();
         let count = names.len() as u64;
         for (at, name) in names.into_iter().enumerate() {
+            // The remainder goes to the first nodes, so that the parts add up.
             let part = |amount: Option<u64>| {
                 let amount = amount.unwrap_or(0);
                 amount / count + u64::from((at as u64) < amount % count)
@@ -95,6 +96,7 @@ pub fn free_nodes<'r>(
 pub fn free_now(nodes: &[FreeNode]) -> FreeNow {
     let mut free = FreeNow::default();
     for node in nodes.iter().filter(|node| node.is_usable) {
+        // A job needs at least one CPU.
         if node.free_cpus == 0 {
             free.stranded_gpus += node.free_gpus;
         } else {
@@ -131,6 +133,7 @@ mod tests {
             ..JobRun::default()
         };
         let nodes = [node("g1", true), node("g2", true), node("g3", false)];
+        // Nine CPUs over two nodes are five and four, and three GPUs are two and one.
         let free = free_nodes(nodes, &[run("g[1-2]", 9, 3), run("g2", 4, 0)]);
         let amounts: Vec<_> = free
             .iter()

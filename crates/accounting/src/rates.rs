@@ -66,6 +66,7 @@ impl RatesConfig {
             let in_card = |error: ConfigError| error.in_list("cards.", "cards", at);
             let date = card.validate().map_err(in_card)?;
 
+            // Two cards from the same day would leave open which price counts.
             if dates.contains(&date) {
                 let twice = ConfigError::new("from", "one card a date", &card.from);
                 return Err(in_card(twice));
@@ -105,6 +106,7 @@ impl RateCard {
             .iter()
             .map(|(model, rate)| (model.as_str(), *rate));
 
+        // NaN fails the comparison, so it is refused too.
         let is_wrong = |rate: f64| !(rate >= 0.0 && rate.is_finite());
         let mut rates = named.into_iter().chain(models);
 
@@ -179,6 +181,7 @@ impl Rates {
             .iter()
             .filter_map(|card| Some((instant(card)?, card.clone())))
             .collect();
+        // The file may list cards in any order.
         cards.sort_by_key(|(from, _)| *from);
         Self { cards }
     }
@@ -206,6 +209,7 @@ impl Rates {
         from: UnixTime,
         to: UnixTime,
     ) -> Cost {
+        // Energy counts before the first card, too, where it costs nothing.
         let mut cost = Cost {
             kwh: kwh(held, from, to),
             ..Cost::default()
@@ -246,6 +250,7 @@ impl Rates {
         model: Option<&str>,
         instant: UnixTime,
     ) -> f64 {
+        // One second: prices do not depend on how long something is held.
         let second = |held: HeldAmounts| self.cost(&held, model, instant, instant + 1).money;
         let gpu = HeldAmounts {
             gpus: 1,

@@ -75,6 +75,7 @@ pub fn reconcile(
         } else {
             of_user.unwrap_or_default()
         };
+        // The difference of two unsigned numbers needs a sign and more bits.
         let difference = i128::from(ours.unwrap_or(0)) - i128::from(sreport.unwrap_or(0));
         let difference =
             i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
@@ -227,6 +228,7 @@ mod tests {
             words(key("", "gres/gpu", "allocated"), 119_776, 100_000),
             last_hour
         );
+        // Both sides are read at different moments, so 24 seconds do not matter.
         assert_eq!(
             words(key("ann", "gres/gpu", "used"), 119_800, 100_000),
             last_hour

@@ -83,6 +83,7 @@ pub fn spans(
         })
         .collect();
 
+    // An event without a node is of the whole cluster.
     let existed = events
         .iter()
         .filter(|event| event.node.is_empty())
@@ -109,6 +110,7 @@ fn away_spans(away: &Away<'_>, reserved: &[Reserved<'_>]) -> Vec<CapacitySpan> {
         .filter(|reserved| reserved.nodes.contains(&away.event.node))
         .map(|reserved| reserved.reservation)
         .collect();
+    // Between two cuts, the same reservations hold the node.
     let cuts = of_node.iter().flat_map(|kept| [kept.from, kept.to]);
 
     pieces((away.event.from, away.to), cuts)
@@ -128,6 +130,7 @@ fn away_spans(away: &Away<'_>, reserved: &[Reserved<'_>]) -> Vec<CapacitySpan> {
             CapacitySpan {
                 effect,
                 from,
+                // The largest time stands for an event that has not ended.
                 to: Some(to).filter(|to| *to < UnixTime::MAX),
                 amounts: away.event.has,
             }
@@ -155,6 +158,7 @@ fn reserved_spans(
     pieces((kept.from, kept.to), cuts)
         .into_iter()
         .map(|(from, to)| {
+            // By name, so that a node with two events at once is taken off once.
             let gone: HashMap<&str, Amounts> = inside
                 .iter()
                 .filter(|away| away.event.from <= from && to <= away.to)
@@ -177,6 +181,7 @@ fn reserved_spans(
 
 /// Cuts a time span at these instants.
 fn pieces((from, to): TimeSpan, cuts: impl Iterator<Item = UnixTime>) -> Vec<TimeSpan> {
+    // A cut at an end would make an empty piece.
     let mut ends: Vec<UnixTime> = cuts.filter(|cut| from < *cut && *cut < to).collect();
     ends.push(to);
     ends.sort_unstable();
@@ -208,6 +213,7 @@ pub fn idle_charges(
 
         let mut hour = kept.from.max(from).round_down(HOUR);
         while hour < kept.to.min(to) {
+            // The first hour and the last may be shorter.
             let span = (hour.max(kept.from), (hour + HOUR).min(kept.to));
             let used: u64 = inside
                 .iter()
@@ -343,6 +349,7 @@ mod tests {
         );
         // The state says maintenance: the reservation counts the node.
         assert_eq!(found("DRAIN$", "MAINT"), ["PlannedDown 200-400 16+4"]);
+        // An event without an end has a span without one.
         let lasting = NodeEvent {
             to: None,
             ..event("DOWN*")

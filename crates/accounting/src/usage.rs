@@ -304,6 +304,7 @@ impl<'p> Usage<'p> {
             return self.add_to_nodes(run, place, part);
         }
 
+        // Many runs share few accounts, so their paths are formed once.
         let paths = match self.paths.get(run.account) {
             Some(paths) => paths.clone(),
             None => {
@@ -383,6 +384,7 @@ impl<'p> Usage<'p> {
             .collect();
 
         let time = self.by.iter().position(|by| by.unit().is_some());
+        // Without a unit of time, all rows are equal here.
         let when = |row: &Row| slices.get(row.group.0.get(time?)?.1.as_deref()?).copied();
 
         rows.sort_unstable_by(|a, b| {
@@ -427,10 +429,12 @@ impl<'p> Usage<'p> {
     }
 
     fn add_to_group(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part, held: HeldUnits) {
+        // Without attributes there are totals only.
         if self.by.is_empty() {
             return;
         }
 
+        // The same buffer for each run, without a new allocation.
         self.key.clear();
         for by in &self.by {
             let value = match by {
@@ -456,6 +460,7 @@ impl<'p> Usage<'p> {
             });
         }
 
+        // Looked up first, so that only a new group copies the key.
         let group = match self.index.get(self.key.as_slice()) {
             Some(&group) => group,
             None => {
@@ -482,6 +487,7 @@ const VALUE_ENDS: u8 = 0xff;
 const NO_VALUE: u8 = 0xfe;
 
 fn group_of(by: &[GroupBy], key: &[u8]) -> Group {
+    // No byte of UTF-8 text is this large, so these are the ends of values.
     let values =
         key.split_inclusive(|&byte| byte >= NO_VALUE)
             .map(|value| match value.split_last() {
@@ -542,6 +548,7 @@ impl HeldUnits {
         let position = position as u128;
         let count = count as u128;
         let until = |amount: u64, position: u128| u128::from(amount) * position / count;
+        // A difference of two quotients, rounded down: such shares add up.
         let share = |amount: u64| {
             u64::try_from(until(amount, position + 1) - until(amount, position)).unwrap_or(0)
         };
@@ -600,6 +607,7 @@ impl Sums {
     fn figures(&self) -> Figures {
         let seconds = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
         let hours = |sum: u128| sum as f64 / SECONDS_PER_HOUR;
+        // Without any run, the number of GPUs is known to be 0.
         let gpus_seen = self.running == 0 || self.gpu_unknown < self.running;
         let wait_seconds = i64::try_from(self.wait_seconds).unwrap_or(i64::MAX);
 

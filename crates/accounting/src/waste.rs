@@ -179,6 +179,7 @@ pub fn waste<'r>(
             row.runs += u64::from(hours > 0.0);
         }
 
+        // Only a measured run has a bar and a point.
         let Some(utilization) = efficiency
             .gpu_utilization_mean
             .filter(|_| efficiency.is_measured(rules))
@@ -187,6 +188,7 @@ pub fn waste<'r>(
         };
 
         found.runs_measured += 1;
+        // A utilization of exactly 1 belongs to the last bar.
         let bar = ((utilization * BARS as f64) as usize).min(BARS - 1);
         found.histogram[bar].gpu_hours += split.held();
         found.histogram[bar].runs += 1;
@@ -262,6 +264,7 @@ fn rows(groups: BTreeMap<&str, (u64, Split)>) -> Vec<WasteRow> {
         split,
     };
     let mut rows: Vec<WasteRow> = groups.into_iter().map(row).collect();
+    // Unknown waste comes after none.
     let wasted = |row: &WasteRow| row.wasted.unwrap_or(-1.0);
     rows.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)).then(a.name.cmp(&b.name)));
     rows

@@ -24,9 +24,11 @@ pub fn area(values: &[Option<f64>], most: f64) -> Area {
     let mut d = String::new();
     let steps = values.len().max(1) as f64;
 
+    // A step fills the width up to the next one, so there are as many steps as values.
     let x = |at: usize| (at as f64 / steps * f64::from(WIDTH)).round() as i64;
     let y = |value: f64| {
         let share = if most > 0.0 {
+            // A value above the full height, such as power above its limit, stays inside.
             (value / most).clamp(0.0, 1.0)
         } else {
             0.0
@@ -42,6 +44,7 @@ pub fn area(values: &[Option<f64>], most: f64) -> Area {
             .take_while(|value| value.is_some())
             .count();
 
+        // A gap ends the path; the next value begins another one.
         if known == 0 {
             at += 1;
             continue;
@@ -53,6 +56,7 @@ pub fn area(values: &[Option<f64>], most: f64) -> Area {
         for (offset, value) in values[at..at + known].iter().enumerate() {
             let next_x = x(at + offset + 1);
             let next_y = y(value.unwrap_or(0.0));
+            // Relative steps, and none where the value stays: most values repeat.
             if next_y != last.1 {
                 let _ = write!(d, "v{}", next_y - last.1);
             }
@@ -77,6 +81,7 @@ mod tests {
 
     #[test]
     fn a_gap_in_the_values_is_a_gap_in_the_area() {
+        // Four steps of 125: full, half, nothing drawn, and a value of 0, which is drawn flat.
         let drawn = area(&[Some(1.0), Some(0.5), None, Some(0.0)], 1.0);
         assert_eq!(drawn.d, "M0 100v-100h125v50h125V100zM375 100h125V100z");
         assert_eq!(area(&[None, None], 1.0).d, "");
@@ -86,6 +91,7 @@ mod tests {
     #[test]
     fn values_stay_inside() {
         assert_eq!(area(&[Some(9.0)], 1.0).d, "M0 100v-100h500V100z");
+        // A scale of 0 divides by nothing.
         assert_eq!(area(&[Some(-1.0)], 0.0).d, "M0 100h500V100z");
     }
 }

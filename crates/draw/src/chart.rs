@@ -78,6 +78,7 @@ pub fn sheet(
     rows: &[(String, String, Chart<'_>)],
     ticks: &[(f64, String)],
 ) -> Picture {
+    // The texts come from users, such as the names of nodes and jobs.
     let mut body = format!("<text x=\"8\" y=\"17\">{}</text>", escaped(title));
     let scale = f64::from(CHART) / f64::from(area::WIDTH);
 
@@ -127,6 +128,7 @@ mod tests {
             most: 2.0,
             time: (100, 200),
             marked: &[(1, 2)],
+            // A label with a character that HTML escapes.
             label: "a & b".into(),
             shown: (50.0, " %"),
         }
@@ -152,6 +154,7 @@ mod tests {
         let rows = [("g1 <0>".to_owned(), "mean 50 %".to_owned(), chart(&values))];
         let picture = sheet("job 7", &rows, &[(0.5, "12:00".to_owned())]);
         let text = picture.file();
+        // The middle of the chart: 190 for the names, and half of 700.
         for part in ["job 7", "g1 &lt;0&gt;", "mean 50 %", "x=\"540\"", ">12:00<"] {
             assert!(text.contains(part), "no {part} in {text}");
         }

@@ -30,6 +30,7 @@ impl Cell {
             Self::Free => Some(0),
             Self::Idle => Some(1),
             Self::Busy(ratio) => {
+                // Even a ratio of 0 is work: the GPU was busy by the caller's rule.
                 Some(2 + ((ratio.clamp(0.0, 1.0) * SHADES).ceil().max(1.0) as usize - 1))
             }
         }
@@ -45,8 +46,10 @@ pub fn heat(rows: &[Vec<Cell>], pitch: u32, bar: u32, label: String) -> Picture 
 
     let mut paths: [Path; CLASSES.len()] = Default::default();
     for (at, row) in rows.iter().enumerate() {
+        // A stroke is drawn around its middle.
         let y = at as u32 * pitch + bar / 2;
         let mut x = 0;
+        // Nearly equal ratios have one colour, so they share a stroke.
         for run in row.chunk_by(|a, b| a.class() == b.class()) {
             if let Some(class) = run[0].class() {
                 paths[class].stroke(x, y, run.len() as i64);
@@ -89,6 +92,7 @@ impl Path {
         let dx = x - self.x;
         let dy = y - self.y;
         // Writing to a string cannot fail.
+        // The minus sign separates the numbers, which saves a blank.
         let _ = if dy < 0 {
             write!(self.d, "m{dx}{dy}h{length}")
         } else {
@@ -119,6 +123,7 @@ mod tests {
         assert!(picture.body.contains("class=\"w\""), "{}", picture.body);
         assert!(picture.body.contains("d=\"m0 2h2\""), "{}", picture.body);
         assert!(picture.body.contains("d=\"m3 2h2\""), "{}", picture.body);
+        // The gap has no path.
         assert_eq!(picture.body.matches("<path").count(), 2);
     }
 

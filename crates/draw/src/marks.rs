@@ -30,6 +30,7 @@ pub fn bars(bars: &[Bar], most: f64, label: String) -> Picture {
         let mut marks = String::new();
         let mut below = 0.0;
         for (value, class) in &bar.parts {
+            // Heights are rounded at the borders, not for each part: rounding must not leave gaps.
             let from = height(below, most);
             let to = height(below + value, most);
             below += value;
@@ -140,6 +141,7 @@ pub fn lanes(rows: &[Vec<Span>], pitch: u32, label: String) -> Picture {
             let mark = format!(
                 "<rect class=\"{}\" x=\"{from}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
                 span.class,
+                // A job of seconds in a chart of days is one unit wide, and can still be pointed at.
                 to.saturating_sub(from).max(1),
                 pitch.saturating_sub(2).max(1)
             );
@@ -180,6 +182,7 @@ mod tests {
             title: "50 & 25".into(),
             href: Some("/jobs?a=1&b=2".into()),
         };
+        // The second bar is empty, and still has a place.
         let picture = bars(&[bar, Bar::default()], 100.0, "two bars".into());
         assert_eq!(picture.width, 20);
         assert_eq!(picture.height, 200);
@@ -192,6 +195,7 @@ mod tests {
             body.contains("class=\"wasted\" x=\"0\" y=\"50\" width=\"9\" height=\"50\""),
             "{body}"
         );
+        // A part of 0 is not drawn.
         assert!(!body.contains("lost"), "{body}");
         assert!(
             body.contains("href=\"/jobs?a=1&amp;b=2\" aria-label=\"50 &amp; 25\""),
@@ -207,6 +211,7 @@ mod tests {
             class: "used",
             ..Dot::default()
         };
+
         assert!(
             dots(&[dot], String::new())
                 .body
@@ -218,6 +223,7 @@ mod tests {
             class: "used",
             ..Span::default()
         };
+        // An empty lane keeps its place, and a span without length has the least width.
         let picture = lanes(&[vec![], vec![span]], 12, String::new());
         assert_eq!(picture.height, 24);
         assert!(

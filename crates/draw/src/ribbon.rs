@@ -72,6 +72,7 @@ pub fn ribbon(shares: &[Share], label: String) -> Picture {
 /// Place of the border after `at` of `parts` parts, which hold `before` of `all`.
 fn place(at: usize, parts: usize, before: u64, all: u64) -> u32 {
     let least = LEAST.min(WIDTH / parts.max(1) as u32);
+    // The parts share what is left after each has its least width.
     let spare = WIDTH - least * parts as u32;
     let share = before as f64 / all.max(1) as f64;
     least * at as u32 + (f64::from(spare) * share).round() as u32

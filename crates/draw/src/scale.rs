@@ -24,6 +24,7 @@ pub fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
 /// Formats a number with at most four digits, for the space beside the axis.
 pub fn beside_axis(value: f64) -> String {
     match value {
+        // Without a fraction for whole numbers; the scale gives round ones.
         value if value >= 1e9 => format!("{} G", value / 1e9),
         value if value >= 1e6 => format!("{} M", value / 1e6),
         value if value >= 1e4 => format!("{} k", value / 1e3),
@@ -43,6 +44,7 @@ mod tests {
 
     #[test]
     fn scales_are_round() {
+        // From hundredths to billions: the scale is never more than twice the value.
         for most in [0.01, 0.3, 1.0, 7.0, 24.0, 96.0, 1234.0, 9.9e9] {
             let (highest, lines) = scale(most).unwrap();
             assert!(

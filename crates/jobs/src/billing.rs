@@ -44,7 +44,10 @@ impl TresAmounts {
             let (name, amount) = entry
                 .split_once('=')
                 .ok_or_else(|| TresError::Entry(entry.to_owned()))?;
+
             let unit = if has_unit(name) { MIB } else { 1.0 };
+
+            // An amount that Slurm bills nothing for is absent, not 0: `find` then says that it is unknown.
             if let Some(amount) = amount_in(amount, unit) {
                 tres.set(name, amount);
             }
@@ -117,9 +120,11 @@ impl BillingWeights {
                 .split_once('=')
                 .ok_or_else(|| TresError::Entry(entry.to_owned()))?;
             let (number, unit) = split_unit(weight.trim());
+
             let number: f64 = number
                 .parse()
                 .map_err(|_| TresError::Amount(entry.to_owned()))?;
+            // Weights are kept per MiB, as the amounts are. `max` gives `K` the meaning of `M`.
             let divisor = match unit {
                 None => 1.0,
                 Some(_) if !has_unit(name) => return Err(TresError::Unit(entry.to_owned())),
@@ -127,7 +132,9 @@ impl BillingWeights {
                     (bytes(unit).ok_or_else(|| TresError::Amount(entry.to_owned()))? / MIB).max(1.0)
                 }
             };
+
             let name = name.trim().to_ascii_lowercase();
+            // The last of two weights for one name counts.
             weights.retain(|(known, _)| *known != name);
             weights.push((name, number / divisor));
         }
@@ -144,11 +151,13 @@ impl BillingWeights {
 
     /// Returns the billing units of these resources.
     pub fn bill(&self, tres: &TresAmounts, flags: PriorityFlags) -> f64 {
+        // The maximum starts from 0, so that a negative weight alone bills nothing.
         let mut largest = 0.0_f64;
         let mut sum = 0.0;
         for (name, weight) in &self.0 {
             let cost = tres.get(name) * weight;
             match TresScope::of(name) {
+                // `billing` is the result. With a weight on it, each bill would count itself.
                 TresScope::Billing => {}
                 TresScope::Node if flags.max_tres || flags.max_tres_gres => {
                     largest = largest.max(cost)
@@ -157,6 +166,7 @@ impl BillingWeights {
                 TresScope::Node | TresScope::Gres | TresScope::Global => sum += cost,
             }
         }
+
         largest + sum
     }
 }
@@ -195,6 +205,7 @@ fn has_unit(name: &str) -> bool {
 
 fn split_unit(text: &str) -> (&str, Option<char>) {
     match text.char_indices().next_back() {
+        // A letter outside ASCII is no unit, and cutting before it keeps the slice on a character.
         Some((at, unit)) if unit.is_ascii_alphabetic() => (&text[..at], Some(unit)),
         _ => (text, None),
     }
@@ -209,12 +220,14 @@ fn bytes(unit: char) -> Option<f64> {
 /// corrupt (`energy=18446744073709551614`) and yield `None`.
 fn amount_in(text: &str, unit_bytes: f64) -> Option<f64> {
     const LARGEST: f64 = (1_u64 << 62) as f64;
+
     let (number, unit) = split_unit(text.trim());
     let number: f64 = number.parse().ok()?;
     let amount = match unit {
         None => number,
         Some(unit) => number * bytes(unit)? / unit_bytes,
     };
+    // NaN, which `parse` accepts, is outside the range too.
     (0.0..LARGEST).contains(&amount).then_some(amount)
 }
 

@@ -14,6 +14,8 @@ pub fn bounded(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
     }
+
+    // The mark takes three bytes, and the cut must not split a character: names are UTF-8 of any script.
     let end = text.floor_char_boundary(most.saturating_sub(CUT.len()));
     Cow::Owned(format!("{}{CUT}", &text[..end]))
 }
@@ -26,6 +28,7 @@ mod tests {
     fn a_long_text_is_cut_between_characters() {
         assert_eq!(bounded("abcdef", 6), "abcdef");
         assert_eq!(bounded("abcdefg", 6), "abc…");
+        // The limit counts bytes: these are five characters in eight bytes.
         assert_eq!(bounded("aäöüx", 6), "aä…");
         assert_eq!(bounded(&"x".repeat(1 << 20), MAX_TEXT_BYTES).len(), 1024);
     }

@@ -246,7 +246,9 @@ impl NodeState {
     pub fn parse(text: &str) -> Self {
         let mut state = Self::default();
         for word in text.split(['+', ' ', ',']) {
+            // `DOWN*` and `idle~` have the flag as a sign behind the word.
             let name = word.trim_end_matches(|sign: char| !sign.is_ascii_alphanumeric());
+            // A word may add two flags: its own and the one of its sign.
             for (known, spellings, sign, _) in TABLE {
                 let is_named = spellings.iter().any(|one| one.eq_ignore_ascii_case(name));
                 let is_signed = sign.is_some_and(|sign| word[name.len()..].contains(sign));
@@ -280,10 +282,12 @@ impl NodeState {
 
     /// Returns whether jobs can start at once on the part of the node that no job holds.
     pub fn starts_jobs(self) -> bool {
+        // Such nodes are idle or mixed by their base state, but their free part waits for certain jobs.
         let is_kept = [NodeWord::Reserved, NodeWord::Blocked, NodeWord::Planned]
             .iter()
             .any(|word| self.has(*word));
         let is_used = matches!(
+            // An allocated node may still have free GPUs: Slurm calls it so when its CPUs are allocated.
             self.condition(),
             NodeCondition::Idle | NodeCondition::Mixed | NodeCondition::Allocated
         );
@@ -312,6 +316,7 @@ impl NodeState {
             RebootIssued,
             Unknown,
         ];
+        // A state without any known word says nothing, so the node does not count as reached.
         self.0 != 0 && !lost.iter().any(|word| self.has(*word))
     }
 }
@@ -467,6 +472,7 @@ mod tests {
         ] {
             assert!(NodeState::parse(reached).is_reached(), "{reached}");
         }
+
         for lost in [
             "DOWN",
             "idle*",
@@ -489,10 +495,14 @@ mod tests {
         spellings.sort_unstable();
         spellings.dedup();
         assert_eq!(spellings.len(), all);
+
         let mut signs: Vec<char> = TABLE.iter().filter_map(|row| row.2).collect();
         signs.sort_unstable();
+        // The sign stands for one flag only, or `parse` would set two.
         assert_eq!(signs.iter().collect::<String>(), "!#$%*-@^~");
+
         for (at, row) in TABLE.iter().enumerate() {
+            // `has` shifts by the number of the word: the table and the enum have one order.
             assert_eq!(row.0 as usize, at);
         }
     }

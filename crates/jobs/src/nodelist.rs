@@ -15,12 +15,17 @@ pub struct NodeListError(pub String);
 /// A [`NodeListError`] with the beginning of the list.
 pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
     let mut names = Vec::new();
+    // Commas separate names, but inside brackets they separate numbers.
     for pattern in split_outside_brackets(list) {
         let mut of_pattern = vec![String::new()];
         let mut rest = pattern;
+
         while let Some(open) = rest.find('[') {
+            // The first bracket is replaced for all names so far; each further one multiplies them.
             let close = rest[open..].find(']').ok_or_else(|| refused(list))? + open;
             let numbers = ranges(&rest[open + 1..close], MAX_NODES).ok_or_else(|| refused(list))?;
+
+            // The product is checked before it is built: `n[1-60000]x[1-60000]` would take all memory.
             if of_pattern.len() * numbers.len() + names.len() > MAX_NODES {
                 return Err(refused(list));
             }
@@ -34,9 +39,11 @@ pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
                 .collect();
             rest = &rest[close + 1..];
         }
+
         if rest.contains(']') || pattern.is_empty() {
             return Err(refused(list));
         }
+
         names.extend(of_pattern.into_iter().map(|name| name + rest));
         if names.len() > MAX_NODES {
             return Err(refused(list));
@@ -52,12 +59,16 @@ pub fn ranges(text: &str, most: usize) -> Option<Vec<String>> {
     for part in text.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
+
         let low = number(first)?;
         let high = number(last)?;
         let step = usize::try_from(number(step)?).ok()?;
+        // The division counts the numbers without building them: `1-4000000000` costs nothing.
         if high < low || step == 0 || (high - low) / step as u64 >= (most - numbers.len()) as u64 {
             return None;
         }
+
+        // Slurm pads to the width of the first number: `08-11` is 08, 09, 10, 11.
         let width = if first.starts_with('0') {
             first.len()
         } else {
@@ -73,6 +84,7 @@ pub fn ranges(text: &str, most: usize) -> Option<Vec<String>> {
 }
 
 fn number(text: &str) -> Option<u64> {
+    // 18 digits fit in 64 bits, and so do their differences. `parse` alone would accept a plus sign.
     (text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit()))
         .then(|| text.parse().ok())?
 }
@@ -90,6 +102,7 @@ fn split_outside_brackets(list: &str) -> impl Iterator<Item = &str> {
 }
 
 fn refused(list: &str) -> NodeListError {
+    // A list may have thousands of names, and the message shows it.
     NodeListError(list.chars().take(80).collect())
 }
 
@@ -113,6 +126,8 @@ mod tests {
     }
 
     #[test]
+
+    // Unbalanced brackets, empty or reversed ranges, an empty name, and a number beyond 64 bits.
     fn invalid_lists_are_refused() {
         for list in [
             "",
@@ -135,6 +150,7 @@ mod tests {
             expand(&format!("n[1-{MAX_NODES}]")).unwrap().len(),
             MAX_NODES
         );
+        // Refused before any name is built, in one bracket and as a product.
         assert!(expand("n[1-4000000000]").is_err());
         assert!(expand("n[1-300]x[1-300]").is_err());
     }

@@ -57,13 +57,17 @@ impl ProcessUsage {
         account: impl Fn(&str) -> String,
     ) -> Vec<JobRun> {
         let mut changed = Vec::new();
+        // The key of `open` has the model: a GPU whose model becomes known later is another sighting.
         for sighting in sightings {
+            // A sighting may arrive late, so the end never moves back.
             if let Some(known) = self.open.get_mut(&sighting)
                 && now - known.last <= GAP_SECONDS
             {
                 known.last = known.last.max(now);
                 continue;
             }
+
+            // Usage in the gap is unknown, so the old run ends at its last sighting and a new one begins.
             if let Some(ended) = self.open.remove(&sighting) {
                 changed.push(run(cluster, &sighting, ended, true, &account));
             }
@@ -74,6 +78,8 @@ impl ProcessUsage {
             changed.push(run(cluster, &sighting, began, false, &account));
             self.open.insert(sighting, began);
         }
+
+        // A process has ended when a scrape could have seen it and did not.
         self.open.retain(|sighting, interval| {
             let gone = now - interval.last > GAP_SECONDS;
             if gone {
@@ -95,9 +101,11 @@ fn run(
     JobRun {
         cluster: cluster.to_owned(),
         job_id: format!("{}/gpu{}/{}", seen.node, seen.gpu, seen.user),
+        // The submission is part of a run's identity. The first sighting stays the same over restarts of the server.
         submit: interval.first,
         eligible: Some(interval.first),
         start: Some(interval.first),
+        // The end is the last sighting, not the moment at which the gap was noticed: that time was not used.
         end: over.then_some(interval.last),
         state: if over { "COMPLETED" } else { RUNNING }.to_owned(),
         user: seen.user.clone(),
@@ -113,6 +121,7 @@ fn run(
 
 /// Returns node, GPU and user of a run that [`run`] created.
 pub fn sighting_of(run: &JobRun) -> Option<ProcessSighting> {
+    // Ids of Slurm begin with digits and have no slash, so other runs yield `None`.
     let (node, rest) = run.job_id.split_once("/gpu")?;
     let (gpu, user) = rest.split_once('/')?;
     Some(ProcessSighting {
@@ -153,6 +162,7 @@ mod tests {
                 format!("lab-of-{user}")
             }))
         };
+
         assert_eq!(
             at(100, &[on("0", "ann"), on("1", "ann")]),
             [
@@ -191,9 +201,11 @@ mod tests {
             "lab".to_owned()
         });
         assert_eq!(sighting_of(&runs[0]), Some(on("0", "ann")));
+        // One GPU is known; the CPUs of the process are not, and 0 would count as measured.
         assert_eq!(runs[0].gpus, Some(1));
         assert_eq!(runs[0].cpus, None);
         assert_eq!(runs[0].account.as_str(), "lab");
+
         let mut again = ProcessUsage::default();
         again.resume(on("0", "ann"), UnixTime(100), UnixTime(150));
         assert!(

@@ -216,6 +216,7 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
     if sentence.starts_with(NODES_ARE_DOWN) {
         return "too few of its nodes are up; sinfo -R says why".to_owned();
     }
+
     let place = TOPOLOGY
         .iter()
         .find(|(known, _)| sentence.starts_with(known));
@@ -234,10 +235,12 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
     else {
         return format!("Slurm says {reason}");
     };
+
     let want = match run.req_tres.as_deref().unwrap_or_default() {
         "" => "what it asks for".to_owned(),
         tres => wanted(tres),
     };
+
     let detail = detail.trim_matches([' ', '(', ')']);
     let detail = if detail.is_empty() {
         String::new()
@@ -260,11 +263,13 @@ fn partitions(run: &JobRun) -> String {
 
 /// Builds the sentence for a limit from the parts of its name.
 fn limit(word: &str) -> Option<String> {
+    // `MaxGRESPerAccount` and the like.
     // The limits for one user and one account without a prefix are those of the QOS.
     let of = ["QOS", "Assoc", "Max"]
         .iter()
         .find(|prefix| word.starts_with(**prefix))
         .filter(|prefix| **prefix != "Max" || word.contains("Per"))?;
+
     let whose = LIMITS
         .iter()
         .find(|(part, _)| word.contains(part))
@@ -273,12 +278,15 @@ fn limit(word: &str) -> Option<String> {
         .iter()
         .find(|(part, _)| word.contains(part))
         .map_or("resources", |(_, what)| *what);
+
     let by = if *of == "Assoc" { "account" } else { "QOS" };
+    // A minimum is not reached by waiting: the job has to ask for more.
     if word.starts_with("QOSMin") {
         return Some(format!(
             "it asks for less than its QOS requires of {what} ({word})"
         ));
     }
+
     let spent = if word.contains("Minutes") || word.contains("RunMin") {
         " over time"
     } else {
@@ -301,6 +309,7 @@ fn other_topology(word: &str) -> Option<String> {
 /// Returns a TRES string without the entries that users do not request themselves.
 fn wanted(tres: &str) -> String {
     tres.split(',')
+        // `gres/gpu:a100` repeats the count of `gres/gpu`, and `billing` is computed by Slurm.
         .filter(|one| !one.starts_with("billing=") && !one.starts_with("gres/gpu:"))
         .map(|one| one.strip_prefix("gres/").unwrap_or(one))
         .collect::<Vec<_>>()
@@ -347,6 +356,7 @@ mod tests {
             "Jobs",
             "SubmitJobs",
         ];
+        // Each family of limits is tried with each resource, since Slurm builds these names from both.
         for reason in REASONS.split_whitespace() {
             for resource in resources {
                 let reason = reason.replace('*', resource);
@@ -418,6 +428,8 @@ mod tests {
         ] {
             assert_eq!(in_words(reason, &run), words);
         }
+
+        // Without a recorded request, and in several partitions, which a pending job may list.
         let nowhere = JobRun {
             partition: "gpu,short".into(),
             ..JobRun::default()

@@ -62,6 +62,7 @@ impl Reservation {
     /// their CPUs are reserved.
     pub fn amounts(&self, nodes: &HashMap<&str, Amounts>) -> Amounts {
         let gpus = self.gpus.unwrap_or_else(|| {
+            // One unknown node makes the sum unknown, so that it cannot match by chance.
             let known: Option<Vec<&Amounts>> = self
                 .nodes()
                 .iter()
@@ -69,6 +70,7 @@ impl Reservation {
                 .collect();
             let known = known.unwrap_or_default();
             let cpus: u64 = known.iter().map(|node| node.cpus).sum();
+            // Part of the CPUs leaves open which GPUs are reserved; 0 claims none.
             if cpus == self.cpus {
                 known.iter().map(|node| node.gpus).sum()
             } else {

@@ -52,6 +52,7 @@ pub struct PriorityFlags {
 impl PriorityFlags {
     /// Parses `NO_FAIR_TREE,MAX_TRES`, ignoring case. Other flags are ignored.
     pub fn parse(text: &str) -> Self {
+        // `MAX_TRES` is a prefix of `MAX_TRES_GRES`, so whole words are compared.
         let has = |name: &str| {
             text.split(',')
                 .any(|flag| flag.trim().eq_ignore_ascii_case(name))
@@ -140,6 +141,7 @@ impl BillingRates {
                 None => tres.find("billing").unwrap_or_else(|| tres.get("cpu")),
             },
         };
+
         billing
             * qos
                 .and_then(|name| self.qos.get(name))
@@ -170,6 +172,7 @@ mod tests {
             }
         );
         assert_eq!(PriorityFlags::parse(""), PriorityFlags::default());
+
         let flags = PriorityFlags::parse("DEPTH_OBLIVIOUS,NO_FAIR_TREE");
         assert!(flags.no_fair_tree && flags.depth_oblivious && !flags.max_tres);
     }
@@ -192,6 +195,8 @@ mod tests {
                 .into(),
             ..BillingRates::default()
         };
+
+        // The billing that Slurm recorded differs from the current weights, to show which of them applies.
         let tres = TresAmounts::parse("billing=7,cpu=2,gres/gpu=1,mem=1000M").unwrap();
         for (partition, qos, expected) in [
             ("gpu", None, 10.0),

@@ -54,10 +54,12 @@ pub fn about(database: &Database, config: &AnswerConfig) -> Result<AboutAnswer, 
     let known = the_cluster(&records, None, accounting.home.as_deref());
     let (recorded, zone) = match known {
         Ok(known) => (Some(known.cluster.clone()), the_zone(&known, accounting)?),
+        // Each of the clusters could be meant, so the answer names none and has the server's time zone.
         // Records of several clusters.
         Err(AnswerError::Usage(_)) => (None, configured_or_system(accounting)?),
         Err(error) => return Err(error),
     };
+
     let extent = recorded
         .as_deref()
         .map(|name| records.extent(name))

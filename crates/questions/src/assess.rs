@@ -96,6 +96,7 @@ pub async fn keep_assessing(
         let token = stop.clone();
         let destinations = Arc::clone(&destinations);
         let pass = takt_store::spawn_blocking(move || {
+            // Samples are complete up to the last acknowledged one, if another engine has them.
             let now = now();
             let complete = sent_until(&store, &destinations)?.unwrap_or(now).min(now);
             let period = (
@@ -133,8 +134,10 @@ fn sent_until(store: &Store, destinations: &[String]) -> Result<Option<Timestamp
     }
     let records = Records::of(store.database());
     let mut sent = None;
+    // One destination that has the samples is enough, as they are read from one engine.
     for name in destinations {
         let progress = records.remote_write(name)?;
+
         sent = sent.max(progress.map(|progress| progress.acknowledged));
     }
     Ok(sent)
@@ -153,16 +156,20 @@ pub fn pass(
     rules: &EfficiencyConfig,
     mut go_on: impl FnMut(&Assessed) -> bool,
 ) -> Result<Assessed, AssessError> {
+    // A pass that panicked has stored whole batches, so its lock may be taken.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let records = Records::of(store.database());
+
     let reader = SampleReader::new(store, cluster, rules, &kept_axis)?.reading_once();
     let mut done = Assessed::default();
     let mut after = None;
     loop {
+        // The next batch begins after the last run, so that runs which cannot be assessed are not read for ever.
         let runs = records.due(cluster, (from, to), due, after.as_ref(), BATCH)?;
         let Some(last) = runs.last().cloned() else {
             return Ok(done);
         };
+        // Events before the first start of the batch cannot touch its runs.
         let first = runs
             .iter()
             .filter_map(|run| run.start)
@@ -175,6 +182,7 @@ pub fn pass(
             done.measured += kept.measured;
             Ok::<bool, AssessError>(go_on(&done))
         };
+
         if !reader.measure(&runs, &mut store_measured)? {
             return Ok(done);
         }
@@ -195,6 +203,7 @@ fn keep(
     let mut done = Assessed::default();
     let mut found = Vec::with_capacity(measured.len());
     let mut curves = Vec::new();
+    // A run of which nothing was measured has no curves.
     for (run, nodes) in measured {
         curves.extend(kept_curves(run, nodes, events, rules)?);
         if let Some(efficiency) = efficiency::assess(run, nodes, rules) {
@@ -278,6 +287,7 @@ struct Unfinished<'r> {
 impl<'r> Unfinished<'r> {
     /// Adds the next run.
     fn begin(&mut self, run: &'r JobRun, nodes: usize) {
+        // A run whose node list cannot be expanded has no figures, and is passed on at once.
         if nodes == 0 {
             self.complete.push(self.runs.len());
         }
@@ -288,6 +298,7 @@ impl<'r> Unfinished<'r> {
     fn add(&mut self, run: usize, figures: NodeFigures) {
         let (_, known, to_come) = &mut self.runs[run];
         known.push(figures);
+        // The last node completes the run.
         *to_come -= 1;
         if *to_come == 0 {
             self.complete.push(run);
@@ -297,10 +308,12 @@ impl<'r> Unfinished<'r> {
     /// Passes the measured runs on, at most `most` together. Returns whether to go on.
     fn pass_on(&mut self, most: usize, sink: Sink<'_, 'r>) -> Result<bool, AssessError> {
         let mut complete = mem::take(&mut self.complete);
+        // Runs complete in the order of their nodes; in their own order the same pass gives the same rows.
         complete.sort_unstable();
         for numbers in complete.chunks(most) {
             let measured = numbers.iter().map(|&number| {
                 let (run, figures, _) = &mut self.runs[number];
+
                 let mut figures = mem::take(figures);
                 figures.sort_by(|a, b| a.node.cmp(&b.node));
                 (*run, figures)
@@ -354,13 +367,18 @@ impl<'s> SampleReader<'s> {
             unfinished.begin(run, parts.len());
             to_come.extend(parts);
         }
+
+        // Latest first, so that runs are popped from the end in order of time.
         to_come.sort_by_key(|part| Reverse(part.from));
         let mut open: BTreeMap<String, Vec<(NodeRun<'r>, NodeMeter)>> = BTreeMap::new();
+
         let mut pace = Pace {
             chunk: LONGEST_CHUNK,
             nodes: FIRST_NODES,
         };
         let mut next = to_come.last().map(|part| part.from);
+
+        // Chunks are aligned to their length: a chunk of a day reads exactly one block.
         while let Some(from) = next {
             let to = end_of_chunk(from, pace.chunk);
             while let Some(part) = to_come.pop_if(|part| part.from <= to) {
@@ -371,6 +389,7 @@ impl<'s> SampleReader<'s> {
                     .or_default()
                     .push((part, meter));
             }
+
             let mut nodes: Vec<OpenNode<'r>> = mem::take(&mut open).into_iter().collect();
             let mut rest = nodes.as_mut_slice();
             while !rest.is_empty() {
@@ -382,6 +401,8 @@ impl<'s> SampleReader<'s> {
                 self.read(group, from, to, &mut pace)?;
                 rest = others;
             }
+
+            // Runs that ended in this chunk are complete on this node; the others stay open for the next one.
             for (node, parts) in nodes {
                 let (over, going): (Vec<_>, Vec<_>) =
                     parts.into_iter().partition(|(part, _)| part.to <= to);
@@ -414,6 +435,7 @@ impl<'s> SampleReader<'s> {
             .unwrap_or_default();
         let held = gpus_a_node(run, names.len());
         let window = self.window(run);
+        // Twice the reach of a sample: counters are cut at the samples just before and after the run.
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
         let from = window.from.minus(around);
         let to = window.to.plus(around);
@@ -452,6 +474,8 @@ impl<'s> SampleReader<'s> {
                 .flat_map(|(_, parts)| parts)
                 .map(|(part, _)| part)
         };
+
+        // The chunk may be much longer than the runs in it.
         let from = parts()
             .map(|part| part.from)
             .min()
@@ -460,6 +484,7 @@ impl<'s> SampleReader<'s> {
             .map(|part| part.to)
             .max()
             .map_or(to, |last| last.min(to));
+
         let names: Vec<String> = nodes.iter().map(|(node, _)| regex::escape(node)).collect();
         let names = Matcher::new("node", MatchOp::Regex, &names.join("|"))?;
         let matchers = [
@@ -468,12 +493,14 @@ impl<'s> SampleReader<'s> {
             names,
         ];
         let length = Duration::from_millis(to.0.abs_diff(from.0));
+        // A minute is read whatever it has: it cannot be divided further.
         let most = if length <= SHORTEST_CHUNK {
             usize::MAX
         } else {
             MOST_SAMPLES
         };
         let mut read = 0_usize;
+        // The meter stops the reading while it runs: the samples of a long reading would not fit into memory.
         let mut meter = |samples: usize| {
             read = read.saturating_add(samples);
             read < most
@@ -488,6 +515,7 @@ impl<'s> SampleReader<'s> {
         match found {
             Ok(found) => {
                 found.iter().for_each(|series| show(nodes, series));
+                // Few samples: reading a block costs almost the same for more nodes.
                 if nodes.len() == pace.nodes && read < MOST_SAMPLES / 4 {
                     pace.nodes *= 2;
                 }
@@ -503,6 +531,7 @@ impl<'s> SampleReader<'s> {
                 pace.chunk = (pace.chunk / 2).max(SHORTEST_CHUNK);
                 let middle = from.plus(length / 2);
                 self.read(nodes, from, middle, pace)?;
+                // Spans include both ends, so the second begins a millisecond later.
                 self.read(nodes, middle.plus(Duration::from_millis(1)), to, pace)
             }
             Err(error) => Err(error.into()),
@@ -513,9 +542,11 @@ impl<'s> SampleReader<'s> {
 /// Passes the samples of a series to the runs on its node at that time.
 fn show(nodes: &mut [OpenNode<'_>], series: &SeriesData) {
     let node = series.labels.get("node").unwrap_or_default();
+    // The nodes came out of a `BTreeMap`, so they are sorted.
     let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else {
         return;
     };
+    // A stale marker ends a series: the meter must not carry the last value on.
     let sample = |at: Timestamp, value: f64| (at, (!is_stale(value)).then_some(value));
     let samples: Vec<MeterSample> = series
         .samples
@@ -533,6 +564,7 @@ fn show(nodes: &mut [OpenNode<'_>], series: &SeriesData) {
 
 /// The last instant of the chunk in which `at` lies.
 fn end_of_chunk(at: Timestamp, chunk: Duration) -> Timestamp {
+    // Aligned to the epoch, as blocks are.
     let chunk = i64::try_from(chunk.as_millis()).unwrap_or(i64::MAX);
     Timestamp((at.0.div_euclid(chunk) + 1).saturating_mul(chunk) - 1)
 }
@@ -642,6 +674,7 @@ mod tests {
         for (number, labels) in series.iter().enumerate() {
             let id = store.series_number(labels);
 
+            // One GPU works and the other idles; energy grows each second.
             for seconds in (0..3600).step_by(30) {
                 let at = (from + seconds).into();
                 past.extend(value(number, seconds).map(|value| (id, Sample { at, value })));
@@ -675,16 +708,19 @@ mod tests {
             Some(first + growth * seconds as f64)
         });
 
+        // The rules that a site loads, not a copy: they give the names that the assessment reads.
         let text = include_str!("../../../dashboards/rules/dcgm.rules.yml");
         let file = RuleFile::read("dcgm.rules.yml", text).unwrap();
         let rules = file.groups.iter().flat_map(|group| &group.rules);
         let mut recorded: Vec<(Labels, BTreeMap<Timestamp, f64>)> = Vec::new();
+
         for rule in rules {
             let Rule::Recording(rule) = rule else {
                 panic!("{}", rule.name());
             };
             let (start, end) = (from.into(), (from + 3600).into());
             let options = takt_promql::Options::default();
+            // One step each 30 s, as the samples come.
             let answer = takt_promql::range(store, &rule.expr, start, end, 30_000, &options);
             let takt_promql::Value::Matrix(found) = answer.unwrap().value else {
                 panic!("{}", rule.expr);
@@ -696,6 +732,7 @@ mod tests {
                 recorded.push((labels.collect(), points.collect()));
             }
         }
+
         let names: Vec<Labels> = recorded.iter().map(|(labels, _)| labels.clone()).collect();
         write_past_hour(store, from, &names, &|number, seconds| {
             recorded[number].1.get(&(from + seconds).into()).copied()
@@ -781,6 +818,7 @@ mod tests {
         let from = now().whole_seconds() - 7200;
         let records = Records::of(store.database());
         let import = |runs: &[JobRun]| import(store.database(), None, runs.iter().cloned());
+        // A node that is not scraped: assessed, with all its time unmeasured.
         let unseen = JobRun {
             node_list: Some("elsewhere".into()),
             ..run("9", from, from + 60)
@@ -797,6 +835,7 @@ mod tests {
         ]);
         write_hour(&store, from);
 
+        // Seven and eight have samples; nine has none, and ten never started.
         let rules = EfficiencyConfig::default();
         let pass = |due| pass(&store, "lab", (from, from + 7200), due, &rules, |_| true).unwrap();
         assert_eq!(
@@ -807,6 +846,7 @@ mod tests {
             }
         );
         assert_eq!(pass(Due::New), Assessed::default());
+
         let mut found = records.assessed("lab", from, from + 7200).unwrap();
         found.sort_by(|a, b| a.run.job_id.cmp(&b.run.job_id));
         let wasted: Vec<f64> = found
@@ -822,6 +862,7 @@ mod tests {
         assert_eq!(found[2].efficiency.unmeasured_gpu_seconds, 60.0);
         assert!((found[0].efficiency.gpu_utilization_mean.unwrap() - 0.9).abs() < 1e-9);
 
+        // `All` reads assessed runs again; the rows are replaced.
         assert_eq!(
             pass(Due::All),
             Assessed {
@@ -834,6 +875,7 @@ mod tests {
             3,
             "one row a run"
         );
+        // A corrected end makes the run due again.
         import(&[run("8", from, from + 1800)]);
         assert_eq!(
             pass(Due::New),

@@ -46,6 +46,7 @@ impl Question for AssessQuestion {
         let zone = the_zone(&cluster, &config.accounting)?;
         let period = the_period(&self.month, &self.from, &self.to, &zone, Timestamp::now())?;
         let due = if self.again { Due::All } else { Due::New };
+
         let times = (period.from(), period.to());
         let rules = &config.accounting.efficiency;
         assess::pass(store, &cluster.cluster, times, due, rules, |_| true)

@@ -21,6 +21,7 @@ pub fn budgets_now(
     cluster: &str,
     config: &AccountingConfig,
 ) -> Result<Vec<BudgetUse>, AnswerError> {
+    // Without budgets nothing is read: the records of a year may be millions.
     if config.budgets.is_empty() {
         return Ok(Vec::new());
     }
@@ -29,7 +30,9 @@ pub fn budgets_now(
     let zone = the_zone(&known, config)?;
     let now = Timestamp::now();
     let month = [the_period(&None, &None, &None, &zone, now)?];
+
     let rates = Rates::new(&config.rates, &zone);
+    // Budgets are compared with all usage, not with that of one account: `only` is `None`.
     let books = books(&records, &known.cluster, &month, &rates, None, now)?;
     let accounts = records.accounts(&known.cluster)?;
     let ledgers = Ledgers {
@@ -63,6 +66,7 @@ pub(super) fn budgets(
         .budgets
         .iter()
         .any(|budget| budget.period == BudgetPeriod::Year);
+    // A year is read only where a budget has one.
     let years: Vec<Period> = ledgers
         .month
         .periods()
@@ -72,8 +76,10 @@ pub(super) fn budgets(
         .into_iter()
         .collect();
     let of_year = books(records, cluster, &years, ledgers.rates, None, now)?;
+
     let credits = records.credits(cluster)?;
     let has_money = config.budgets.iter().any(|budget| budget.money.is_some());
+    // Energy costs money only, and reading it reads all assessed runs.
     let needs_energy = ledgers.rates.price_energy() && has_money;
     let assessed = |books: &Books<'_>| match books.periods().last() {
         Some(period) if needs_energy => records.assessed(cluster, period.from(), period.to()),
@@ -81,6 +87,7 @@ pub(super) fn budgets(
     };
     let month_runs = assessed(ledgers.month)?;
     let year_runs = assessed(&of_year)?;
+
     let mut used = Vec::new();
     for budget in &config.budgets {
         let (books, assessed) = match budget.period {
@@ -119,6 +126,7 @@ impl BudgetLedger<'_> {
             return Ok(None);
         };
         let rates = self.ledgers.rates;
+        // A user comes before an account, and the period of the ledger is the last one.
         let entry = match (&self.budget.user, &self.budget.account) {
             (Some(user), _) => self.books.user(user).cloned(),
             (None, Some(account)) => self.books.within(account, self.ledgers.accounts),
@@ -127,19 +135,23 @@ impl BudgetLedger<'_> {
         let tally = entry
             .and_then(|mut entry| entry.periods.pop())
             .unwrap_or_default();
+        // Energy is measured, so it is priced from the assessed runs, not from the books.
         let energy: f64 = self
             .assessed
             .iter()
             .filter(|one| self.covers(&one.run.user, &one.run.account))
             .map(|one| energy_money(one, period, rates))
             .sum();
+
         let mut gpu_seconds = tally.gpu_seconds;
         let mut money = tally.cost.money + energy;
+        // A credit counts in the period in which its run ended.
         let is_in_period = |at: UnixTime| period.from() <= at && at < period.to();
         for credit in in_force(self.credits).filter(|credit| {
             self.covers(&credit.user, &credit.account) && is_in_period(credit.credited_to)
         }) {
             gpu_seconds -= credit.gpu_seconds;
+            // The model costs a query for each credit, and only prices need it.
             if self.budget.money.is_some() {
                 let model = model_of(records, credit)?;
                 money -= rates.at(
@@ -164,6 +176,7 @@ impl BudgetLedger<'_> {
 
 /// Model of the GPUs of the credited run.
 fn model_of(records: &Records<'_>, credit: &Credit) -> Result<Option<String>, AnswerError> {
+    // A credit that was entered without a job has no model.
     let Some(job) = &credit.job_id else {
         return Ok(None);
     };
@@ -172,6 +185,7 @@ fn model_of(records: &Records<'_>, credit: &Credit) -> Result<Option<String>, An
         job_id: Some(job.clone()),
         ..JobFilter::default()
     };
+    // Job ids come round again, so the submission decides.
     let run = records
         .jobs(&filter)?
         .into_iter()
@@ -190,6 +204,7 @@ pub(super) fn books<'p>(
 ) -> Result<Books<'p>, AnswerError> {
     let is_wanted = |account: &str| only.is_none_or(|accounts| accounts.contains(account));
     let mut journal = Journal::new(periods, rates, now.into());
+
     if let (Some(first), Some(last)) = (periods.first(), periods.last()) {
         records.held_runs(cluster, first.from(), last.to(), |run| {
             if is_wanted(run.account) {

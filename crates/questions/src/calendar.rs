@@ -30,8 +30,10 @@ pub fn note_calendar(
     let currency = config.rates.currency.as_deref();
     for known in clusters(&records, own)? {
         let zone = the_zone(&known, config)?;
+        // A zone of the system may have no IANA name.
         let name = zone.iana_name().unwrap_or("unknown");
         records.note_time_offsets(&known.cluster, name, &offsets(&zone, now)?)?;
+
         let rates = Rates::new(&config.rates, &zone);
         let prices: Vec<PricedTime> = rates
             .cards()
@@ -59,11 +61,13 @@ pub fn note_budgets(
     let now = Timestamp::now();
     let recorded = records.clusters()?;
     for known in clusters(&records, own)? {
+        // A cluster without records has used nothing.
         let used = if recorded.contains(&known) {
             budgets_now(database, &known.cluster, config)?
         } else {
             unused(config)
         };
+
         let zone = the_zone(&known, config)?;
         let month = the_period(&None, &None, &None, &zone, now)?;
         let budgets: Vec<BudgetNow> = used
@@ -76,6 +80,7 @@ pub fn note_budgets(
 }
 
 fn clusters(records: &Records<'_>, own: Option<&str>) -> Result<Vec<KnownCluster>, AnswerError> {
+    // The own cluster has prices before its first job.
     let mut known = records.clusters()?;
     if let Some(own) = own
         && !known.iter().any(|known| known.cluster == own)
@@ -119,6 +124,7 @@ fn offsets(zone: &TimeZone, now: Timestamp) -> Result<Vec<TimeOffset>, AnswerErr
     };
     let begin = first_of(FIRST_YEAR)?;
     let end = first_of(now.to_zoned(zone.clone()).year() + YEARS_AHEAD)?;
+
     let later = zone
         .following(begin)
         .map(|change| (change.timestamp(), change.offset()));
@@ -126,6 +132,7 @@ fn offsets(zone: &TimeZone, now: Timestamp) -> Result<Vec<TimeOffset>, AnswerErr
     starts.extend(later.take_while(|(at, _)| *at < end));
     // Some changes concern only the name of the time.
     starts.dedup_by_key(|(_, offset)| *offset);
+    // Each offset holds until the next; the last one until the end of the calendar.
     let ends = starts.iter().skip(1).map(|(at, _)| *at).chain([end]);
     let offsets = starts
         .iter()
@@ -167,6 +174,7 @@ mod tests {
         let store = store_in(folder.path());
         let database = store.database();
         let now = Timestamp::now();
+
         // Summer time begins at 02:00, at midnight (Havana), with half an hour (Lord Howe), or never.
         // Samoa skipped a day.
         for zone in [
@@ -199,6 +207,7 @@ mod tests {
         let store = store_in(folder.path());
         let database = store.database();
         note_calendar(database, Some("lab"), &in_zone("Europe/Oslo")).unwrap();
+        // 2026-03-29 has 23 hours in Oslo, 2026-10-25 has 25.
         let hours = "SELECT day::VARCHAR, month::VARCHAR, epoch(day_end - day_start)::BIGINT // 3600 FROM days
              WHERE day_start >= '2026-01-01' AND day_start < '2027-01-01' AND epoch(day_end - day_start) <> 86400
              ORDER BY day";
@@ -209,6 +218,7 @@ mod tests {
                 vec![json!("2026-10-25"), json!("2026-10-01"), json!(25)],
             ]
         );
+        // Two instants of the repeated hour have one local time. An unknown cluster has UTC.
         let local = "SELECT local_time(cluster, instant)::VARCHAR FROM (VALUES
                  ('lab', TIMESTAMP '2026-10-25 00:30:00'), ('lab', TIMESTAMP '2026-10-25 01:30:00'),
                  ('lab', TIMESTAMP '2026-12-31 23:30:00'), ('unknown', TIMESTAMP '2026-12-31 23:30:00'))
@@ -225,11 +235,13 @@ mod tests {
     }
 
     #[test]
+
     fn prices_and_budgets_are_tables() {
         let folder = tempdir().unwrap();
         let store = store_in(folder.path());
         let database = store.database();
         let now = UnixTime::from(Timestamp::now());
+        // A job of one hour, so that the expected sum is the price of an hour.
         let start = now - 7200;
         let run = JobRun {
             cluster: "lab".into(),
@@ -247,6 +259,7 @@ mod tests {
             ..JobRun::default()
         };
         import(database, Some("UTC"), [run]);
+
         let card = |from: &str, gpu_hour| RateCard {
             from: from.to_owned(),
             gpu_hour,
@@ -269,6 +282,7 @@ mod tests {
             budgets: vec![budget(Some("physics"), None), budget(None, Some("bob"))],
             ..in_zone("Europe/Oslo")
         };
+        // The cards are given in the wrong order, and a card ends where the next one begins.
         note_calendar(database, None, &config).unwrap();
         note_budgets(database, None, &config).unwrap();
         let cards = "SELECT from_time, until_time, currency, gpu_hour, gpu_models ->> 'a100' FROM rate_cards ORDER BY 1";
@@ -289,6 +303,7 @@ mod tests {
             rows(database, money),
             [[json!("1"), json!("EUR"), json!(10.0), json!(0.0)]]
         );
+
         let budgets = "SELECT \"user\", account, period, unit, amount, from_time <= noted_at, noted_at < until_time
              FROM budgets ORDER BY ALL";
         assert_eq!(

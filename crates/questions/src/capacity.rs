@@ -101,6 +101,7 @@ impl Question for CapacityQuestion {
         let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
         let held = (&*nodes, &*reservations, &*runs);
         let records_from = records.extent(&cluster)?.map(|(from, _)| from);
+        // Idle time before the first record is unknown: the cluster may have had jobs.
         let records_from = records_from.filter(|begin| period.begins_unrecorded(*begin));
         let days = if self.days {
             days(&records, &cluster, &period, held, records_from, now)?
@@ -155,6 +156,7 @@ fn days(
         .into_iter()
         .filter(|day| day.from < now.into())
         .map(|slice| {
+            // A day is computed as a period of its own, from the runs that touch it.
             let day = Period::of_slice(&slice, &period.zone());
             let runs: Vec<HoldingRun> = runs
                 .iter()
@@ -188,11 +190,13 @@ pub(super) fn report(
     let spans = spans(&events, reservations, &by_name(nodes));
     let kept = kept(reservations);
     let runs = capacity_runs(runs);
+
     let compute = |period: &Period| {
         let runs = runs.iter().cloned();
         compute(cluster, period, &spans, &kept, nodes, runs, now)
     };
 
+    // Nodes are known before the records begin; what they were idle then is not idle, but unrecorded.
     let mut report = compute(period);
     if let Some(begin) = records_from.filter(|begin| *begin > period.from()) {
         let before = TimeSlice {
@@ -201,6 +205,7 @@ pub(super) fn report(
             to: begin.min(period.to()),
         };
         let unrecorded = compute(&Period::of_slice(&before, &period.zone())).rows;
+        // Reservations and outages before the records are known, so only idle time is unknown.
         for (row, before) in report.rows.iter_mut().zip(unrecorded) {
             row.unrecorded = before.idle.min(row.idle);
         }
@@ -261,6 +266,7 @@ fn reserved(run: &HoldingRun, now: UnixTime) -> Option<ReservedRun<'_>> {
 fn amounts(tres: &str) -> Amounts {
     let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
     Amounts {
+        // Amounts that the text lacks were not requested.
         cpus: tres.cpus.unwrap_or(0),
         gpus: tres.gpus.unwrap_or(0),
         mem_bytes: tres.mem_bytes.unwrap_or(0),
@@ -279,6 +285,7 @@ mod tests {
     #[test]
     fn time_before_the_records_begin_is_unknown_and_not_idle() {
         let (_root, database) = database();
+        // The job holds four of six GPUs on one of the eight recorded days.
         let at = |text: &str| UnixTime::from(text.parse::<Timestamp>().unwrap());
         let begin = at("2025-10-24T00:00:00Z");
         let run = JobRun {
@@ -294,6 +301,7 @@ mod tests {
             ..JobRun::default()
         };
         import(&database, Some("UTC"), vec![run]);
+        // An event without a node is the cluster's registration with its amounts.
         let registered = NodeEvent {
             node: String::new(),
             state: String::new(),
@@ -320,12 +328,14 @@ mod tests {
             .unwrap();
         let gpus = |rows: &[CapacityRow]| rows[1].clone();
         let month = gpus(&answer.report.rows);
+        // 23 of 31 days are before the first record.
         assert_eq!(month.unrecorded, 6 * 23 * DAY);
         assert_eq!(month.idle, 6 * 31 * DAY - 4 * DAY, "as sreport has it");
         let [held, .., idle, _] = month.parts();
         assert_eq!(idle.1, 6 * 8 * DAY - 4 * DAY);
         assert_eq!(month.ratio(held), Some(4.0 / 48.0));
 
+        // The days add up to the month.
         let of_days: u64 = answer
             .days
             .iter()

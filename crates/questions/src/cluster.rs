@@ -293,12 +293,14 @@ impl Question for ClusterQuestion {
                 .or(config.accounting.cluster.as_deref()),
             config.accounting.home.as_deref(),
         )?;
+        // Jobs are read once: holders, allocations and counts have to agree.
         let running = records.running_jobs(&cluster.cluster)?;
         let mut look = Look::new(viewer, store, self.node.as_deref());
         look.gpus_of(&records, &cluster.cluster, &running, config)?;
         look.machines()?;
         let mut answer = look.answer();
 
+        // Without a scheduler the number of jobs is unknown, not 0.
         let is_known = !running.is_empty()
             || records.has_scheduler(&cluster.cluster)?
             || !records.node_states(&cluster.cluster)?.is_empty();
@@ -307,6 +309,7 @@ impl Question for ClusterQuestion {
             answer.jobs_running = Some(counts.running);
             answer.jobs_pending = Some(counts.pending);
         }
+        // The role of the status screen sees hardware only.
         if viewer.role() < Role::User {
             answer.remove_people();
         }
@@ -336,6 +339,7 @@ pub fn gpus_now(
 ) -> Result<Vec<(String, GpuNow)>, StoreError> {
     let records = Records::of(store.database());
     let running = records.running_jobs(cluster)?;
+    // The server writes these GPUs into the series behind SQL, without a viewer.
     let viewer = Viewer::server();
     let mut look = Look::new(&viewer, store, None);
     look.gpus_of(&records, cluster, &running, config)?;
@@ -416,6 +420,7 @@ impl<'a> Look<'a> {
         running: &[RunningJob],
         config: &AnswerConfig,
     ) -> Result<(), StoreError> {
+        // The order matters: each step reads what the steps before it found.
         self.targets()?;
         self.scheduler(&records.node_states(cluster)?);
         self.gpus()?;
@@ -449,6 +454,7 @@ impl<'a> Look<'a> {
     }
 
     fn targets(&mut self) -> Result<(), StoreError> {
+        // A node may have several exporters: one that answers is enough.
         let mut silent = BTreeSet::new();
         let mut answers: BTreeMap<String, bool> = BTreeMap::new();
         for series in self.latest("up")? {
@@ -460,6 +466,7 @@ impl<'a> Look<'a> {
                 *answers.entry(name.to_owned()).or_default() |= is_up;
             }
         }
+
         for (name, is_up) in answers {
             self.node(&name).is_up = is_up;
             self.targets.insert(name);
@@ -469,6 +476,7 @@ impl<'a> Look<'a> {
     }
 
     fn scheduler(&mut self, nodes: &[(String, String, Option<String>)]) {
+        // Slurm knows nodes that have no exporter, too.
         for (name, state, reason) in nodes {
             if self.node.is_none_or(|wanted| wanted == name) {
                 let node = self.node(name);
@@ -494,20 +502,25 @@ impl<'a> Look<'a> {
                 (known.next(), known.next_back(), series.labels.get("node"))
             {
                 let (sum, all) = idle.entry(node.to_owned()).or_default();
+                // The counter restarts with the machine: `max` makes a restart no negative idle time.
                 *sum += (last.value - first.value).max(0.0);
+                // Each CPU is one series, so the seconds of all CPUs add up.
                 *all += (last.at - first.at) as f64 / 1e3;
             }
         }
+
         for (node, (idle, all)) in idle {
             if all > 0.0 {
                 self.node(&node).cpu_busy_ratio = Some((1.0 - idle / all).clamp(0.0, 1.0));
             }
         }
+
         for series in self.latest("node_memory_MemTotal_bytes")? {
             if let Some(node) = series.labels.get("node") {
                 self.node(node).memory_total_bytes = Some(value(&series));
             }
         }
+        // `MemAvailable` counts caches as free, as `free` does.
         for series in self.latest("node_memory_MemAvailable_bytes")? {
             if let Some(node) = series.labels.get("node") {
                 let node = self.node(node);
@@ -536,22 +549,27 @@ impl<'a> Look<'a> {
                 gpu.reason = Some(series.labels.get("reason").unwrap_or("down").to_owned());
             }
         }
+
         for series in self.latest("takt_gpu_info")? {
             self.describe(&series.labels);
         }
+
         for (metric, field) in READINGS {
             for series in self.latest(metric)? {
                 *field(self.gpu(&series.labels)) = Some(value(&series));
             }
         }
+
         // Drivers sometimes report nonsense.
         for gpu in self.gpus.values_mut() {
             gpu.utilization_ratio = gpu
                 .utilization_ratio
                 .filter(|ratio| (0.0..=1.0).contains(ratio));
         }
+
         for series in self.latest("takt_gpu_process_memory_used_bytes")? {
             let label = |name| series.labels.get(name).unwrap_or_default();
+            // A command names the work of its user.
             if !self.viewer.sees_details(Owner::new(label("user"), "")) {
                 continue;
             }
@@ -566,7 +584,9 @@ impl<'a> Look<'a> {
         let gpu = self.gpu(info);
         gpu.index = info.get("index").unwrap_or_default().to_owned();
         gpu.model = info.get("model").unwrap_or_default().to_owned();
+
         let key = key_of(info);
+        // Slurm counts device files (`minor`); the order of NVML may differ from it.
         let device = info.get("minor").or(info.get("index"));
         if let Some(device) = device.and_then(|text| text.parse().ok()) {
             self.devices.insert((key.0.clone(), device), key);
@@ -576,6 +596,7 @@ impl<'a> Look<'a> {
     fn holders(&mut self, running: &[RunningJob]) -> Result<(), StoreError> {
         let by_number = by_number(running);
         let memory = self.memory_of_jobs()?;
+
         let programs = self.programs()?;
         for metric in ["takt_gpu_job_info", "takt_gpu_process_without_job"] {
             for series in self.latest(metric)? {
@@ -583,6 +604,7 @@ impl<'a> Look<'a> {
                     .labels
                     .get("jobid")
                     .filter(|number| !number.is_empty());
+                // An exporter knows the number of the cgroup; the records have the id of the task.
                 let known = number.and_then(|number| by_number.get(number));
                 let user = series.labels.get("user").unwrap_or_default();
                 let holder = Holder {
@@ -592,6 +614,7 @@ impl<'a> Look<'a> {
                     user: known.map_or(user, |job| &job.user).to_owned(),
                     account: known.map_or("", |job| &job.account).to_owned(),
                 };
+
                 let (node, uuid) = key_of(&series.labels);
                 let (commands, used) = match number {
                     Some(number) => {
@@ -603,6 +626,7 @@ impl<'a> Look<'a> {
                         .map(|(commands, used)| (commands.iter().cloned().collect(), Some(*used)))
                         .unwrap_or_default(),
                 };
+
                 let holder = GpuHolder {
                     job_name: known.and_then(|job| job.name.clone()),
                     commands,
@@ -610,6 +634,7 @@ impl<'a> Look<'a> {
                     ..GpuHolder::of(holder)
                 };
                 let key = key_of(&series.labels);
+                // A job has a start in its record; the begin of a process has to be found in the samples.
                 match known {
                     Some(job) => self.hold_since(&key, job.start),
                     None => self
@@ -641,6 +666,7 @@ impl<'a> Look<'a> {
         for series in self.latest("takt_gpu_process_memory_used_bytes")? {
             let label = |name| series.labels.get(name).unwrap_or_default().to_owned();
             let (node, uuid) = key_of(&series.labels);
+
             let (commands, used) = programs.entry((node, uuid, label("user"))).or_default();
             commands.insert(label("command"));
             *used += value(&series);
@@ -651,11 +677,13 @@ impl<'a> Look<'a> {
     /// Notes since when a job holds a GPU.
     fn hold_since(&mut self, key: &GpuKey, since: UnixTime) {
         let held_since = self.held_since.entry(key.clone()).or_insert(since);
+        // Several jobs may share a GPU: it is held since the first of them.
         *held_since = since.min(*held_since);
     }
 
     /// Notes a holder of a GPU as the viewer may see it, once.
     fn hold(&mut self, key: &GpuKey, holder: GpuHolder) {
+        // Compared as the viewer sees it: two jobs of others are one entry.
         let holder = self.shown(holder);
         if let Some(gpu) = self.gpus.get_mut(key)
             && !gpu.holders.contains(&holder)
@@ -667,6 +695,7 @@ impl<'a> Look<'a> {
     /// The holder, without names if the viewer may not see whose GPU it is.
     fn shown(&self, mut holder: GpuHolder) -> GpuHolder {
         let owner = Owner::new(&holder.holder.user, &holder.holder.account);
+        // Not even the number of the job: it leads to the user.
         if !self.viewer.sees_job(owner) {
             return GpuHolder::of(Holder {
                 user: OTHER_USER.to_owned(),
@@ -689,8 +718,10 @@ impl<'a> Look<'a> {
     /// complete five minutes must have been idle, too.
     fn states(&mut self, idle_below: f64) -> Result<(), StoreError> {
         let slot = slot_of(self.now.whole_seconds());
+
         let strips = self.store.strips();
         for (key, gpu) in &mut self.gpus {
+            // A GPU that NVML cannot read has no other state.
             if gpu.state == GpuState::Lost {
                 continue;
             }
@@ -698,13 +729,16 @@ impl<'a> Look<'a> {
                 node: key.0.clone(),
                 uuid: key.1.clone(),
             };
+
             let condition = self
                 .nodes
                 .get(&key.0)
                 .and_then(|node| node.state.as_deref())
                 .map(|state| NodeState::parse(state).condition());
             let out_of_use = condition.and_then(GpuState::of_node);
+
             let allocated_in = self.allocated_since.get(key).map(|at| slot_of(*at));
+            // An allocation counts as held before the exporter sees a process.
             let is_held = |number: i64, slot: Slot| {
                 slot.is_held() || allocated_in.is_some_and(|first| number >= first)
             };
@@ -712,9 +746,11 @@ impl<'a> Look<'a> {
                 slot.utilization_ratio()
                     .is_some_and(|ratio| ratio < idle_below)
             };
+
             let was_busy = strips.read_one(&place, slot - 1, slot).iter().any(|last| {
                 is_held(slot - 1, *last) && last.utilization_ratio().is_some() && !is_low(*last)
             });
+            // The start of a job is in its record; that of a process outside of jobs has to be found in its samples.
             let held_for = |most: i64| -> Result<i64, StoreError> {
                 let window = LOOKBACK + Duration::from_secs(most.cast_unsigned());
                 let window = (self.now.minus(window), self.now);
@@ -743,6 +779,8 @@ impl<'a> Look<'a> {
                 None if gpu.holders.is_empty() => out_of_use.unwrap_or(GpuState::Unknown),
                 None => GpuState::Unknown,
             };
+
+            // The slots show how long it has been idle; no longer than its present holders have it.
             if gpu.state == GpuState::Idle {
                 let slots = strips.read_one(&place, slot - SLOTS, slot);
                 let idle = (1..)
@@ -758,8 +796,10 @@ impl<'a> Look<'a> {
     fn answer(mut self) -> ClusterAnswer {
         let mut counts = GpuCounts::default();
         let mut holders: BTreeMap<Holder, IdleHolder> = BTreeMap::new();
+
         for ((node, _), gpu) in mem::take(&mut self.gpus) {
             counts.add(gpu.state);
+            // One job holds several GPUs; the list has it once.
             for holder in &gpu.holders {
                 let held = holders.entry(holder.holder.clone()).or_default();
                 held.gpus += 1;
@@ -773,6 +813,7 @@ impl<'a> Look<'a> {
             }
             self.node(&node).gpus.push(gpu);
         }
+        // Indexes are numbers, and text would put 10 before 2.
         let order = |gpu: &GpuNow| (gpu.index.parse().unwrap_or(u32::MAX), gpu.uuid.clone());
         for node in self.nodes.values_mut() {
             node.gpus.sort_by_key(order);
@@ -783,6 +824,7 @@ impl<'a> Look<'a> {
                 node.memory_used_bytes = None;
             }
         }
+
         let mut idle: Vec<IdleHolder> = holders
             .into_iter()
             .filter(|(_, held)| held.idle_gpus > 0)
@@ -834,6 +876,7 @@ fn seen_since(
     series: &Labels,
     (from, to): (Timestamp, Timestamp),
 ) -> Result<Option<UnixTime>, StoreError> {
+    // All labels, so that exactly this process is found.
     let exactly = series
         .iter()
         .map(|(name, value)| Matcher::equal(name, value));
@@ -842,6 +885,7 @@ fn seen_since(
     let samples = found.iter().flat_map(|series| &series.samples);
     let mut since: Option<Timestamp> = None;
     let mut last = from;
+    // After a pause longer than the lookback, the series counts as another process of the same name.
     for sample in samples {
         let goes_on = since.is_some() && sample.at.minus(LOOKBACK) <= last;
         last = sample.at;
@@ -857,6 +901,7 @@ fn seen_since(
 /// Returns the only value of an instant query's series.
 fn value(series: &SeriesData) -> f64 {
     series
+        // NaN where the series has no sample: no comparison with it is true.
         .samples
         .last()
         .map_or(f64::NAN, |sample| sample.value)

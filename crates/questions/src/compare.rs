@@ -95,6 +95,7 @@ impl Question for CompareQuestion {
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<CompareAnswer, AnswerError> {
+        // The order of the question is that of the columns.
         let mut ids: Vec<&str> = Vec::new();
         for id in self.jobs.split(',').map(str::trim) {
             if !id.is_empty() && !ids.contains(&id) {
@@ -106,8 +107,10 @@ impl Question for CompareQuestion {
                 "name two to {MOST_JOBS} different jobs: jobs=123,124"
             )));
         }
+
         let mut timezone = String::new();
         let mut jobs = Vec::new();
+        // Each answer checks for itself what the viewer may see.
         for id in ids {
             let question = JobQuestion {
                 job_id: id.to_owned(),
@@ -124,6 +127,8 @@ impl Question for CompareQuestion {
             })?;
             jobs.push(*report);
         }
+
+        // The sort is stable: within both groups, rows keep the order of the table.
         let mut rows: Vec<CompareRow> = ROWS
             .iter()
             .map(|(name, of)| row(name, *of, &jobs))
@@ -245,6 +250,7 @@ fn bytes(bytes: Option<f64>) -> CompareValue {
 
 fn row(name: &str, of: Property, jobs: &[JobReport]) -> CompareRow {
     let values: Vec<CompareValue> = jobs.iter().map(of).collect();
+    // Each job is compared with the first one.
     let first = &values[0];
     CompareRow {
         name: name.to_owned(),
@@ -255,6 +261,7 @@ fn row(name: &str, of: Property, jobs: &[JobReport]) -> CompareRow {
 
 fn is_alike(a: &CompareValue, b: &CompareValue) -> bool {
     match (a.number(), b.number()) {
+        // Relative to the larger one, so that the order does not matter; two zeros are alike.
         (Some(a), Some(b)) => (a - b).abs() <= ALIKE * a.abs().max(b.abs()),
         _ => a == b,
     }
@@ -298,6 +305,7 @@ mod tests {
             cpus: Some(cpus),
             ..JobRun::default()
         };
+        // Two jobs with one CPU and one per cent of run time between them, and an array without a job of its own.
         let runs = [
             run("1", 4, 1100),
             run("2", 5, 1110),
@@ -305,6 +313,7 @@ mod tests {
             run("3_2", 1, 200),
         ];
         import(store.database(), Some("UTC"), runs);
+
         let ask = |jobs: &str| {
             let question = CompareQuestion {
                 jobs: jobs.into(),
@@ -312,6 +321,7 @@ mod tests {
             };
             question.answer(&Viewer::server(), &store, &AnswerConfig::default())
         };
+
         let answer = ask("1, 2").unwrap();
         let differing: Vec<&str> = answer
             .rows
@@ -320,11 +330,13 @@ mod tests {
             .map(|row| row.name.as_str())
             .collect();
         assert_eq!(differing, ["CPUs"], "a run time 1 % longer is alike");
+
         assert_eq!(
             answer.rows[0].values,
             [CompareValue::Count(4), CompareValue::Count(5)]
         );
         assert_eq!(answer.longest_seconds, 1010);
+
         let error = |jobs: &str| ask(jobs).unwrap_err().to_string();
         let expected = "name two to 6 different jobs: jobs=123,124";
         assert_eq!(error("1,1"), expected);

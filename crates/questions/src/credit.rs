@@ -44,9 +44,11 @@ impl Question for CreditOrder {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Credit, AnswerError> {
+        // The ledger is read by people who were not there.
         if self.reason.trim().is_empty() {
             return Err(refused("a credit needs a reason"));
         }
+
         let records = Records::of(database);
         let cluster = the_cluster(
             &records,
@@ -65,6 +67,7 @@ impl Question for CreditOrder {
             granted_at: Timestamp::now().into(),
             ..credit
         };
+        // The check runs inside of the transaction, so that two operators cannot credit the same run.
         let entered = credit.clone();
         records.enter_credit(credit, |ledger| check(ledger, &entered))
     }
@@ -72,6 +75,7 @@ impl Question for CreditOrder {
 
 /// Checks, while the ledger is locked, that the run has no credit yet, or that the revoked credit still stands.
 fn check(ledger: &[Credit], entered: &Credit) -> Result<(), AnswerError> {
+    // Credits of a run are those with its submission: ids come round again.
     let known = in_force(ledger)
         .find(|known| known.job_id == entered.job_id && known.submit == entered.submit);
     match known {
@@ -91,6 +95,7 @@ fn refused(reason: impl Into<String>) -> AnswerError {
 }
 
 fn revocation(ledger: &[Credit], id: i64) -> Result<Credit, AnswerError> {
+    // A revoked credit cannot be revoked again.
     let credit = in_force(ledger).find(|credit| credit.id == id);
     let credit = credit.ok_or_else(|| refused(format!("there is no credit {id} in force")))?;
     Ok(Credit {
@@ -112,17 +117,21 @@ impl CreditOrder {
             job_id: Some(job.to_owned()),
             ..JobFilter::default()
         };
+        // A credit is of a run of exactly this id that has ended.
         let mut runs = records.jobs(&filter)?;
         runs.retain(|run| run.job_id == job && run.start.is_some() && run.end.is_some());
         let run = self.choose(job, &runs)?;
+
         let elapsed = run
             .end
             .zip(run.start)
             .map(|(end, start)| end - start)
             .unwrap_or_default()
             .max(0);
+
         let seconds = elapsed as f64;
         let held = run.gpus.unwrap_or(0) as f64 * seconds;
+        // No more than the run held, or the ledger would create hours.
         let gpu_seconds = match self.gpu_hours.map(|hours| hours * 3600.0) {
             None => held,
             Some(given) if given > 0.0 && given <= held => given,
@@ -134,6 +143,7 @@ impl CreditOrder {
                 )));
             }
         };
+        // A part in GPU-hours says nothing of CPU-hours.
         let cpu_seconds = if self.gpu_hours.is_none() {
             run.cpus.unwrap_or(0) as f64 * seconds
         } else {
@@ -155,6 +165,7 @@ impl CreditOrder {
     /// The credited run among the finished runs of `job`. A requeued job has several: the run lost to a fault is meant,
     /// not the later one that completed.
     fn choose<'r>(&self, job: &str, runs: &'r [JobRun]) -> Result<&'r JobRun, AnswerError> {
+        // A submission names the run; without it, only one choice is safe.
         if let Some(submit) = self.submit {
             let run = runs.iter().find(|run| run.submit == submit);
             return run.ok_or_else(|| {
@@ -165,11 +176,13 @@ impl CreditOrder {
                 ))
             });
         }
+
         let lost: Vec<&JobRun> = runs.iter().filter(|run| is_lost(run)).collect();
         match (runs, lost.as_slice()) {
             ([], _) => Err(refused(format!(
                 "no run of job {job} that has ended is recorded"
             ))),
+            // A single run is meant, whatever its state.
             ([only], _) => Ok(only),
             (_, [only]) => Ok(only),
             _ => Err(refused(format!(
@@ -213,6 +226,7 @@ mod tests {
     fn database(root: &std::path::Path) -> Database {
         let dir = DataDir::claim(root).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
+
         let run = |job_id: &str, end: Option<UnixTime>| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
@@ -226,6 +240,7 @@ mod tests {
             cpus: Some(8),
             ..JobRun::default()
         };
+        // Job 8 is still running, and cannot be credited.
         let runs = [run("7", Some(UnixTime(1_790_903_600))), run("8", None)];
         import(&database, Some("UTC"), runs);
         database
@@ -248,16 +263,19 @@ mod tests {
     fn hours_are_given_back_once_and_the_ledger_keeps_everything() {
         let root = tempdir().unwrap();
         let database = database(root.path());
+        // Two GPUs and eight CPUs for an hour.
         let given = credit(&database, &order("7")).unwrap();
         assert_eq!(given.id, 1);
         assert_eq!(given.gpu_seconds, 7200.0);
         assert_eq!(given.cpu_seconds, 28_800.0);
         assert_eq!(given.user.as_str(), "ann");
+
         let refused = |order: &CreditOrder| credit(&database, order).unwrap_err().to_string();
         assert_eq!(
             refused(&order("7")),
             "job 7 was credited by root already (credit 1): revoke that first"
         );
+
         let revoke = |id| CreditOrder {
             job_id: None,
             revokes: Some(id),
@@ -265,11 +283,13 @@ mod tests {
         };
         assert_eq!(credit(&database, &revoke(1)).unwrap().revokes, Some(1));
         assert_eq!(refused(&revoke(1)), "there is no credit 1 in force");
+
         let part = CreditOrder {
             gpu_hours: Some(0.5),
             ..order("7")
         };
         assert_eq!(credit(&database, &part).unwrap().gpu_seconds, 1800.0);
+
         let ledger = CreditsQuestion::default()
             .answer(&Viewer::server(), &database, &AnswerConfig::default())
             .unwrap();
@@ -289,6 +309,7 @@ mod tests {
             [3]
         );
 
+        // The report of the month has the credit in force only.
         let question = SheetQuestion {
             month: Some("2026-10".into()),
             user: Some("ann".into()),
@@ -318,6 +339,7 @@ mod tests {
             budgets: vec![budget],
             ..AccountingConfig::default()
         };
+
         let used = || {
             let budgets = &sheets(&database, &question, &config).unwrap()[0].budgets;
             [budgets[0].used, budgets[1].used]
@@ -336,6 +358,7 @@ mod tests {
     fn orders_and_questions_that_make_no_sense() {
         let root = tempdir().unwrap();
         let database = database(root.path());
+
         let refused = |order: CreditOrder| credit(&database, &order).unwrap_err().to_string();
         assert_eq!(
             refused(order("8")),
@@ -366,6 +389,8 @@ mod tests {
             }),
             "a credit is of a job, or revokes another credit"
         );
+
+        // A name without records, one that is nearly right, and one that is right in another month.
         let question = SheetQuestion {
             month: Some("2026-10".into()),
             user: Some("eve".into()),
@@ -380,6 +405,7 @@ mod tests {
             refused(&question),
             "no run of the user eve is recorded in 2026-10 or the three periods before it"
         );
+
         let nearly = SheetQuestion {
             user: Some("anna".into()),
             ..question.clone()
@@ -389,6 +415,7 @@ mod tests {
             "{}",
             refused(&nearly)
         );
+
         let nearly = SheetQuestion {
             user: None,
             account: Some("Phsyics".into()),
@@ -399,6 +426,7 @@ mod tests {
             "{}",
             refused(&nearly)
         );
+
         let long_ago = SheetQuestion {
             month: Some("2020-01".into()),
             user: Some("ann".into()),
@@ -409,6 +437,7 @@ mod tests {
             "known, but not then: {}",
             refused(&long_ago)
         );
+
         let whole = SheetQuestion {
             month: Some("2020-01".into()),
             ..SheetQuestion::default()
@@ -442,6 +471,7 @@ mod tests {
             ..JobRun::default()
         };
         let first = UnixTime(1_790_900_000);
+        // The requeue is the second submission; job 8 lost both runs.
         let second = first + 10_000;
         let runs = [
             run("7", first, "NODE_FAIL"),
@@ -450,11 +480,13 @@ mod tests {
             run("8", second, "NODE_FAIL"),
         ];
         import(&database, Some("UTC"), runs);
+        // One of the two runs was lost; the other has completed.
         assert_eq!(credit(&database, &order("7")).unwrap().submit, Some(first));
         let at = |submit| CreditOrder {
             submit: Some(submit),
             ..order("8")
         };
+
         let refused = |order: &CreditOrder| credit(&database, order).unwrap_err().to_string();
         assert_eq!(
             refused(&order("8")),
@@ -466,6 +498,7 @@ mod tests {
             "no finished run of job 8 was submitted at 1970-01-01T00:00:05Z: \
              2026-10-02T03:00:00Z (NODE_FAIL), 2026-10-02T00:13:20Z (NODE_FAIL)"
         );
+        // Each run of one job has a credit of its own.
         for submit in [second, first] {
             assert_eq!(credit(&database, &at(submit)).unwrap().submit, Some(submit));
         }

@@ -23,6 +23,7 @@ impl Question for DeleteRecordsQuestion {
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<u64, AnswerError> {
+        // Without a condition, every record would be deleted.
         if self.0 == DeleteRuns::default() {
             let error = "name the records to delete: a cluster, a job, or both";
             return Err(AnswerError::Usage(error.to_owned()));

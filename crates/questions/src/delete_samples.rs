@@ -26,6 +26,7 @@ impl Question for DeleteQuestion {
         store: &Store,
         _config: &AnswerConfig,
     ) -> Result<CompactionSummary, AnswerError> {
+        // The selector of a PromQL query, so that it can be tried before.
         let matchers = takt_promql::selector(&self.selector).map_err(AnswerError::usage)?;
         Ok(store.delete(&matchers)?)
     }

@@ -81,14 +81,17 @@ impl EnergyQuestion {
         let cluster = known.cluster;
         let period = the_period(&self.month, &self.from, &self.to, &zone, Timestamp::now())?;
         let rates = Rates::new(&config.accounting.rates, &zone);
+
         let assessed = records.assessed(&cluster, period.from(), period.to())?;
         let mut energy = energy(&assessed, &period, &rates);
         energy
+            // The totals are of all; only the rows of other users and accounts are left out.
             .users
             .retain(|part| viewer.sees_usage(Owner::new(&part.name, "")));
         energy
             .accounts
             .retain(|part| viewer.sees_usage(Owner::new("", &part.name)));
+
         Ok(EnergyAnswer {
             cluster,
             period: period.label(),

@@ -95,14 +95,17 @@ impl Question for EventsQuestion {
         config: &AnswerConfig,
     ) -> Result<Vec<ClusterEvent>, AnswerError> {
         let records = Records::of(store.database());
+
         let asked = self
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
+
         let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?;
         let mut events: Vec<ClusterEvent> = records
             .node_events(&cluster.cluster, self.from)?
             .into_iter()
+            // The cluster's own registration is an event without a node.
             .filter(|event| !event.node.is_empty())
             .map(|event| ClusterEvent {
                 at: event.from,
@@ -118,6 +121,7 @@ impl Question for EventsQuestion {
                 user: None,
             })
             .collect();
+
         for transition in records.alert_log(self.from, self.to, MOST_TRANSITIONS)? {
             let [
                 _,
@@ -130,11 +134,14 @@ impl Question for EventsQuestion {
                 after,
                 _,
             ] = transition.texts;
+
+            // An alert that becomes unknown and fires again has not begun again.
             let kind = match (before.as_str(), after.as_str()) {
                 ("firing" | "unknown", "inactive") => "resolved",
                 (before, "firing") if before != "unknown" => "alert",
                 _ => continue,
             };
+            // Watchdog and its like fire and resolve without a fault.
             if severity == NO_FAULT {
                 continue;
             }
@@ -153,8 +160,11 @@ impl Question for EventsQuestion {
                 fingerprint: Some(shown.fingerprint),
             });
         }
+
         let logged = records.events(self.from, self.to, MOST_EVENTS)?;
         events.extend(logged.into_iter().map(|event| hardware(viewer, event)));
+
+        // The filters look at what the viewer sees: a hidden UUID must not be found by asking for it.
         let is_wanted = |wanted: &Option<String>, value: Option<&str>| {
             wanted.is_none() || wanted.as_deref() == value
         };
@@ -164,6 +174,7 @@ impl Question for EventsQuestion {
                 && is_wanted(&self.uuid, event.uuid.as_deref())
                 && is_wanted(&self.kind, Some(&event.kind))
         });
+
         events.sort_by_key(|event| Reverse(event.at));
         if events.iter().any(|event| event.uuid.is_some()) {
             name_gpus(store, &mut events)?;
@@ -184,6 +195,7 @@ fn name_gpus(store: &Store, events: &mut [ClusterEvent]) -> Result<(), StoreErro
         .filter_map(|one| Some((one.labels.get("uuid")?, one.labels.get("index")?)))
         .filter(|(_, index)| !index.is_empty())
         .collect();
+
     for event in events {
         let index = event.uuid.as_deref().and_then(|uuid| indexes.get(uuid));
         event.gpu_index = index.map(|index| (*index).to_owned());
@@ -205,7 +217,9 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
     let [node, kind, labels, message] = event.texts;
     let mut labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
     let shown = shown_labels(viewer, &labels);
+    // A hidden label has no part in the name either.
     labels.retain(|name, _| shown.shows(name));
+
     let name = match labels.get("xid") {
         Some(xid) => format!("XID {xid}"),
         None => kind.replace('_', " "),
@@ -249,6 +263,7 @@ mod tests {
             .map(str::to_owned),
         }
         };
+        // The same job for a user who sees users, its owner, one who sees nothing of others, and an operator.
         let bob = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("bob");
         let ann = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("ann");
         let shown = hardware(&bob, event());
@@ -257,12 +272,15 @@ mod tests {
         assert_eq!(shown.text.as_str(), "jobid=7 user=ann xid=79");
         assert_eq!(shown.user.as_deref(), Some("ann"));
         assert_eq!(shown.uuid.as_deref(), Some("GPU-1"));
+
         let stranger = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("bob");
         let hidden = hardware(&stranger, event());
         assert_eq!((hidden.text.as_str(), hidden.user), ("xid=79", None));
+
         let own = hardware(&ann, event());
         assert_eq!(own.text, "NVRM: Xid 79, name=secret.py");
         assert_eq!(own.user.as_deref(), Some("ann"));
+
         let support = Viewer::new(Role::Support, Way::Socket, Privacy::Private).with_user("op");
         assert_eq!(hardware(&support, event()).user.as_deref(), Some("ann"));
     }

@@ -94,6 +94,7 @@ impl Question for FairshareQuestion {
         let records = Records::of(database);
         let home = config.accounting.home.as_deref();
         let cluster = the_cluster(&records, self.cluster.as_deref(), home)?.cluster;
+        // A command that opens the files has no server that stores the configured shares at its start.
         configure_shares(&records, &cluster, &config.shares)
     }
 }
@@ -111,6 +112,7 @@ fn fairshare(
         config.home.as_deref(),
     )?;
     let zone = the_zone(&known, config)?;
+
     let cluster = known.cluster;
     let now = Timestamp::now();
     let (settings, shares_from) = match records.share_settings(&cluster, CONFIGURED)? {
@@ -118,6 +120,7 @@ fn fairshare(
         None => (equal_shares(&records, &cluster)?, "job records".to_owned()),
     };
     let tree = AssociationTree::new(settings.associations.clone()).map_err(AnswerError::failed)?;
+    // Older runs have decayed to nothing, and reading them all would take long.
     let runs = records.charged_runs(&cluster, charged_from(&settings, now.into()))?;
     let decayed = DecayedUsage::of(&runs, &tree, &settings, now.into(), &zone);
 
@@ -136,6 +139,7 @@ fn fairshare(
             .iter()
             .filter_map(|id| {
                 let mut text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
+                // The explanation names the user's nearest neighbour in the tree.
                 hide_neighbour(viewer, &mut text);
                 Some(format!("{text}{}", assumption.unwrap_or_default()))
             })
@@ -143,6 +147,7 @@ fn fairshare(
     } else {
         Vec::new()
     };
+
     let mut history = match question.history_days {
         None => Vec::new(),
         Some(days) => records.fairshare_history(
@@ -152,9 +157,11 @@ fn fairshare(
             UnixTime::from(now) - i64::from(days) * 86_400,
         )?,
     };
+
     visible_points(viewer, &mut history);
     let mut rows = share_rows(&tree, &settings.priority, &decayed.usage);
     restrict(&mut rows, &tree, question);
+    // Rows of others are reduced at the end, since the factors need the usage of all.
     hide_share_rows(viewer, &own_branch(viewer, &tree), &mut rows);
     let left_out = decayed.usage.left_out();
     Ok(FairshareAnswer {
@@ -181,6 +188,7 @@ struct DecayedUsage {
 /// Start of the runs that still count.
 fn charged_from(settings: &ShareSettings, now: UnixTime) -> UnixTime {
     let half_life = i64::from(settings.priority.decay_half_life_seconds);
+    // Without decay, usage never ends, so every run counts.
     if half_life == 0 {
         UnixTime(0)
     } else {
@@ -200,6 +208,7 @@ impl DecayedUsage {
         let first = runs.iter().filter_map(|run| run.start).min().unwrap_or(now);
         let resets = priority.usage_reset_period.between(first, now, zone);
         // The phase of slurmctld's ticks is unknown; its effect is below one part in a thousand.
+        // The first tick is before the first run, so that no second of it is left out.
         let ticks = Ticks::every(priority.calc_period_seconds, now, first - 1, now);
         let table = DecayTable::new(
             Decay::new(priority.decay_half_life_seconds),
@@ -207,6 +216,7 @@ impl DecayedUsage {
             &resets,
             now,
         );
+
         let rates = settings.rates();
         let mut usage = Accumulator::new(tree, &table, &rates, now - RECENT_SECONDS);
         let mut held: HashMap<String, Option<TresAmounts>> = HashMap::new();
@@ -235,6 +245,7 @@ fn charged<'r>(
     run: &'r ChargedRun,
     tres: Option<&'r TresAmounts>,
 ) -> Run<'r> {
+    // Without slurmdbd, a record may have no account.
     let own = || {
         tree.of_user(&run.user)
             .first()
@@ -245,6 +256,7 @@ fn charged<'r>(
     } else {
         &run.account
     };
+
     Run {
         account,
         user: &run.user,
@@ -271,6 +283,7 @@ fn equal_shares(records: &Records<'_>, cluster: &str) -> Result<ShareSettings, A
         };
         accounts.entry(account).or_default().insert(run.user);
     }
+    // Every account is a child of root, since the records have no tree.
     let mut associations = vec![Association::account(ROOT, None, Shares::Raw(1))];
     for (account, users) in &accounts {
         if account != ROOT {
@@ -307,7 +320,9 @@ fn wanted_users(
     question: &FairshareQuestion,
 ) -> Result<Vec<AssociationId>, AnswerError> {
     let refused = |error: String| Err(AnswerError::Usage(error));
+
     let branch = own_branch(viewer, tree);
+    // An account that is hidden is refused as one that does not exist, and not proposed either.
     if let Some(account) = question
         .account
         .as_deref()
@@ -323,6 +338,7 @@ fn wanted_users(
             did_you_mean(account, accounts)
         ));
     }
+
     let Some(user) = &question.user else {
         return if question.explain || question.plan.is_some() {
             refused("whose standing? name a user with --user".to_owned())
@@ -330,14 +346,18 @@ fn wanted_users(
             Ok(Vec::new())
         };
     };
+
     let mut found = tree.of_user(user);
     if let Some(account) = &question.account {
         found.retain(|id| tree.get(*id).account == *account);
     }
+
+    // A user whose associations are all hidden gets the answer for an unknown user.
     found.retain(|id| viewer.sees_usage(Owner::new(user, &tree.get(*id).account)));
     if !found.is_empty() {
         return Ok(found);
     }
+
     let users = tree
         .top_down()
         .iter()
@@ -352,6 +372,7 @@ fn wanted_users(
 /// Keeps the rows of the question's user and account, and the accounts above.
 fn restrict(rows: &mut Vec<ShareRow>, tree: &AssociationTree, question: &FairshareQuestion) {
     let asked = |id: AssociationId| {
+        // An account contains the associations of accounts below it, which have no user.
         let path = tree.path(id);
         let in_account = question.account.as_deref().is_none_or(|account| {
             path.iter()
@@ -363,12 +384,14 @@ fn restrict(rows: &mut Vec<ShareRow>, tree: &AssociationTree, question: &Fairsha
                 .as_deref()
                 .is_none_or(|user| tree.get(id).user.as_deref() == Some(user))
     };
+    // The accounts above a row are kept: a share means something among its siblings only.
     let kept: BTreeSet<AssociationId> = tree
         .top_down()
         .iter()
         .filter(|id| asked(**id))
         .flat_map(|id| tree.path(*id))
         .collect();
+    // Rows are in the order of display, and have no id of their own.
     let mut order = tree.display_order().into_iter();
     rows.retain(|_| order.next().is_some_and(|id| kept.contains(&id)));
 }
@@ -400,6 +423,7 @@ pub fn note_fairshare(
     // A clock that is ahead for a moment would note a time before which no later one is noted.
     let now = database.surely_passed(Timestamp::now().into());
     let noted = records.fairshare_noted(cluster)?;
+    // A cluster without records has no fair share; a row of it would begin its history too early.
     let is_known = records
         .clusters()?
         .iter()
@@ -407,6 +431,7 @@ pub fn note_fairshare(
     if !is_known || noted.is_some_and(|noted| now < noted + every_seconds) {
         return Ok(());
     }
+
     let question = FairshareQuestion {
         cluster: Some(cluster.to_owned()),
         ..FairshareQuestion::default()

@@ -34,12 +34,15 @@ impl<'q> Plan<'q> {
             return Ok(None);
         };
         let tres = tres(text)?;
+
         let hours = question.plan_hours.unwrap_or(1.0);
+        // A negative length or one without an end would give back usage, or take all of it.
         if !(0.0..=MAX_HOURS).contains(&hours) {
             return Err(AnswerError::Usage(format!(
                 "a job of {hours} hours cannot be planned"
             )));
         }
+
         let qos = question.plan_qos.as_deref();
         if let Some(qos) = qos {
             let known = runs
@@ -49,6 +52,7 @@ impl<'q> Plan<'q> {
                 .collect();
             check("QOS", qos, known)?;
         }
+
         let (partition, assumption) = partition(question, settings, runs)?;
         Ok(Some(Self {
             tres,
@@ -72,6 +76,7 @@ impl<'q> Plan<'q> {
 
 fn tres(text: &str) -> Result<TresAmounts, AnswerError> {
     let tres = TresAmounts::parse(text).map_err(AnswerError::usage)?;
+    // `TresAmounts` takes any name; a misspelt one would cost nothing.
     if let Some((name, _)) = tres.iter().find(|(name, _)| !is_tres(name)) {
         let near = did_you_mean(name, ["cpu", "gres/gpu", "mem", "node"]);
         let expected = "expected cpu=N, gres/gpu=N, mem=NG and the like";
@@ -95,6 +100,7 @@ fn partition(
     settings: &ShareSettings,
     runs: &[ChargedRun],
 ) -> Result<(String, Option<String>), AnswerError> {
+    // A partition that is named needs no guess.
     if let Some(asked) = &question.plan_partition {
         let known = runs
             .iter()
@@ -104,18 +110,21 @@ fn partition(
         check("partition", asked, known)?;
         return Ok((asked.clone(), None));
     }
+    // Without configured partitions, the partition has no price of its own.
     let Some((first, weights)) = settings.partitions.first_key_value() else {
         return Ok((String::new(), None));
     };
     if settings.partitions.values().all(|other| other == weights) {
         return Ok((first.clone(), None));
     }
+
     let user = question.user.as_deref().unwrap_or_default();
     let last = runs
         .iter()
         .filter(|run| run.user == user)
         .filter(|run| settings.partitions.contains_key(&run.partition))
         .max_by_key(|run| run.start);
+    // A guess could be wrong by the price of a GPU, so the user has to choose.
     let Some(last) = last else {
         let names: Vec<&str> = settings.partitions.keys().map(String::as_str).collect();
         return Err(AnswerError::Usage(format!(
@@ -123,6 +132,7 @@ fn partition(
             names.join(", ")
         )));
     };
+
     let assumption = format!(
         "The planned job is assumed to run in partition {}, like {user}'s last job; --partition chooses another.\n",
         last.partition
@@ -132,6 +142,7 @@ fn partition(
 
 /// Fails if `asked` is not among `known`. Where nothing is known, every name is accepted.
 fn check(kind: &str, asked: &str, mut known: BTreeSet<&str>) -> Result<(), AnswerError> {
+    // Records may lack a partition.
     known.remove("");
     if known.is_empty() || known.contains(asked) {
         return Ok(());
@@ -200,9 +211,11 @@ mod tests {
         let settings = settings();
         assert_eq!(price(&question(Some("gpu")), &settings, &[]), Ok(20.0));
         assert_eq!(price(&question(Some("cpu")), &settings, &[]), Ok(4.0));
+        // A single partition leaves no choice.
         let mut one = settings.clone();
         one.partitions.remove("cpu");
         assert_eq!(price(&question(None), &one, &[]), Ok(20.0));
+        // Ann's last run counts, not the last run of all.
         let runs = [
             run("ann", "cpu", 1),
             run("ann", "gpu", 2),
@@ -215,6 +228,7 @@ mod tests {
             plan.assumption.unwrap(),
             "The planned job is assumed to run in partition gpu, like ann's last job; --partition chooses another.\n"
         );
+        // Bob's run says nothing about Ann.
         assert_eq!(
             price(&question(None), &settings, &runs[2..]).unwrap_err(),
             "name the partition of the planned job with --partition: cpu, gpu"
@@ -232,11 +246,13 @@ mod tests {
             .unwrap_err(),
             "there is no partition gpuu; known: cpu, gpu, old; did you mean gpu?"
         );
+
         let qos = FairshareQuestion {
             plan_qos: Some("hihg".into()),
             ..question(Some("gpu"))
         };
         assert_eq!(price(&qos, &settings(), &[]), Ok(20.0), "no QOS is known");
+
         let mut with_qos = run("bob", "gpu", 1);
         with_qos.qos = Some("high".into());
         assert_eq!(

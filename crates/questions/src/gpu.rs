@@ -94,10 +94,12 @@ impl Question for GpuQuestion {
         let mut answer = GpuAnswer::default();
         for series in store.instant(&of_gpu, now, LOOKBACK)? {
             let name = series.labels.get("__name__").unwrap_or_default();
+            // Readings of jobs and processes name users; the page shows them by job.
             if !name.starts_with("takt_gpu_") || OF_JOBS.iter().any(|start| name.starts_with(start))
             {
                 continue;
             }
+            // Series of the GPU's former node may still be within the lookback; the last one counts.
             answer.node = series.labels.get("node").map(str::to_owned).or(answer.node);
             let labels: Vec<String> = series
                 .labels
@@ -114,6 +116,7 @@ impl Question for GpuQuestion {
                     .map_or(f64::NAN, |sample| sample.value),
             });
         }
+
         answer
             .readings
             .sort_by(|a, b| (&a.metric, &a.labels).cmp(&(&b.metric, &b.labels)));
@@ -138,6 +141,7 @@ pub(super) fn held(viewer: &Viewer, hold: GpuHold) -> GpuHeld {
         from,
         to,
     };
+    // A period without names is kept, or the GPU would look free.
     if viewer.sees_job(Owner::new(&shown.user, &shown.account)) {
         return shown;
     }

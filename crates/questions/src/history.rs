@@ -186,12 +186,14 @@ impl Question for HistoryQuestion {
             let error = "the history is longer than a century".to_owned();
             return Err(AnswerError::Usage(error));
         }
+
         let records = Records::of(store.database());
         let asked = self
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
         let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?.cluster;
+        // The name comes from the address of a page, so it is quoted: it must not become a part of the expression.
         let (selector, readings, holds) = match (&self.node, &self.uuid) {
             (Some(node), None) => {
                 let holds = records.holds_of_node(&cluster, node, self.from, MOST_HOLDS)?;
@@ -206,6 +208,7 @@ impl Question for HistoryQuestion {
                 return Err(AnswerError::Usage(error));
             }
         };
+
         let steps = match self.steps {
             0 => 240,
             steps => steps.min(MOST_STEPS),
@@ -222,6 +225,7 @@ impl Question for HistoryQuestion {
             )?,
             holds: holds
                 .into_iter()
+                // A job that began before the period may still hold the GPU in it.
                 .filter(|hold| hold.period[0] < self.to && hold.period[1] >= self.from)
                 .map(|hold| held(viewer, hold))
                 .collect(),
@@ -237,6 +241,7 @@ fn curves(
     axis: Axis,
     memory: &MemoryAccount,
 ) -> Result<Vec<HistoryCurve>, AnswerError> {
+    // A step may be shorter than the interval of the scrapes; its window is not.
     let window = format!("{}ms", axis.step_ms.max(SHORTEST_WINDOW_MS));
     let mut found = Vec::new();
     for (name, unit, expr, most) in readings {
@@ -245,10 +250,12 @@ fn curves(
             curve(source, &expr, axis, memory)
         };
         let values = of(expr)?;
+        // A reading without a value in the whole axis is left out, as that of hardware which the node lacks.
         let known: Vec<f64> = values.0.iter().copied().flatten().collect();
         let Some(last) = known.last().copied() else {
             continue;
         };
+        // A limit may change in the period; the highest one fits all values.
         let most = match *most {
             "" => None,
             "1" => Some(1.0),
@@ -273,6 +280,7 @@ fn curve(
     axis: Axis,
     memory: &MemoryAccount,
 ) -> Result<Curve, AnswerError> {
+    // Each curve has a time limit of its own, since one slow reading should not cost the others.
     let options = Options {
         limits: Limits {
             deadline: Some(Instant::now() + TIMEOUT),
@@ -281,14 +289,17 @@ fn curve(
         },
         ..Options::default()
     };
+    // The value at the end of a step is the mean over the step before it.
     let first = axis.from.plus_ms(axis.step_ms);
     let answer = takt_promql::range(source, expr, first, axis.to(), axis.step_ms, &options);
+
     let mut curve = Curve(vec![None; axis.steps]);
     let answer = answer.map_err(|error| match error {
         Error::Unavailable(reason) => AnswerError::Unavailable(reason),
         other => AnswerError::failed(other),
     })?;
     if let Value::Matrix(series) = answer.value {
+        // The expressions have no labels, so each instant has one value.
         for point in series.iter().flat_map(|series| &series.points) {
             let step = (point.at - first) / axis.step_ms;
             let place = usize::try_from(step)
@@ -326,6 +337,7 @@ mod tests {
                 ("mode", mode),
                 ("node", "g01"),
             ];
+            // The counters begin again at 1,380 s, so the first value behind the gap is small.
             let before = (0..400).step_by(15).map(|at| (at, 1_000 + at));
             let after = (1_400..1_800).step_by(15).map(|at| (at, at - 1_380));
             let samples = before.chain(after).map(|(at, counted)| {
@@ -334,9 +346,11 @@ mod tests {
             });
             memory.add(Labels::from_iter(labels), samples);
         }
+        // Six steps of five minutes, of which two are in the gap.
         let axis = Axis::new(Timestamp(0), Timestamp(1_800_000), 6, SHORTEST_STEP_MS);
         let unlimited = MemoryAccount::default();
         let found = curves(&memory, OF_NODE, "node=\"g01\"", axis, &unlimited).unwrap();
+
         let busy = &found[0].values.0;
         let shown: Vec<_> = busy
             .iter()
@@ -360,8 +374,10 @@ mod tests {
                 .map(|at| (Timestamp::from_seconds(at), Some(value)));
             memory.add(labels(name), samples);
         }
+        // Four steps of five minutes; the memory was measured in the first one only.
         let axis = Axis::new(Timestamp(0), Timestamp(1_200_000), 4, SHORTEST_STEP_MS);
         let unlimited = MemoryAccount::default();
+
         let found = curves(&memory, OF_GPU, "uuid=\"GPU-1\"", axis, &unlimited).unwrap();
         let shown: Vec<_> = found
             .iter()

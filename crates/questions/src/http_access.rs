@@ -39,6 +39,7 @@ pub fn check_url(key: &str, text: &str, example: &str) -> Result<(), ConfigError
         let expected = format!("an address such as {example}");
         return Err(ConfigError::new(key, expected, format!("{text:?}")));
     }
+    // A password in the address would be logged with it.
     refuse_user(key, text, "set username and password_file instead")
 }
 
@@ -50,6 +51,7 @@ impl HttpAccess<'_> {
                 "expected {prefix}bearer_token_file or {prefix}username, found both"
             )));
         }
+        // A user without a password, or the other way round, would be sent as no sign-in at all.
         if self.username.is_some() != self.password_file.is_some() {
             return Err(ConfigError::of_table(format!(
                 "expected {prefix}username and {prefix}password_file together, found one of them"
@@ -62,6 +64,7 @@ impl HttpAccess<'_> {
     pub fn options(&self) -> anyhow::Result<HttpOptions> {
         let read = |path: &Path| {
             fs::read_to_string(path)
+                // Files written with an editor end with a line feed, which is no part of the secret.
                 .map(|text| text.trim().to_owned())
                 .with_context(|| format!("cannot read {}", path.display()))
         };
@@ -73,6 +76,7 @@ impl HttpAccess<'_> {
             }
             _ => None,
         };
+
         let authorities = self.ca_file.map(read).transpose()?;
         let headers = self
             .headers

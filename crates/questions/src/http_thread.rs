@@ -26,6 +26,7 @@ impl HttpThread {
     /// Starts the thread.
     pub fn start(name: &str) -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
+        // One worker: it waits for the network most of the time.
         let builder = builder.worker_threads(1).thread_name(name).enable_all();
         Ok(Self {
             runtime: Some(builder.build()?),
@@ -37,6 +38,7 @@ impl HttpThread {
     where
         T: Send + 'static,
     {
+        // One place: the sender never waits for the receiver.
         let (sender, reply) = sync_channel(1);
         // Boxed, so that Tokio's task is compiled for one type.
         let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {

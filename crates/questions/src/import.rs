@@ -66,9 +66,11 @@ pub fn import(
 ) -> Result<ImportSummary, AnswerError> {
     let records = Records::of(database);
     let home = config.accounting.home.as_deref();
+
     let cluster = import_cluster(&records, question, home)?;
     let remembered = records.timezone(&cluster)?;
     let configured = configured_zone(&cluster, &config.accounting);
+    // The zone of the question is about the file; the others are about the cluster.
     let zone = match question
         .timezone
         .as_deref()
@@ -81,6 +83,7 @@ pub fn import(
     let zone_name = zone.iana_name().map(str::to_owned);
     // A time zone belongs to its file. Only the first import of a cluster sets the cluster's, for reports.
     let first_zone = zone_name.as_deref().filter(|_| remembered.is_none());
+
     let origin = Origin {
         source: match question.format {
             ImportFormat::Sacct => "sacct",
@@ -92,10 +95,12 @@ pub fn import(
         shifted: question.shifted,
         corrections: Corrections::Refuse,
     };
+    // The administrator has named a cluster, so a new one is no mistake.
     let expected = match &question.cluster {
         Some(_) => None,
         None => expected_clusters(&records, &cluster, home)?,
     };
+
     let summary = match question.format {
         ImportFormat::Sacct => {
             let columns = question.columns.as_ref();
@@ -106,6 +111,7 @@ pub fn import(
             };
             let mut entries =
                 sacct::Reader::open(text, &question.name, options).map_err(AnswerError::input)?;
+            // Without a column of users, or with a secret delimiter, every row is Slurm's own.
             let believed = question.accept_corrections || !entries.may_be_forged();
             let origin = Origin {
                 corrections: corrections(believed),
@@ -113,6 +119,7 @@ pub fn import(
             };
             let entries = iter::from_fn(|| {
                 let entry = entries.next()?;
+                // The line is asked for behind `next`, since a row may have several lines.
                 Some(entry.map(|entry| (entries.line(), entry)))
             });
             imported(&records, &origin, zone_name.as_deref(), expected, entries)
@@ -126,6 +133,7 @@ pub fn import(
             };
             let mut entries =
                 jobcomp::Reader::open(text, &question.name, options).map_err(AnswerError::input)?;
+            // Slurm escapes nothing in this file, so only the administrator can vouch for it.
             let origin = Origin {
                 corrections: corrections(question.accept_corrections),
                 ..origin
@@ -137,6 +145,7 @@ pub fn import(
             imported(&records, &origin, zone_name.as_deref(), expected, entries)
         }
     }?;
+    // A new cluster has a zone from now on.
     note_calendar(database, None, &config.accounting)?;
     Ok(summary)
 }
@@ -183,7 +192,9 @@ fn expected_clusters(
     if known.is_empty() && home.is_none_or(|home| home == LOCAL_CLUSTER) {
         return Ok(None);
     }
+
     let known = known.into_iter().map(|one| one.cluster);
+    // The cluster of the import comes first: it is the one that a message proposes.
     let mut expected = vec![cluster.to_owned()];
     expected.extend(known.filter(|name| name != cluster));
     Ok(Some(expected))
@@ -207,6 +218,7 @@ fn imported<E>(
 where
     E: std::error::Error,
 {
+    // A row of an unknown cluster is set aside as one that cannot be read: the others are imported.
     let known = |line, entry: Entry| {
         let unknown = match (&expected, &entry) {
             (Some(expected), Entry::Run(run) | Entry::Tasks { run, .. }) => {
@@ -216,10 +228,12 @@ where
         };
         (line, unknown.map_or(entry, Entry::Rejected))
     };
+
     let entries = entries.map(|entry| match entry {
         Ok((line, entry)) => Ok(known(line, entry)),
         Err(error) => Err(AnswerError::input(error)),
     });
+
     records
         .import_file(origin, zone, entries)
         .map_err(|error| match error {
@@ -239,6 +253,7 @@ fn unknown_cluster(line: u64, run: &JobRun, expected: &[String]) -> Reject {
         state,
         ..
     } = run;
+    // The columns that identify the run, since the text of the row is no longer there.
     let text = format!("{cluster}|{job_id}|{user}|{account}|{submit}|{state}");
     Reject {
         line: Some(line),

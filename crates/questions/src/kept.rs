@@ -84,16 +84,19 @@ impl KeptAnswers {
                 time: UnixTime::from(jiff::Timestamp::now()).0.div_euclid(SECONDS),
             },
         };
+
         if let Some(kept) = self.find(&asked)
             && let Some(answer) = kept.downcast_ref::<Q::Answer>()
         {
             return Ok(answer.clone());
         }
+
         let answer = make()?;
         // A part that could not be read may be missing.
         if is_abandoned() {
             return Ok(answer);
         }
+        // The size in JSON stands for that in memory. One answer takes half of the room at most.
         let mut size = JsonSize::default();
         if serde_json::to_writer(&mut size, &answer).is_ok() && size.0 <= MOST_BYTES / 2 {
             self.keep(KeptAnswer {
@@ -113,11 +116,14 @@ impl KeptAnswers {
 
     fn keep(&self, new: KeptAnswer) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Answers about an older state can never be asked for again.
         let state = &new.asked.state;
         kept.retain(|kept| kept.asked.state == *state && kept.asked != new.asked);
         kept.push_back(new);
+
         let mut size: usize = kept.iter().map(|kept| kept.size).sum();
         while kept.len() > MOST || size > MOST_BYTES {
+            // The oldest first. An empty queue has size 0, whatever the sum was.
             let dropped = kept.pop_front();
             size -= dropped.map_or(size, |dropped| dropped.size);
         }
@@ -215,6 +221,7 @@ mod tests {
             ..AnswerConfig::default()
         };
         let records = Records::of(store.database());
+        // Three hours of four CPUs.
         import(store.database(), None, [run("1", 2), run("2", 1)]);
         in_a_minute();
         assert_eq!(cpu_hours(&store, &config), 12.0);
@@ -237,12 +244,14 @@ mod tests {
         import(store.database(), None, [run("1", 5)]);
         assert_eq!(cpu_hours(&store, &config), 24.0);
         assert_eq!(config.kept.extent().0, 1, "older answers are dropped");
+
         let which = DeleteRuns {
             job_id: Some("2".into()),
             ..DeleteRuns::default()
         };
         assert_eq!(records.delete_runs(&which).unwrap(), 1);
         assert_eq!(cpu_hours(&store, &config), 20.0);
+        // Privacy of Slurm decides what a viewer sees, so it is a change of the records.
         records
             .note_private_data("lab", "usage", UnixTime(START))
             .unwrap();
@@ -251,6 +260,7 @@ mod tests {
         // Another viewer gets another answer.
         cpu_hours(&store, &config);
         let bob = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("bob");
+
         let found = question().answer(&bob, store.database(), &config).unwrap();
         assert!(found[0].members.is_empty());
         assert_eq!(config.kept.extent().0, 2);
@@ -275,6 +285,7 @@ mod tests {
     #[test]
     fn a_correction_appears_at_the_end_of_its_import() {
         let root = tempdir().unwrap();
+
         let store = store_in(root.path());
         let config = AnswerConfig::default();
         import(store.database(), None, [run("1", 2)]);
@@ -294,8 +305,10 @@ mod tests {
                     .import(&origin, entries)
                     .unwrap()
             });
+            // The import has read these rows and not ended.
             for hours in 3..40 {
                 send.send(Entry::Run(run("1", hours))).unwrap();
+
                 assert_eq!(cpu_hours(&store, &config), 8.0);
             }
             drop(send);
@@ -318,6 +331,7 @@ mod tests {
                     cpu_hours(&store, &config);
                 }
             });
+            // A kept answer of the reader would have the hours of the correction before.
             for hours in 2..40_u32 {
                 import(store.database(), None, [run("1", hours.into())]);
                 assert_eq!(cpu_hours(&store, &config), f64::from(hours) * 4.0);
@@ -334,7 +348,9 @@ mod tests {
         for number in 0..200 {
             let mut asked = asked(&store, &Viewer::server());
             asked.question = number.to_string();
+            // One state, or each answer would drop the others.
             asked.state.time = 0;
+            // Forty of them fill the room.
             let size = MOST_BYTES / 40;
             let answer = Arc::new(());
             kept.keep(KeptAnswer {

@@ -41,6 +41,7 @@ impl Question for LakeInitQuestion {
     }
 
     fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
+        // Records are divided into days, so the days have to be known before the round.
         note_days(database, config)
     }
 }
@@ -99,6 +100,7 @@ struct FileSections {
 fn unconfigured(settings: &LakeSettings) -> AnswerError {
     let file = settings.file.as_deref();
     let is_set = |file: &&Path| {
+        // The file may be unreadable for the server's user, or changed in the meantime: then nothing is said of it.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let sections: Result<FileSections, _> = toml::from_str(&text);
         sections.is_ok_and(|sections| sections.lake.path.is_some())
@@ -136,14 +138,17 @@ mod tests {
     fn a_lake_that_the_server_has_not_read_needs_a_restart() {
         let folder = tempdir().unwrap();
         let file = folder.path().join("takt.toml");
+
         let current = LakeSettings {
             file: Some(file.clone()),
             ..LakeSettings::default()
         };
+        // Without the file, with one that has no lake, and with one that has.
         fs::write(&file, "cluster = 'lab'").unwrap();
         let none = "no data lake is configured; set path in [lake] of takt.toml";
         assert_eq!(unconfigured(&current).to_string(), none);
         assert_eq!(unconfigured(&LakeSettings::default()).to_string(), none);
+
         fs::write(&file, "[lake]\npath = '/srv/lake'").unwrap();
         assert_eq!(
             unconfigured(&current).to_string(),

@@ -87,6 +87,7 @@ impl Listing {
     /// A listing with headings from run time. Columns of numbers are right-aligned, and shown as
     /// they are: they may be ids.
     pub fn of(columns: &[String], rows: Vec<Vec<String>>) -> Self {
+        // The cells show the kind: a query in SQL does not say which column is a number.
         let kind = |at: usize| {
             let mut cells = rows
                 .iter()
@@ -99,9 +100,11 @@ impl Listing {
                 CellKind::Text
             }
         };
+
         let headings = columns
             .iter()
             .enumerate()
+            // A query chooses its headings, so they may have control characters.
             .map(|(at, name)| (printable(name), kind(at)))
             .collect();
         Self {
@@ -145,12 +148,16 @@ impl Listing {
     pub fn write_table(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
         let cells = self.cells(TO_THE_SECOND);
         let all: Vec<usize> = (0..self.headings.len()).collect();
+        // A table without a limit, or one that fits, is written as it is.
         let Some(width) = width.filter(|width| self.total_width(&all, &cells) > *width) else {
             return self.write_grid(&all, &cells, None, out);
         };
+
         let cells = self.cells(TO_THE_MINUTE);
         let (columns, omitted) = self.fitting(&cells, width);
+
         let widths: Vec<usize> = columns.iter().map(|at| self.width(*at, &cells)).collect();
+        // Texts can be wrapped to a least width; numbers and times cannot.
         let least = columns.iter().zip(&widths).map(|(at, width)| {
             if self.headings[*at].1 == CellKind::Text {
                 TEXT_LEAST.min(*width)
@@ -158,11 +165,14 @@ impl Listing {
                 *width
             }
         });
+
         if least.map(|least| least + GAP).sum::<usize>() > width + 1 {
             return self.write_records(&cells, width, out);
         }
+
         let is_wide = self.total_width(&columns, &cells) > width;
         self.write_grid(&columns, &cells, is_wide.then_some(width), out)?;
+        // The note is a table too, so that it wraps.
         if !omitted.is_empty() {
             let mut note = Self::new(&[Column::Text("")]);
             note.push(vec![format!("Not shown: {}.", omitted.join(", "))]);
@@ -176,9 +186,11 @@ impl Listing {
         let mut columns: Vec<usize> = (0..self.headings.len()).collect();
         let mut omitted = Vec::new();
         let is_wide = |columns: &[usize]| self.total_width(columns, cells) > width;
+        // An empty column says nothing, so it goes first and is not named.
         if is_wide(&columns) && !cells.is_empty() {
             columns.retain(|at| cells.iter().any(|row| !row[*at].is_empty()));
         }
+
         for name in self.minor {
             if !is_wide(&columns) {
                 break;
@@ -208,12 +220,14 @@ impl Listing {
             .iter()
             .map(|at| self.width(*at, cells) + GAP)
             .sum::<usize>()
+            // The last column has no gap behind it.
             .saturating_sub(1)
     }
 
     /// Returns the cells as a table shows them, with this number of characters of an instant.
     fn cells(&self, of_time: usize) -> Vec<Vec<String>> {
         let shown = |(cell, (_, kind)): (&String, &(String, CellKind))| {
+            // A name from Slurm may have control characters, which must not reach a terminal.
             let cell = printable(cell);
             match kind {
                 CellKind::Time => cell
@@ -247,10 +261,12 @@ impl Listing {
             grid.set_content_arrangement(ContentArrangement::Dynamic)
                 .set_width(width);
         }
+
         grid.set_header(columns.iter().map(|at| self.headings[*at].0.to_uppercase()));
         for row in cells {
             grid.add_row(columns.iter().map(|at| row[*at].as_str()));
         }
+
         for (shown, at) in columns.iter().enumerate() {
             let Some(column) = grid.column_mut(shown) else {
                 continue;
@@ -259,10 +275,12 @@ impl Listing {
             if matches!(kind, CellKind::Number | CellKind::Digits) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
+            // Only texts wrap; a broken number would be two.
             if kind != CellKind::Text {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
+
         for line in grid.lines() {
             writeln!(out, "{}", line.trim_end())?;
         }
@@ -280,11 +298,13 @@ impl Listing {
             if number > 0 {
                 writeln!(out)?;
             }
+
             let pairs = self.headings.iter().zip(row);
             let mut record = Self::new(&[Column::Text(""), Column::Text("")]);
             for ((name, _), cell) in pairs.filter(|(_, cell)| !cell.is_empty()) {
                 record.push(vec![name.to_uppercase(), cell.clone()]);
             }
+            // The library writes a header in any case.
             let mut lines = Vec::new();
             record.write_grid(&[0, 1], &record.rows, Some(width), &mut lines)?;
             // The first line is the empty heading.
@@ -302,6 +322,7 @@ impl Listing {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(self.headings.iter().map(|(name, _)| csv_cell(name)))?;
         for row in &self.rows {
+            // Only a number may begin with a minus sign: a spreadsheet takes other such texts for formulas.
             csv.write_record(row.iter().zip(&self.headings).map(|(cell, (_, kind))| {
                 let is_number = matches!(kind, CellKind::Number | CellKind::Digits);
                 if is_number && cell.parse::<f64>().is_ok() {
@@ -321,6 +342,7 @@ impl Listing {
             .iter()
             .map(|(name, _)| name.as_str())
             .collect();
+
         let rules: Vec<&str> = self
             .headings
             .iter()
@@ -332,6 +354,7 @@ impl Listing {
                 }
             })
             .collect();
+
         writeln!(out, "| {} |\n| {} |", names.join(" | "), rules.join(" | "))?;
         for row in &self.rows {
             let cells: Vec<String> = row
@@ -354,11 +377,13 @@ impl Listing {
 /// Text with Markdown's special characters escaped, on one line.
 pub fn escape_markdown(cell: &str) -> String {
     let mut out = String::with_capacity(cell.len());
+
     for c in cell.chars() {
         match c {
             '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '<' | '>' | '#' | '&' => {
                 out.extend(['\\', c])
             }
+            // A line feed would end the row of the table.
             c if is_unseen(c) => out.push(' '),
             c => out.push(c),
         }
@@ -371,6 +396,7 @@ mod tests {
     use super::*;
 
     fn listing() -> Listing {
+        // A negative number, and a name that is a formula, has a delimiter and an escape sequence.
         let mut listing = Listing::new(&[Column::Text("user"), Column::Number("gpu_hours")]);
         listing.push(vec!["alice".into(), "-1.5".into()]);
         listing.push(vec!["=cmd|'x'\u{1b}[31m".into(), "12345.6".into()]);
@@ -416,6 +442,7 @@ mod tests {
         ];
         let mut listing = Listing::new(&columns).omitting(&["account", "gpus"]);
         for at in 0..rows {
+            // A column that is empty in all rows, a time with seconds, and two texts that can be wrapped.
             let cells = [
                 &format!("{at}"),
                 "a long name of a job that trains",
@@ -443,6 +470,7 @@ mod tests {
             let text = table(&listing, width);
             let widest = text.lines().map(UnicodeWidthStr::width).max().unwrap();
             assert!(widest <= width, "{width}: {widest}\n{text}");
+            // Seconds are cut before columns are.
             assert!(text.contains(" 2026-10-24 14:00"), "{text}");
             assert_eq!(
                 text.contains(" 2026-10-24 14:00:59"),
@@ -450,6 +478,7 @@ mod tests {
                 "{text}"
             );
         }
+
         let wide = table(&listing, 200);
         assert!(
             wide.contains("COMMENT") && !wide.contains("Not shown"),
@@ -465,6 +494,7 @@ mod tests {
             narrow.ends_with("\n Not shown: account, gpus.\n"),
             "{narrow}"
         );
+        // Each of the three rows has its whole reason, in several lines.
         let words: Vec<_> = narrow.split_whitespace().collect();
         assert_eq!(words.iter().filter(|word| **word == "cooling").count(), 3);
         assert!(

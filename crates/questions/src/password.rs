@@ -54,22 +54,28 @@ impl Question for PasswordOrder {
         config: &AnswerConfig,
     ) -> Result<PasswordAnswer, AnswerError> {
         let refused = |why: &str| AnswerError::Usage(why.to_owned());
+
         let own = viewer.user().map(str::to_owned);
+        // The own user is the default, for a person who signs in.
         let user = self
             .user
             .clone()
             .or(own)
             .ok_or_else(|| refused("name a user"))?;
+
         if !may_set(viewer, &user) {
             return Err(refused(
                 "only an admin, or the user on the server's machine, sets a password",
             ));
         }
+
         if !is_user_name(&user) {
             return Err(refused(
                 "expected the name of a person; root has no password here",
             ));
         }
+
+        // Removing needs no switch and no known user: a left-over password has to go.
         if let Some(password) = &self.password {
             if !config.keeps_passwords {
                 return Err(refused("set auth.passwords = true in takt.toml first"));
@@ -81,8 +87,10 @@ impl Question for PasswordOrder {
                      the same"
                 )));
             }
+
             check(&user, password).map_err(AnswerError::usage)?;
         }
+
         let setter = Setter::of(viewer);
         let had_password = set_password(database, &setter, &user, self.password.as_deref())
             .map_err(AnswerError::failed)?;
@@ -121,9 +129,11 @@ pub fn set_password(
     password: Option<&str>,
 ) -> anyhow::Result<bool> {
     let hash = password.map(hash).transpose()?;
+
     let now = UnixTime::from(Timestamp::now());
     let records = Records::of(database);
     let had_password = records.set_password(user, hash.as_deref(), &by.name, now)?;
+
     let action = if hash.is_some() {
         "set_password"
     } else {
@@ -145,6 +155,7 @@ pub fn set_password(
 /// Returns whether a viewer may set a user's password. A stolen session or token must not become a
 /// password; the kernel's word at the Unix socket is the user's own.
 fn may_set(viewer: &Viewer, user: &str) -> bool {
+    // Loopback proves no person: every user of the machine reaches it.
     match viewer.role() {
         Role::Admin => viewer.way() != Way::Loopback,
         _ => viewer.way() == Way::Socket && viewer.is_user(user),
@@ -173,6 +184,7 @@ mod tests {
     #[test]
     fn users_set_their_own_password_at_the_socket_only() {
         let (_root, database) = database();
+
         let config = with_passwords();
         let set = |viewer: &Viewer, user: Option<&str>, password: Option<&str>| {
             let order = PasswordOrder {
@@ -184,31 +196,38 @@ mod tests {
                 .answer(viewer, &database, &config)
                 .map_err(|error| error.to_string())
         };
+
         let alice = |way| Viewer::new(Role::User, way, Privacy::Open).with_user("alice");
         let good = Some("correct horse");
+
         assert_eq!(set(&alice(Way::Socket), None, good).unwrap().user, "alice");
         let stored = Records::of(&database).password_hash("alice").unwrap();
         assert!(is_correct("correct horse", stored.as_deref()));
+        // Only the socket proves the user: a stolen session or token must not become a password.
         for way in [Way::Session, Way::Token, Way::Loopback, Way::Proxy] {
             set(&alice(way), None, good).unwrap_err();
         }
         set(&alice(Way::Socket), Some("bob"), good).unwrap_err();
         set(&alice(Way::Socket), Some("bob"), None).unwrap_err();
+        // Operators do not set passwords either.
         let support = Viewer::new(Role::Support, Way::Socket, Privacy::Open).with_user("olga");
         set(&support, Some("alice"), good).unwrap_err();
 
         let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
         assert!(!set(&admin, Some("bob"), good).unwrap().had_password);
         assert!(set(&admin, Some("bob"), None).unwrap().had_password);
+        // root has no password here, and the others are no names of Unix users.
         for user in ["root", "", "a b"] {
             set(&admin, Some(user), good).unwrap_err();
         }
+
         set(&admin, None, good).unwrap_err();
         assert!(
             set(&admin, Some("bob"), Some("short"))
                 .unwrap_err()
                 .contains("at least 10")
         );
+
         let off = PasswordOrder {
             user: Some("bob".to_owned()),
             password: good.map(str::to_owned),
@@ -216,6 +235,7 @@ mod tests {
         };
         off.answer(&admin, &database, &AnswerConfig::default())
             .unwrap_err();
+        // A password must not appear in a log.
         assert!(!format!("{off:?}").contains("horse"));
     }
 
@@ -229,6 +249,7 @@ mod tests {
             password: Some("correct horse".to_owned()),
             may_be_unknown,
         };
+
         let refused = order(false).answer(&admin, &database, &config).unwrap_err();
         assert!(refused.to_string().contains("knows no user no-such-user"));
         let records = Records::of(&database);

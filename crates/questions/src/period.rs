@@ -27,6 +27,7 @@ pub(super) fn the_zone(
 
 /// The configured time zone of a cluster.
 pub(super) fn configured_zone<'c>(cluster: &str, config: &'c AccountingConfig) -> Option<&'c str> {
+    // Without a configured cluster, the configuration is about every one.
     let is_its = config.cluster.as_deref().is_none_or(|name| name == cluster);
     config.timezone.as_deref().filter(|_| is_its)
 }
@@ -51,6 +52,7 @@ pub(super) fn the_period(
             return Err(AnswerError::Usage(error.to_owned()));
         }
     };
+
     period.map_err(AnswerError::usage)
 }
 
@@ -123,6 +125,7 @@ pub(super) fn the_interval(
     let instant = |text: Option<&str>| text.map(|text| the_instant(text, zone)).transpose();
     let from = instant(from)?;
     let to = instant(to)?;
+
     match (from, to) {
         (Some(begin), Some(end)) if end <= begin => Err(AnswerError::Usage(format!(
             "the time from {} to {} is empty: 'to' has to be later than 'from'",
@@ -155,6 +158,7 @@ pub(super) fn the_common_zone(
 ) -> Result<TimeZone, AnswerError> {
     let known = records.clusters()?;
     let named = known.iter().find(|one| cluster == Some(&one.cluster));
+    // With records of several clusters, times without an offset mean those of the configuration.
     let only = if known.len() == 1 {
         known.first()
     } else {
@@ -177,6 +181,7 @@ pub(super) fn the_cluster(
     home: Option<&str>,
 ) -> Result<KnownCluster, AnswerError> {
     let mut known = records.clusters()?;
+
     let position = |name: &str| known.iter().position(|one| one.cluster == name);
     let only = (known.len() == 1).then_some(0);
     // A server without a name shows the only cluster.
@@ -195,6 +200,7 @@ pub(super) fn the_cluster(
         timezone: None,
     };
     match asked.or(home) {
+        // An unknown cluster is a mistake, unless nothing is recorded or the server's own has no jobs yet.
         Some(name) if known.is_empty() || home == Some(name) => Ok(unrecorded(name)),
         Some(name) => Err(AnswerError::Usage(format!(
             "there are no records of a cluster {name}; known: {}",
@@ -235,9 +241,12 @@ mod tests {
                 .map(|found| found.cluster)
                 .map_err(|error| error.to_string())
         };
+
         let ok = |name: &str| Ok(name.to_owned());
+        // Without records: no name, and the configured one.
         assert_eq!(cluster(&[], None, None), ok("local"));
         assert_eq!(cluster(&[], None, Some("lab")), ok("lab"));
+        // Records of one cluster under another name, as of an import before the server had one.
         assert_eq!(cluster(&["local"], None, Some("lab")), ok("local"));
         assert_eq!(cluster(&["local"], Some("lab"), Some("lab")), ok("lab"));
         assert_eq!(cluster(&["a"], Some("local"), Some("local")), ok("a"));
@@ -245,11 +254,14 @@ mod tests {
             cluster(&["a", "b"], Some("local"), Some("local")),
             ok("local")
         );
+        // Several clusters: the server's own, with or without records, or the one that is asked for.
         assert_eq!(cluster(&["lab", "local"], None, Some("lab")), ok("lab"));
         assert_eq!(cluster(&["a", "b"], None, Some("lab")), ok("lab"));
         assert_eq!(cluster(&["a", "b"], Some("b"), Some("lab")), ok("b"));
+
         let several = cluster(&["a", "b"], None, None).unwrap_err();
         assert!(several.contains("several clusters (a, b)"), "{several}");
+
         let unknown = cluster(&["a", "b"], Some("c"), Some("a")).unwrap_err();
         assert!(
             unknown.contains("no records of a cluster c; known: a, b"),

@@ -85,6 +85,7 @@ impl QueryConfig {
             ("timeout_seconds", self.timeout_seconds),
             ("remote_timeout_seconds", self.remote_timeout_seconds),
         ];
+        // 0 would refuse every query, or time it out at once.
         if let Some((key, _)) = least.iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError::new(key, "at least 1", 0));
         }
@@ -92,6 +93,7 @@ impl QueryConfig {
             return self.check_without_remote();
         };
         check_url("remote", url, "http://mimir:9009/prometheus")?;
+        // People copy the address of a query; each request appends the path itself.
         if url.contains("/api/v1") {
             let expected = "the address without /api/v1";
             return Err(ConfigError::new("remote", expected, format!("{url:?}")));
@@ -100,6 +102,7 @@ impl QueryConfig {
     }
 
     fn check_without_remote(&self) -> Result<(), ConfigError> {
+        // Such a key has no effect without the engine.
         let given = [
             (
                 "remote_bearer_token_file",
@@ -164,6 +167,7 @@ impl QueryConfig {
 
     /// Returns the options of a query that begins now and has this timeout.
     pub fn options(&self, timeout: Duration) -> Options {
+        // The time that the query waits for its place counts, so the clock runs from here.
         let deadline = Some(Instant::now() + timeout);
         let max_samples = self.max_samples;
         let max_series = self.max_series;
@@ -173,6 +177,7 @@ impl QueryConfig {
             deadline,
             ..Limits::default()
         };
+
         let lookback_ms =
             i64::try_from(self.lookback_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
         Options {

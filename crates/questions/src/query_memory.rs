@@ -8,6 +8,7 @@ use takt_store::{HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryU
 /// Returns the account of one request of a viewer. All that is held for the same user, or the same
 /// address where the user is unknown, counts together.
 pub fn account_of(memory: &MemoryBudget, viewer: &Viewer) -> MemoryAccount {
+    // Administrators may use the reserve, so that they can look while others fill the memory.
     let is_admin = viewer.role() == Role::Admin;
     memory.account(viewer.caller()).with_reserve(is_admin)
 }

@@ -58,19 +58,23 @@ impl Question for RunStripsQuestion {
             let error = format!("at most {MOST_RUNS} jobs in one question");
             return Err(AnswerError::Usage(error));
         }
+
         let records = Records::of(store.database());
         let asked = self
             .cluster
             .as_deref()
             .or(config.accounting.cluster.as_deref());
         let cluster = the_cluster(&records, asked, config.accounting.home.as_deref())?.cluster;
+
         let now = UnixTime::from(SystemTime::now());
         let mut strips = Vec::new();
+
         for run in records.strips_of(&cluster, &ids)? {
             if !viewer.sees_measurements(Owner::new(&run.user, &run.account)) {
                 continue;
             }
             let found = match (&run.utilization, run.start, run.end) {
+                // A run that has ended has a kept strip, and a running one those of its GPUs. Others have none.
                 (Some(text), ..) => Some((Curve::of_text(text, 1.0), None)),
                 (None, Some(start), None) => so_far(store, &cluster, &run, start, now)?,
                 _ => None,
@@ -96,11 +100,14 @@ fn so_far(
     start: UnixTime,
     now: UnixTime,
 ) -> Result<Option<(Curve, Option<f64>)>, AnswerError> {
+    // The slot that is being written counts, so the strip reaches until now.
     let until = slot_of(now) + 1;
     let first = slot_of(start).max(until - SLOTS);
+
     let held = Records::of(store.database()).gpus_of(cluster, &run.job_id, run.submit)?;
     let mut gpus: BTreeMap<(String, String), Vec<Slot>> = BTreeMap::new();
     for gpu in held {
+        // A GPU that only Slurm's index names has no strip.
         if let Some(uuid) = gpu.uuid {
             let place = GpuPlace {
                 node: gpu.node,
@@ -110,14 +117,17 @@ fn so_far(
             gpus.insert((place.node, place.uuid), slots);
         }
     }
+
     let curves: Vec<Curve> = gpus
         .into_values()
         .map(|slots| Curve(slots.into_iter().map(Slot::utilization_ratio).collect()))
         .collect();
+
     let mean = Curve::mean(&curves.iter().collect::<Vec<_>>());
     if !mean.is_measured() {
         return Ok(None);
     }
+    // One step over all of them is the mean.
     let whole = mean.part(0, mean.0.len(), mean.0.len());
     let mean_so_far = whole.0.first().copied().flatten();
     Ok(Some((mean, mean_so_far)))
@@ -152,6 +162,7 @@ mod tests {
             user: "ann".into(),
             ..JobRun::default()
         };
+        // 7 has a kept strip; 8 has ended without one, 9 runs on no known GPU, and 10 is no job.
         let runs = [run("7", Some(900)), run("8", Some(900)), run("9", None)];
         import(store.database(), None, runs);
         let text = Curve(vec![Some(1.0); 120]).to_text(1.0);
@@ -164,6 +175,7 @@ mod tests {
             report: "{}".into(),
         };
         records.keep_curves(&[curves]).unwrap();
+
         let ask = |viewer: &Viewer, jobs: &str| {
             let question = RunStripsQuestion {
                 jobs: jobs.into(),
@@ -173,10 +185,13 @@ mod tests {
         };
         let seen = ask(&Viewer::server(), "7,8,9,10").unwrap();
         assert_eq!(seen.len(), 1, "{seen:?}");
+        // 120 kept steps become 60.
         assert_eq!(seen[0].utilization, Curve(vec![Some(1.0); 60]));
         assert_eq!(seen[0].mean_so_far, None);
+
         let bob = Viewer::new(Role::User, Way::Socket, Privacy::Usage).with_user("bob");
         assert!(ask(&bob, "7").unwrap().is_empty());
+
         let many = vec!["1"; MOST_RUNS + 1].join(",");
         assert!(ask(&bob, &many).is_err());
     }

@@ -89,18 +89,23 @@ impl Question for SearchQuestion {
     ) -> Result<SearchAnswer, AnswerError> {
         let text = self.q.trim();
         if text.is_empty() {
+            // An empty text would match every name.
             return Ok(SearchAnswer::default());
         }
+        // The text becomes a pattern, and a long one is slow.
         if text.len() > LONGEST {
             let error = format!("the searched text is longer than {LONGEST} characters");
             return Err(AnswerError::Usage(error));
         }
+
         let records = Records::of(store.database());
         let visible = visible_runs(viewer);
         // Names of others' jobs are details.
         let named = (!viewer.sees_all()).then(|| own_runs(viewer));
         let found = records.search(text, MOST, visible.as_ref(), named.as_ref())?;
+
         let mut hits: Vec<SearchHit> = Vec::new();
+        // The records and the samples may name the same node or GPU.
         let mut add = |kind, name: String, detail: String, user: Option<String>| {
             let is_known = |hit: &SearchHit| hit.kind == kind && hit.name == name;
             if !hits.iter().any(is_known) {
@@ -112,6 +117,7 @@ impl Question for SearchQuestion {
                 });
             }
         };
+
         for id in found.jobs {
             add(HitKind::Job, id, String::new(), None);
         }
@@ -123,13 +129,16 @@ impl Question for SearchQuestion {
             add(HitKind::User, name.clone(), String::new(), Some(name));
         }
         let accounts = found.accounts.into_iter();
+        // An account without a name has the runs of users without an account.
         let is_seen = |name: &String| !name.is_empty() && viewer.sees_usage(Owner::new("", name));
         for name in accounts.filter(is_seen) {
             add(HitKind::Account, name, String::new(), None);
         }
+
         for name in found.nodes {
             add(HitKind::Node, name, String::new(), None);
         }
+        // A node that has never run a job is known by its target only.
         for name in label_values(store, "up", "node", text)? {
             add(HitKind::Node, name, String::new(), None);
         }
@@ -139,6 +148,7 @@ impl Question for SearchQuestion {
         for uuid in label_values(store, "takt_gpu_info", "uuid", text)? {
             add(HitKind::Gpu, uuid, String::new(), None);
         }
+
         for name in found.alerts {
             add(HitKind::Alert, name, String::new(), None);
         }
@@ -156,9 +166,11 @@ fn label_values(
     label: &str,
     text: &str,
 ) -> Result<Vec<String>, AnswerError> {
+    // Escaped: the text is a name, and no pattern.
     let pattern = format!("(?i).*{}.*", regex::escape(text));
     let is_like = Matcher::new(label, MatchOp::Regex, &pattern).map_err(AnswerError::failed)?;
     let matchers = [Matcher::metric(metric), is_like];
+    // Every series of the store, since a node that is gone is searched as well.
     let mut values = store.label_values(label, Listed::ever(&matchers))?;
     values.truncate(MOST);
     Ok(values)
@@ -168,6 +180,7 @@ fn direct(hits: &[SearchHit], text: &str) -> Option<SearchHit> {
     if let [only] = hits {
         return Some(only.clone());
     }
+
     let mut same = hits
         .iter()
         .filter(|hit| hit.name.eq_ignore_ascii_case(text));
@@ -195,13 +208,16 @@ mod tests {
         let ann = hit(HitKind::User, "ann");
         let anna = hit(HitKind::User, "anna");
         let account = hit(HitKind::Account, "ann");
+
         assert_eq!(
             direct(&[ann.clone(), anna.clone()], "ANN"),
             Some(ann.clone())
         );
         assert_eq!(direct(slice::from_ref(&anna), "an"), Some(anna.clone()));
+        // A user and an account of the same name: the choice is the searcher's.
         assert_eq!(direct(&[ann, account, anna], "ann"), None);
         assert_eq!(direct(&[], "x"), None);
+
         let job = hit(HitKind::Job, "7");
         assert_eq!(
             direct(&[job.clone(), hit(HitKind::Node, "7")], "7"),

@@ -120,6 +120,7 @@ fn visible_sheets(
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     if question.everybody {
+        // Each of these reports lists the days of the period.
         at_most_days(&period, MOST_DAYS)?;
     }
     let periods = with_before(period);
@@ -129,11 +130,13 @@ fn visible_sheets(
     let books = books(&records, cluster, &periods, &rates, only, now)?;
 
     let last = periods.last().expect("the list has the period asked for");
+    // The trend needs the runs of the periods before, too.
     let from = periods.first().map_or(last.from(), Period::from);
     let mut assessed = records.assessed(cluster, from, last.to())?;
     let mut credits = records.credits(cluster)?;
     let mut breaches = breaches(&records, cluster, last, &zone, config, now)?;
 
+    // A coordinator's report of a member has nothing of the member's other accounts.
     if let Some(accounts) = only {
         assessed.retain(|one| accounts.contains(&one.run.account));
         credits.retain(|one| accounts.contains(&one.account));
@@ -167,6 +170,7 @@ fn visible_sheets(
     let shown = ShownSums::read(viewer, &records, cluster, &books, &accounts)?;
     let mut made: Vec<Sheet> = subjects
         .iter()
+        // A subject that is hidden gives no sheet, and so the same error as an unknown one.
         .filter(|subject| only.is_some() || sees_subject(viewer, subject) || shown.has(subject))
         .filter_map(|subject| sheet(&facts, subject))
         .collect();
@@ -190,6 +194,7 @@ fn visible_sheets(
     }
 
     match subjects.first() {
+        // Only a named subject can be missing: the cluster always has a report.
         Some(subject) if made.is_empty() => {
             Err(no_usage(viewer, &records, cluster, subject, last)?)
         }
@@ -212,6 +217,7 @@ fn hides_names(
     cluster: &str,
     config: &AccountingConfig,
 ) -> Result<bool, AnswerError> {
+    // The configuration comes before Slurm's setting.
     if let Some(pseudonyms) = config.pseudonyms {
         return Ok(pseudonyms);
     }
@@ -233,12 +239,14 @@ fn no_usage(
     } else {
         known_accounts(viewer, names.accounts)
     };
+    // A name that is known is right, and only has no usage in this time.
     let is_known = known.iter().any(|name| name == subject.name());
     let near = if is_known {
         String::new()
     } else {
         did_you_mean(subject.name(), known.iter().map(String::as_str))
     };
+
     Ok(AnswerError::Input(format!(
         "no run of the {} {} is recorded in {} or the three periods before it{near}",
         subject.kind(),
@@ -256,6 +264,7 @@ fn nothing_recorded(
     if sheet.figures.jobs_started + sheet.figures.jobs_ended > 0 || sheet.figures.cpu_hours > 0.0 {
         return Ok(None);
     }
+
     let day = |at: UnixTime| {
         Timestamp::try_from(at)
             .unwrap_or_default()
@@ -283,14 +292,17 @@ fn capacities(
     now: Timestamp,
 ) -> Result<[Option<CapacityRow>; 2], AnswerError> {
     let nodes = records.node_capacities(cluster)?;
+    // Without the capacities of nodes the use has no whole.
     if nodes.is_empty() {
         return Ok([None, None]);
     }
+
     let reservations = records.reservations(cluster, period.from())?;
     let runs = records.capacity_runs(cluster, period.from(), period.to())?;
     let held = (&*nodes, &*reservations, &*runs);
     let records_from = records_from.filter(|begin| period.begins_unrecorded(*begin));
     let report = report(records, cluster, period, held, records_from, now.into())?;
+    // A resource of which nothing was reported, such as GPUs of a CPU cluster, has no row.
     let mut rows = report
         .rows
         .into_iter()
@@ -301,6 +313,7 @@ fn capacities(
 /// Users, accounts and cluster that the question asks for.
 fn subjects(question: &SheetQuestion, books: &Books<'_>, tree: &Accounts) -> Vec<Subject> {
     match (&question.user, &question.account) {
+        // A user comes before an account.
         (Some(user), _) => vec![Subject::User(user.clone())],
         (None, Some(account)) => vec![Subject::Account(account.clone())],
         (None, None) if question.everybody => {
@@ -352,6 +365,7 @@ fn breaches(
     config: &AccountingConfig,
     now: Timestamp,
 ) -> Result<Vec<Breach>, AnswerError> {
+    // Reading all runs of a period is slow, and most sites have no such hours.
     if config.policy_windows.is_empty() {
         return Ok(Vec::new());
     }
@@ -398,6 +412,7 @@ mod tests {
             nodes: Some(1),
             ..JobRun::default()
         };
+
         let runs = [run("1", "ada"), run("2", "bob")];
         import(store.database(), None, runs);
         let question = SheetQuestion {
@@ -405,6 +420,7 @@ mod tests {
             user: Some("ada".into()),
             ..SheetQuestion::default()
         };
+
         let names = |pseudonyms: Option<bool>| -> Vec<Option<String>> {
             let config = AccountingConfig {
                 pseudonyms,
@@ -422,13 +438,16 @@ mod tests {
                 .map(|place| place.name.clone())
                 .collect()
         };
+
         let both = vec![Some("ada".to_owned()), Some("bob".to_owned())];
         let own = vec![Some("ada".to_owned()), None];
         assert_eq!(names(None), both, "Slurm's setting is unknown");
+
         records
             .note_private_data("lab", "none", UnixTime(start))
             .unwrap();
         assert_eq!(names(None), both);
+        // Slurm read again: the newest setting counts.
         records
             .note_private_data("lab", "jobs,usage", UnixTime(start + 1))
             .unwrap();
@@ -464,15 +483,18 @@ mod tests {
             ("frank", "biology"),
             ("grace", "art"),
         ];
+
         import(
             store.database(),
             None,
             runs.into_iter().enumerate().map(run),
         );
+
         let config = AccountingConfig {
             timezone: Some("UTC".into()),
             ..AccountingConfig::default()
         };
+
         let ask = |privacy, account: Option<&str>| {
             let ada = Viewer::new(Role::User, Way::Socket, privacy).with_user("ada");
             let question = SheetQuestion {
@@ -483,15 +505,19 @@ mod tests {
             let mut made = visible_sheets(store.database(), &ada, &question, &config)?;
             Ok::<_, AnswerError>(made.remove(0))
         };
+
         let names = |members: &[Member]| -> Vec<String> {
             members.iter().map(|member| member.name.clone()).collect()
         };
 
         let biology = ask(Privacy::Usage, Some("biology")).unwrap();
+        // Three users of biology, whose sum is shown, without the days and runs that are single users'.
         assert_eq!(biology.figures.cpu_hours, 12.0);
         assert!(biology.members.is_empty() && biology.days.is_empty() && biology.runs.is_empty());
+
         let physics = ask(Privacy::Usage, Some("physics")).unwrap();
         assert_eq!(names(&physics.members), ["ada"]);
+        // Art has one user, whose usage the sum would be.
         let listed = ask(Privacy::Usage, None).unwrap();
         assert_eq!(names(&listed.accounts), ["biology", "physics"]);
 
@@ -501,6 +527,7 @@ mod tests {
         assert_eq!(said(Privacy::Usage, "art"), unknown);
         let unknown = said(Privacy::Private, "music").replace("music", "biology");
         assert_eq!(said(Privacy::Private, "biology"), unknown);
+        // Ada's own account, also where accounts are private.
         let own = ask(Privacy::Private, Some("physics")).unwrap();
         assert_eq!(own.figures.cpu_hours, 12.0);
         let whole = ask(Privacy::Open, Some("biology")).unwrap();
@@ -511,6 +538,7 @@ mod tests {
     fn reports_of_everybody_for_too_many_days_are_refused() {
         let root = tempdir().unwrap();
         let store = store_in(root.path());
+
         let refused = |from: &str, to: &str, everybody| {
             let question = SheetQuestion {
                 from: Some(from.to_owned()),
@@ -522,6 +550,7 @@ mod tests {
             let made = sheets(store.database(), &question, &AccountingConfig::default());
             made.err().map(|error| error.to_string())
         };
+        // A century, of the cluster only; a leap year of everybody, and two days more.
         assert_eq!(refused("1950-01-01", "2049-01-01", false), None);
         assert_eq!(refused("2024-01-01", "2025-01-01", true), None);
         let said = refused("2024-01-01", "2025-01-03", true).unwrap();

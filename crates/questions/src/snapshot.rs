@@ -30,6 +30,7 @@ impl Question for SnapshotQuestion {
         store: &Store,
         _config: &AnswerConfig,
     ) -> Result<Option<Snapshot>, AnswerError> {
+        // The backup is noted only after the copy was verified and deleted: an older note stays if that fails.
         if self.drop {
             store.database().drop_snapshot()?;
             if let Some(backup) = &self.backup {

@@ -73,6 +73,7 @@ impl Question for SourcesQuestion {
             now: SystemTime::now().into(),
         };
         let mut sources = look.polled()?;
+        // A command on the files has no poller, and a server that has just started has no series yet.
         let is_polled = config.polls_jobs && config.unserved.is_none();
         let own = look.latest("takt_server_config_reload_successful")?;
         if is_polled && own.is_empty() && sources.is_empty() {
@@ -82,6 +83,7 @@ impl Question for SourcesQuestion {
                 ..SourceState::default()
             });
         }
+
         sources.extend(look.group("targets", "up", "exporters do not answer")?);
         let streams = "takt_alerts_event_stream_up";
         sources.extend(look.group("events", streams, "streams of events are interrupted")?);
@@ -100,6 +102,7 @@ impl Look<'_> {
         let matchers = [Matcher::metric(metric)];
         let from = self.now.minus(LOOKBACK);
         let mut found = self.store.own_range(&matchers, from, self.now)?;
+        // A staleness marker is NaN: the series has ended.
         found.retain(|series| {
             series
                 .samples
@@ -119,6 +122,7 @@ impl Look<'_> {
         ] {
             for series in self.latest(metric)? {
                 let name = series.labels.get("source").unwrap_or_default().to_owned();
+                // The three metrics of one source share its label.
                 let source = sources.entry(name.clone()).or_default();
                 source.source = name;
                 let value = series.samples.last().map(|sample| sample.value);
@@ -131,6 +135,7 @@ impl Look<'_> {
                 }
             }
         }
+
         Ok(sources.into_values().collect())
     }
 
@@ -142,12 +147,14 @@ impl Look<'_> {
         fault: &str,
     ) -> Result<Option<SourceState>, StoreError> {
         let mut found = self.latest(metric)?;
+        // The server scrapes itself, and always answers.
         found.retain(|series| metric != "up" || series.labels.get("job") != Some(OWN_JOB));
         let last = |series: &SeriesData| series.samples.last().copied();
         let answers = found.iter().filter_map(last).filter(|one| one.value == 1.0);
         let (answering, newest) = answers.fold((0, None), |(count, newest), sample| {
             (count + 1, newest.max(Some(sample.at)))
         });
+
         let silent = found.len() as u64 - answering;
         Ok((!found.is_empty()).then(|| SourceState {
             source: name.to_owned(),

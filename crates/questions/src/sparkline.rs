@@ -4,12 +4,14 @@
 pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let share = |value: f64| {
+        // Equal values have no scale; the middle shows that they are known.
         if most > least {
             (value - least) / (most - least)
         } else {
             0.5
         }
     };
+    // `most` itself would be the ninth bar.
     let bar = |value: f64| BARS[((share(value) * 8.0) as usize).min(7)];
     values
         .into_iter()
@@ -25,6 +27,7 @@ pub fn number(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),
         a if (1e-3..1e6).contains(&a) => {
+            // Four digits: fewer decimals for larger numbers.
             let places = (3 - a.log10().floor() as i32).clamp(0, 6) as usize;
             let text = format!("{x:.places$}");
             if text.contains('.') {
@@ -34,6 +37,7 @@ pub fn number(x: f64) -> String {
             }
         }
         a if (1e6..1e18).contains(&a) => {
+            // The prefix is found, as the arm begins with the smallest.
             let prefix = PREFIXES.iter().find(|(least, _)| a >= *least);
             prefix.map_or_else(String::new, |(least, prefix)| number(x / least) + prefix)
         }

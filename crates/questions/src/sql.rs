@@ -51,6 +51,7 @@ impl Question for SqlQuestion {
     }
 
     fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
+        // Statements join prices and days, which a command on the files has to store itself.
         let own = config.accounting.cluster.as_deref();
         note_calendar(database, own, &config.accounting)?;
         note_budgets(database, own, &config.accounting)
@@ -65,6 +66,7 @@ fn client(viewer: &Viewer, memory: MemoryAccount) -> SqlClient {
 
 fn answer_error(error: SqlError) -> AnswerError {
     match error {
+        // A refused or failing statement is a mistake of the client, not a failure of the server.
         SqlError::Refused(_) | SqlError::Statement(_) => AnswerError::input(error),
         SqlError::Store(error) => error.into(),
         SqlError::NoMemory(refusal) => refusal.into(),

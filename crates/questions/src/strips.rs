@@ -86,12 +86,17 @@ impl Question for StripsQuestion {
                 "hours must be 1 to 168, and steps at least 1".to_owned(),
             ));
         }
+
         let idle_below = config.accounting.efficiency.idle_below_ratio;
+        // The slot that is being written is the last one.
         let until = slot_of(SystemTime::now().into()) + 1;
         let steps = i64::from(self.steps);
+        // Rounded up, so that there are never more steps than asked for.
         let length = ((slots + steps - 1) / steps).max(1);
+        // Steps begin at multiples of their length: as time passes, the pictures move by whole steps.
         let until = (until + length - 1).div_euclid(length) * length;
         let from = until - (slots + length - 1) / length * length;
+
         let mut rows: BTreeMap<(String, String), Vec<Sum>> = BTreeMap::new();
         for (place, slots) in store.strips().read(self.node.as_deref(), from, until) {
             let uuid = if self.by_node {
@@ -102,10 +107,12 @@ impl Question for StripsQuestion {
             let sums = rows
                 .entry((place.node, uuid))
                 .or_insert_with(|| vec![Sum::default(); slots.len().div_ceil(length as usize)]);
+
             for (at, slot) in slots.into_iter().enumerate() {
                 sums[at / length as usize].add(slot, idle_below);
             }
         }
+
         let rows = rows.into_iter().map(|((node, uuid), sums)| StripRow {
             node,
             uuid,
@@ -131,6 +138,7 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, slot: Slot, idle_below: f64) {
+        // An unmeasured slot is no idle one: it must not lower the mean.
         let Some(ratio) = slot.utilization_ratio() else {
             return;
         };
@@ -161,8 +169,10 @@ mod tests {
     fn a_step_is_the_mean_of_what_was_measured() {
         let mut sum = Sum::default();
         assert_eq!(sum.step(), None);
+
         sum.add(Slot::UNKNOWN, 0.05);
         assert_eq!(sum.step(), None);
+        // At work, held and idle, and free.
         for slot in [
             Slot::new(1.0, true),
             Slot::new(0.0, true),
@@ -171,6 +181,7 @@ mod tests {
             sum.add(slot, 0.05);
         }
         sum.add(Slot::UNKNOWN, 0.05);
+
         let step = sum.step().unwrap();
         let third = 1.0 / 3.0;
         assert!((step.utilization_ratio - third).abs() < 1e-6, "{step:?}");

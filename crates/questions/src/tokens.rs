@@ -105,18 +105,21 @@ impl TokenOrder {
     ) -> Result<TokenAnswer, AnswerError> {
         let role = self.role.as_deref().unwrap_or("user");
         let role: Role = role.parse().map_err(AnswerError::usage)?;
+        // A program of the role user sees what its owner sees, so it has one.
         let owner = match &self.owner {
             Some(owner) => Some(owner.clone()),
             None if role == Role::User => viewer.user().map(str::to_owned),
             None => None,
         };
         check(viewer, role, owner.as_deref())?;
+        // The name is shown in lists and in the audit log.
         if name.trim().is_empty() || name.chars().count() > MAX_NAME_CHARS {
             return Err(refused("a token needs a name of 1 to 100 characters"));
         }
         if self.seconds.is_some_and(|seconds| seconds <= 0) {
             return Err(refused("a token is valid for more than 0 seconds"));
         }
+        // An instant beyond the years of dates cannot be stored.
         if self
             .seconds
             .is_some_and(|seconds| seconds > LONGEST_SECONDS)
@@ -124,7 +127,9 @@ impl TokenOrder {
             let error = "a token is valid for at most a century; leave the duration out for one that does not end";
             return Err(refused(error));
         }
+
         let token = new_token().map_err(AnswerError::failed)?;
+
         let creator = viewer.user().unwrap_or(viewer.role_name());
         let record = records.add_token(TokenRecord {
             id: 0,
@@ -138,7 +143,9 @@ impl TokenOrder {
             used_at: None,
             revoked_at: None,
         })?;
+
         viewer.note_act(format!("create {}", words(&record)));
+        // A misspelt owner is a warning only: a directory may not know a user yet.
         let stranger = record.owner.as_deref().filter(|owner| !knows_user(owner));
         Ok(TokenAnswer {
             token: Some(token),
@@ -152,6 +159,7 @@ impl TokenOrder {
 
 /// Checks that the viewer may create a token of this role for this owner.
 fn check(viewer: &Viewer, role: Role, owner: Option<&str>) -> Result<(), AnswerError> {
+    // Such a token sees what its owner sees.
     if role == Role::User && owner.is_none() {
         return Err(refused(
             "a token of the role user needs an owner: name one with --user, or another role with --role \
@@ -161,6 +169,7 @@ fn check(viewer: &Viewer, role: Role, owner: Option<&str>) -> Result<(), AnswerE
     if viewer.role() == Role::Admin {
         return Ok(());
     }
+
     let is_own = owner.is_some_and(|owner| viewer.is_user(owner));
     if is_own && role == Role::User {
         Ok(())
@@ -177,16 +186,20 @@ fn revoke(
     id: i64,
     now: UnixTime,
 ) -> Result<TokenAnswer, AnswerError> {
+    // A hidden token is as unknown as one that does not exist.
     let mut visible = records
         .tokens()?
         .into_iter()
         .filter(|token| is_visible(viewer, token));
     let unknown = || AnswerError::Input(format!("no valid token has the number {id}"));
+
     let record = visible.find(|token| token.id == id).ok_or_else(unknown)?;
+    // Another request may have revoked it meanwhile.
     if !records.revoke_token(id, now)? {
         return Err(unknown());
     }
     viewer.note_act(format!("revoke {}", words(&record)));
+
     let revoked_at = Some(now);
     Ok(TokenAnswer {
         record: TokenRecord {
@@ -241,25 +254,31 @@ mod tests {
     #[test]
     fn users_have_tokens_of_their_own_only() {
         let (_root, database) = database();
+
         let named = |name: &str| TokenOrder {
             name: Some(name.to_owned()),
             ..TokenOrder::default()
         };
+
         let own = order(&alice(), &database, named("notebook")).unwrap();
         assert_eq!(own.record.owner.as_deref(), Some("alice"));
         assert!(takt_access::is_token(&own.token.unwrap()));
+
         let for_bob = TokenOrder {
             owner: Some("bob".to_owned()),
             ..named("x")
         };
         order(&alice(), &database, for_bob.clone()).unwrap_err();
+
         let as_admin = TokenOrder {
             role: Some("admin".to_owned()),
             owner: Some("alice".to_owned()),
             ..named("x")
         };
         order(&alice(), &database, as_admin).unwrap_err();
+
         let of_bob = order(&Viewer::server(), &database, for_bob).unwrap();
+
         let listed = |viewer: &Viewer| {
             let question = TokensQuestion {};
             question
@@ -269,13 +288,16 @@ mod tests {
         };
         assert_eq!(listed(&alice()), 1);
         assert_eq!(listed(&Viewer::server()), 2);
+
         let revoke = |id| TokenOrder {
             revoke: Some(id),
             ..TokenOrder::default()
         };
+
         let hidden = order(&alice(), &database, revoke(of_bob.record.id)).unwrap_err();
         let unknown = order(&alice(), &database, revoke(99)).unwrap_err();
         assert_eq!(hidden.replace('2', "99"), unknown, "hidden equals unknown");
+
         let noting = alice();
         order(&noting, &database, revoke(own.record.id)).unwrap();
         let act = noting.act().get().unwrap();
@@ -286,16 +308,19 @@ mod tests {
     #[test]
     fn a_program_without_a_user_needs_another_role() {
         let (_root, database) = database();
+
         let program = TokenOrder {
             name: Some("grafana".to_owned()),
             ..TokenOrder::default()
         };
         order(&Viewer::server(), &database, program.clone()).unwrap_err();
+
         let viewer = TokenOrder {
             role: Some("viewer".to_owned()),
             seconds: Some(60),
             ..program
         };
+
         let made = order(&Viewer::server(), &database, viewer).unwrap().record;
         assert_eq!(made.expires_at, Some(made.created_at + 60));
         assert_eq!(made.owner, None);

@@ -47,6 +47,7 @@ impl Question for UsageQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<UsageReport, AnswerError> {
+        // A caller inside of the program, such as a command, is not limited.
         let mut memory = MemoryAccount::default().holder(MemoryUse::Query);
         self.report(viewer, database, config, &mut memory)
     }
@@ -99,11 +100,13 @@ impl UsageQuestion {
         let to = period.to();
         let names = ShownNames::read(viewer, &records, &cluster.cluster, from, to)?;
 
+        // The report grows with its groups, so its memory is asked for while they are added.
         let mut refused = memory.grow_to(usage.bytes()).err();
         records.held_runs(&cluster.cluster, from, to, |run| {
             if refused.is_some() {
                 return;
             }
+            // Names are replaced before groups are made, or a filter would show which runs are whose.
             let run = names.run(run);
             let is_account = |name: &str| accounts.is_within(run.account, name);
             if self.user.as_deref().is_none_or(|user| user == run.user)
@@ -114,6 +117,7 @@ impl UsageQuestion {
             }
         })?;
 
+        // The reading cannot stop, so the refusal is returned behind it.
         if let Some(refusal) = refused {
             return Err(refusal.into());
         }
@@ -124,6 +128,8 @@ impl UsageQuestion {
         }
 
         let report = usage.report(&cluster.cluster);
+
+        // An empty report may be that of a misspelt name.
         if let Some(user) = &self.user
             && report.rows.is_empty()
         {
@@ -150,6 +156,7 @@ impl UsageQuestion {
         if by.is_empty() {
             by.push(GroupBy::User);
         }
+        // Two units of time would count each second in both.
         if by.iter().filter(|by| by.unit().is_some()).count() > 1 {
             let error = "group by one of hour, day, month and year";
             return Err(AnswerError::Usage(error.to_owned()));
@@ -163,6 +170,7 @@ fn check_account(known: &[String], tree: &Accounts, account: &str) -> Result<(),
     if known.iter().any(|name| tree.is_within(name, account)) {
         return Ok(());
     }
+
     let near = did_you_mean(account, known.iter().map(String::as_str));
     Err(AnswerError::Input(format!(
         "no run of the account {account} is recorded{near}"

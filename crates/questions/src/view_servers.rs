@@ -60,10 +60,12 @@ impl ViewConfig {
     /// Checks that types cannot express.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (at, server) in self.servers.iter().enumerate() {
+            // The place in the list, since several servers have the same keys.
             server.validate().map_err(|error| {
                 let place = format!("servers, number {}: ", at + 1);
                 error.in_list(&place, "servers", at)
             })?;
+            // A row names its server and nothing else of it.
             let name = &server.name;
             if self.servers[..at].iter().any(|one| one.name == *name) {
                 let problem = format!("two servers have the name {name}; set another name");
@@ -91,12 +93,14 @@ impl ViewConfig {
 
 impl ViewServerConfig {
     fn validate(&self) -> Result<(), ConfigError> {
+        // A server of this name would look like the sum.
         if self.name.trim().is_empty() || self.name == SUM {
             let expected = format!("a name other than {SUM:?}");
             let found = format!("{:?}", self.name);
             return Err(ConfigError::new("name", expected, found));
         }
         check_url("url", &self.url, "https://takt.physics.example")?;
+        // 0 would count every server as silent.
         if self.timeout_seconds == 0 {
             return Err(ConfigError::new("timeout_seconds", "at least 1", 0));
         }
@@ -157,6 +161,7 @@ impl ViewServer {
     /// Returns the reason of a refusal and how to mend it. The next request reads the token again.
     fn refusal(&self, status: u16, words: &str) -> String {
         *self.http() = None;
+
         let name = &self.config.name;
         let make = "make one on that server with `takt token create view --role viewer`";
         match &self.config.token_file {
@@ -190,6 +195,7 @@ where
 {
     /// Waits until each server has answered, or its time is over.
     pub fn wait(self) -> Vec<Answered<'v, T>> {
+        // In the order of the configuration. The requests run at the same time.
         self.0
             .into_iter()
             .map(|(server, in_flight)| {
@@ -237,6 +243,7 @@ impl ViewServers {
     where
         Q: Question,
     {
+        // A view never changes another server.
         assert!(Q::REQUEST == RequestForm::Get, "only questions by GET");
         self.get(servers, |server| {
             let question = question(server);
@@ -259,11 +266,13 @@ impl ViewServers {
 
     fn begin(&self, server: &ViewServer, path: &str) -> Result<InFlightReply, String> {
         let sender = server.sender().map_err(|error| format!("{error:#}"))?;
+        // One thread for all servers, started by the first request that needs it.
         let thread = self.0.thread.get_or_init(|| {
             HttpThread::start("takt-view")
                 .inspect_err(|error| tracing::error!(%error, "cannot start a thread"))
                 .ok()
         });
+
         let url = format!("{}{path}", server.config.url.trim_end_matches('/'));
         let request = async move { sender.fetch(&url, None, ANSWER_MAX).await };
         thread
@@ -278,6 +287,7 @@ where
     T: DeserializeOwned,
 {
     let reply = reply.map_err(|silent| format!("does not answer: {silent}"))?;
+    // A cut body is no JSON, and the limit is the reason.
     if reply.is_cut {
         return Err(format!(
             "answers with more than {} MiB: ask for less",
@@ -285,10 +295,12 @@ where
         ));
     }
     match reply.status {
+        // A server of another release may have other fields.
         200..=299 => serde_json::from_slice(&reply.body).map_err(|error| {
             format!("answers in an unknown form; is its version another? {error}")
         }),
         401 | 403 => Err(server.refusal(reply.status, &words(&reply.body))),
+        // Takt answers 404 with a message; another program's page has none.
         404 if said(&reply.body).is_none() => Err(
             "fails (HTTP 404): it does not look like a Takt server; is url of [[view.servers]] right?"
                 .to_owned(),
@@ -319,6 +331,7 @@ where
     Q: Serialize,
 {
     let fields = serde_json::to_value(question).unwrap_or_default();
+
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in fields.as_object().into_iter().flatten() {
         match value {
@@ -343,6 +356,7 @@ mod tests {
             limit: 7,
             ..JobsQuestion::default()
         };
+        // An ampersand in a value must not begin another field.
         assert_eq!(query(&jobs), "limit=7&user=a%26b");
         assert_eq!(query(&FairshareQuestion::default()), "explain=false");
     }
@@ -363,18 +377,21 @@ mod tests {
             };
             read::<Value>(&servers.all()[0], Ok(reply)).unwrap_err()
         };
+
         assert_eq!(
             reply(Some("/etc/takt/lab"), 401, r#"{"error":"unknown"}"#),
             "refuses the token in /etc/takt/lab (HTTP 401: unknown): make one on that server with \
              `takt token create view --role viewer`, and write it into that file, which token_file of \
              [[view.servers]] \"lab\" in takt.toml names"
         );
+
         assert_eq!(
             reply(None, 401, r#"{"error":"a token is needed"}"#),
             "needs a token (HTTP 401): make one on that server with `takt token create view --role \
              viewer`, write it into a file, and name the file as token_file of [[view.servers]] \"lab\" \
              in takt.toml"
         );
+        // A gateway in front of the server answers with a page.
         assert_eq!(
             reply(None, 502, "bad gateway"),
             "fails (HTTP 502): bad gateway"

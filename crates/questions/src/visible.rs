@@ -14,6 +14,7 @@ const MIN_USERS: usize = 3;
 
 /// The runs that a viewer sees. `None` without a restriction.
 pub(super) fn visible_runs(viewer: &Viewer) -> Option<VisibleRuns> {
+    // With open privacy, and with private usage, runs themselves are visible.
     let is_restricted = viewer.privacy() == Privacy::Private && !viewer.sees_all();
     is_restricted.then(|| own_runs(viewer))
 }
@@ -53,6 +54,7 @@ impl<'v> ShownNames<'v> {
         to: UnixTime,
     ) -> Result<Self, StoreError> {
         let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        // All runs of the period are read only if users are hidden from the viewer.
         let sees_users = viewer.sees_all() || viewer.privacy() == Privacy::Open;
         if !sees_users {
             records.held_runs(cluster, from, to, |run| {
@@ -60,6 +62,7 @@ impl<'v> ShownNames<'v> {
                     Some(of_account) => of_account,
                     None => users.entry(run.account.to_owned()).or_default(),
                 };
+                // Three names are enough to know that an account is large; more of them cost memory.
                 if of_account.len() < MIN_USERS && !of_account.contains(run.user) {
                     of_account.insert(run.user.to_owned());
                 }
@@ -78,6 +81,7 @@ impl<'v> ShownNames<'v> {
         if self.viewer.sees_usage(owner) {
             return *run;
         }
+        // A small account's sum would be its user's usage.
         let account = if self.shows_account(run.account) {
             run.account
         } else {
@@ -131,6 +135,7 @@ impl<'s> ShownSums<'s> {
         let Subject::Account(above) = subject else {
             return false;
         };
+        // The accounts below count, as the report of the account has their usage.
         self.shows(|account| self.tree.is_within(account, above))
     }
 
@@ -138,17 +143,20 @@ impl<'s> ShownSums<'s> {
     fn shows(&self, is_one: impl Fn(&str) -> bool) -> bool {
         let mut users = BTreeSet::new();
         for (user, account, entry) in self.books.members() {
+            // A user without usage in the period does not make an account larger.
             let is_used = entry.periods.last().is_some_and(|tally| {
                 tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0 || tally.jobs_started > 0
             });
             if !is_used || !is_one(account) {
                 continue;
             }
+            // One hidden account below would be part of the sum.
             if !self.viewer.sees_account(account, &self.members) {
                 return false;
             }
             users.insert(user);
         }
+
         self.viewer.role() >= Role::User && users.len() >= MIN_USERS
     }
 }
@@ -178,6 +186,7 @@ fn keep_sums(sheet: &mut Sheet) {
     sheet.gpu_models.clear();
     sheet.waiting = None;
     sheet.fixes.clear();
+
     let note = "Who used the account, when and how well is shown to its coordinators.";
     sheet.notes.push(note.to_owned());
 }
@@ -222,15 +231,18 @@ pub(super) fn reduce_sheet(viewer: &Viewer, shown: &ShownSums<'_>, sheet: &mut S
         Subject::Account(account) => viewer.accounts().contains(account),
         Subject::Cluster => false,
     };
+    // The own report is whole, except the names of others in its ranking.
     if is_whole {
         hide_ranks(viewer, sheet);
     }
     if is_whole || viewer.sees_all() {
         return;
     }
+
     hide_ranks(viewer, sheet);
     let sees = |user: &str, account: &str| viewer.sees_measurements(Owner::new(user, account));
     let sees_name = |user: &str, account: &str| viewer.sees_details(Owner::new(user, account));
+
     sheet.runs.retain(|run| sees(&run.user, &run.account));
     for run in &mut sheet.runs {
         run.name = run
@@ -255,14 +267,17 @@ pub(super) fn reduce_sheet(viewer: &Viewer, shown: &ShownSums<'_>, sheet: &mut S
     sheet
         .members
         .retain(|member| of_account || viewer.sees_usage(Owner::new(&member.name, "")));
+
     sheet.accounts.retain_mut(|account| {
         if viewer.sees_usage(Owner::new("", &account.name)) {
             return true;
         }
+        // Sums only: a wait of the account may be that of one user.
         account.figures = sums(&account.figures);
         account.wait_mean_hours = None;
         shown.shows(|name| name == account.name)
     });
+    // A list that is shorter than its sum needs a word.
     if sheet.members.len() + sheet.accounts.len() < listed {
         let note = "Other users and accounts count in the sums and are not listed.";
         sheet.notes.push(note.to_owned());
@@ -301,6 +316,7 @@ pub(super) fn hide_share_rows(viewer: &Viewer, branch: &BTreeSet<String>, rows: 
         if viewer.sees_usage(Owner::new(user, &row.account)) {
             continue;
         }
+        // The row stays, since shares mean something among siblings only.
         row.user = row.user.take().map(|_| OTHER_USER.to_owned());
         if !viewer.sees_account(&row.account, branch) {
             row.account = OTHER_ACCOUNT.to_owned();
@@ -321,6 +337,7 @@ pub(super) fn hide_neighbour(viewer: &Viewer, explanation: &mut Explanation) {
     let Some(above) = &mut explanation.above else {
         return;
     };
+    // The place above is a number; only its name is hidden.
     if viewer.sees_usage(Owner::new(&above.user, &above.account)) {
         return;
     }
@@ -382,21 +399,25 @@ mod tests {
 
     #[test]
     fn sums_keep_their_size_and_lose_names() {
+        // Two accounts of three users, and one of a single user. Alice is a member of physics.
         let sizes: &[(&str, &[&str])] = &[
             ("physics", &["alice", "bob", "carol"]),
             ("biology", &["dan", "eve", "frank"]),
             ("art", &["grace"]),
         ];
+
         let open = alice(Privacy::Open);
         assert_eq!(
             shown(&names(&open, sizes), "dan", "biology"),
             ("dan", "biology")
         );
+        // Usage is private: accounts of enough users are named.
         let usage = alice(Privacy::Usage);
         let usage = names(&usage, sizes);
         assert_eq!(shown(&usage, "alice", "art"), ("alice", "art"));
         assert_eq!(shown(&usage, "dan", "biology"), (OTHER_USER, "biology"));
         assert_eq!(shown(&usage, "grace", "art"), (OTHER_USER, OTHER_ACCOUNT));
+        // Everything is private: only the viewer's own account is named.
         let private = alice(Privacy::Private);
         let private = names(&private, sizes);
         assert_eq!(shown(&private, "bob", "physics"), (OTHER_USER, "physics"));
@@ -404,6 +425,7 @@ mod tests {
             shown(&private, "dan", "biology"),
             (OTHER_USER, OTHER_ACCOUNT)
         );
+        // A coordinator sees the users of the account.
         let head = alice(Privacy::Private).with_accounts(BTreeSet::from(["biology".to_owned()]));
         assert_eq!(
             shown(&names(&head, sizes), "dan", "biology"),
@@ -419,6 +441,7 @@ mod tests {
             exit_code: Some("1:0".to_owned()),
             ..JobRun::default()
         };
+
         let hidden = |viewer: &Viewer, user| {
             let mut run = run(user);
             hide_details(viewer, &mut run);

@@ -100,7 +100,9 @@ impl WasteQuestion {
         )?;
         let zone = the_zone(&known, &config.accounting)?;
         let cluster = known.cluster;
+
         let period = the_period(&self.month, &self.from, &self.to, &zone, Timestamp::now())?;
+
         let accounts = records.accounts(&cluster)?;
         let mut assessed = records.assessed(&cluster, period.from(), period.to())?;
         assessed.retain(|one| {
@@ -116,9 +118,11 @@ impl WasteQuestion {
         if self.user.is_some() || self.account.is_some() || self.partition.is_some() {
             assessed.retain(|one| viewer.sees_usage(Owner::new(&one.run.user, &one.run.account)));
         }
+
         let rules = &config.accounting.efficiency;
         let mut found = waste(&assessed, &period, rules, self.points.min(MOST_POINTS));
         reduce(viewer, &mut found);
+
         Ok(WasteAnswer {
             cluster,
             period: period.label(),
@@ -138,6 +142,7 @@ fn reduce(viewer: &Viewer, found: &mut Waste) {
     found
         .accounts
         .retain(|row| viewer.sees_usage(Owner::new("", &row.name)));
+    // A point is a measurement of one run.
     found
         .points
         .retain(|point| viewer.sees_measurements(Owner::new(&point.user, &point.account)));

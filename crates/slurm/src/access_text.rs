@@ -26,11 +26,14 @@ pub fn hides_jobs(config: &str, uid: u32) -> bool {
             .split(',')
             .any(|word| matches!(word.trim(), "jobs" | "all"))
     });
+
     // `slurm(64030)`
     let owner = setting(config, "SlurmUser").and_then(|user| {
         let (_, number) = user.trim_end_matches(')').rsplit_once('(')?;
         number.parse::<u32>().ok()
     });
+
+    // root and SlurmUser see the jobs of others whatever PrivateData says.
     hides && uid != 0 && owner != Some(uid)
 }
 
@@ -44,6 +47,7 @@ pub fn constrains_devices(config: &str) -> Option<bool> {
     {
         return Some(false);
     }
+    // An older slurmctld does not print cgroup.conf, so its setting is unknown, not off.
     let constrains = setting(config, "ConstrainDevices")?;
     Some(
         ["yes", "true"]
@@ -83,6 +87,7 @@ impl SlurmRoles {
     /// is listed twice are unknown. They name users, too, but give them no level.
     pub fn parse(administrators: &str, operators: &str, accounts: &str) -> Self {
         let names = |text: &str| text.lines().map(str::to_owned).collect();
+        // `None` marks an account that is listed twice. It stays in the map, or a third line would count again.
         let mut listed: BTreeMap<&str, Option<&str>> = BTreeMap::new();
         for (account, users) in accounts.lines().filter_map(|line| line.split_once('|')) {
             listed
@@ -90,6 +95,7 @@ impl SlurmRoles {
                 .and_modify(|users| *users = None)
                 .or_insert(Some(users));
         }
+
         let coordinators = listed
             .iter()
             .filter_map(|(account, users)| Some((account, users.as_ref()?)))
@@ -100,6 +106,7 @@ impl SlurmRoles {
                     .map(|user| (user.to_owned(), (*account).to_owned()))
             })
             .collect();
+
         Self {
             administrators: names(administrators),
             operators: names(operators),
@@ -128,6 +135,7 @@ mod tests {
             assert!(!hides_jobs(&config(private), 0), "root sees all");
             assert!(!hides_jobs(&config(private), 64_030), "SlurmUser sees all");
         }
+        // Without an answer of scontrol nothing is known to be hidden.
         assert!(!hides_jobs("", 998));
     }
 

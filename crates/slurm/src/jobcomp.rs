@@ -100,25 +100,32 @@ impl Reader<'_> {
         };
         let mut has_ended = has_last_key(&record.text);
         let mut more = 0;
+
         while !self.lines.is_cut() {
             match self.lines.next() {
                 None => break,
                 Some(line) => line?,
             };
             let line = self.lines.text();
+
             let begins = line.starts_with(FIRST_KEY);
+            // Behind a complete record, a blank line belongs to nothing.
             if begins && has_ended || record.complete.is_some() && line.trim_ascii().is_empty() {
                 self.lines.put_back();
                 break;
             }
 
+            // A user's text may contain a line that looks like the begin of a record. Both readings are possible then.
             record.has_two_heads |= begins;
             record.text.push('\n');
             record.text.push_str(&line);
+
             has_ended |= has_last_key(&line);
             if record.complete.is_none() && has_last_key(&line) && is_complete(&record.text) {
                 record.complete = Some(record.text.len());
             }
+
+            // Bounds the memory and the repeated readings of a record whose end never comes.
             more += 1;
             if more == MAX_RECORD_LINES || record.text.len() as u64 > MAX_LINE_BYTES {
                 record.unusable = Some(lines::too_long());
@@ -133,6 +140,7 @@ impl Reader<'_> {
     fn entries(&self, line: u64, record: &WrittenRecord) -> (Entry, Option<(u64, Entry)>) {
         let rejected =
             |line, reason, text: &str| Entry::Rejected(Reject::new(Some(line), reason, text));
+
         if let Some(reason) = &record.unusable {
             return (rejected(line, reason.clone(), &record.text), None);
         }
@@ -141,6 +149,7 @@ impl Reader<'_> {
                 "{} has a line that begins another record",
                 owner(&record.text)
             );
+
             return (rejected(line, reason, &record.text), None);
         }
 
@@ -155,6 +164,7 @@ impl Reader<'_> {
             }
             _ => (whole, None),
         };
+
         match read {
             Ok(run) => (Entry::Run(since_resize(run, &self.options.resized)), rest),
             Err(reason) => (rejected(line, reason, &record.text), None),
@@ -181,14 +191,17 @@ impl Iterator for Reader<'_> {
             self.line = line;
             return Some(Ok(entry));
         }
+        // `line` is set only where an entry begins, so that it stays on the first of the lines of a record.
         loop {
             match self.lines.next()? {
                 Ok(line) if line.trim_ascii().is_empty() => continue,
                 Ok(_) => {}
                 Err(error) => return Some(Err(error.into())),
             }
+
             self.line = self.lines.line();
             let record = self.lines.text().into_owned();
+            // The first line decides whether this is such a file at all; later lines may be the rest of a user's text.
             if !record.starts_with(FIRST_KEY) {
                 if !self.any {
                     let found = beginning(&record);
@@ -220,10 +233,13 @@ impl Iterator for Reader<'_> {
 pub fn whole_records(part: &[u8]) -> usize {
     let line_ends = part.iter().enumerate().rev();
     let mut line_ends = line_ends.filter(|(_, byte)| **byte == b'\n');
+    // The last line may be half written, so only whole lines count.
     let Some((last, _)) = line_ends.next() else {
         return 0;
     };
+
     let end = last + 1;
+    // From the last head backwards. A head further back than the longest record cannot belong to the last one.
     let mut heads = line_ends
         .map(|(at, _)| at + 1)
         .chain([0])
@@ -241,6 +257,8 @@ pub fn whole_records(part: &[u8]) -> usize {
         }
         begin = head;
     }
+
+    // A record that has not all of its keys yet waits for the next reading of the file.
     if is_complete(&String::from_utf8_lossy(&part[begin..end])) {
         end
     } else {
@@ -305,6 +323,7 @@ fn block<'r>(record: &'r str, begin: usize, number: usize) -> Option<Block<'r>> 
     let mut next = wanted.next();
     let is_last = number + 1 == BLOCKS.len();
     let mut at = begin;
+    // Each word is a wanted key, in Slurm's order, or a key that no block has.
     loop {
         let rest = &record[at..];
         if is_last && next.is_none() && rest.trim_ascii().is_empty() {
@@ -316,21 +335,27 @@ fn block<'r>(record: &'r str, begin: usize, number: usize) -> Option<Block<'r>> 
                 values,
             });
         }
+        // Only the begin of the file has no white space before it.
         let word = match at {
             0 => rest,
             _ => rest.strip_prefix(|letter: char| letter.is_ascii_whitespace())?,
         };
+
         let word = word
             .split(|letter: char| letter.is_ascii_whitespace())
             .next()?;
         let (key, value) = word.split_once('=')?;
+
         let is_wanted = next == Some(key);
         if is_wanted {
             next = wanted.next();
+        // A known key in the wrong place: the text of a user has begun or ended elsewhere.
         } else if BLOCKS.iter().any(|keys| keys.contains(&key)) {
             return None;
         }
+
         at += usize::from(at > 0) + key.len() + 1;
+        // The last key of a block is one of a text. Its value may have several words, so it is not read here.
         if is_wanted && !is_last && next.is_none() {
             let (end, text) = (at, BLOCKS[number].last()?);
             return Some(Block {
@@ -342,6 +367,7 @@ fn block<'r>(record: &'r str, begin: usize, number: usize) -> Option<Block<'r>> 
         }
 
         at += value.len();
+        // A key twice in one block leaves open which value counts.
         if values.insert(key, value).is_some() {
             return None;
         }
@@ -354,6 +380,8 @@ fn readings(record: &str) -> Vec<Values<'_>> {
     let Some(head) = block(record, 0, 0) else {
         return Vec::new();
     };
+
+    // Every place where a block could begin: a user's text may contain the keys of one.
     let later: Vec<Vec<Block<'_>>> = (1..BLOCKS.len())
         .map(|number| {
             positions(record, BLOCKS[number][0])
@@ -361,7 +389,9 @@ fn readings(record: &str) -> Vec<Values<'_>> {
                 .collect()
         })
         .collect();
+
     let mut readings = vec![vec![&head]];
+    // Each reading is continued with each block that begins behind it, so the number of readings may grow quickly.
     for blocks in &later {
         let longer = readings.iter().flat_map(|reading| {
             let before = reading.last().map_or(0, |block| block.end);
@@ -371,6 +401,7 @@ fn readings(record: &str) -> Vec<Values<'_>> {
                 .filter(follows)
                 .map(move |block| [reading.as_slice(), &[block]].concat())
         });
+        // One more than the limit shows that some were left out.
         readings = longer.take(MAX_READINGS + 1).collect();
     }
 
@@ -397,6 +428,7 @@ fn is_complete(record: &str) -> bool {
 /// Returns the job and the user of a record; no user's text comes before them.
 fn owner(record: &str) -> String {
     let word = |key: &str| {
+        // Up to the name, values have no blanks. `bounded` keeps the reason short in a forged line, too.
         let word = record.split(' ').find_map(|word| word.strip_prefix(key));
         bounded(word.unwrap_or("?"), 64).into_owned()
     };
@@ -406,6 +438,8 @@ fn owner(record: &str) -> String {
 /// Parses the run of a record that can be read in one way, or in several that differ only in the name.
 fn run(record: &str, options: &Options) -> Result<JobRun, String> {
     let readings = readings(record);
+
+    // The reason names the first missing key, since most such records are of another format or cut.
     if readings.is_empty() {
         let mut keys = BLOCKS.iter().copied().flatten();
         let is_missing = |key: &&&str| !record.starts_with(*key) && position(record, key).is_none();
@@ -414,10 +448,12 @@ fn run(record: &str, options: &Options) -> Result<JobRun, String> {
             None => "its keys are not in the order of Slurm".to_owned(),
         });
     }
+
     let is_cut = readings.len() > MAX_READINGS;
     let mut runs = Vec::new();
     let mut reason = None;
     for values in readings {
+        // A reading whose values are malformed is no reading.
         match run_of(&values, options) {
             Ok(run) => runs.push(run),
             Err(why) => reason = reason.or(Some(why)),
@@ -428,6 +464,7 @@ fn run(record: &str, options: &Options) -> Result<JobRun, String> {
     let Some(first) = runs.next() else {
         return Err(reason.unwrap_or_default());
     };
+    // The name alone decides nothing in accounting, so readings that differ in it agree.
     let without_name = |run: &JobRun| JobRun {
         name: None,
         ..run.clone()
@@ -452,6 +489,7 @@ fn has_last_key(line: &str) -> bool {
 /// Returns the positions at which `KEY=` begins in a text, after white space.
 fn positions<'t>(text: &'t str, key: &'t str) -> impl Iterator<Item = usize> {
     text.match_indices(key).map(|(at, _)| at).filter(move |at| {
+        // A text of a user may end in `XExitCode=`, so the key must be a word.
         let is_word = text[..*at].ends_with(|letter: char| letter.is_ascii_whitespace());
         is_word && text[at + key.len()..].starts_with('=')
     })
@@ -471,12 +509,14 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
             .next();
         word.unwrap_or_default()
     };
+
     let text = |key: &str| {
         Some(get(key))
             .filter(|text| !text.is_empty() && *text != "(null)")
             .map(str::to_owned)
     };
 
+    // jobcomp writes no run time: in an hour that occurs twice, the first reading counts that keeps the order.
     let times = RunTimes::of(
         &WrittenTimes {
             submit: get("SubmitTime"),
@@ -501,20 +541,25 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
     }
 
     let node_list = text("NodeList");
+    // `UserId=alice(1000)`.
     let (user, _) = get("UserId").split_once('(').unwrap_or((get("UserId"), ""));
+    // Without slurmdbd Slurm knows no default account.
     let account = text("Account").or_else(|| options.accounts.get(user).cloned());
     let job_id = job_id(&get)?;
     let run = JobRun {
         cluster: match &options.cluster {
             Cluster::Named(name) => name.clone(),
+            // A name that Slurm wrote comes before the configured one.
             Cluster::Column(name) => text("Cluster")
                 .filter(|named| named != "unknown")
                 .unwrap_or_else(|| name.clone()),
         },
+        // For an array task, JobId is the number that the node's cgroups use.
         raw_job_id: text("JobId").filter(|raw| *raw != job_id),
         job_id,
         submit: times.submit,
         eligible: times.eligible,
+        // For a job that left the queue unstarted, Slurm sets a start, but no nodes.
         start: times.start.filter(|_| node_list.is_some()),
         end: times.end,
         state: state.to_owned(),
@@ -528,6 +573,7 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
             .map(|name| (*name).to_owned()),
         reservation: text("ReservationName"),
         node_list,
+        // TimeLimit is in minutes; `UNLIMITED` and `Partition_Limit` are no numbers.
         timelimit: get("TimeLimit")
             .parse::<u64>()
             .ok()
@@ -535,6 +581,7 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
         exit_code: text("ExitCode"),
         ..JobRun::default()
     };
+    // A run that held nothing has no amounts, only those that it asked for.
     let (Some(start), Some(end)) = (run.start, run.end) else {
         return Ok(JobRun {
             req_tres: text("Tres"),
@@ -573,12 +620,16 @@ fn run_of(values: &Values<'_>, options: &Options) -> Result<JobRun, String> {
 /// Corrects the start of a resized run, and stores the time of a resize for the next line of the
 /// same job.
 fn since_resize(run: JobRun, resized: &Resized) -> JobRun {
+    // A poisoned lock has no half-made entry: each access is one operation.
     let mut resized = resized.lock().unwrap_or_else(PoisonError::into_inner);
+
     let key = (run.job_id.clone(), run.submit);
+    // Each line of a resize begins where the one before it ended.
     let (before, is_last) = match run.end.filter(|_| run.state == "RESIZING") {
         Some(end) => (resized.insert(key, end), false),
         None => (resized.remove(&key), true),
     };
+
     match before {
         None if is_last => run,
         // At the first resize StartTime is the time of the resize; the real start is unknown here.
@@ -606,10 +657,12 @@ fn job_id<'l>(get: &impl Fn(&str) -> &'l str) -> Result<String, String> {
             .filter(|number| *number < NO_VAL)
     };
     let id = number("JobId").ok_or_else(|| format!("JobId '{}' is not a number", get("JobId")))?;
+    // NO_VAL in one of the two numbers means that the job has no such part.
     let part =
         |of: &str, at: &str, sign: char| Some(format!("{}{sign}{}", number(of)?, number(at)?));
     Ok(part("ArrayJobId", "ArrayTaskId", '_')
         .or_else(|| part("HetJobId", "HetJobOffset", '+'))
+        // Earlier releases call heterogeneous jobs packs.
         .or_else(|| part("PackJobId", "PackJobOffset", '+'))
         .unwrap_or_else(|| id.to_string()))
 }

@@ -59,6 +59,7 @@ impl<'i> Lines<'i> {
         if self.done {
             return None;
         }
+        // The line was read, and counted, before.
         if mem::take(&mut self.is_put_back) {
             return Some(Ok(&self.row));
         }
@@ -69,6 +70,7 @@ impl<'i> Lines<'i> {
                 None
             }
             Err(source) => {
+                // After an error the position in the text is unknown, so nothing more is read.
                 self.done = true;
                 Some(Err(LinesError {
                     name: self.name.clone(),
@@ -101,7 +103,9 @@ impl<'i> Lines<'i> {
 
     fn read(&mut self) -> io::Result<bool> {
         self.row.clear();
+
         self.is_cut = false;
+        // The limit holds before the line is in memory: a file without line feeds would take as much as it has.
         if (&mut self.input)
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut self.row)?
@@ -110,12 +114,14 @@ impl<'i> Lines<'i> {
             return Ok(false);
         }
         self.line += 1;
+        // A last line without a line feed is a line, too, unless it has exactly the longest length.
         if self.row.last() == Some(&b'\n') {
             self.row.pop();
         } else if self.row.len() as u64 == MAX_LINE_BYTES {
             self.is_cut = true;
             self.input.skip_until(b'\n')?;
         }
+        // Files that came through Windows end their lines with CR LF.
         if self.row.last() == Some(&b'\r') {
             self.row.pop();
         }
@@ -132,6 +138,7 @@ pub(super) fn too_long() -> String {
 pub(super) fn beginning(line: &str) -> String {
     match line.chars().take(60).collect::<String>() {
         empty if empty.is_empty() => "an empty line or nothing".to_owned(),
+        // Escaped: control characters of a binary file must not reach the terminal.
         begin => format!("'{}'", begin.escape_debug()),
     }
 }
@@ -148,7 +155,9 @@ fn explained(source: io::Error) -> io::Error {
 fn decompressed<'i>(mut input: impl Read + 'i) -> io::Result<Box<dyn BufRead + 'i>> {
     const GZIP: &[u8] = &[0x1f, 0x8b];
     const BUFFER: usize = 1 << 17;
+
     let mut magic = Vec::new();
+    // The text may be a pipe, so the first bytes are read once and put back in front.
     input
         .by_ref()
         .take(GZIP.len() as u64)

@@ -200,8 +200,11 @@ impl FromStr for Release {
     /// Reads `26.05` and versions of it: `26.05.3`, `26.05.0-0rc1`.
     fn from_str(text: &str) -> Result<Self, ReleaseError> {
         let mut parts = text.trim().split('.');
+        // Text behind the second dot names a version within the release.
         let mut number = || parts.next()?.parse().ok();
+
         let (year, month) = number().zip(number()).ok_or(ReleaseError)?;
+        // The ranges refuse version numbers of other programs, such as 4.1.
         if (15..=99).contains(&year) && (1..=12).contains(&month) {
             Ok(Self { year, month })
         } else {
@@ -230,6 +233,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Release>().unwrap().to_string(), release);
         }
+        // No month, no dot, no number, an invalid month, and a year of four digits.
         for text in ["", "26", "slurm", "26.13", "2026.05", "26.x"] {
             assert_eq!(text.parse::<Release>(), Err(ReleaseError), "{text}");
         }
@@ -238,6 +242,7 @@ mod tests {
     #[test]
     fn each_release_has_its_api_versions_and_its_way_back() {
         let of = |text: &str| text.parse::<Release>().unwrap();
+        // The oldest release, one between, and one in which an API version was removed.
         assert_eq!(of("22.05").api_versions(), ["v0.0.38"]);
         assert_eq!(
             of("25.11").api_versions(),
@@ -247,10 +252,12 @@ mod tests {
             of("26.05").api_versions(),
             ["v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45"]
         );
+
         assert_eq!(
             of("26.05").upgrades_from(),
             [of("25.11"), of("25.05"), of("24.11")]
         );
+        // The lists are searched in order.
         assert!(CHANGES.is_sorted_by_key(|change| change.since));
         assert!(RELEASES.is_sorted());
         assert!(
@@ -258,6 +265,7 @@ mod tests {
                 .iter()
                 .all(|change| RELEASES.contains(&change.since))
         );
+
         let since = |from: &str| of("26.05").changes_since(of(from)).count();
         assert_eq!(since("26.05"), 0);
         assert_eq!(since("25.11"), 6);

@@ -16,17 +16,20 @@ pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
         let Some((account, user)) = rest.split_once('|') else {
             continue;
         };
+
         let owner = Owner {
             account: account.to_owned(),
             user: Some(user)
                 .filter(|user| !user.is_empty())
                 .map(str::to_owned),
         };
+        // `None` stays in the map, so that a third line with the id does not count.
         owners
             .entry(id.to_owned())
             .and_modify(|owner| *owner = None)
             .or_insert(Some(owner));
     }
+
     owners
         .into_iter()
         .filter_map(|(id, owner)| Some((id, owner?)))
@@ -36,10 +39,12 @@ pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
 /// Parses the rows of `sacctmgr --parsable2 show reservation`. Their owners are association ids.
 pub fn of_sacctmgr(text: &str, owners: &HashMap<String, Owner>) -> Vec<Reservation> {
     let reservation = |line: &str| {
+        // A name with a delimiter makes more fields than the columns, and the row does not count.
         let [name, from, to, flags, nodes, assocs, tres] = line.split('|').collect::<Vec<_>>()[..]
         else {
             return None;
         };
+
         let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
         Some(Reservation {
             name: name.to_owned(),
@@ -48,9 +53,11 @@ pub fn of_sacctmgr(text: &str, owners: &HashMap<String, Owner>) -> Vec<Reservati
                 .filter(|nodes| !nodes.is_empty())
                 .map(str::to_owned),
             cpus: tres.cpus.unwrap_or(0),
+            // 0 would claim that the reservation keeps no GPU; `Reservation::amounts` asks the nodes then.
             gpus: tres.gpus.filter(|gpus| *gpus > 0),
             owners: assocs
                 .split(',')
+                // An id that is listed twice has no owner: see `owners_by_id`.
                 .filter_map(|id| owners.get(id).cloned())
                 .collect(),
             from: from.parse().ok()?,
@@ -67,21 +74,25 @@ pub fn of_scontrol(line: &str) -> Option<Reservation> {
     if !line.starts_with("ReservationName=") {
         return None;
     }
+
     for (key, value) in line
         .split_ascii_whitespace()
         .filter_map(|word| word.split_once('='))
     {
         fields.entry(key).or_insert(value);
     }
+
     let text = |key: &str| {
         fields
             .get(key)
             .copied()
             .filter(|text| !matches!(*text, "" | "(null)"))
     };
+
     let tres = text("TRES")
         .and_then(|tres| TresCounts::parse(tres).ok().flatten())
         .unwrap_or_default();
+
     Some(Reservation {
         name: text("ReservationName")?.to_owned(),
         flags: text("Flags").unwrap_or_default().to_owned(),
@@ -127,6 +138,7 @@ mod tests {
             CoreCnt=8 Features=(null) PartitionName=(null) Flags=SPEC_NODES TRES=cpu=8 Users=(null) Groups=(null) \
             Accounts=lab-a Licenses=(null) State=INACTIVE BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)";
         let now = of_scontrol(line).unwrap();
+        // The same reservation in the form of sacctmgr, one of a user with an unknown id, and a broken row.
         let known = owners_by_id("1|root|\n3|lab-a|\n5|lab-a|alice\n");
         let kept = of_sacctmgr(
             "class|1795279775|1795286975|SPEC_NODES|node0|3|cpu=8\n\
@@ -146,9 +158,11 @@ mod tests {
                 user: Some("alice".into())
             }]
         );
+        // Two owners of id 3: one of them was written by a coordinator as part of a name.
         let forged = owners_by_id("3|lab-a|\n9|x\n3|lab-b|eve|\n5|lab-a|alice\n");
         assert_eq!(forged.keys().collect::<Vec<_>>(), ["5"]);
         assert_eq!(of_scontrol("No reservations in the system"), None);
+        // A comment of an operator with keys of Slurm changes nothing.
         let remarked = format!("{line} Comment=see Users=eve Flags=MAINT");
         assert_eq!(of_scontrol(&remarked), Some(now));
         assert_eq!(

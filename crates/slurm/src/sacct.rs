@@ -216,6 +216,7 @@ impl<'i> Reader<'i> {
             Some(columns) => columns.join(DEFAULT_DELIMITER),
             None => read_header(&mut lines)?,
         };
+
         let delimiter = delimiter_of(&header)
             .unwrap_or(DEFAULT_DELIMITER)
             .to_owned();
@@ -247,6 +248,7 @@ impl<'i> Reader<'i> {
         is_secret: bool,
     ) -> Result<Self, SacctError> {
         let layout = RowLayout::of(&header, delimiter, is_secret);
+        // A missing column and one that stands under an unknown name are the same: the header alone decides.
         let missing: Vec<&str> = REQUIRED
             .iter()
             .filter(|(_, field)| !layout.columns.contains(&Some(*field)))
@@ -293,9 +295,11 @@ impl<'i> Reader<'i> {
             text,
             unusable: None,
         };
+        // Where the delimiter is secret, a complete row is Slurm's. Only a file with a known one may need more lines.
         let is_known = self.may_be_forged();
         let begins = !is_known || self.layout.may_begin(&row.text);
         let mut more = 0;
+        // With a secret delimiter a row ends where it is complete, with a known one where the next row begins.
         while begins && !self.lines.is_cut() {
             let goes_on = match row.complete {
                 None => self.layout.spans_lines,
@@ -304,6 +308,7 @@ impl<'i> Reader<'i> {
             if !goes_on {
                 break;
             }
+
             match self.lines.next() {
                 None => break,
                 Some(line) => line?,
@@ -314,12 +319,15 @@ impl<'i> Reader<'i> {
                 break;
             }
 
+            // Delimiters in a text of a user count as well: `entries` finds out which of them are surplus.
             found += line.matches(&self.layout.delimiter).count();
             row.text.push('\n');
             row.text.push_str(&line);
             if found >= needed && row.complete.is_none() {
                 row.complete = Some(row.text.len());
             }
+
+            // Bounds the memory that a row without an end may take.
             more += 1;
             if more == MAX_ROW_LINES || row.text.len() as u64 > MAX_LINE_BYTES {
                 row.unusable = Some(lines::too_long());
@@ -394,6 +402,7 @@ impl<'i> Reader<'i> {
             }
 
             let line = self.lines.line();
+            // Without a column of users, a row is one line, which is parsed without a copy: most exports are such.
             let spans_lines = self.layout.spans_lines || self.may_be_forged();
             if !spans_lines && !self.lines.is_cut() {
                 let row = self.lines.text();
@@ -413,6 +422,8 @@ impl<'i> Reader<'i> {
         let Some(mut doubted) = self.doubted.take() else {
             return self.begin(row);
         };
+
+        // Longer texts are not tried as one row, which bounds the work for each row.
         let together = format!("{}\n{}", doubted.text, row.text);
         if together.len() > MAX_DOUBTED_BYTES {
             self.ready.extend(doubted.into_entries());
@@ -420,11 +431,13 @@ impl<'i> Reader<'i> {
         }
 
         if self.may_be_end(&doubted.run, &row, &together) {
+            // Neither reading counts: the smaller one may be the user's, and the larger one is not certain.
             let entry = self.rejected(doubted.line, self.ambiguous(&together), &together);
             self.ready.push_back((doubted.line, entry));
             return;
         }
         if matches!(row.entry, Entry::Run(_) | Entry::Tasks { .. }) {
+            // A row that counts by itself ends the wait: the rows before it are whole.
             self.ready.extend(doubted.into_entries());
             return self.begin(row);
         }
@@ -464,6 +477,7 @@ impl<'i> Reader<'i> {
         if matches!(row.entry, Entry::Step) && !self.is_suspect_step(run, &row.text) {
             return false;
         }
+
         let readings = self.layout.readings(together).unwrap_or_default();
         let mut entries = readings
             .iter()
@@ -488,6 +502,7 @@ impl<'i> Reader<'i> {
     fn parse(&self, row: &str) -> Result<Entry, String> {
         let exact = self.layout.split(row);
         if !self.may_be_forged() || exact.is_ok() && !row.contains('\n') {
+            // A row with exactly its columns and one line is not doubted, so the usual row is split once.
             return exact.and_then(|fields| entry_of(&fields, &self.options));
         }
         let mut entries = Vec::new();
@@ -498,8 +513,10 @@ impl<'i> Reader<'i> {
                 Err(reason) => reasons.push(reason),
             }
         }
+
         let mut entries = entries.into_iter();
         let Some(first) = entries.next() else {
+            // One reason is that of the only reading; several contradict each other, and the plain split says more.
             let only = reasons.pop().filter(|_| reasons.is_empty());
             let fallback = || "a line feed in a column of Slurm".to_owned();
             return Err(only.or(exact.err()).unwrap_or_else(fallback));
@@ -576,10 +593,12 @@ fn holds_more(other: &JobRun, run: &JobRun) -> bool {
     let amounts = |run: &JobRun| {
         [run.gpus, run.cpus, run.nodes, run.billing].map(|amount| amount.unwrap_or(0))
     };
+
     let seconds = |run: &JobRun| match (run.start, run.end) {
         (Some(start), Some(end)) => end.since(start).cast_signed(),
         _ => 0,
     };
+
     let holds = amounts(other)
         .into_iter()
         .zip(amounts(run))
@@ -590,6 +609,7 @@ fn holds_more(other: &JobRun, run: &JobRun) -> bool {
 fn read_header(lines: &mut Lines<'_>) -> Result<String, LinesError> {
     let header = lines.next().transpose()?.unwrap_or_default();
     Ok(String::from_utf8_lossy(header)
+        // Files that came through Windows may begin with a byte order mark.
         .trim_start_matches('\u{feff}')
         .to_owned())
 }
@@ -607,9 +627,11 @@ impl Iterator for Reader<'_> {
                 self.add(row);
                 continue;
             }
+
             match self.read_rows() {
                 Some(Ok(rows)) => self.read.extend(rows),
                 end => {
+                    // The error is kept until the doubted run is returned: it was read before the error.
                     self.error = self
                         .error
                         .take()
@@ -636,18 +658,22 @@ fn column(name: &str) -> Option<Field> {
 /// same rules.
 pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, String> {
     let job_id = fields.get(Field::JobId);
+    // `105_4294967294` is the whole array, as `sacct` prints one of which no task has begun.
     let job_id = job_id.strip_suffix(NO_TASK).unwrap_or(job_id);
     let array = job_id.split_once("_[");
     // Only a step has a dot: `123.batch`, `123_4.0`, `123+1.extern`.
     if array.map_or(job_id, |(array, _)| array).contains('.') {
         return Ok(Entry::Step);
     }
+
+    // Slurm's ids have digits, `_` before a task, and `+` before a component.
     let number = array.map_or(job_id, |(array, _)| array);
     let is_number = |letter: u8| letter.is_ascii_digit() || matches!(letter, b'_' | b'+');
     if !number.starts_with(|letter: char| letter.is_ascii_digit()) || !number.bytes().all(is_number)
     {
         return Err(format!("JobID '{}' is not a number", bounded(job_id, 64)));
     }
+
     let run = run_of(fields, options)?;
     let Some((array, tasks)) = array else {
         let raw_job_id = fields.text(Field::JobIdRaw).filter(|raw| raw != job_id);
@@ -657,6 +683,7 @@ pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, 
             ..run
         }));
     };
+
     // `17_[5-9%2]`: pending tasks, of which at most two run at a time.
     let tasks = tasks
         .strip_suffix(']')
@@ -730,6 +757,7 @@ impl<'r> Fields<'r> {
 /// Parses the run of a row, without its id.
 fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
     let state = fields
+        // `CANCELLED by 1000` has the user who cancelled it behind the state.
         .get(Field::State)
         .split_ascii_whitespace()
         .next()
@@ -738,6 +766,7 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
 
     let tres =
         TresCounts::parse(fields.get(Field::AllocTres)).map_err(|error| format!("Alloc{error}"))?;
+
     let suspended = duration(fields.get(Field::Suspended), "Suspended")?;
     let elapsed = match fields.get(Field::ElapsedRaw) {
         // Clocks that disagree. The times are what slurmctld wrote.
@@ -758,6 +787,7 @@ fn run_of(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
     let times = RunTimes::of(
         &written,
         &options.zone,
+        // The times include the suspension, and the run time does not.
         elapsed.map(|ran| ran + suspended.unwrap_or(0)),
     )?;
 
@@ -842,6 +872,7 @@ fn sluid(text: &str) -> Option<String> {
     let digits = text.strip_prefix('s')?;
     let is_sluid = text.len() == SLUID_BYTES
         && digits
+            // Base 32 of Slurm has digits and capital letters.
             .bytes()
             .all(|digit| digit.is_ascii_uppercase() || digit.is_ascii_digit())
         && digits.bytes().any(|digit| digit != b'0');
@@ -911,11 +942,13 @@ pub(super) fn duration(text: &str, name: &str) -> Result<Option<u64>, String> {
     if text.is_empty() || text == INVALID {
         return Ok(None);
     }
+    // Minutes and seconds are always printed; days and hours may be missing.
     let seconds = || {
         let (days, clock) = text.split_once('-').unwrap_or(("0", text));
         let (clock, _) = clock.split_once('.').unwrap_or((clock, ""));
         let (rest, seconds) = clock.rsplit_once(':')?;
         let (hours, minutes) = rest.split_once(':').unwrap_or(("0", rest));
+        // The bound keeps the product below 64 bits.
         let count = |text| scaled(text, 1).filter(|&count| count < 1 << 32);
         Some(((count(days)? * 24 + count(hours)?) * 60 + count(minutes)?) * 60 + count(seconds)?)
     };
@@ -927,6 +960,7 @@ pub(super) fn duration(text: &str, name: &str) -> Result<Option<u64>, String> {
 /// Returns the time limit in seconds. `None` without a limit (`UNLIMITED`, `Partition_Limit`).
 fn timelimit(fields: &Fields<'_>) -> Result<Option<u64>, String> {
     let is_amount = |text: &str| text.starts_with(|letter: char| letter.is_ascii_digit());
+    // The raw column is in minutes, the other in `D-HH:MM:SS`.
     match fields.get(Field::TimelimitRaw) {
         raw if is_amount(raw) => Ok(fields
             .count(Field::TimelimitRaw, "TimelimitRaw")?

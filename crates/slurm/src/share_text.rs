@@ -70,12 +70,15 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
     for column in ["Account", "ParentName", "User", "Share"] {
         table.require(column)?;
     }
+
     let mut found = Vec::new();
     let mut listed = HashSet::new();
+    // sacctmgr lists the associations of every cluster of the slurmdbd.
     for row in table.rows() {
         if row.get("Cluster").is_some_and(|of| of != cluster) {
             continue;
         }
+
         let filled = |column| {
             row.get(column)
                 .filter(|text| !text.is_empty())
@@ -85,10 +88,12 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
             "parent" => Shares::Parent,
             shares => Shares::Raw(row.number("Share", shares, "a number of shares or 'parent'")?),
         };
+        // LFT is the left end of Slurm's nested sets: their order is that of the tree.
         let left = match filled("LFT") {
             Some(left) => row.number("LFT", &left, "a number")?,
             None => u64::MAX,
         };
+
         let association = Association {
             account: filled("Account").unwrap_or_default(),
             parent_account: filled("ParentName"),
@@ -97,6 +102,7 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
             shares,
             grp_tres_mins: filled("GrpTRESMins"),
         };
+
         let key = (
             association.account.clone(),
             association.user.clone(),
@@ -111,6 +117,8 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
         }
         found.push((left, association));
     }
+
+    // The sort is stable, so without `LFT` the order stays that of the text.
     found.sort_by_key(|(left, _)| *left);
     Ok(found
         .into_iter()
@@ -127,6 +135,7 @@ pub fn qos(text: &str) -> Result<BTreeMap<String, Qos>, SlurmTextError> {
     for column in ["Name", "Flags", "UsageFactor"] {
         table.require(column)?;
     }
+
     let mut found = BTreeMap::new();
     for row in table.rows() {
         let usage_factor = row.number(
@@ -134,11 +143,13 @@ pub fn qos(text: &str) -> Result<BTreeMap<String, Qos>, SlurmTextError> {
             row.get("UsageFactor").unwrap_or_default(),
             "a number",
         )?;
+
         let no_decay = row
             .get("Flags")
             .unwrap_or_default()
             .split(',')
             .any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
+
         found.insert(
             row.get("Name").unwrap_or_default().to_owned(),
             Qos {
@@ -188,6 +199,8 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
     ] {
         table.require(column)?;
     }
+
+    // Many runs have the same TRES; each text is parsed once.
     let mut kept = HashMap::<String, Arc<TresAmounts>>::new();
     let mut found = Vec::new();
     for row in table.rows() {
@@ -198,6 +211,7 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
                 .number(column, seconds, "seconds since 1970 (SLURM_TIME_FORMAT=%s)")
                 .map(Some),
         };
+
         let tres = match text("AllocTRES") {
             "" => None,
             text => Some(match kept.get(text) {
@@ -213,6 +227,7 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
                 }
             }),
         };
+
         found.push(SacctRun {
             job_id: text("JobID").to_owned(),
             account: text("Account").to_owned(),
@@ -222,6 +237,7 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
                 .filter(|qos| !qos.is_empty())
                 .map(str::to_owned),
             submit: time("Submit")?.unwrap_or_default(),
+            // The start of a job that was cancelled while pending is its end.
             start: time("Start")?.filter(|_| tres.is_some()),
             end: time("End")?,
             // `UNLIMITED` and `Partition_Limit` are not numbers; the limit is then unknown.
@@ -242,16 +258,19 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
 pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError> {
     let mut settings = PrioritySettings::default();
     for (index, text) in text.lines().enumerate() {
+        // The text also has blank lines and a heading without `=`.
         let Some((key, value)) = text.split_once('=') else {
             continue;
         };
         let line = index + 1;
         let value = value.trim();
+
         let seconds = |column| {
             duration(value)
                 .and_then(|seconds| u32::try_from(seconds).ok())
                 .ok_or_else(|| value_error(line, column, value, "a time as in 7-00:00:00"))
         };
+
         match key.trim() {
             "PriorityDecayHalfLife" => {
                 settings.decay_half_life_seconds = seconds("PriorityDecayHalfLife")?
@@ -280,6 +299,7 @@ pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError>
 /// Weights are invalid.
 pub fn partitions(text: &str) -> Result<BTreeMap<String, Option<BillingWeights>>, SlurmTextError> {
     let mut found = BTreeMap::new();
+    // `scontrol` writes a partition over several lines, its name first; with `--oneliner` over one.
     let mut current = None;
     for (index, line) in text.lines().enumerate() {
         for word in line.split_whitespace() {
@@ -336,7 +356,9 @@ pub fn sshare(text: &str) -> Result<Vec<SshareRow>, SlurmTextError> {
     ] {
         table.require(column)?;
     }
+
     let row_of = |row: TextRow<'_>| {
+        // sshare indents accounts by their depth.
         let filled = |column| {
             row.get(column)
                 .map(str::trim)
@@ -395,6 +417,7 @@ pub struct AssocMgrUsage {
 pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
     let mut found = AssocMgrUsage::default();
     for (index, text) in text.lines().enumerate() {
+        // A line has one association or one QOS; the keys of both differ.
         let words = || {
             text.split_whitespace()
                 .filter_map(|word| word.split_once('='))
@@ -408,6 +431,7 @@ pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
             text.parse::<f64>()
                 .map_err(|_| value_error(index + 1, "UsageRaw", text, "a number"))
         };
+
         if let (Some(account), Some(usage)) = (get("Account"), get("UsageRaw/Norm/Efctv")) {
             // `UserName=alice(61001)`
             let name = |key| {
@@ -417,6 +441,7 @@ pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
             };
             let user = name("UserName").map(str::to_owned);
             let partition = name("Partition").map(str::to_owned);
+            // Raw, normalized and effective usage, separated by slashes.
             let usage = number(usage.split('/').next().unwrap_or(usage))?;
             found
                 .associations
@@ -436,10 +461,12 @@ fn duration(text: &str) -> Option<u64> {
     let (days, clock) = text
         .split_once('-')
         .map_or((None, text), |(days, clock)| (Some(days), clock));
+
     let parts = clock
         .split(':')
         .map(|part| part.parse::<u64>().ok())
         .collect::<Option<Vec<_>>>()?;
+    // With days, the clock begins with hours; without days, a single number is minutes.
     let (hours, minutes, seconds) = match (days.is_some(), parts.as_slice()) {
         (_, [hours, minutes, seconds]) => (*hours, *minutes, *seconds),
         (true, [hours, minutes]) => (*hours, *minutes, 0),
@@ -448,7 +475,9 @@ fn duration(text: &str) -> Option<u64> {
         (false, [minutes]) => (0, *minutes, 0),
         _ => return None,
     };
+
     let days: u64 = days.map_or(Some(0), |days| days.parse().ok())?;
+    // Checked: the days may have any number of digits.
     let hours = days.checked_mul(24)?.checked_add(hours)?;
     hours
         .checked_mul(60)?
@@ -486,8 +515,10 @@ impl<'t> TextTable<'t> {
         let columns: Vec<_> = lines
             .next()
             .map_or(Vec::new(), |(_, header)| header.split('|').collect());
+
         let mut rows = Vec::new();
         for (index, line) in lines {
+            // A delimiter inside a name would shift all columns behind it, so the whole text is refused.
             let fields: Vec<_> = line.split('|').map(str::trim).collect();
             let line = index + 1;
             let found = fields.len();

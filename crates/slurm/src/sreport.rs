@@ -36,13 +36,16 @@ pub fn by_user(text: &str) -> BTreeMap<SreportKey, u64> {
 pub fn by_part(text: &str) -> BTreeMap<SreportKey, u64> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
+        // The first two columns are the cluster and the resource.
         let fields: Vec<&str> = line.split('|').collect();
+
         for (part, seconds) in PARTS.iter().zip(fields.iter().skip(2)) {
             let key = SreportKey {
                 resource: fields[1].to_owned(),
                 part: (*part).to_owned(),
                 ..SreportKey::default()
             };
+            // A row with a word instead of seconds is a header.
             found.extend(seconds.parse().ok().map(|seconds: u64| (key, seconds)));
         }
     }
@@ -55,6 +58,7 @@ mod tests {
 
     #[test]
     fn rows_of_sreport() {
+        // The last row has another number of fields.
         let users = by_user("lab-a|alice|cpu|120\nlab-a|alice|gres/gpu|60\nnothing\n");
         let key = |resource: &str| SreportKey {
             account: "lab-a".into(),
@@ -65,6 +69,7 @@ mod tests {
         assert_eq!(users.len(), 2);
         assert_eq!(users[&key("cpu")], 120);
         assert_eq!(users[&key("gres/gpu")], 60);
+
         let parts = by_part("lab|gres/gpu|2262|1|2|2055|0|4320\n");
         let part = |part: &str| {
             parts[&SreportKey {

@@ -33,11 +33,13 @@ impl RunTimes {
         held: Option<u64>,
     ) -> Result<Self, String> {
         let moment = |text, name| moment(text, zone).map_err(|reason| format!("{name} {reason}"));
+        // The submission identifies the run, so it must not depend on the times of the run, which change.
         let submit = moment(written.submit, "Submit")?
             .ok_or("Submit is missing")?
             .first;
         let eligible =
             moment(written.eligible, "Eligible")?.map(|moment| moment.not_before(submit));
+
         let (start, end) = match (moment(written.start, "Start")?, moment(written.end, "End")?) {
             (Some(start), Some(end)) => {
                 let (start, end) = settle(start, end, submit, held);
@@ -51,6 +53,7 @@ impl RunTimes {
                 end.map(|moment| moment.not_before(submit)),
             ),
         };
+
         Ok(Self {
             submit,
             eligible,
@@ -76,6 +79,7 @@ impl ParsedTime {
     }
 
     fn not_before(self, earliest: UnixTime) -> UnixTime {
+        // In a repeated hour, the first instant may be before the submission, and the second behind it.
         if self.first < earliest {
             self.second
         } else {
@@ -91,13 +95,17 @@ fn settle(
     submit: UnixTime,
     held: Option<u64>,
 ) -> (UnixTime, UnixTime) {
+    // Without a run time, no pair is known to fit.
     let fits =
         |start: UnixTime, end: UnixTime| held.is_some() && u64::try_from(end - start).ok() == held;
+
     [start.first, start.second]
         .into_iter()
         .flat_map(|s| [(s, end.first), (s, end.second)])
+        // A pair that fits and begins before the submission is that of the other hour.
         .filter(|&(start, end)| start >= submit && fits(start, end))
         .min()
+        // No pair fits, as after a change of slurmctld's clock: at least the order is kept.
         .unwrap_or_else(|| {
             let start = start.not_before(submit);
             (start, end.not_before(start))
@@ -124,6 +132,7 @@ const LOCAL: &str = "0000-00-00T00:00:00";
 
 /// Returns whether a text has the form of a local time.
 fn is_local(text: &str) -> bool {
+    // The caller has cut the text to the length of the form.
     text.bytes()
         .zip(LOCAL.bytes())
         .all(|(byte, form)| match form {
@@ -139,19 +148,26 @@ fn moment(text: &str, zone: &TimeZone) -> Result<Option<ParsedTime>, String> {
         return Ok(None);
     }
     let no_time = || format!("'{text}' is not a time");
+
+    // `SLURM_TIME_FORMAT=%s`.
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         let instant: UnixTime = text.parse().map_err(|_| no_time())?;
+        // Beyond the years that a date can have, arithmetic with the instant would fail later.
         Timestamp::try_from(instant).map_err(|_| no_time())?;
         return Ok(Some(ParsedTime::at(instant)));
     }
+
     let is_local = text.get(..LOCAL.len()).is_some_and(is_local);
+    // `2026-10-01t10:00:00z` is a form that other parsers take and Slurm never writes.
     if !is_local || text.ends_with(|letter: char| letter.is_ascii_lowercase()) {
         return Err(no_time());
     }
+    // Behind the seconds comes an offset, or thousandths.
     if text.len() > LOCAL.len() {
         let instant: Timestamp = text.parse().map_err(|_| no_time())?;
         return Ok(Some(ParsedTime::at(instant.into())));
     }
+
     let local: DateTime = text.parse().map_err(|_| no_time())?;
     let seconds = |offset: Offset| {
         offset

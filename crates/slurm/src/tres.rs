@@ -41,9 +41,11 @@ impl TresCounts {
             return Ok(None);
         }
         let mut tres = Self::default();
+        // `None` once an amount is invalid: a sum with an unknown part is unknown.
         let mut untyped = Some(0);
         let mut typed = Some(0_u64);
         let mut models = Vec::new();
+
         for entry in text.split(',') {
             let (name, amount) = entry
                 .split_once('=')
@@ -64,9 +66,11 @@ impl TresCounts {
                 }
             }
         }
+
         models.sort_unstable();
         models.dedup();
         tres.gpu_model = (!models.is_empty()).then(|| models.join("+"));
+        // Slurm lists both or one of them: the sum of the types is not added to the untyped count.
         tres.gpus = untyped
             .zip(typed)
             .map(|(untyped, typed)| untyped.max(typed));
@@ -88,18 +92,22 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
         b'P' | b'p' => 50,
         _ => 0,
     };
+
     let number = if shift == 0 {
         text
     } else {
         &text[..text.len() - 1]
     };
+    // The unit counts only without a suffix: `mem=1000` is MiB, `mem=1000K` is KiB.
     let factor = if shift == 0 {
         u128::from(unit)
     } else {
         1 << shift
     };
+
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    // Bounds keep the products below 128 bits.
     if whole.is_empty()
         || whole.len() > 20
         || decimals.len() > 9
@@ -108,6 +116,7 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
     {
         return None;
     }
+    // In whole numbers, since a float loses bytes of large amounts.
     let fraction = match decimals {
         "" => 0,
         _ => {
@@ -115,6 +124,7 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
                 / 10_u128.pow(u32::try_from(decimals.len()).ok()?)
         }
     };
+    // Amounts such as 2⁶⁴ − 2 are NO_VAL64 and others that Slurm prints for what it does not know.
     let amount = whole.parse::<u128>().ok()?.checked_mul(factor)? + fraction;
     (amount <= MAX_AMOUNT).then(|| u64::try_from(amount).ok())?
 }
@@ -130,6 +140,7 @@ mod tests {
 
     #[test]
     fn a_typed_gpu_and_its_untyped_count_are_one_gpu() {
+        // Typed and untyped, in either order, several types, and parts of divided GPUs as types.
         for (text, expected) in [
             (
                 "billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1",
@@ -168,6 +179,7 @@ mod tests {
         assert_eq!(tres.nodes, Some(10));
         assert_eq!(tres.billing, Some(80));
         assert_eq!(tres.mem_bytes, Some(93_750 << 20));
+
         for (text, expected) in [
             ("32G", Some(32 << 30)),
             ("93.75G", Some(96_000 << 20)),
@@ -190,6 +202,7 @@ mod tests {
     #[test]
     fn invalid_tres_are_refused() {
         assert_eq!(TresCounts::parse(""), Ok(None));
+        // An entry without an amount, and an empty one between two commas.
         for (text, entry) in [("cpu", "cpu"), ("cpu=1,,mem=1G", ""), ("cpu=1,mem", "mem")] {
             assert_eq!(
                 TresCounts::parse(text),

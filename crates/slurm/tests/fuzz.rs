@@ -78,10 +78,12 @@ fn edited() -> impl Strategy<Value = String> {
     );
     (0..SEEDS.len(), prop::collection::vec(edit, 0..8)).prop_map(|(seed, edits)| {
         let mut text: Vec<char> = SEEDS[seed].chars().collect();
+        // Parts are chosen in the text as it is after the edits before.
         for (from, to, piece, kind) in edits {
             let ends = [from.index(text.len() + 1), to.index(text.len() + 1)];
             let low = ends[0].min(ends[1]);
             let high = ends[0].max(ends[1]);
+            // Insert, replace up to four characters, repeat a part, or cut the end.
             match kind {
                 0 => drop(text.splice(low..low, PIECES[piece].chars())),
                 1 => drop(text.splice(low..high.min(low + 4), PIECES[piece].chars())),
@@ -91,6 +93,7 @@ fn edited() -> impl Strategy<Value = String> {
                 }
                 _ => text.truncate(high),
             }
+            // Each repetition may double the text.
             text.truncate(4000);
         }
         text.into_iter().collect()
@@ -104,9 +107,11 @@ fn read_all(text: &str) {
         zone: TimeZone::UTC,
         columns: None,
     };
+
     if let Ok(reader) = sacct::Reader::open(text.as_bytes(), "fuzz", options) {
         reader.for_each(drop);
     }
+
     let options = jobcomp::Options {
         cluster,
         zone: TimeZone::UTC,
@@ -116,6 +121,7 @@ fn read_all(text: &str) {
     if let Ok(reader) = jobcomp::Reader::open(text.as_bytes(), "fuzz", options) {
         reader.for_each(drop);
     }
+    // Each parser reads each text: a file may be given to the wrong one.
     drop(share_text::associations(text, "lab"));
     drop(share_text::qos(text));
     drop(share_text::sacct(text));
@@ -123,6 +129,7 @@ fn read_all(text: &str) {
     drop(share_text::partitions(text));
     drop(share_text::sshare(text));
     drop(share_text::assoc_mgr(text));
+
     let owners: HashMap<String, Owner> = reservation::owners_by_id(text);
     let mut reservations = reservation::of_sacctmgr(text, &owners);
     reservations.extend(text.lines().filter_map(reservation::of_scontrol));
@@ -132,6 +139,7 @@ fn read_all(text: &str) {
     drop(sreport::by_user(text));
     drop(sreport::by_part(text));
     drop(node::events(text, "lab"));
+    // Pieces of a line, as other parsers hand them on.
     for part in text.split(['|', ' ', '\n']) {
         drop(tres::TresCounts::parse(part));
         drop(BillingWeights::parse(part));

@@ -28,10 +28,12 @@ fn each_version_gives_the_same_nodes() {
         let answer = serde_json::from_str(text).unwrap();
         assert_eq!(openapi::version(&answer).as_deref(), Some(slurm));
         let nodes: Vec<_> = openapi::nodes(&answer).iter().map(node::node).collect();
+
         let conditions: Vec<_> = nodes
             .iter()
             .map(|node| NodeState::parse(&node.state).condition())
             .collect();
+        // Earlier answers have fewer nodes: a state that came later is last.
         let expected = [
             NodeCondition::Drained,
             NodeCondition::Mixed,
@@ -43,6 +45,7 @@ fn each_version_gives_the_same_nodes() {
             NodeCondition::Idle,
         ];
         assert_eq!(conditions, expected[..nodes.len()], "{version}");
+
         let drained = &nodes[0];
         assert_eq!(drained.reason.as_deref(), Some("fan"), "{version}");
         assert_eq!(drained.reason_by.as_deref(), Some("root"), "{version}");
@@ -51,6 +54,7 @@ fn each_version_gives_the_same_nodes() {
             Some(UnixTime(1_790_000_000)),
             "{version}"
         );
+        // Words of a state that are not known must not change the resources of the node.
         for node in &nodes {
             assert_eq!(node.partitions, ["gpu", "all"], "{version}");
             assert_eq!((node.has.cpus, node.has.gpus), (8, 2), "{version}");

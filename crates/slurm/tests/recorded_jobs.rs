@@ -32,6 +32,7 @@ fn run(entry: Entry) -> JobRun {
 fn words(name: &str, run: &JobRun) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
     let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| n.to_string());
+    // Relative to the submission, so that the expected lines can be checked by hand.
     let at = |at: Option<takt_model::UnixTime>| {
         at.map_or_else(|| "-".into(), |at| (at - run.submit).to_string())
     };
@@ -72,6 +73,7 @@ fn records_of_slurmdbd_are_read_from_each_version() {
         let answer: Value = serde_json::from_str(text).unwrap();
         assert_eq!(openapi::error(&answer), None, "{name}");
         let run = run(openapi::database_jobs(&answer, &options()).remove(0));
+        // A run that was not resized is its own original.
         assert_eq!(run.lineage(), run.sluid.as_deref(), "{name}");
         words(name, &run)
     });
@@ -100,6 +102,7 @@ fn jobs_of_slurmctld_are_read_from_each_version() {
     .map(|(name, text)| {
         let answer: Value = serde_json::from_str(text).unwrap();
         let job = openapi::live_jobs(&answer, &options()).remove(0);
+
         let held: Vec<String> = job
             .gpus
             .iter()
@@ -107,6 +110,7 @@ fn jobs_of_slurmctld_are_read_from_each_version() {
             .collect();
         format!("{} on {}", words(name, &run(job.entry)), held.join(" "))
     });
+    // The job of v0.0.44 has finished, and slurmctld no longer lists its GPUs.
     let expected = [
         "v0.0.39_slurm: 310 RUNNING cgross/biology batch normal start 25949 end - limit 3600 nodes 16 cn[052-067] cpus 32 gpus 0 - mem - exit - sluid - on ",
         "v0.0.40_slurm: 500 RUNNING cpotter/acoustic ia normal start 2 end - limit 60 nodes 2 ia[1-2] cpus 2 gpus 12 h100+h200 mem 1024 exit - sluid - on ia1:0 ia1:1 ia1:2 ia1:3 ia1:4 ia1:5 ia2:0 ia2:1 ia2:2 ia2:3 ia2:4 ia2:5",

@@ -59,6 +59,7 @@ pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
         let label = format!("{}: at most {highest}", curve.name);
         let chart = Chart {
             values: &curve.values.0,
+            // The highest value may be above a limit that was lowered meanwhile.
             most: curve.most.unwrap_or(0.0).max(curve.highest),
             time: (from.0, to.0),
             marked: &[],
@@ -80,6 +81,7 @@ pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
 /// The colour of a job, the same on each of its GPUs and on each page. Numbers in a row differ, so that the
 /// change of jobs is visible; it says nothing else.
 fn job_class(job_id: &str) -> &'static str {
+    // Job ids have letters such as `_`, which count as digits here.
     let number = job_id.bytes().fold(0_usize, |sum, byte| {
         sum.wrapping_mul(10).wrapping_add(byte.into())
     });
@@ -90,6 +92,7 @@ fn job_class(job_id: &str) -> &'static str {
 pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
     let [from, to] = [history.axis.from, history.axis.to()].map(Timestamp::whole_seconds);
     let length = (to - from).max(1) as f64;
+    // A job may have begun before the range, or still run behind it.
     let place = |at: UnixTime| ((at - from) as f64 / length).clamp(0.0, 1.0);
     let mut oldest_first: Vec<&GpuHeld> = history
         .holds
@@ -102,6 +105,7 @@ pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
         .map(|hold| {
             let held = duration(hold.to.since(hold.from) as f64);
             let job = if hold.job_id.is_empty() {
+                // A job that the viewer may not see has no id.
                 format!("a job of {}", hold.user)
             } else {
                 format!("job {} of {}", hold.job_id, hold.user)
@@ -136,6 +140,7 @@ mod tests {
             from: UnixTime(from),
             to: UnixTime(from + 100),
         };
+
         let history = HistoryAnswer {
             axis: Axis::new(Timestamp(0), Timestamp(300_000), 10, 1000),
             curves: Vec::new(),
@@ -145,6 +150,7 @@ mod tests {
                 hold("b", "18763", 200),
             ],
         };
+
         let drawn = |uuid: &str| {
             let picture = lane(&history, uuid, "GPU").unwrap();
             let (before, _) = picture.split_once("18763").unwrap();
@@ -156,6 +162,7 @@ mod tests {
             rest.chars().next()
         };
         assert_eq!(class(&drawn("a")), class(&drawn("b")));
+        // Two numbers in a row have different colours.
         assert_ne!(job_class("18763"), job_class("18764"));
     }
 }

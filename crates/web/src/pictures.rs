@@ -71,6 +71,7 @@ fn part_of(gpu: &GpuNow) -> usize {
 /// The capacity ribbon: one bar of all GPUs by what they do, and the same in words. `None` without a GPU. Readers of the
 /// status screen get no links.
 pub fn capacity(nodes: &[NodeNow], has_links: bool) -> Option<Value> {
+    // Each GPU counts in one part, so the parts add up to all.
     let mut counts = [0_u64; PARTS.len()];
     for gpu in nodes.iter().flat_map(|node| &node.gpus) {
         counts[part_of(gpu)] += 1;
@@ -88,6 +89,7 @@ pub fn capacity(nodes: &[NodeNow], has_links: bool) -> Option<Value> {
             href: has_links.then(|| part.href.to_owned()),
         })
         .collect();
+    // A part of nothing is not said.
     let said: Vec<&str> = shares
         .iter()
         .filter(|share| share.count > 0)
@@ -133,6 +135,7 @@ fn cells(row: &StripRow) -> Vec<Cell> {
         .map(|step| match step {
             None => Cell::Unknown,
             Some(step) if step.idle_ratio > MOSTLY => Cell::Idle,
+            // Not held and without work; a GPU that works unheld is shown as busy.
             Some(step) if step.held_ratio == 0.0 && step.utilization_ratio < 0.01 => Cell::Free,
             Some(step) => Cell::Busy(f64::from(step.utilization_ratio)),
         })
@@ -153,24 +156,30 @@ pub fn strips<'r>(
 /// A node as a tile: a bar for each GPU, as high as its utilization; a dashed bar if the GPU is held
 /// and idle, a cross if it is lost, nothing if it is not measured.
 pub fn tile(node: &NodeNow) -> String {
+    // Four paths for a node, not one for each GPU: a page may have thousands.
     let [mut known, mut busy, mut idle, mut lost] = <[String; 4]>::default();
     for (at, gpu) in node.gpus.iter().enumerate() {
+        // Four units for each GPU: a bar of about three, and a gap.
         let x = 2 + at * 4;
         let height = gpu.utilization_ratio.unwrap_or(0.0).clamp(0.0, 1.0) * 18.0;
         match gpu.state {
+            // An empty place, so that the other bars stay where they are.
             GpuState::Unknown | GpuState::Down => continue,
             GpuState::Lost => {
                 lost.push_str(&format!("M{} 5l3 8m0-8l-3 8", x as f64 - 1.5));
                 continue;
             }
             GpuState::Idle => idle.push_str(&format!("M{x} 18v-18")),
+            // At least one unit, so that a GPU at work differs from a free one.
             GpuState::Busy => busy.push_str(&format!("M{x} 18v-{}", height.round().max(1.0))),
             GpuState::Free | GpuState::Drained => {}
         }
+        // The full height behind the bar; an idle GPU is dashed instead.
         if gpu.state != GpuState::Idle {
             known.push_str(&format!("M{x} 18v-18"));
         }
     }
+
     let width = 1 + node.gpus.len().max(1) * 4;
     let paths = [("f", known), ("u", busy), ("w", idle), ("x", lost)];
     let paths: String = paths
@@ -185,6 +194,7 @@ pub fn tile(node: &NodeNow) -> String {
 
 /// CSS class of a node's tile.
 pub fn tile_class(node: &NodeNow) -> &'static str {
+    // A lost GPU needs repair, also in a node that works.
     let has_lost = node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
     if !node.is_up || has_lost {
         " bad"
@@ -203,6 +213,7 @@ pub fn is_unused(node: &NodeNow) -> bool {
 
 /// The states of a node's GPUs in words: `5 busy, 2 held and idle, 1 lost`.
 pub fn words(node: &NodeNow) -> String {
+    // The states of its GPUs are from before it fell silent.
     if !node.is_up {
         return "does not answer".to_owned();
     }
@@ -252,6 +263,7 @@ mod tests {
             utilization_ratio: ratio,
             ..GpuNow::default()
         };
+        // The same with a node that does not answer.
         for is_up in [true, false] {
             let node = NodeNow {
                 is_up,
@@ -261,6 +273,7 @@ mod tests {
                     .collect(),
                 ..NodeNow::default()
             };
+
             let shown = capacity(&[node], true).unwrap();
             let number = |value: &Value, name: &str| -> u64 {
                 value.get_attr(name).unwrap().try_into().unwrap()
@@ -279,6 +292,7 @@ mod tests {
                 "{picture}"
             );
         }
+        // A cluster without GPUs has no ribbon.
         assert!(capacity(&[NodeNow::default()], true).is_none());
     }
 
@@ -289,6 +303,7 @@ mod tests {
             gpus: vec![GpuNow::default(); gpus],
             ..NodeNow::default()
         };
+
         let nodes = [
             node("c01", 0),
             node("g01", 2),
@@ -308,6 +323,7 @@ mod tests {
         };
         let node = NodeNow {
             is_up: true,
+            // One GPU in each state, from the left.
             gpus: vec![
                 gpu(GpuState::Busy, Some(0.5)),
                 gpu(GpuState::Idle, Some(0.0)),
@@ -317,9 +333,11 @@ mod tests {
             ],
             ..NodeNow::default()
         };
+
         let tile = tile(&node);
         assert!(tile.contains("class=\"u\" d=\"M2 18v-9\""), "{tile}");
         assert!(tile.contains("class=\"w\" d=\"M6 18v-18\""), "{tile}");
+        // Busy and free GPUs have the grey bar behind; lost and unmeasured ones have none.
         assert!(
             tile.contains("class=\"f\" d=\"M2 18v-18M10 18v-18\""),
             "{tile}"

@@ -64,6 +64,7 @@ fn a_day_of_a_small_cluster() {
         suspended: 1800,
         held: amounts(4, 1),
         wanted: amounts(4, 1),
+        // The node is not known by its capacities, so nothing is known of stranded GPUs.
         node_list: Some("g1"),
         reservation: None,
     };
@@ -111,6 +112,7 @@ fn a_reservation_is_allocated_whether_it_is_used_or_not() {
         reservation,
         ..CapacityRun::default()
     };
+
     let period = day();
     let rows = |effect, runs: &[CapacityRun<'_>]| {
         let spans = [existed(16, 4), span(effect)];
@@ -138,6 +140,7 @@ fn a_reservation_is_allocated_whether_it_is_used_or_not() {
         4 * hour,
         "what waits for the reservation is not counted"
     );
+    // A reservation for maintenance counts as planned down and not as allocated.
     let found = rows(Effect::PlannedDown, &[]);
     assert_eq!(found[0].planned_down, 16 * hour);
     assert_eq!(found[0].allocated, 0);
@@ -153,6 +156,7 @@ fn what_waits_beyond_the_room_is_overcommitted() {
         wanted: amounts(100, 0),
         ..CapacityRun::default()
     };
+    // 16 CPUs are free; the other 84 that the job asks for do not exist.
     let rows = report(&[existed(16, 0)], &[], &[waits]);
     assert_eq!(rows[0].planned, 16 * 3600);
     assert_eq!(rows[0].overcommitted, 84 * 3600);
@@ -195,11 +199,13 @@ fn gpus_are_stranded_where_the_cpus_or_the_memory_are_taken() {
         Some(2 * 3600),
         "all memory, one GPU in use"
     );
+
     assert_eq!(
         stranded(&[run("g[1-2]", 1, 16, 4, gib(8))]),
         Some(0),
         "nothing is left to strand"
     );
+    // Two runs that take all CPUs together, each by itself too small.
     assert_eq!(
         stranded(&[run("g1", 1, 4, 0, gib(8)), run("g1", 1, 4, 0, gib(8))]),
         Some(2 * 3600)
@@ -245,6 +251,7 @@ fn the_events_of_a_month_are_1152_gpu_hours_down() {
         .iter()
         .map(|event| CapacitySpan {
             effect: match event.node.as_str() {
+                // The registration of the cluster is an event without a node.
                 "" => Effect::Existed,
                 _ => effect_of_event(&event.state).unwrap(),
             },
@@ -267,6 +274,7 @@ fn a_current_state_counts_if_slurmdbd_would_record_an_event() {
         ("MIXED+CLOUD", None),
         ("IDLE+PLANNED", None),
         ("IDLE+RESERVED", None),
+        // Powering up and waiting for a reboot are no events of slurmdbd.
         ("IDLE+POWERING_UP+NOT_RESPONDING", None),
         ("MIXED+REBOOT_REQUESTED", None),
         ("IDLE+MAINT", None),
@@ -292,6 +300,7 @@ proptest! {
         down in collection::vec((-9000..90_000_i64, 0..20_000_i64, 0..20_u64, 0..5_u64, any::<bool>()), 0..6),
     ) {
         let from = day().from();
+        // Runs and outages that overlap in any way, also beyond the period and beyond the cluster's size.
         let runs: Vec<_> = runs
             .into_iter()
             .map(|(at, wait, ran, cpus, gpus)| CapacityRun {
@@ -318,6 +327,7 @@ proptest! {
             .chain([existed(16, 4)])
             .collect();
         for row in report(&spans, &[], &runs) {
+            // The parts that people see, and those of the row, have to agree.
             let named: u64 = row.parts().iter().map(|(_, seconds)| seconds).sum();
             prop_assert_eq!(named, row.reported);
             let parts = row.allocated + row.down + row.planned_down + row.planned + row.idle;

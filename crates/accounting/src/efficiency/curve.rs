@@ -22,6 +22,7 @@ impl Axis {
     pub fn new(from: Timestamp, to: Timestamp, steps: usize, shortest_ms: i64) -> Self {
         let length = (to - from).max(1);
         let most = i64::try_from(steps.max(1)).unwrap_or(i64::MAX);
+        // Rounded up, so that the axis covers the time with no more steps than asked for.
         let step_ms = ((length + most - 1) / most).max(shortest_ms).max(1);
         Self {
             from,
@@ -56,6 +57,7 @@ impl Curve {
             .map(|value| match value {
                 None => ' ',
                 Some(value) => {
+                    // A curve of zeros has 0 as its highest value.
                     let share = if most > 0.0 { value / most } else { 0.0 };
                     char::from(FIRST_LEVEL + (share.clamp(0.0, 1.0) * LEVELS).round() as u8)
                 }
@@ -68,6 +70,7 @@ impl Curve {
         let values = text
             .bytes()
             .map(|character| {
+                // A space is below the first level: the step was not measured.
                 let level = character.checked_sub(FIRST_LEVEL)?;
                 Some(f64::from(level) / LEVELS * most)
             })
@@ -91,6 +94,7 @@ impl Curve {
     pub fn streaks(&self, below: f64, shortest: usize) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         let mut begin = None;
+        // One more unmeasured step ends a streak at the end of the curve.
         for (step, value) in self.0.iter().chain([&None]).enumerate() {
             if value.is_some_and(|value| value < below) {
                 begin.get_or_insert(step);
@@ -141,6 +145,7 @@ impl CurveMeter {
         let to = stretch.to.min(axis.to());
 
         while from < to {
+            // The step may end within the stretch, which then goes to the next one too.
             let step = (from - axis.from) / axis.step_ms;
             let until = axis.from.plus_ms((step + 1) * axis.step_ms).min(to);
             if let Some(sum) = self
@@ -175,6 +180,7 @@ impl CurveMeter {
             .map(|(sum, ms)| {
                 let rounded = || (sum / *ms as f64 / unit).round() * unit;
                 // Multiplying by 0.001 would leave digits such as 0.30000000000000004.
+                // A step of which a few seconds were measured would show a value that is not its mean.
                 (*ms > 0 && *ms * 4 >= self.axis.step_ms).then(|| (rounded() * 1e6).round() / 1e6)
             })
             .collect();
@@ -216,6 +222,7 @@ impl GaugeCurve {
 
     pub(super) fn finish(self, unit: f64) -> Curve {
         let Self { reader, mut meter } = self;
+        // The last sample has its reach, too.
         if let Some(stretch) = reader.finish() {
             meter.add(stretch);
         }
@@ -231,6 +238,7 @@ mod tests {
     fn an_axis_covers_the_time_with_steps_that_are_not_too_short() {
         let axis = |from, to| Axis::new(Timestamp(from), Timestamp(to), 120, 15_000);
         let hour = axis(0, 3_600_000);
+
         assert_eq!(hour.step_ms, 30_000);
         assert_eq!(hour.steps, 120);
         assert_eq!(hour.to(), Timestamp(3_600_000));
@@ -245,6 +253,7 @@ mod tests {
     fn a_curve_survives_as_text() {
         let curve = Curve(vec![None, Some(0.0), Some(40.0), Some(80.0), Some(99.0)]);
         let text = curve.to_text(80.0);
+        // A value above the highest has the highest level.
         assert_eq!(text, " (S~~");
         let read = Curve::of_text(&text, 80.0);
         assert_eq!(
@@ -266,6 +275,7 @@ mod tests {
             to: Timestamp(to),
             value,
         };
+        // One stretch begins before the axis, and another ends behind it.
         meter.add(stretch(-5_000, 15_000, 1.0));
         meter.add(stretch(15_000, 20_000, 0.5));
         meter.add(stretch(38_000, 90_000, 0.3));
@@ -277,11 +287,13 @@ mod tests {
         let mut cpu = CurveMeter::new(axis);
         cpu.add_growth(stretch(0, 20_000, 60.0));
         assert_eq!(cpu.finish(0.1).0[..2], [Some(3.0), Some(3.0)]);
+        // The curves have different lengths, and gaps at different places.
         let mean = Curve::mean(&[
             &Curve(vec![Some(1.0), None, None]),
             &Curve(vec![Some(0.0), Some(0.5)]),
         ]);
         assert_eq!(mean, Curve(vec![Some(0.5), Some(0.5), None]));
+        // A streak ends at work, at a gap, and at the end of the curve.
         let idle = [0.0, 0.0, 0.9, 0.0, 0.01, 0.0].map(Some);
         let curve = Curve([&idle[..], &[None], &idle[..2]].concat());
         assert_eq!(curve.streaks(0.05, 2), [(0, 2), (3, 6), (7, 9)]);

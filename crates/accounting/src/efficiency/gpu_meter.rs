@@ -74,6 +74,7 @@ impl Steps {
             if self.0.len() <= step {
                 self.0.resize(step + 1, (0.0, 0.0));
             }
+            // An amount is spread evenly over its stretch.
             let share = (to - from) as f64 / stretch.ms() as f64;
             self.0[step].0 += (amount * share) as f32;
             self.0[step].1 += (to - from) as f32;
@@ -136,6 +137,7 @@ impl GpuMeter {
             }
 
             match (metric, value) {
+                // An invalid reading is skipped, as if it had not been taken: it must not end a stretch.
                 (UTILIZATION, value) if value.is_none_or(is_ratio) => {
                     if let Some(stretch) = self.utilization.0.push(at, value) {
                         self.work(stretch, window);
@@ -146,7 +148,9 @@ impl GpuMeter {
                     Some("tensor") => push(&mut self.tensor, at, value),
                     _ => {}
                 },
+                // An invalid power ends the stretch, so that it does not count as measured.
                 (POWER, value) => push(&mut self.power, at, value.filter(is_power)),
+                // Samples around the run belong to the job before or behind.
                 (MEMORY_USED, Some(bytes)) if is_inside => {
                     self.memory_peak = highest(self.memory_peak, bytes)
                 }
@@ -154,6 +158,7 @@ impl GpuMeter {
                     self.memory_total = highest(self.memory_total, bytes)
                 }
                 (ENERGY, Some(joules)) => follow(&mut self.energy, at, joules),
+                // The first time counts: later answers do not undo the loss.
                 (GPU_UP, Some(0.0)) if is_inside => {
                     self.lost_at.get_or_insert(at);
                 }
@@ -172,6 +177,7 @@ impl GpuMeter {
                         .or_insert_with(|| (new(window), None));
                     if growth
                         .push(at, count)
+                        // The first growth is the time of the error.
                         .is_some_and(|grown| grown.value > 0.0)
                     {
                         first.get_or_insert(at);
@@ -221,6 +227,7 @@ impl GpuMeter {
             })
             .collect();
 
+        // An XID of the hardware explains a loss of the GPU, so it comes first.
         let fault = xids
             .iter()
             .find(|count| HARDWARE_XIDS.contains(&count.xid.as_str()))
@@ -240,6 +247,7 @@ impl GpuMeter {
             memory_peak_bytes: self.memory_peak.take(),
             memory_total_bytes: self.memory_total.take(),
             power_mean_watts: power.mean(),
+            // Without a counter, power times the measured time is the energy.
             energy_joules: self
                 .energy
                 .total()

@@ -69,12 +69,14 @@ const QUARTER: u64 = 900;
 /// Returns the advice for a run, largest savings first. Empty if too little was measured. Changes that
 /// would make the recorded failure of the run more likely are left out.
 pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<Advice> {
+    // A fault hides how the program behaves, and the saved hours were lost anyway.
     if !seen.is_measured(rules) || seen.fault.is_some() {
         return Vec::new();
     }
     let mut found: Vec<Advice> = [gpus, idle_streaks, feeding, network, cpus, memory, time]
         .into_iter()
         .filter_map(|look| look(run, seen, rules))
+        // A hint must not contradict the cause of the failure beside it.
         .filter(|advice| !recorded_cause(run).is_some_and(|cause| cause.forbids(advice.fix)))
         .collect();
     found.sort_by(|a, b| {
@@ -88,6 +90,7 @@ pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<A
 fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
     let held = run.gpus?;
     let idle = seen.gpus_idle;
+    // With unmeasured GPUs, the idle ones may not be all that could be spared.
     if idle == 0 || seen.gpus_measured < held {
         return None;
     }
@@ -135,6 +138,7 @@ fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<
     let ratio = seen.cpu_ratio?;
     let mean = seen.gpu_utilization_mean?;
 
+    // The line of the hint is for one node.
     if ratio < 0.85 || mean >= rules.low_utilization_ratio || run.nodes != Some(1) {
         return None;
     }
@@ -170,6 +174,7 @@ fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
     let cpus = run.cpus?;
     let used = seen.cpu_seconds?;
     let ratio = seen.cpu_ratio?;
+    // Few CPUs cannot be spared, and the line of the hint is for one node.
     if cpus < 4 || ratio > 0.4 || run.nodes != Some(1) || seen.held_seconds == 0 {
         return None;
     }
@@ -186,7 +191,9 @@ fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advic
     let held = run.largest_mem_bytes()? as f64;
     let peak = seen.memory_peak_bytes?;
     let nodes = run.nodes.filter(|nodes| *nodes > 0)?;
+    // `--mem` is for each node.
     let wanted = (peak * MARGIN / nodes as f64 / GIB).ceil().max(1.0);
+    // Small savings are not worth a change, and half of the memory is a reserve.
     (peak < held / 2.0 && held - wanted * GIB * nodes as f64 >= MEMORY_FLOOR).then(|| Advice {
         fix: FixKind::LessMemory,
         why: format!(
@@ -201,11 +208,13 @@ fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advic
 
 fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
     let limit = run.timelimit?;
+    // Rounded up to a quarter of an hour, as people write limits.
     let wanted = ((seen.held_seconds as f64 * MARGIN) as u64)
         .div_ceil(QUARTER)
         .max(1)
         * QUARTER;
 
+    // Only a completed run shows how long the job takes.
     let worth = run.state == "COMPLETED"
         && seen.held_seconds < limit / 2
         && limit.saturating_sub(wanted) >= TIME_FLOOR;

@@ -125,6 +125,7 @@ impl NodeMeter {
     pub fn new(node: &str, run: &JobRun, window: Window, rules: &EfficiencyConfig) -> Self {
         Self {
             node: node.to_owned(),
+            // An array task has another number in the cgroup; without it, `own_id` looks for the run.
             number: run
                 .raw_job_id
                 .clone()
@@ -161,6 +162,7 @@ impl NodeMeter {
 
         let window = self.window;
         let within = move |at: Timestamp| window.from <= at && at < window.to;
+        // Samples with a value; a stale marker has none.
         let values = || samples.iter().filter_map(|&(at, value)| Some((at, value?)));
         let inside = || {
             values()
@@ -168,15 +170,18 @@ impl NodeMeter {
                 .map(|(_, value)| value)
         };
 
+        // Samples from around the run do not show that the exporter answered during it.
         self.was_heard |= inside().next().is_some();
 
         let uuid = labels.get("uuid").unwrap_or_default();
         match metric {
             GPU_INFO if inside().next().is_some() => {
+                // A later series may lack a label.
                 let gpu = self.gpu(uuid);
                 let label = |name| labels.get(name).map(str::to_owned);
                 gpu.index = label("index").or(gpu.index.take());
                 gpu.model = label("model").or(gpu.model.take());
+                // Without a scheduler, the run names its GPU by index or UUID.
                 if self
                     .seen_on
                     .as_deref()
@@ -195,6 +200,7 @@ impl NodeMeter {
                         job.gpus.insert(uuid.to_owned());
                     }
                     JOB_CPU => values().for_each(|(at, value)| job.add_cpu(at, value)),
+                    // Where the kernel has no peak, the highest current value stands in for it.
                     JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
                         job.memory_peak = inside().fold(job.memory_peak, highest);
                         if let (JOB_MEMORY_CURRENT, Some((_, curve))) = (metric, &mut job.curves) {
@@ -217,6 +223,7 @@ impl NodeMeter {
                     .or_insert_with(|| Growth::new(self.window));
                 values().for_each(|(at, value)| follow(growth, at, value));
             }
+            // All other metrics are about one GPU.
             _ if !uuid.is_empty() => {
                 self.gpu(uuid).add(metric, labels, samples, window);
             }
@@ -255,6 +262,7 @@ impl NodeMeter {
                 last,
                 inside: 0,
                 gpus: BTreeSet::new(),
+                // The cgroup begins with the job, so its counters start at 0.
                 cpu: Growth::from_zero(window),
                 memory_peak: None,
                 oom_kills: Growth::from_zero(window),
@@ -262,6 +270,7 @@ impl NodeMeter {
                 curves: axis.map(|axis| (CurveMeter::new(axis), GaugeCurve::new(window, axis))),
             });
 
+        // Series come in several calls, and each has another part of the time.
         trace.first = trace.first.min(first);
         trace.last = trace.last.max(last);
         trace.inside = trace.inside.max(inside);
@@ -274,10 +283,12 @@ impl NodeMeter {
 
     /// Returns the run's number on the node, if the run was seen there.
     fn own_id(&self) -> Option<String> {
+        // A known number that was not seen means that the run was not seen.
         if let Some(number) = &self.number {
             return self.jobs.contains_key(number).then(|| number.clone());
         }
 
+        // Exactly during the run means up to the reach of a sample.
         let slack = self.window.reach_ms;
         let is_it = |trace: &JobTrace| {
             trace.user.as_ref() == Some(&self.user)
@@ -290,15 +301,18 @@ impl NodeMeter {
             .iter()
             .filter(|(_, trace)| is_it(trace))
             .map(|(id, _)| id);
+        // Two such jobs are ambiguous.
         found.next().filter(|_| found.next().is_none()).cloned()
     }
 
     fn link(&mut self, metric: &str, labels: &Labels, samples: &[MeterSample]) {
         let device = labels.get("device").unwrap_or_default();
+        // The loopback is no link.
         if matches!(device, "" | "lo") {
             return;
         }
 
+        // InfiniBand devices have ports; others have none.
         let name = format!("{device}/{}", labels.get("port").unwrap_or_default());
         let window = self.window;
         let new = || (Growth::new(window), Steps::default());
@@ -312,6 +326,7 @@ impl NodeMeter {
             NET_RECEIVED | IB_RECEIVED => &mut link.received,
             NET_SENT | IB_SENT => &mut link.sent,
             _ => {
+                // The last known speed: it is 0 while the link is down.
                 link.speed = samples
                     .iter()
                     .rev()
@@ -339,6 +354,7 @@ impl NodeMeter {
             .map(|trace| trace.gpus.clone())
             .unwrap_or_default();
 
+        // A single sample of another job is enough to take a GPU out of question.
         let others: BTreeSet<&String> = self
             .jobs
             .values()
@@ -357,6 +373,7 @@ impl NodeMeter {
         // GPUs is unambiguous.
         let is_whole = held == Some(self.gpus.len() as u64);
         let is_identified = own_trace.is_some() || self.number.is_some();
+        // Without a scheduler the run names its GPU.
         if let Some(uuid) = self.seen_uuid.take() {
             own = [uuid].into();
         } else if is_whole {
@@ -369,6 +386,7 @@ impl NodeMeter {
         let is_shared = self.jobs.values().any(|trace| trace.inside > 1);
         let is_alone = !self.gpus.is_empty() && is_whole || own_trace.is_some() && !is_shared;
 
+        // Links and mounts are those of the node, so another job may have used them.
         let link_bound = if is_alone {
             self.link_bound(&own)
         } else {
@@ -443,6 +461,7 @@ impl NodeMeter {
         let links: Vec<(f64, &Link)> = self
             .links
             .values()
+            // A link without a known speed cannot be full.
             .filter_map(|link| Some((link.speed?, link)))
             .collect();
 
@@ -464,6 +483,7 @@ impl NodeMeter {
                     .reduce(f64::max)
             };
 
+            // A step counts only if both the GPUs and the links were measured in it.
             let (false, Some(busiest)) = (
                 work.is_empty(),
                 links.iter().filter_map(use_of).reduce(f64::max),
@@ -474,6 +494,7 @@ impl NodeMeter {
             seen += 1;
             let mean = work.iter().sum::<f64>() / work.len() as f64;
             bound += u32::from(
+                // A full link with busy GPUs is good use of both.
                 busiest >= self.rules.link_busy_ratio && mean < self.rules.low_utilization_ratio,
             );
         }

@@ -78,6 +78,7 @@ impl EfficiencyConfig {
             ("network_bound_ratio", self.network_bound_ratio),
             ("min_coverage_ratio", self.min_coverage_ratio),
         ] {
+            // NaN fails both comparisons, so it is refused too.
             if !(value > 0.0 && value <= 1.0) {
                 return Err(ConfigError::new(
                     key,
@@ -96,6 +97,7 @@ impl EfficiencyConfig {
 
     /// Returns the time of a run and the reach of its samples.
     pub fn window(&self, start: UnixTime, end: UnixTime) -> Window {
+        // Half of the longest gap on each side of a sample.
         let reach_ms = i64::try_from(self.max_gap_seconds.saturating_mul(500)).unwrap_or(i64::MAX);
         Window {
             from: start.into(),
@@ -277,11 +279,13 @@ const FAILED_STATES: &[&str] = &[
 /// Returns the efficiency of a finished run from the measurements of its nodes. `None` for a run
 /// that never started or has not ended.
 pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> Option<Efficiency> {
+    // A run that never started held nothing.
     let (start, end) = run.start.zip(run.end)?;
     let held_seconds = end.since(start);
     let seconds = held_seconds as f64;
 
     let gpus: Vec<&GpuFigures> = nodes.iter().flat_map(|node| &node.gpus).collect();
+    // Without a number of GPUs, nothing can be compared with what was measured.
     let held = run.gpus.map(|gpus| gpus as f64 * seconds);
     let activities: Vec<&ActivityFigures> = gpus
         .iter()
@@ -304,6 +308,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
     let cpu_seconds = sum_of_all(nodes, |node| node.cpu_seconds);
     let memory_peak_bytes = sum_of_all(nodes, |node| node.memory_peak_bytes);
 
+    // Weighted by the covered time: a GPU that was measured for a minute must not count as much as one for days.
     let by_time = |of: fn(&ActivityFigures) -> f64| {
         let sum: f64 = activities
             .iter()
@@ -312,6 +317,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         (covered > 0.0).then(|| sum / covered)
     };
 
+    // Peak and total are of the same GPU, the fullest one.
     let fullest = gpus
         .iter()
         .filter(|gpu| gpu.memory_peak_bytes.is_some())
@@ -328,6 +334,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         .sum();
     let link_bound_ratio = (seen > 0.0).then(|| bound / seen);
 
+    // Without CPUs or time a ratio would divide by 0.
     let cpu_held = run
         .cpus
         .map(|cpus| cpus as f64 * seconds)
@@ -361,6 +368,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         network_bytes: sum_of_all(nodes, |node| node.network_bytes),
         nfs_bytes: sum_of_all(nodes, |node| node.nfs_bytes),
         link_bound_ratio,
+        // A single node has no other node to wait for.
         is_network_bound: nodes.len() > 1
             && link_bound_ratio.is_some_and(|ratio| ratio >= rules.network_bound_ratio),
         limit_excess_gpu_seconds: limit_excess(run, held_seconds),
@@ -380,6 +388,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
 impl Efficiency {
     /// Assigns each GPU-second of `held` to one category.
     fn spread(&mut self, held: f64, gpus: &[&ActivityFigures], rules: &EfficiencyConfig) {
+        // Lost hours are neither used nor wasted, whatever was measured.
         if self.fault.is_some() {
             self.lost_gpu_seconds = held;
             return;
@@ -390,11 +399,13 @@ impl Efficiency {
         }
 
         for gpu in gpus {
+            // A GPU that did nothing counts as idle as a whole, not as one long streak.
             if is_idle(gpu) {
                 self.waste_idle_gpu_seconds += gpu.covered_seconds;
                 continue;
             }
 
+            // Streaks are waste of their own; only the rest may be of low utilization.
             let working = (gpu.covered_seconds - gpu.idle_streak_seconds).max(0.0);
             let low = if gpu.working_mean < rules.low_utilization_ratio {
                 working * (1.0 - gpu.working_mean)
@@ -408,6 +419,7 @@ impl Efficiency {
         }
 
         let counted = self.used_gpu_seconds + self.split().wasted();
+        // Rounding may make the parts a little larger than the whole.
         self.unmeasured_gpu_seconds = (held - counted).max(0.0);
     }
 }
@@ -421,6 +433,7 @@ fn fault(run: &JobRun, gpus: &[&GpuFigures]) -> Option<String> {
     if let Some((_, words)) = FAULT_STATES.iter().find(|(state, _)| *state == run.state) {
         return Some((*words).to_owned());
     }
+    // A program that completed has lost nothing to a fault of its GPU.
     gpus.iter()
         .find_map(|gpu| Some(format!("{} on {}", gpu.fault.as_ref()?, gpu.node)))
         .filter(|_| FAILED_STATES.contains(&run.state.as_str()))
@@ -431,6 +444,7 @@ fn limit_excess(run: &JobRun, held_seconds: u64) -> f64 {
     let excess = run
         .timelimit
         .map_or(0, |limit| limit.saturating_sub(held_seconds));
+    // A run that failed before its limit did not need less time.
     if run.state == "COMPLETED" {
         excess as f64 * run.gpus.unwrap_or(0) as f64
     } else {

@@ -59,10 +59,12 @@ impl GaugeReader {
     /// which this one completes. Samples outside the run or out of order are ignored.
     pub fn push(&mut self, at: Timestamp, value: Option<f64>) -> Option<Stretch> {
         let is_next = self.last.is_none_or(|(last, ..)| at > last);
+        // A sample that is not newer than the last one has nothing to add.
         if at < self.window.from || at > self.window.to || !is_next {
             return None;
         }
         let reach = self.window.reach_ms;
+        // Two samples share the time between them; the end of a series ends the last one at once.
         let boundary = match (self.last, value) {
             (Some((last, ..)), Some(_)) => last.plus_ms((at - last) / 2),
             (_, None) => at,
@@ -70,6 +72,7 @@ impl GaugeReader {
         };
         let before = self.close(boundary);
         self.floor = boundary;
+        // The reach ends the time before a sample that follows a gap.
         self.last = value.map(|value| (at, value, boundary.max(at.minus_ms(reach))));
         before
     }
@@ -170,6 +173,7 @@ impl Activity {
         self.level.add(stretch);
         let step = (stretch.value * 100.0).round().clamp(0.0, 100.0) as usize;
         self.by_step_ms[step] += stretch.ms();
+        // A gap or work ends the streak.
         let goes_on = self.streak_until == Some(stretch.from);
         if !goes_on || stretch.value >= self.idle_below {
             self.end_streak();
@@ -197,7 +201,9 @@ impl Activity {
         self.end_streak();
         let mean = self.level.mean()?;
         let covered = self.level.covered_ms;
+        // Streaks are taken out of time and sum alike, so that the rest is the mean of the work.
         let working_ms = covered - self.streaks.0;
+        // Rounding of the sums may give a tiny negative number.
         let working_sum = (self.level.sum - self.streaks.1).max(0.0);
 
         Some(ActivityFigures {
@@ -283,13 +289,16 @@ impl Growth {
             self.last = Some((at, value));
             return None;
         };
+        // A sample that comes twice has no growth.
         if at <= last_at {
             return None;
         }
 
         self.last = Some((at, value));
+        // A counter that was reset has counted from 0 since.
         let grown = if value < last { value } else { value - last };
 
+        // Cut at the ends of the run, in proportion to the time.
         let from = last_at.max(self.window.from);
         let to = at.min(self.window.to);
         if to <= from {

@@ -38,6 +38,7 @@ fn every_15s(hours: i64, value: impl Fn(i64) -> f64) -> Vec<MeterSample> {
 /// A node whose GPUs have these utilizations, with `own` a process of the run's and `others` one of another job's.
 fn node(run: &JobRun, utilization: &[(&str, f64)], own: &[&str], others: &[&str]) -> NodeMeter {
     let rules = EfficiencyConfig::default();
+
     let hours = run.end.unwrap().0 / HOUR;
     let mut meter = NodeMeter::new(
         "g1",
@@ -68,9 +69,11 @@ fn node(run: &JobRun, utilization: &[(&str, f64)], own: &[&str], others: &[&str]
         );
         meter.add(
             &labels("takt_gpu_energy_joules_total", &[("uuid", uuid)]),
+            // 300 W on a counter that began before the run.
             &every_15s(hours, |at| 5e6 + 300.0 * at as f64),
         );
     }
+    // `999` is the number of another job.
     for (job, uuids) in [(run.job_id.as_str(), own), ("999", others)] {
         for uuid in uuids {
             let info = labels(
@@ -90,6 +93,7 @@ fn seen(run: &JobRun, meter: NodeMeter) -> Efficiency {
 #[test]
 fn a_run_that_works_on_one_gpu_and_holds_two() {
     let run = run(2, 10);
+    // One GPU works all the time, and the other never does.
     let mut meter = node(&run, &[("a", 0.9), ("b", 0.0)], &["a"], &[]);
     meter.add(
         &labels("takt_job_cpu_seconds_total", &[("jobid", "7")]),
@@ -151,6 +155,7 @@ fn a_run_that_works_on_one_gpu_and_holds_two() {
         };
         let advice = hints(&run, &seen, &EfficiencyConfig::default());
         let fixes: Vec<FixKind> = advice.iter().map(|advice| advice.fix).collect();
+        // Less memory after running out of it, and less time after any other end, would make it worse.
         let is_killed = state == "OUT_OF_MEMORY";
         assert_eq!(!fixes.contains(&FixKind::LessMemory), is_killed, "{state}");
         let is_long = state != "COMPLETED";
@@ -179,6 +184,7 @@ fn activity_is_counted_by_part() {
 fn gpus_are_only_a_runs_own_where_that_is_certain() {
     let run = run(1, 1);
     let four = [("a", 0.9), ("b", 0.0), ("c", 0.5), ("d", 0.0)];
+    // One GPU is held; four are on the node, of which two do nothing.
     let of = |own: &[&str], others: &[&str]| {
         node(&run, &four, own, others)
             .finish(Some(1))
@@ -212,6 +218,7 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
             ..task.clone()
         };
         let mut meter = node(&task, &[("a", 0.9), ("b", 0.0), ("c", 0.0)], &[], &[]);
+        // Samples of a job that began later than the run.
         for (uuid, (job, from)) in ["a", "b"].iter().zip(jobs) {
             let info = labels(
                 "takt_gpu_job_info",
@@ -258,6 +265,7 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
 fn nothing_is_said_of_what_was_hardly_measured() {
     let run = run(1, 10);
     let rules = EfficiencyConfig::default();
+    // Samples of four hours of ten.
     let mut meter = NodeMeter::new(
         "g1",
         &run,
@@ -288,6 +296,7 @@ fn nothing_is_said_of_what_was_hardly_measured() {
         &labels("takt_gpu_utilization_ratio", &[("uuid", "a")]),
         &every_15s(10, |_| 1.4e16),
     );
+
     assert_eq!(
         assess(&run, &[meter.finish(Some(1))], &rules)
             .unwrap()
@@ -341,6 +350,7 @@ fn a_fault_loses_all_that_the_run_held() {
     assert_eq!(lost.fault.as_deref(), Some("node failed"));
     assert_eq!(lost.unmeasured_gpu_seconds, 0.0);
     let failed = |state: &str, xid: &str, first_ms: i64| {
+        // The first error is in the run or before it, and the counter stays.
         let run = JobRun {
             state: state.into(),
             ..run(1, 5)
@@ -386,6 +396,7 @@ fn gpus_that_wait_for_a_full_link() {
         ..run(2, 2)
     };
     let bound = |bytes_a_second: f64, utilization: f64, others: &[&str]| {
+        // Each node has one GPU of the run, and a link of 2.5 Gbit/s.
         let nodes = ["g1", "g2"].map(|_| {
             let mut meter = node(&run, &[("a", utilization), ("b", 0.0)], &["a"], others);
             for (metric, rate) in [
@@ -408,6 +419,7 @@ fn gpus_that_wait_for_a_full_link() {
     };
     let waiting = bound(300e6, 0.3, &[]);
     assert!(waiting.is_network_bound && waiting.link_bound_ratio.unwrap() > 0.99);
+    // 2 nodes, 300 MB/s in and 30 MB/s out, over the time between the first and the last sample.
     assert!((waiting.network_bytes.unwrap() - 2.0 * 330e6 * 7185.0).abs() < 1e6);
     assert_eq!(
         hints(&run, &waiting, &rules)[0].fix.line(1),
@@ -459,6 +471,7 @@ proptest! {
         };
         let gpus_seen: Vec<GpuFigures> = seen.into_iter().take(gpus as usize).map(gpu).collect();
         let node = NodeFigures {
+            // Fewer GPUs may be measured than are held.
             gpus: gpus_seen,
             ..NodeFigures::default()
         };

@@ -31,12 +31,14 @@ impl CgroupResource {
 /// Returns why a resource of a run was not measured on any of its nodes. `None` if it was, and without nodes.
 pub fn why_unmeasured(resource: CgroupResource, nodes: &[NodeFigures]) -> Option<String> {
     let first = nodes.first()?;
+    // One measured node is enough to know that the resource is counted.
     if nodes.iter().any(|node| resource.is_measured(node)) {
         return None;
     }
 
     let heard = nodes.iter().find(|node| node.was_heard);
     let showed_run = nodes.iter().find(|node| node.showed_run);
+    // The most exact reason first: the exporter showed the job, answered, or was silent.
     Some(match (heard, showed_run) {
         (_, Some(node)) => format!("no {} cgroup on {}", resource.controller(), node.node),
         (Some(node), None) => format!("the exporter of {} did not see the job", node.node),
@@ -50,6 +52,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_the_one_that_an_operator_can_check() {
+        // Three nodes: silent, without the job, and with the job but without CPU time.
         let silent = NodeFigures {
             node: "g01".into(),
             ..NodeFigures::default()

@@ -67,6 +67,7 @@ pub fn verdict(
 ) -> Verdict {
     let verdict = |grade, words| Verdict { grade, words };
 
+    // A fault comes before all figures: they are not the user's.
     if let Some(fault) = &seen.fault {
         return verdict(Grade::Lost, format!("a fault ended it: {fault}"));
     }
@@ -99,6 +100,7 @@ pub fn verdict(
     }
 
     let split = seen.split();
+    // Only measured time can be judged; the division must not be by 0.
     let wasted = split.wasted() / split.measured().max(1.0);
     let held = count(gpus, "GPU");
     let busy = percent(seen.gpu_utilization_mean.unwrap_or(0.0));
@@ -115,6 +117,7 @@ pub fn verdict(
 fn on_cpus(run: &JobRun, seen: &Efficiency) -> Verdict {
     let cpus = count(run.cpus.unwrap_or(0), "CPU");
     match seen.cpu_ratio {
+        // More CPU time than the allocation counts as full use.
         Some(ratio) => Verdict {
             grade: grade(1.0 - ratio.min(1.0)),
             words: format!("{} of its {cpus} was used", percent(ratio)),
@@ -189,6 +192,7 @@ mod tests {
     }
 
     #[test]
+
     fn without_measurements_or_time_there_is_no_verdict() {
         let little = Efficiency {
             coverage_ratio: 0.2,

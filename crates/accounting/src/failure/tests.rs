@@ -31,6 +31,7 @@ fn of(run: &JobRun, node: NodeFigures, events: &[NodeEvent]) -> Failure {
     let traces = Traces {
         nodes: &[node],
         node_events: events,
+        // The node of the run, whose events count.
         node_names: &["g1".to_owned()],
         xid: meaning,
     };
@@ -53,6 +54,7 @@ fn a_kill_for_lack_of_memory_is_found_although_slurm_says_failed() {
         memory_peak_bytes: Some(16.0 * GIB),
         ..NodeFigures::default()
     };
+    // 137 is 128 and SIGKILL: the shell of the script saw the kill.
     let found = of(&run("FAILED", "137:0"), node, &[]);
     assert_eq!(found.cause, FailureCause::OutOfMemory);
     assert_eq!(
@@ -117,6 +119,7 @@ fn states_exit_codes_and_signals() {
     assert_eq!(cause("CANCELLED", "0:15").0, FailureCause::Cancelled);
     assert_eq!(cause("PREEMPTED", "0:0").0, FailureCause::Preempted);
     assert_eq!(cause("OUT_OF_MEMORY", "0:125").0, FailureCause::OutOfMemory);
+
     let completed = run("COMPLETED", "0:0");
     let traces = Traces {
         nodes: &[],
@@ -129,6 +132,7 @@ fn states_exit_codes_and_signals() {
 
 #[test]
 fn a_fault_of_a_gpu_is_the_clusters_and_an_error_of_a_program_is_not() {
+    // 79: fallen off the bus. 31: an access outside of memory, mostly by the program.
     let gpu = |xid: &str, fault: Option<&str>| NodeFigures {
         gpus: vec![GpuFigures {
             node: "g1".into(),
@@ -163,6 +167,7 @@ fn a_node_that_went_down_near_the_end_is_evidence() {
         to: None,
     };
     let event = |node: &str, from| in_state(node, from, "DOWN", "Not responding");
+    // Long after the end, on another node, a drain, a power saving, and a registration with too few GPUs.
     let events = [
         event("g1", 7300),
         event("g1", 90_000),

@@ -20,6 +20,7 @@ pub fn standings(
     raw_usage: &[f64],
 ) -> Vec<Standing> {
     let mut standings: Vec<Standing> = vec![Standing::default(); tree.len()];
+    // Normalized usage first: the effective usage of an association needs that of others.
     for id in tree.top_down() {
         let standing = &mut standings[id.index()];
         standing.norm_usage = norm_usage(tree, raw_usage, *id);
@@ -37,6 +38,7 @@ pub fn standings(
         let norm_shares = norm_shares(tree, &standings, *id, above);
         standings[id.index()].norm_shares = norm_shares;
 
+        // Directly below the root, usage is compared with that of the whole cluster.
         let effective_usage = if above == tree.root() {
             standings[id.index()].norm_usage
         } else if tree.get(*id).shares == Shares::Parent {
@@ -61,6 +63,7 @@ pub fn standings(
 
 /// Returns 2^(−(usage / shares) / dampening), or 0 without shares.
 pub fn factor(effective_usage: f64, norm_shares: f64, dampening_factor: u16) -> f64 {
+    // The quotient would be infinite.
     if norm_shares <= 0.0 {
         return 0.0;
     }
@@ -105,6 +108,7 @@ fn depth_oblivious(
     let own = standings[id.index()];
     let account = standings[above.index()];
 
+    // Logarithms and quotients of 0 do not exist.
     if [
         own.norm_shares,
         account.norm_shares,
@@ -125,6 +129,7 @@ fn depth_oblivious(
         .sum();
     let among_siblings = (own.norm_usage / own.norm_shares) / (of_siblings / account.norm_shares);
 
+    // Both balances lie on the same side of 1.
     let exponent = if of_account.ln() * among_siblings.ln() >= 0.0 {
         1.0
     } else {

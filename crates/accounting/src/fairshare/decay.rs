@@ -71,8 +71,10 @@ impl Ticks {
     /// Returns the ticks in `from..=to` with this period and phase. At most [`Ticks::MAX`], the
     /// latest.
     pub fn every(period_seconds: u32, phase: UnixTime, from: UnixTime, to: UnixTime) -> Self {
+        // A period of 0 would divide by 0.
         let period = i64::from(period_seconds.max(1));
         let last = to - (to - phase).rem_euclid(period);
+        // Bounded, since a period of one second over years would take all memory.
         let count = ((last - from).max(-1).div_euclid(period) + 1).clamp(0, Self::MAX);
         Self((0..count).rev().map(|back| last - back * period).collect())
     }
@@ -123,9 +125,11 @@ pub struct DecayedSeconds {
 impl DecayTable {
     /// Builds the table for an instant. Each of `resets` clears all usage at the next tick.
     pub fn new(decay: Decay, ticks: &Ticks, resets: &[UnixTime], as_of: UnixTime) -> Self {
+        // Ticks after the instant have not happened.
         let ticks = ticks.0[..ticks.0.partition_point(|tick| *tick <= as_of)].to_vec();
         let last = ticks.last().copied().unwrap_or(as_of);
 
+        // A reset takes effect at the next tick.
         let reset = resets
             .iter()
             .filter_map(|reset| ticks.get(ticks.partition_point(|tick| tick < reset)))
@@ -144,12 +148,14 @@ impl DecayTable {
             })
             .collect();
 
+        // Amounts from before the first tick are lost to any reset.
         let left_before_first = if reset.is_none() {
             left.first().copied().unwrap_or(1.0)
         } else {
             0.0
         };
 
+        // Prefix sums: the slices between any two ticks are one difference.
         let mut slices_before = Vec::with_capacity(ticks.len() + 1);
         let mut sum = 0.0;
         for index in 0..ticks.len() {
@@ -201,6 +207,7 @@ impl DecayTable {
     /// Suspended seconds count, as in Slurm. Time before the start is 0, also if clocks ran
     /// backwards.
     pub fn seconds(&self, start: UnixTime, end: Option<UnixTime>) -> DecayedSeconds {
+        // A run that ends later is still running at this instant.
         let ended = end.filter(|end| *end <= self.as_of);
         if start > self.as_of || ended.is_some_and(|end| end <= start) {
             return DecayedSeconds::default();
@@ -212,6 +219,7 @@ impl DecayTable {
         });
 
         let mut worth = DecayedSeconds::default();
+        // The first slice begins within the run; all later ones are whole.
         if first < after_last {
             worth.at_last_tick = self.decay.slice(self.ticks[first] - start) * self.left[first]
                 + (self.slices_before[after_last] - self.slices_before[first + 1]);

@@ -173,6 +173,7 @@ impl Explainer<'_> {
         planned: Option<PlannedJob<'_>>,
     ) -> Option<Explanation> {
         let association = self.tree.get(id);
+        // Slurm's factors are those of the last tick.
         let standings = standings(self.tree, self.settings, &self.usage.all_at_last_tick());
 
         Some(Explanation {
@@ -229,6 +230,7 @@ impl Explainer<'_> {
             .filter(|other| {
                 self.tree.get(*other).user.is_some() && fair_share(standings, *other) > own
             })
+            // The nearest one above; among ties, the first in the order of display.
             .min_by(|left, right| {
                 fair_share(standings, *left).total_cmp(&fair_share(standings, *right))
             })?;
@@ -237,6 +239,7 @@ impl Explainer<'_> {
         let hers_step = self.step(standings, hers);
         let theirs_step = self.step(standings, theirs);
 
+        // A user with `fairshare=parent` is first whatever the usage, but only under Fair Tree.
         let uses_parents = theirs_step.is_user && theirs_step.raw_shares == Some(Shares::Parent);
         let decided_by = if uses_parents && !self.settings.flags.no_fair_tree {
             DecidedBy::ParentShares
@@ -281,6 +284,7 @@ impl Explainer<'_> {
         let hers = way(hers);
         let theirs = way(theirs);
 
+        // The paths share a beginning; the level behind it decides.
         let common = hers
             .iter()
             .zip(&theirs)
@@ -298,11 +302,13 @@ impl Explainer<'_> {
     fn passes(&self, id: AssociationId, above: AssociationId) -> Prospect {
         const STEPS: i64 = 400;
 
+        // Without decay, a month is the scale of the prediction.
         let half_life = match i64::from(self.settings.decay_half_life_seconds) {
             0 => 30 * 86_400,
             half_life => half_life,
         };
 
+        // After eight half-lives, less than half a percent of the present usage is left.
         let horizon = 8 * half_life;
         let passed = |seconds: i64| {
             let standings = standings(self.tree, self.settings, &self.without(id, seconds));
@@ -316,6 +322,7 @@ impl Explainer<'_> {
         // Bisect between the last step before and the first step after overtaking.
         let mut not_yet = horizon * (step - 1) / STEPS;
         let mut by_then = horizon * step / STEPS;
+        // To one tick: Slurm computes factors no more often.
         while by_then - not_yet > i64::from(self.settings.calc_period_seconds.max(1)) {
             let middle = not_yet + (by_then - not_yet) / 2;
             *(if passed(middle) {
@@ -341,11 +348,13 @@ impl Explainer<'_> {
     }
 
     fn plan(&self, id: AssociationId, job: PlannedJob<'_>) -> Planned {
+        // A negative length would give back usage.
         let seconds = (job.hours.max(0.0) * 3600.0).round() as i64;
         let per_second = self.rates.per_second(job.partition, job.qos, job.tres);
 
         let without = self.without(id, seconds);
         let mut with = without.clone();
+        // The charge counts for the user and for each account above.
         for id in self.tree.path(id) {
             with[id.index()] += per_second * self.table.decay().sum_over(seconds);
         }
@@ -391,6 +400,7 @@ impl fmt::Display for Explanation {
             self.place.fair_share
         )?;
 
+        // The classic formula has no level FS.
         if self.path.iter().any(|step| step.level_fs.is_some()) {
             writeln!(
                 f,
@@ -398,6 +408,7 @@ impl fmt::Display for Explanation {
             )?;
         }
 
+        // The root has all shares, so it says nothing.
         for (depth, step) in self.path.iter().enumerate().skip(1) {
             writeln!(f, "{:indent$}{step}", "", indent = 2 * depth)?;
         }
@@ -587,6 +598,7 @@ fn in_words(level_fs: f64) -> String {
     match level_fs {
         level_fs if level_fs.is_infinite() => "level FS inf (nothing used)".to_owned(),
         0.0 => "level FS 0 (no shares)".to_owned(),
+        // Near the share a percentage reads best, far above it a multiple.
         level_fs if level_fs > 0.5 => format!(
             "level FS {level_fs:.2} (used {:.0} % of its share)",
             100.0 / level_fs
@@ -607,6 +619,7 @@ fn span(seconds: i64) -> String {
         rest => format!("{} {}", of(count, unit), of(rest, smaller)),
     };
     match seconds {
+        // Clocks may differ, so the time may be before now.
         ..60 => of(seconds.max(0), "second"),
         60..3600 => of(seconds / 60, "minute"),
         3600..86_400 => both(seconds / 3600, "hour", seconds % 3600 / 60, "minute"),

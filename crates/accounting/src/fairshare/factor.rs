@@ -43,6 +43,7 @@ pub fn standings(
 pub(super) fn norm_usage(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> f64 {
     match raw_usage[tree.root().index()] {
         0.0 => 0.0,
+        // Rounding may make a part larger than the whole.
         root => (raw_usage[id.index()] / root).min(1.0),
     }
 }
@@ -52,6 +53,7 @@ pub(super) fn share_of_level(tree: &AssociationTree, id: AssociationId) -> Optio
     tree.fs_parent(id)?;
     match (tree.get(id).shares, tree.level_shares(id)) {
         (Shares::Parent, _) => None,
+        // Siblings without any shares have no sum to divide by.
         (Shares::Raw(_), 0) => Some(0.0),
         (Shares::Raw(shares), level) => Some(f64::from(shares) / level as f64),
     }

@@ -67,6 +67,7 @@ pub(super) fn key(tree: &AssociationTree, standing: &Standing, id: AssociationId
 
 fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Standing {
     let norm_usage = norm_usage(tree, raw_usage, id);
+    // The root competes with nothing.
     let Some(above) = tree.fs_parent(id) else {
         return Standing {
             norm_usage,
@@ -83,6 +84,7 @@ fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Sta
     let share = share_of_level(tree, id);
     // With `fairshare=parent` Slurm shows the account's fraction of the shares.
     let norm_shares = share.or_else(|| share_of_level(tree, above)).unwrap_or(0.0);
+    // Without shares the value is 0, also without usage, where the quotient would be undefined.
     let level_fs = share.map(|share| match share {
         0.0 => 0.0,
         share => share / effective_usage,
@@ -114,6 +116,7 @@ impl Walk<'_> {
         };
 
         let mut siblings = self.tree.fs_children(above).to_vec();
+        // The sort is stable: equal siblings keep Slurm's order.
         siblings.sort_by(|left, right| {
             let by_level_fs = key(self, *right)
                 .partial_cmp(&key(self, *left))
@@ -125,11 +128,13 @@ impl Walk<'_> {
         let mut before = None;
         for id in siblings {
             let own = key(self, id);
+            // The first of a level inherits a tie of its account with the sibling before.
             let tied = before.map_or(tied_above, |before: f64| before == own);
             if self.tree.get(id).user.is_some() {
                 if !tied {
                     self.rank = self.without_ties;
                 }
+                // A tied user takes a place all the same, so the next rank is lower by one.
                 self.without_ties -= 1;
                 let standing = &mut self.standings[id.index()];
                 standing.rank = Some(self.rank);

@@ -107,6 +107,7 @@ pub fn age_factor(now: UnixTime, accrue: Option<UnixTime>, max_age_seconds: u32)
     if waited < f64::from(max_age_seconds) {
         waited / f64::from(max_age_seconds)
     } else {
+        // A job that waits longer than the maximum has the full age.
         f64::from(u8::from(waited > 0.0))
     }
 }
@@ -135,6 +136,7 @@ pub fn job_size_factor(size: JobSize, favor_small: bool) -> f64 {
         if favor_small { 1.0 - part } else { part }
     };
     let nodes = part(size.min_nodes, size.cluster_nodes);
+    // A job without a number of CPUs is compared by its nodes.
     let mean = if size.cpus == 0 {
         nodes
     } else {
@@ -175,6 +177,7 @@ mod tests {
         assert_eq!(priority.age, 250.0);
         assert_eq!(priority.fair_share, 50_000.0);
         assert_eq!(priority.tres, 50.0);
+        // `mem` has no weight, and a negative nice raises the priority.
         assert_eq!(priority.priority, 250 + 50_000 + 10 + 50 + 20 + 10);
     }
 

@@ -101,6 +101,7 @@ impl Calendar for FixedOffset {
                 .unwrap_or(i32::MAX),
             month: u32::try_from(month).unwrap_or(1),
             day: u32::try_from(of_year - (153 * month_from_march + 2) / 5 + 1).unwrap_or(1),
+            // 1970-01-01 was a Thursday.
             weekday: u32::try_from((days + 4).rem_euclid(7)).unwrap_or(0),
         }
     }
@@ -182,6 +183,7 @@ mod tests {
             Weekly.next(NOW + 86_400, &UTC),
             Weekly.next(NOW, &UTC).map(|reset| reset + 7 * 86_400)
         );
+        // Nine hours east of UTC, the next midnight is at 15:00Z.
         assert_eq!(
             Daily.next(NOW, &FixedOffset(9 * 3600)),
             Some(UTC.midnight(UTC.date(NOW)) + 15 * 3600)

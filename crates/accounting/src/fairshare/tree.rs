@@ -115,6 +115,7 @@ impl AssociationTree {
             associations,
         };
 
+        // In this order: a cycle is found by walking from the root, and fair share follows the links.
         tree.link()?;
         tree.order()?;
         tree.link_fair_share();
@@ -238,6 +239,7 @@ impl AssociationTree {
                     association.partition.as_deref(),
                 )
             });
+            // The stack is last in, first out, so siblings are pushed backwards.
             left.extend(below.into_iter().rev());
         }
         order
@@ -251,6 +253,7 @@ impl AssociationTree {
                 continue;
             }
 
+            // A user is below the account of the association, whatever its parent account says.
             let above = association
                 .parent_account
                 .as_ref()
@@ -267,6 +270,7 @@ impl AssociationTree {
             self.parent[index] = Some(account.id);
             self.children[account.id.0].push(id);
             if let Some(user) = &association.user {
+                // A user has one association for each partition, and one for any.
                 let same = account.users.entry(user.clone()).or_default();
                 if same
                     .iter()
@@ -302,6 +306,7 @@ impl AssociationTree {
 
         for index in 0..self.associations.len() {
             let mut above = self.parent[index];
+            // The root is the top, even if it were transparent.
             while let Some(id) = above.filter(|id| transparent(*id) && *id != self.root) {
                 above = self.parent[id.0];
             }
@@ -313,6 +318,7 @@ impl AssociationTree {
                 continue;
             };
             self.fs_children[above.0].push(AssociationId(index));
+            // `fairshare=parent` has no shares of its own.
             if let Shares::Raw(shares) = self.associations[index].shares {
                 self.level_shares[above.0] += u64::from(shares);
             }
@@ -416,6 +422,7 @@ other 40";
                 "bob", "robotics", "dave", "arms", "erin", "vision", "alice", "alice"
             ]
         );
+        // Erin and Dave compete in the level of lab, because their accounts are transparent.
         assert_eq!(
             tree.level_shares(tree.of_user("erin")[0]),
             10 + 3 + 2 + 7 + 10 + 4

@@ -88,6 +88,7 @@ impl<'a> Accumulator<'a> {
             left_out: LeftOut::default(),
         };
 
+        // Built only if a QOS needs it: the table has a value for each tick.
         let undecayed = rates
             .qos
             .values()
@@ -105,6 +106,7 @@ impl<'a> Accumulator<'a> {
 
     /// Charges a run.
     pub fn add(&mut self, run: &Run<'_>) {
+        // A run that starts after the instant is not known to Slurm yet.
         let Some(start) = run.start.filter(|start| *start <= self.usage.as_of) else {
             return;
         };
@@ -125,6 +127,7 @@ impl<'a> Accumulator<'a> {
         let recent = self.recent_seconds(start, run.end);
         self.usage.recent[id.index()].add(recent * per_second);
 
+        // The usage of a QOS may not decay, while that of its association does.
         if let Some(name) = run.qos {
             let worth = self
                 .undecayed
@@ -136,6 +139,7 @@ impl<'a> Accumulator<'a> {
             });
         }
 
+        // A run that ends after the instant is still running at it.
         if run.end.is_none_or(|end| end > self.usage.as_of) {
             let left = self.seconds_left(start, run.timelimit_seconds);
             for (name, amount) in tres.iter().filter(|_| left > 0.0) {
@@ -159,6 +163,7 @@ impl<'a> Accumulator<'a> {
         let Some(limit) = timelimit.and_then(|limit| i64::try_from(limit).ok()) else {
             return 0.0;
         };
+        // Seconds up to the last tick are charged already.
         let counted_to = self.usage.last_tick.map_or(start, |tick| tick.max(start));
         (start + limit).since(counted_to) as f64
     }
@@ -166,6 +171,7 @@ impl<'a> Accumulator<'a> {
     /// Returns the usage, with accounts and the root.
     pub fn finish(self) -> Usage {
         let mut usage = self.usage;
+        // Children before parents, so that each sum is complete when it is added.
         for id in self.tree.top_down().iter().rev() {
             let Some(parent) = self.tree.parent(*id) else {
                 continue;
@@ -243,6 +249,7 @@ impl Usage {
     /// Returns the mean charge per second of this association in the recent period, without the
     /// usage below.
     pub fn recent_rate(&self, id: AssociationId) -> f64 {
+        // At least a second, or a period without length would divide by 0.
         self.recent[id.index()].value() / self.as_of.since(self.recent_from).max(1) as f64
     }
 
@@ -276,6 +283,7 @@ impl Usage {
                 .map(|child| self.raw_usage(*child))
                 .sum();
 
+            // The conversion to floats may leave a tiny negative difference.
             let own = (self.raw_usage(*id) - below).max(0.0);
             usage[id.index()] += own * left + rate(*id) * sum;
             if let Some(parent) = tree.parent(*id) {

@@ -11,6 +11,7 @@ fn now() -> Timestamp {
 #[test]
 fn months_are_the_zones_own() {
     const HOUR: i64 = 3600;
+    // October has an hour more in Oslo, and March one less.
     for (month, name, hours, from, to) in [
         (
             "2026-10",
@@ -99,6 +100,7 @@ fn the_days_of_a_period_and_the_periods_around_it() {
         .collect();
     assert_eq!(hours.len(), 31);
     assert_eq!(hours.iter().sum::<i64>(), 745);
+    // The 25th day has the hour more.
     assert_eq!(hours[24], 25);
     assert_eq!(october.label(), "2026-10");
     assert_eq!(october.before().unwrap().label(), "2026-09");
@@ -236,12 +238,14 @@ fn a_period_of_dates_times_instants_and_relative_times() {
         .windows(2)
         .map(|day| (day[1] - day[0]) / 3600)
         .collect();
+    // From 14:00 to midnight, and on to 08:00.
     assert_eq!(hours, [10, 8]);
     let days = period.slices(Unit::Day);
     assert_eq!(
         Period::of_slice(&days[0], &oslo).label(),
         "2026-10-01T14:00 to 2026-10-02T00:00"
     );
+    // The instants are midnights of Oslo.
     let month = Period::span("2007-12-31T23:00:00Z", "2008-01-31T23:00:00Z", &oslo, now).unwrap();
     assert_eq!(month, Period::month("2008-01", &oslo, now).unwrap());
 }

@@ -35,6 +35,7 @@ fn a_run_across_two_cards_is_charged_at_each() {
         mem_bytes: 100 << 30,
         gpu_watts: 500.0,
     };
+    // One hour at the first card, and two at the second.
     let cost = rates().cost(&held, Some("a100"), FEBRUARY - 3600, FEBRUARY + 7200);
     let hourly = 10.0 * 0.01 + 100.0 * 0.001 + 0.5 * 0.3;
     assert!((cost.gpu_money - (2.0 * 3.0 + 2.0 * 4.0 * 2.0)).abs() < 1e-9);

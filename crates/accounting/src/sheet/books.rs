@@ -123,6 +123,7 @@ impl<'p> Journal<'p> {
             let Some(part) = part(run, start, end, self.bounds[at]) else {
                 continue;
             };
+            // A run outside all periods gets no entry.
             let member = *member.get_or_insert_with(|| self.member(run));
             let held = HeldAmounts {
                 gpus: run.gpus.unwrap_or(0),
@@ -149,6 +150,7 @@ impl<'p> Journal<'p> {
                 cost,
             });
 
+            // Only the last period has these details; the others are for comparison.
             if at + 1 == self.bounds.len() {
                 let waited = u32::try_from(start.since(run.submit)).unwrap_or(u32::MAX);
                 entry.add_to_last(run.gpu_model, &part, &held, waited, &self.midnights);
@@ -171,6 +173,7 @@ impl<'p> Journal<'p> {
         let mut all = new();
         let mut users = BTreeMap::new();
         let mut accounts = BTreeMap::new();
+        // Each entry is taken once, so it is moved and not copied.
         let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
 
         let members: BTreeMap<_, _> = self
@@ -237,6 +240,7 @@ impl Entry {
         if part.started {
             self.waits.push(waited);
         }
+        // Such a part held nothing: it only started or ended here.
         if part.seconds == 0 {
             return;
         }
@@ -244,6 +248,7 @@ impl Entry {
         if held.gpus > 0 {
             let model = model.unwrap_or_default();
             let gpu_seconds = held.gpus as f64 * part.seconds as f64;
+            // Most models have an entry, so a name is copied only for a new one.
             match self.models.get_mut(model) {
                 Some(sum) => *sum += gpu_seconds,
                 None => {

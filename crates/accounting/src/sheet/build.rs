@@ -62,6 +62,7 @@ struct SeenRun<'f> {
 impl SeenRun<'_> {
     fn share(&self, period: usize) -> f64 {
         match self.assessed.efficiency.held_seconds {
+            // The quotient would be undefined.
             0 => 0.0,
             held => self.seconds[period] / held as f64,
         }
@@ -93,6 +94,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     let mut months: Vec<Figures> = (0..books.periods().len())
         .map(|at| figures(facts, entry, &all, at))
         .collect();
+    // The last period is the one of the report.
     let mut figures = months.pop()?;
 
     // Usage before the records began is unknown, not 0.
@@ -140,6 +142,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         Subject::User(_) => Vec::new(),
     };
 
+    // A table of the account alone would repeat its figures.
     if matches!(subject, Subject::Account(above) if accounts.iter().all(|account| account.name == *above))
     {
         accounts.clear();
@@ -268,6 +271,7 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
     }
 
     let unassessed = figures.gpu_hours - figures.split_gpu_hours.held();
+    // Differences below half a percent are not worth a note.
     if unassessed > (0.005 * figures.gpu_hours).max(0.05) {
         notes.push(format!(
             "{} GPU-hours belong to runs that have not ended or have no efficiency.",

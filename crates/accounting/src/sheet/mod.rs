@@ -174,6 +174,7 @@ impl Sheet {
             .filter(|figures| !figures.is_partial)
             .map(of)
             .collect();
+        // Without such periods the sum is 0, and so is the mean.
         let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
         (mean > 0.0).then(|| (of(&self.figures) / mean - 1.0, before.len()))
     }

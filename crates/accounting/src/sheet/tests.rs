@@ -199,6 +199,7 @@ fn trend_share_and_rank() {
         of("5", "ann", "physics", at(-1, 20)),
         of("6", "ann", "physics", at(-2, 10)),
     ]);
+    // Run 2 ends before it begins, so the books do not have it.
     world.runs.retain(|run| run.end > run.start);
     let sheet = world.sheet(user("ann")).unwrap();
     let hours: Vec<f64> = sheet
@@ -223,6 +224,8 @@ fn trend_share_and_rank() {
             (3, Some("cid"), false)
         ]
     );
+
+    // With pseudonyms, one's own name is the only one.
     world.pseudonyms = true;
     let hidden = world.sheet(user("ann")).unwrap().rank.unwrap();
     assert_eq!(
@@ -370,8 +373,12 @@ fn credits_count_for_the_month_of_the_loss_until_they_are_revoked() {
     };
     world.credits.push(credit.clone());
     let sheet = world.sheet(user("ann")).unwrap();
+
+    // 72,000 GPU-seconds are 20 GPU-hours.
     assert_eq!(sheet.figures.credited_gpu_hours, 20.0);
     assert!(sheet.lost[0].is_credited);
+
+    // The second credit revokes the first.
     world.credits.push(Credit {
         id: 2,
         revokes: Some(1),
@@ -397,6 +404,7 @@ fn a_running_job_is_listed_and_not_judged() {
         records_from: None,
     };
     let sheet = world.sheet(user("ann")).unwrap();
+    // Five hours with two GPUs.
     assert_eq!(sheet.figures.gpu_hours, 10.0);
     assert_eq!(sheet.figures.split_gpu_hours.held(), 0.0);
     assert_eq!(

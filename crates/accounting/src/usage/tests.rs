@@ -71,6 +71,7 @@ fn a_run_is_cut_at_the_ends_of_the_period() {
         (from, from + HOUR, 1, 1, 1, 1),
         (from - HOUR, from + HOUR, 1, 0, 1, 1),
         (to - HOUR, to + HOUR, 1, 1, 0, 1),
+        // October in Oslo has 745 hours.
         (from - HOUR, to + HOUR, 745, 0, 0, 1),
         // Half-open: a run that ends at the start of the period used nothing in it, but ended in
         // it.
@@ -195,6 +196,7 @@ fn by_node_whole_units_are_shared_out() {
         node_list: None,
         ..two
     };
+    // This list cannot be expanded, so it is a group of its own.
     let odd = HeldRun {
         node_list: Some("g[1-"),
         nodes: Some(1),
@@ -214,6 +216,7 @@ fn by_node_whole_units_are_shared_out() {
             )
         })
         .collect();
+    // Three CPUs are one on `g1` and two on `g2`.
     let expected = [
         (Some("g[1-"), 1.0, Some(4.0), 1),
         (Some("g2"), 2.0, Some(2.0), 1),
@@ -263,6 +266,7 @@ fn an_account_holds_what_those_below_it_hold() {
         ("optics", "physics"),
         ("laser", "optics"),
         ("physics", "root"),
+        // These two form a cycle.
         ("odd", "even"),
         ("even", "odd"),
     ];
@@ -359,6 +363,7 @@ fn any_run() -> impl Strategy<Value = HeldRun<'static>> {
     (times, held, words).prop_map(
         move |((at, wait, length, fate), (nodes, cpus, gpus, mem_bytes), (a, b, c))| {
             let submit = from + at;
+            // Fate 0 never starts, and fate 1 does not end.
             let start = Some(submit + wait).filter(|_| fate > 0);
             HeldRun {
                 submit,
@@ -473,6 +478,7 @@ proptest! {
             let groups = sum(&report.rows);
             let totals = exact(&report.totals);
             prop_assert_eq!(&groups[..3], &totals[..3], "{}", name);
+            // A run is submitted, starts and ends once, but may run in several units of time.
             if by.unit().is_some() {
                 let count = |of: fn(&Figures) -> u64| {
                     report.rows.iter().map(|row| of(&row.figures)).sum::<u64>()
@@ -481,6 +487,7 @@ proptest! {
                 prop_assert_eq!(count(|f| f.jobs_started), report.totals.jobs_started);
                 prop_assert_eq!(count(|f| f.jobs_ended), report.totals.jobs_ended);
             }
+            // On several nodes or in several units of time, a run counts more than once.
             if *by != GroupBy::Node && by.unit().is_none() {
                 prop_assert_eq!(groups[3], totals[3]);
                 let count = |of: fn(&Figures) -> u64| {

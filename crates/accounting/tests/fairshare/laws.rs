@@ -62,6 +62,7 @@ fn associations() -> impl Strategy<Value = Vec<Association>> {
                 shares,
                 ..root.clone()
             });
+            // A user has one association in an account.
             let mut seen = Vec::new();
             for (user, shares) in users {
                 if !seen.contains(&user) {
@@ -286,6 +287,7 @@ proptest! {
         more in 0.0..1e9,
     ) {
         let tree = AssociationTree::new(associations).unwrap();
+        // Only Fair Tree has a level FS.
         let settings = PrioritySettings {
             flags: PriorityFlags::default(),
             ..settings
@@ -293,6 +295,7 @@ proptest! {
         let before = raw_usage(&tree, &usage_of(&tree, &settings, &jobs));
         let mut after = before.clone();
         let id = at(&tree, who.index(tree.len()));
+        // Usage of an association is usage of all above it, too.
         for id in tree.path(id) {
             after[id.index()] += more;
         }
@@ -418,6 +421,7 @@ fn a_million_runs_take_seconds() {
     let took = began.elapsed();
     println!("{} rows of 1,000,000 runs in {took:?}", rows.len());
     assert!(usage.raw_usage(tree.root()) > 0.0);
+    // A debug build takes longer.
     if !cfg!(debug_assertions) {
         assert!(took.as_secs() < 5, "{took:?}");
     }

@@ -153,6 +153,7 @@ fn compare(moment: &str, ours: &[ShareRow], theirs: &[SshareRow]) -> String {
             let text =
                 |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
             let _ = write!(table, "{:>18}{:>10}", text(ours), text(theirs));
+            // Six decimals are printed.
             let same = match (ours, theirs) {
                 (Some(ours), Some(theirs)) => ours == theirs || (ours - theirs).abs() <= 0.501e-6,
                 (ours, theirs) => ours.is_none() == theirs.is_none() || column == "norm_usage",
@@ -255,6 +256,7 @@ fn tied_accounts_and_raw_usage_with_its_decimals() {
                 .charged(account, user, partition.as_deref().unwrap_or_default()),
             None => lab.tree.account(account),
         };
+        // Two decimals are printed.
         let ours = usage.raw_usage(id.unwrap());
         assert!(
             (ours - raw_usage).abs() <= 0.005 + 1e-9,
@@ -276,6 +278,7 @@ fn tied_accounts_are_ranked_as_the_code_does_and_not_as_the_documentation_says()
     let lab = Lab::at("tied");
     println!("{}", compare("tied", &lab.rows(), &lab.sshare));
     let rows = lab.rows();
+    // The factor is the rank over the number of users.
     let ranks = |account: &str| {
         rows.iter()
             .filter(|row| row.account == account && row.user.is_some())
@@ -449,6 +452,7 @@ fn a_prospect_holds_when_it_comes() {
     let bob = lab.tree.charged("vision", "bob", "").unwrap();
     assert_eq!(above.account.as_str(), "vision");
     assert_eq!(above.user.as_str(), "bob");
+    // The user stops, and all others go on.
     let passed = |seconds| {
         let rate = |id| {
             if id == dave {
@@ -464,5 +468,6 @@ fn a_prospect_holds_when_it_comes() {
         );
         standings[dave.index()].rank > standings[bob.index()].rank
     };
+    // A minute before, it does not hold yet.
     assert!(passed(at - lab.instant) && !passed(at - lab.instant - 60));
 }

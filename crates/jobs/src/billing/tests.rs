@@ -59,6 +59,7 @@ fn weights_times_amounts() {
 
 #[test]
 fn max_tres_bills_the_costliest_resource_of_a_node() {
+    // Each resource costs a different amount or is of another scope, so that a wrong term shows in the sum.
     const WEIGHTS: &str = "CPU=1,Mem=0.25G,node=3,GRES/gpu=8,gres/shard=1,license/x=5";
     const TRES: &str = "cpu=4,mem=64G,node=1,gres/gpu=2,gres/shard=3,license/x=1";
     assert_eq!(
@@ -78,11 +79,13 @@ fn max_tres_bills_the_costliest_resource_of_a_node() {
         ),
         21.0
     );
+    // The maximum is of the costs and of 0.
     assert_eq!(bill("cpu=-2", "cpu=1", MAX), 0.0);
 }
 
 #[test]
 fn amounts_are_read_as_slurm_prints_them() {
+    // 2⁶⁴ − 2 is NO_VAL64, Slurm's number for a value that is not set.
     let tres = TresAmounts::parse("CPU=2,mem=3.5G,energy=18446744073709551614,node=-1,gres/gpu=1K")
         .unwrap();
     assert_eq!(tres.get("cpu"), 2.0);
@@ -91,6 +94,7 @@ fn amounts_are_read_as_slurm_prints_them() {
     assert_eq!(tres.find("energy"), None);
     assert_eq!(tres.find("node"), None);
     assert!(TresAmounts::parse("").unwrap().is_empty());
+
     assert_eq!(
         TresAmounts::parse("cpu"),
         Err(TresError::Entry("cpu".into()))

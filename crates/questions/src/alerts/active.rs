@@ -79,6 +79,7 @@ impl Question for AlertsQuestion {
         let viewer = viewer.clone();
         let desk = config.alerts.clone();
         config.alerts.read(move |engine, now| {
+            // The alerts are in the engine's task, which runs the closure: hidden labels are removed before it answers.
             let (mut answer, shown) = answer(engine, &viewer, now);
             let alerts = answer.alerts.iter().zip(shown);
             let known = alerts.map(|(alert, shown)| {
@@ -122,6 +123,7 @@ fn answer(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (AlertsAnswer, Ve
         let listed = firing.iter().map(|(print, _)| *print).collect();
         engine.texts_without_hidden_labels(&listed, |labels, name| of(labels).shows(name))
     };
+    // A posted alert has labels that its sender chose, so less of it is public.
     let shown = firing.iter().map(|(print, alert)| {
         let shown = of(&alert.labels);
         if engine.is_posted(*print) {
@@ -143,6 +145,7 @@ fn answer(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (AlertsAnswer, Ve
         };
         active(*print, alert, *shown, annotations, &suppressed(alert))
     });
+
     let silences = engine.router().silences.list(now);
     let silences = silences
         .into_iter()
@@ -167,6 +170,7 @@ fn active(
     annotations: BTreeMap<String, String>,
     why: &Suppressed,
 ) -> ActiveAlert {
+    // All reasons are named: with one of them gone, the others still suppress the message.
     let mut unsent = why.muted_by.clone();
     unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
     unsent.extend(

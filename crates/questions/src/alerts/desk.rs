@@ -66,6 +66,7 @@ impl AlertDesk {
         look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Result<T, AnswerError> {
         let engine = self.engine()?;
+        // Answers run on a blocking thread, so waiting for the engine holds no thread of the runtime.
         Ok(runtime::Handle::current().block_on(engine.read(look))?)
     }
 

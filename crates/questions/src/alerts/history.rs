@@ -62,6 +62,7 @@ impl Question for EndedAlertsQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Vec<EndedAlertView>, AnswerError> {
+        // The limit holds for the rows that are read; alerts without a fault are left out behind it.
         let most = self.limit.unwrap_or(MOST).min(MOST);
         let ended = EndedAlert::since(database, self.from.into(), most)?;
         Ok(ended
@@ -77,6 +78,7 @@ impl EndedAlertsQuestion {
         let is = |wanted: &Option<String>, value: Option<&str>| {
             wanted.is_none() || wanted.as_deref() == value
         };
+        // The filter is behind the view: a hidden label must not be found by asking for its values.
         alert.severity != NO_FAULT
             && self.to.is_none_or(|to| alert.from < to)
             && is(&self.name, Some(&alert.name))
@@ -88,6 +90,7 @@ impl EndedAlertsQuestion {
 fn view(viewer: &Viewer, config: &AnswerConfig, ended: EndedAlert) -> EndedAlertView {
     let [name, severity, fingerprint, labels] = ended.texts;
     let [from, to] = ended.period.map(Timestamp::whole_seconds);
+
     let shown = ShownAlert::of(viewer, &config.alerts, &labels, &fingerprint);
     EndedAlertView {
         fingerprint: shown.fingerprint,

@@ -134,6 +134,7 @@ impl Question for AcknowledgeByLink {
             LinkState::Expired => return Err(refused("This link is too old.")),
             LinkState::Over => return Err(refused("None of these alerts is active any more.")),
         }
+
         let is_allowed = |length: &Duration| !length.is_zero() && *length <= LONGEST;
         if duration::parse(&self.length).filter(is_allowed).is_none() {
             return Err(refused(
@@ -147,6 +148,7 @@ impl Question for AcknowledgeByLink {
         if !Records::of(database).use_link(known.link.message, until, now)? {
             return Err(refused("This link was used already."));
         }
+
         let by = person(viewer, &known.link, &self.name);
         let comment = match shortened(&self.comment) {
             comment if comment.is_empty() => "acknowledged".to_owned(),
@@ -161,6 +163,7 @@ impl Question for AcknowledgeByLink {
             silence(config, matchers, &self.length, &by, &comment)?;
             acknowledged += 1;
         }
+
         let names: BTreeSet<&str> = known.names().collect();
         let names: Vec<&str> = names.into_iter().collect();
         viewer.note_act(format!("acknowledge {} as {by}", names.join(", ")));
@@ -174,6 +177,7 @@ impl Question for AcknowledgeByLink {
 fn person(viewer: &Viewer, link: &MessageLink, given: &str) -> String {
     let place = &link.place;
     let signed_in = viewer.user().filter(|_| viewer.way() == Way::Session);
+    // A token is a program's, so only a session proves a person.
     match (signed_in, shortened(given)) {
         (Some(user), _) => format!("{user}, by a {place}"),
         (None, given) if given.is_empty() => place.clone(),
@@ -182,6 +186,7 @@ fn person(viewer: &Viewer, link: &MessageLink, given: &str) -> String {
 }
 
 fn shortened(text: &str) -> String {
+    // The text goes into the log and into the comment of a silence.
     text.trim().chars().take(GIVEN_MAX).collect()
 }
 
@@ -208,6 +213,7 @@ impl KnownLink {
     }
 
     fn of(text: &str, database: &Database, config: &AnswerConfig) -> Result<Self, AnswerError> {
+        // The switch comes first: a link that is off says nothing about its message.
         if !config.alerts.accepts_links() {
             return Err(refused(
                 "Links in messages are switched off (alerts.acknowledge_links).",
@@ -215,13 +221,16 @@ impl KnownLink {
         }
         let link = (config.alerts.link(text))
             .ok_or_else(|| refused("This link is incomplete, or not of this server."))?;
+
         let records = Records::of(database);
         let row = records
             .stored_message(link.message)?
             .and_then(|body| serde_json::from_str::<Row>(&body).ok());
+        // Resolved alerts of the message need no acknowledgement.
         let mut alerts = row.map_or_else(Vec::new, |row| row.message.alerts);
         alerts.retain(|alert| alert.status == Status::Firing);
         let wanted: Vec<Fingerprint> = alerts.iter().map(|alert| alert.fingerprint).collect();
+
         let active = config.alerts.read(move |engine, now| {
             let book = engine.router().alerts();
             let is_active = |print: &Fingerprint| {
@@ -262,11 +271,13 @@ mod tests {
             place: "Slack link sent to #ops".to_owned(),
         };
         let stranger = Viewer::new(Role::Anonymous, Way::Unknown, Privacy::Open);
+        // A stranger's name of blanks is no name.
         assert_eq!(person(&stranger, &link, " "), "Slack link sent to #ops");
         assert_eq!(
             person(&stranger, &link, "alice"),
             "Slack link sent to #ops, who gave the name \"alice\""
         );
+
         let alice = Viewer::new(Role::User, Way::Session, Privacy::Open).with_user("alice");
         assert_eq!(
             person(&alice, &link, "bob"),

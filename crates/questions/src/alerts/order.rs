@@ -73,6 +73,7 @@ impl Question for AlertOrder {
                 comment,
             } => {
                 let matchers = labels_of(config, fingerprint)?;
+                // The matchers are noted, not the fingerprint: the audit log is read when the alert is long gone.
                 viewer.note_act(format!("acknowledge {matchers} for {length}"));
                 silence(config, matchers, length, person(viewer, by), comment)
             }
@@ -125,10 +126,12 @@ pub(super) fn labels_of(config: &AnswerConfig, fingerprint: &str) -> Result<Matc
                 .router()
                 .alerts()
                 .iter()
+                // Fingerprints are compared as text, which is what the page has.
                 .find(|(known, alert)| known.to_string() == fingerprint && !alert.is_resolved(now))
                 .map(|(_, alert)| alert.labels.clone())
         })?
         .ok_or_else(over)?;
+    // Every label is matched exactly, so that no other alert is silenced with this one.
     let matchers = labels
         .iter()
         .map(|(name, value)| Matcher::new(name, MatchOp::Equal, value))
@@ -153,6 +156,7 @@ pub(super) fn silence(
         })?;
     let (created_by, comment) = (by.to_owned(), comment.to_owned());
     let silenced = config.alerts.change(move |engine, now| {
+        // An empty id asks the engine for a new silence.
         let wanted = Silence {
             id: String::new(),
             matchers: vec![matchers],
@@ -182,6 +186,7 @@ fn close(
     let closed = config
         .alerts
         .change(move |engine, now| engine.close(&matchers, &closing, now))?;
+    // Nothing was closed: the alert was resolved between the page and the click.
     if closed.is_empty() {
         return Err(over());
     }
@@ -220,6 +225,7 @@ mod tests {
 
     #[test]
     fn nobody_acts_in_anothers_name() {
+        // A token is a program's, which names the person.
         let token = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
         assert_eq!(person(&token, "alice"), "alice");
         let mallory = Viewer::new(Role::Support, Way::Session, Privacy::Open).with_user("mallory");

@@ -59,6 +59,7 @@ impl Question for RulesQuestion {
         config: &AnswerConfig,
     ) -> Result<Vec<RuleLine>, AnswerError> {
         let mut rules = config.alerts.read(|engine, _| lines(engine))?;
+        // An error names series with labels such as the user.
         if !viewer.sees_all() {
             for error in rules.iter_mut().filter_map(|rule| rule.error.as_mut()) {
                 "its last evaluation failed".clone_into(error);
@@ -77,6 +78,7 @@ fn of_group(run: &GroupRun) -> impl Iterator<Item = RuleLine> {
 }
 
 fn line(group: &str, view: RuleView<'_>) -> Option<RuleLine> {
+    // Recording rules have no alerts.
     let Rule::Alerting(rule) = view.rule else {
         return None;
     };
@@ -87,6 +89,7 @@ fn line(group: &str, view: RuleView<'_>) -> Option<RuleLine> {
     Some(RuleLine {
         name: rule.name.clone(),
         group: group.to_owned(),
+        // Line breaks of the rule file are not part of the condition.
         expr: rule.expr.split_whitespace().collect::<Vec<_>>().join(" "),
         for_seconds: rule.hold.as_secs_f64(),
         firing: count(State::Firing),

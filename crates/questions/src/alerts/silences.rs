@@ -25,6 +25,7 @@ pub struct ShownSilence {
 
 pub(super) fn shown_silence(viewer: &Viewer, silence: &Silence) -> ShownSilence {
     let is_all = viewer.sees_all();
+    // Matchers of several sets are alternatives; one hidden matcher hides all.
     let all = || silence.matchers.iter().flat_map(|set| &set.0);
     let is_public = all().all(|matcher| is_shown(viewer, matcher));
     let text = |text: &str| {
@@ -49,6 +50,7 @@ pub(super) fn shown_silence(viewer: &Viewer, silence: &Silence) -> ShownSilence 
 
 /// Whether a matcher is about hardware, or about the viewer.
 fn is_shown(viewer: &Viewer, matcher: &Matcher) -> bool {
+    // Labels that are shown even where no user is named are those of hardware.
     let of_nobody = ShownLabels::of(viewer, |_| None);
     let is_own = matcher.name() == "user"
         && matcher.op() == MatchOp::Equal
@@ -80,6 +82,7 @@ mod tests {
     #[test]
     fn others_see_that_hardware_is_silenced_and_no_text() {
         let alice = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("alice");
+
         let support = Viewer::new(Role::Support, Way::Socket, Privacy::Private);
         for (matchers, is_seen) in [
             ("node=g01", true),

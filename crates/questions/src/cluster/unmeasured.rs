@@ -20,6 +20,7 @@ const NO_EXPORTER: &str = "no exporter";
 impl Look<'_> {
     /// Adds the GPUs that exist and are not measured: as exporters last reported them, else as many as Slurm has.
     pub(super) fn unmeasured(&mut self, capacities: &[NodeCapacity]) -> Result<(), StoreError> {
+        // An exporter that answers and reports no GPU has measured that there are none.
         let measured: BTreeSet<String> = self
             .latest("takt_exporter_build_info")?
             .iter()
@@ -30,6 +31,7 @@ impl Look<'_> {
 
         let known: BTreeSet<String> = self.gpus.keys().map(|(node, _)| node.clone()).collect();
         for capacity in capacities {
+            // Slurm lists future nodes before they are installed.
             let is_here = self.nodes.get(&capacity.node).is_some_and(|node| {
                 let state = NodeState::parse(node.state.as_deref().unwrap_or_default());
                 state.condition() != NodeCondition::Future
@@ -49,6 +51,7 @@ impl Look<'_> {
             from: self.now.minus(REMEMBERED),
             to: self.now,
         })?;
+        // A card that moved to another node is measured there.
         let elsewhere: BTreeSet<String> = self.gpus.keys().map(|(_, uuid)| uuid.clone()).collect();
 
         // A card that replaced another has its index, and was measured later.
@@ -59,6 +62,7 @@ impl Look<'_> {
             if !is_silent || elsewhere.contains(&uuid) {
                 continue;
             }
+
             let last = self.last_slot(GpuPlace {
                 node: node.clone(),
                 uuid,
@@ -86,6 +90,7 @@ impl Look<'_> {
 
     /// Returns the last measured slot of a GPU; 0 if it has none.
     fn last_slot(&self, place: GpuPlace) -> i64 {
+        // From the first slot that a strip keeps to the one that is being written.
         let until = slot_of(self.now.whole_seconds()) + 1;
         let slots = self.store.strips().read_one(&place, until - SLOTS, until);
         (until - SLOTS..until)
@@ -129,6 +134,7 @@ impl Look<'_> {
             .filter_map(|series| series.labels.get("node").map(str::to_owned))
             .collect();
 
+        // A job that the exporter reports is a holder already.
         for one in allocated {
             let on_node = (one.node.clone(), one.number.clone());
             // Slurm counts the parts of divided GPUs. It is asked once a minute, so a job that the node no longer
@@ -139,6 +145,7 @@ impl Look<'_> {
             if divided.contains(&one.node) || reported.contains(&on_node) || has_ended {
                 continue;
             }
+            // A device that no exporter reported has no place here.
             let key = self.devices.get(&(one.node.clone(), one.index)).cloned();
             let job = by_number.get(one.number.as_str());
             if let (Some(key), Some(job)) = (key, job) {
@@ -161,6 +168,7 @@ impl Look<'_> {
         };
         self.hold_since(&key, job.start);
         self.hold(&key, holder);
+        // The slots do not show this holder; from this moment on they count as held.
         self.allocated_since.insert(key, allocated.since);
     }
 
@@ -173,6 +181,7 @@ impl Look<'_> {
     /// Returns node and number of the jobs that exporters reported in the last minutes.
     fn jobs_before(&self) -> Result<BTreeSet<(String, String)>, StoreError> {
         let matchers = self.matchers("takt_job_info");
+        // Also series that have ended, which an instant query leaves out.
         let found = self.store.series(Listed {
             matchers: &matchers,
             from: self.now.minus(LOOKBACK),

@@ -51,6 +51,7 @@ pub fn kept_curves(
     if !by_node.iter().any(is_measured) {
         return Ok(None);
     }
+
     let utilization: Vec<&Curve> = by_node
         .iter()
         .flat_map(|node| &node.gpus)
@@ -63,6 +64,7 @@ pub fn kept_curves(
         curves: curves_of(&mut by_node)
             .into_iter()
             .map(|curve| {
+                // A curve is stored as text relative to its highest value, so the curves of the report are taken out.
                 let most = curve.0.iter().copied().flatten().fold(0.0, f64::max);
                 let text = curve.to_text(most);
                 *curve = Curve::default();
@@ -71,6 +73,7 @@ pub fn kept_curves(
             .collect(),
         by_node,
     };
+
     let report = serde_json::to_value(&kept).map_err(AnswerError::failed)?;
     Ok(Some(RunCurves {
         cluster: run.cluster.clone(),
@@ -91,9 +94,11 @@ impl KeptReport {
         let Some(text) = records.curves_of(run)? else {
             return Ok(None);
         };
+        // A report of a later version is as good as none: the samples may still be there.
         let Ok(mut kept) = serde_json::from_str::<Self>(&text) else {
             return Ok(None);
         };
+
         let texts = mem::take(&mut kept.curves);
         for (curve, (most, text)) in curves_of(&mut kept.by_node).into_iter().zip(texts) {
             *curve = Curve::of_text(&text, most);
@@ -110,20 +115,26 @@ impl KeptReport {
         rules: &EfficiencyConfig,
     ) -> Self {
         let axis = self.axis;
+
         let [from, to] = [from, to].map(|at| Timestamp::from(at) - axis.from);
+        // Whole steps: the first one that has a part of the period, and the last one.
         let step = |ms: i64| usize::try_from(ms / axis.step_ms).unwrap_or(0);
         let first = step(from);
         let until = step(to + axis.step_ms - 1).clamp(first + 1, axis.steps.max(first + 1));
+        // Fewer steps by joining some of them; a kept step is never divided.
         let length = (until - first).div_ceil(steps.max(1));
+
         for curve in curves_of(&mut self.by_node) {
             *curve = curve.part(first, until, length);
         }
+
         let offset = |steps: usize| i64::try_from(steps).unwrap_or(0) * axis.step_ms;
         self.axis = Axis {
             from: axis.from.plus_ms(offset(first)),
             step_ms: offset(length),
             steps: (until - first).div_ceil(length),
         };
+        // Streaks have numbers of steps, which have changed.
         for gpu in self.by_node.iter_mut().flat_map(|node| &mut node.gpus) {
             gpu.idle_streaks = idle_streaks(&gpu.utilization, self.axis, rules);
         }
@@ -163,6 +174,7 @@ fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .into_iter()
+            // These two are never left out, since they have no default.
             .filter(|(name, value)| name == "by_node" || name == "curves" || !is_empty(value))
             .map(|(name, value)| (name, without_empty(value)))
             .collect(),

@@ -81,6 +81,7 @@ pub(super) fn node_reports(
         .into_iter()
         .map(|figures| (figures.node.clone(), figures))
         .collect();
+    // A node without figures is listed as well: its GPUs were held.
     run.node_list
         .as_deref()
         .and_then(|list| nodelist::expand(list).ok())
@@ -101,11 +102,13 @@ fn node_report(
     axis: Axis,
     rules: &EfficiencyConfig,
 ) -> NodeReport {
+    // Busy CPUs in the time that was measured, which may be less than the run.
     let covered = figures.cpu_covered_seconds;
     let cpus_mean = figures
         .cpu_seconds
         .filter(|_| covered > 0.0)
         .map(|used| used / covered);
+
     let curves = figures.curves.unwrap_or_default();
     let mut gpus: Vec<GpuReport> = figures
         .gpus
@@ -133,10 +136,12 @@ fn node_report(
             });
         gpus.extend(by_index);
     }
+    // By number, so that 10 comes behind 2; unknown indexes come last.
     gpus.sort_by_key(|gpu| {
         let index = gpu.index.as_deref().and_then(|index| index.parse().ok());
         (index.unwrap_or(u32::MAX), gpu.uuid.clone())
     });
+
     NodeReport {
         node,
         cpus_mean,
@@ -184,6 +189,7 @@ pub(super) fn idle_streaks(
 ) -> Vec<(usize, usize)> {
     let streak_ms = i64::try_from(rules.idle_streak_seconds.saturating_mul(1000));
     let shortest = streak_ms.unwrap_or(i64::MAX) / axis.step_ms;
+    // At least one step, also where a step is longer than the shortest streak.
     let shortest = usize::try_from(shortest).unwrap_or(usize::MAX).max(1);
     utilization.streaks(rules.idle_below_ratio, shortest)
 }

@@ -141,12 +141,15 @@ pub(super) fn pace_of(
     let Some(start) = report.run.start.filter(|_| gpus.len() >= LEAST_GPUS) else {
         return Ok(None);
     };
+    // A page must not read the samples of a thousand GPUs.
     if gpus.len() > MOST_GPUS {
         let why = format!("it has more than {MOST_GPUS} GPUs, which are not compared");
         return Ok(Some(in_words(Pace::Unknown { why }, report, zone)));
     }
 
+    // If the run has ended, the last windows before its end are read.
     let span = Span::until(report.run.end.unwrap_or(now - SETTLED_SECONDS));
+    // The exporter knows the number of the cgroup, which differs for array tasks.
     let number = report.run.raw_job_id.as_ref().unwrap_or(&report.run.job_id);
     let mut jobs = [JobGpus {
         number: number.clone(),
@@ -157,6 +160,7 @@ pub(super) fn pace_of(
     let [JobGpus { mut gpus, .. }] = jobs;
     span.leave_out_before(start, &mut gpus);
     let found = pace(&gpus, span.to().whole_seconds());
+    // A finished run that was not slow needs no line about its pace.
     let is_told = report.run.end.is_none() || matches!(found, Pace::Slow(_));
     Ok(is_told.then(|| in_words(found, report, zone)))
 }
@@ -203,6 +207,7 @@ pub fn slow_jobs_now(
             });
         }
     }
+    // Pace compares a GPU with others, so a few of them say nothing.
     held.retain(|_, gpus| (LEAST_GPUS..=MOST_GPUS).contains(&gpus.len()));
     if held.is_empty() {
         return Ok(Vec::new());
@@ -216,6 +221,7 @@ pub fn slow_jobs_now(
             gpus,
         })
         .collect();
+    // All jobs are read together, so that each metric is read once.
     let span = Span::until(UnixTime::from(Instant::now()) - SETTLED_SECONDS);
     read(store, &mut jobs, span, cluster).map_err(AnswerError::failed)?;
 
@@ -227,6 +233,7 @@ pub fn slow_jobs_now(
             .find(is_it)
             .map_or_else(String::new, |(_, gpu)| gpu.index.clone())
     };
+
     let slow = ids.into_iter().zip(jobs).filter_map(|(id, mut job)| {
         let running = by_id[id];
         span.leave_out_before(running.start, &mut job.gpus);
@@ -248,6 +255,7 @@ fn known_gpus(report: &JobReport) -> Vec<GpuReadings> {
         .by_node
         .iter()
         .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)));
+    // A GPU without a UUID was never measured.
     gpus.filter_map(|(node, gpu)| {
         Some(GpuReadings {
             node: node.node.clone(),
@@ -270,6 +278,7 @@ impl Span {
 
     /// The last windows that end at this time or before.
     fn until(end: UnixTime) -> Self {
+        // Windows are aligned to the epoch, so that two reads of a job have the same ones.
         let first = end.0.div_euclid(WINDOW_SECONDS) - WINDOWS as i64;
         Self {
             from: UnixTime(first * WINDOW_SECONDS).into(),
@@ -287,6 +296,7 @@ impl Span {
 
     /// Leaves out the windows in which another job may have had the GPUs.
     fn leave_out_before(self, start: UnixTime, gpus: &mut [GpuReadings]) {
+        // The window in which the run began is left out, too: rounded up.
         let before = (Timestamp::from(start).0 - self.from.0 + Self::WINDOW_MS - 1).max(0);
         let before = ((before / Self::WINDOW_MS) as usize).min(WINDOWS);
         gpus.iter_mut()
@@ -309,6 +319,7 @@ impl Span {
             .filter(|sample| !is_stale(sample.value));
         if is_counter {
             let known: Vec<_> = known.collect();
+
             for pair in known.windows(2) {
                 let [before, after] = pair else { continue };
                 let seconds = (after.at.0 - before.at.0) as f64 / 1000.0;
@@ -387,11 +398,13 @@ fn read(store: &Store, jobs: &mut [JobGpus], span: Span, cluster: &str) -> Resul
         if let Some((label, values)) = source.label {
             matchers.push(Matcher::new(label, MatchOp::Regex, values)?);
         }
+        // A counter's first increase begins with a sample before the first window.
         for series in store.range(&matchers, span.from.minus(BEFORE), span.to())? {
             let meant = targets.of(source, &series);
             if meant.is_empty() {
                 continue;
             }
+
             let means = span.means(&series, source.is_counter);
             for (job, position) in meant {
                 let gpu = &mut jobs[*job].gpus[*position];
@@ -429,6 +442,7 @@ impl Source {
         let known = window[self.reading];
         window[self.reading] = match known.zip(mean) {
             Some((known, more)) if self.adds_up => Some(known + more),
+            // Several reasons of throttling may hold at once; the longest of them counts.
             Some((known, more)) => Some(known.max(more)),
             None => known.or(mean),
         };

@@ -60,15 +60,18 @@ fn write_hour(store: &Store, from: UnixTime) {
         always.push((column("takt_gpu_power_watts", &gpu), 300.0));
         always.push((column("takt_gpu_job_info", &job), 1.0));
     }
+
     for seconds in (0..3600).step_by(30) {
         let at = from + seconds;
         let mut row = vec![STALE; group.width()];
         for (column, value) in &always {
             row[column.index()] = *value;
         }
+        // The counter does not exist before the first error.
         if at >= from + 1800 {
             row[xid.index()] = 1.0;
         }
+
         let ticket = group.ticket(at.into()).unwrap();
         group.commit(ticket, &row, &[]).unwrap();
     }
@@ -90,6 +93,7 @@ fn job(job_id: &str) -> JobQuestion {
 fn the_owner_of_a_reused_id_sees_no_details_of_the_older_run() {
     let root = tempdir().unwrap();
     let store = store_in(root.path());
+
     let older = UnixTime::from(Timestamp::now()) - 90_000;
     let of_bob = JobRun {
         user: "bob".into(),
@@ -98,6 +102,7 @@ fn the_owner_of_a_reused_id_sees_no_details_of_the_older_run() {
     let of_ann = run("7", older, Some(older + 3600), "FAILED");
     import(store.database(), Some("UTC"), vec![of_ann, of_bob]);
     let bob = Viewer::new(Role::User, Way::Socket, Privacy::Usage).with_user("bob");
+    // Bob has the id now, but the older run is Ann's.
     let seen = |submit: UnixTime| {
         let question = JobQuestion {
             submit: Some(submit.to_string()),
@@ -108,6 +113,7 @@ fn the_owner_of_a_reused_id_sees_no_details_of_the_older_run() {
         let report = answer.report.unwrap();
         (report.run.name.is_some(), report.failure.is_some())
     };
+
     assert_eq!(seen(older), (false, false));
     assert!(seen(older + 80_000).0);
 }
@@ -116,12 +122,14 @@ fn the_owner_of_a_reused_id_sees_no_details_of_the_older_run() {
 fn a_failed_job_in_full() {
     let root = tempdir().unwrap();
     let store = store_in(root.path());
+
     let from = UnixTime::from(Timestamp::now()) - 7200;
     import(
         store.database(),
         Some("UTC"),
         vec![
             run("7", from, Some(from + 3600), "FAILED"),
+            // An older job of the same name, and a job of another user on the same node at the same time.
             run("6", from - 9000, Some(from - 8000), "COMPLETED"),
             JobRun {
                 user: "bob".into(),
@@ -129,31 +137,38 @@ fn a_failed_job_in_full() {
             },
         ],
     );
+
     write_hour(&store, from);
     let answer = ask(&store, &job("7")).unwrap();
     let json = serde_json::to_string(&answer).unwrap();
+    // Clients read the answer as JSON, so nothing may be lost in it.
     assert_eq!(serde_json::from_str::<JobAnswer>(&json).unwrap(), answer);
     let report = answer.report.as_ref().unwrap();
+
     assert_eq!(report.phase, JobPhase::Finished);
     assert_eq!(report.waited_seconds, 0);
     assert_eq!(report.ran_seconds, Some(3600));
     let verdict = report.verdict.as_ref().unwrap();
     assert_eq!(verdict.grade, Grade::Fair, "{verdict:?}");
+
     assert_eq!(
         verdict.words,
         "1 of its 2 GPUs did nothing; all together were busy 45 %"
     );
     assert_eq!(report.hints[0].line, "#SBATCH --gpus=1");
     assert!((report.hints[0].gpu_hours - 1.0).abs() < 0.02);
+
     let gpus = &report.by_node[0].gpus;
     assert_eq!(gpus.len(), 2);
     assert_eq!(gpus[0].index.as_deref(), Some("0"));
     assert_eq!(gpus[0].uuid.as_deref(), Some("GPU-a"));
     assert!((gpus[0].utilization_mean.unwrap() - 0.9).abs() < 1e-9);
+
     let axis = report.axis.unwrap();
     assert_eq!(axis.steps, 120);
     assert_eq!(axis.step_ms, 30_000);
     assert_eq!(gpus[0].utilization.0.len(), 120);
+
     assert!(
         gpus[0]
             .utilization
@@ -162,6 +177,7 @@ fn a_failed_job_in_full() {
             .all(|value| *value == Some(0.9))
     );
     assert_eq!(gpus[1].idle_streaks, [(0, 120)]);
+
     let failure = report.failure.as_ref().unwrap();
     assert_eq!(failure.cause, FailureCause::GpuFault);
     let xid = failure
@@ -171,6 +187,7 @@ fn a_failed_job_in_full() {
         .unwrap();
     assert_eq!(xid.at, Some(from + 1800), "{failure:?}");
     assert!(xid.words.starts_with("XID 31: "), "{}", xid.words);
+
     let ids = |runs: &[ListedRun]| -> Vec<String> {
         runs.iter().map(|one| one.run.job_id.clone()).collect()
     };
@@ -184,6 +201,7 @@ fn a_failed_job_in_full() {
         ..job("7")
     };
     let zoomed = ask(&store, &zoomed).unwrap().report.unwrap();
+    // Steps of the part, whatever the curve of the whole has.
     let axis = zoomed.axis.unwrap();
     assert_eq!(axis.from, (from + 600).into());
     assert_eq!(axis.to(), (from + 1200).into());
@@ -197,10 +215,12 @@ fn a_failed_job_in_full() {
 fn the_curves_of_an_ended_job_outlive_its_samples() {
     let root = tempdir().unwrap();
     let with_samples = store_in(root.path());
+
     let from = UnixTime::from(Timestamp::now()) - 7200;
     let ended = run("7", from, Some(from + 3600), "FAILED");
     import(with_samples.database(), Some("UTC"), vec![ended.clone()]);
     write_hour(&with_samples, from);
+
     let rules = AnswerConfig::default().accounting.efficiency;
     let until = from + 7200;
     let due = takt_store::Due::New;
@@ -209,6 +229,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
     let before = of(&with_samples, &job("7"));
     assert_eq!(before.axis.unwrap().steps, 120);
     let records = Records::of(with_samples.database());
+    // Half a million of them are a gigabyte, so the size is checked.
     let report = records.curves_of(&ended).unwrap().unwrap();
     assert!(report.len() < 2500, "{} bytes: {report}", report.len());
 
@@ -227,6 +248,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
             report,
         }])
         .unwrap();
+
     let after = of(&without, &job("7"));
     let gpus = |report: &JobReport| report.by_node[0].gpus.clone();
     assert_eq!(gpus(&after).len(), 2);
@@ -242,10 +264,12 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
         &without,
         &JobQuestion {
             from: Some((from + 900).to_string()),
+
             to: Some((from + 1800).to_string()),
             ..job("7")
         },
     );
+    // 900 seconds in steps of 30.
     let axis = part.axis.unwrap();
     assert_eq!(axis.from.whole_seconds(), from + 900);
     assert_eq!(axis.steps, 30);
@@ -253,6 +277,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
         steps: 10,
         ..job("7")
     };
+
     let coarse = of(&without, &coarse);
     assert_eq!(coarse.axis.unwrap().steps, 10);
     assert_eq!(coarse.by_node[0].gpus[0].utilization.0.len(), 10);
@@ -262,6 +287,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
 fn a_running_job_is_measured_until_now() {
     let root = tempdir().unwrap();
     let store = store_in(root.path());
+
     let from = UnixTime::from(Timestamp::now()) - 3600;
     import(
         store.database(),
@@ -269,11 +295,13 @@ fn a_running_job_is_measured_until_now() {
         vec![run("7", from, None, "RUNNING")],
     );
     write_hour(&store, from);
+
     let report = ask(&store, &job("7")).unwrap().report.unwrap();
     assert_eq!(report.phase, JobPhase::Running);
     assert!(report.ran_seconds.unwrap() >= 3600);
     assert_eq!(report.ends_by, Some(from + 86_400));
     assert_eq!(report.verdict.unwrap().grade, Grade::Fair);
+    // A running job has no failure, whatever its exit code says.
     assert_eq!(report.failure, None);
     assert_eq!(report.efficiency.unwrap().gpus_idle, 1);
 }
@@ -292,6 +320,7 @@ fn arrays_requeues_and_unknown_jobs() {
             run("20_3", UnixTime(100), Some(UnixTime(200)), "TIMEOUT"),
         ],
     );
+    // The id of the array names its tasks; a report is of one task.
     let array = ask(&store, &job("20")).unwrap();
     assert_eq!(array.report, None);
     let states = array.array.unwrap();
@@ -302,9 +331,11 @@ fn arrays_requeues_and_unknown_jobs() {
         "the newest run of a task counts"
     );
     assert_eq!(states.states[0].runs, 2, "the newest run of a task counts");
+
     let task = ask(&store, &job("20_2")).unwrap();
     assert_eq!(task.report.as_ref().unwrap().run.submit, UnixTime(300));
     assert_eq!(task.runs.len(), 2);
+    // The submission as a number, and as a time.
     let first = JobQuestion {
         submit: Some("100".to_owned()),
         ..job("20_2")
@@ -320,6 +351,7 @@ fn arrays_requeues_and_unknown_jobs() {
     };
     let written = ask(&store, &written).unwrap().report.unwrap();
     assert_eq!(written.run.submit, UnixTime(100));
+
     let limit = ask(&store, &job("20_3")).unwrap().report.unwrap();
     assert_eq!(limit.failure.unwrap().cause, FailureCause::TimeLimit);
 
@@ -329,6 +361,7 @@ fn arrays_requeues_and_unknown_jobs() {
         error(&job("trai")),
         "no job trai is recorded; the newest job named train is 20_2"
     );
+    // A poll 40 seconds ago: the job may have been submitted behind it.
     let origin = Origin {
         source: "sacct",
         name: "poll",
@@ -345,6 +378,7 @@ fn arrays_requeues_and_unknown_jobs() {
         "{said}"
     );
     assert!(!error(&job("trai")).contains("poll"), "no job id");
+
     let outside = JobQuestion {
         from: Some("1970-01-01T00:08:20Z".into()),
         ..job("20_1")
@@ -361,6 +395,7 @@ fn arrays_requeues_and_unknown_jobs() {
 #[test]
 fn others_see_of_a_job_what_privacy_leaves() {
     use takt_access::{Privacy, Role, Way};
+
     let root = tempdir().unwrap();
     let store = store_in(root.path());
     let from = UnixTime::from(Timestamp::now()) - 7200;
@@ -371,6 +406,7 @@ fn others_see_of_a_job_what_privacy_leaves() {
     );
     write_hour(&store, from);
     let config = AnswerConfig::default();
+    // Bob, as each setting of privacy leaves him.
     let viewer = |privacy| Viewer::new(Role::User, Way::Socket, privacy).with_user("bob");
     let by = |viewer: &Viewer| job("7").answer(viewer, &store, &config);
 
@@ -389,8 +425,10 @@ fn others_see_of_a_job_what_privacy_leaves() {
         error, "no job 7 is recorded",
         "as for a job that does not exist"
     );
+
     let ann = viewer(Privacy::Private).with_user("ann");
     assert!(by(&ann).unwrap().report.unwrap().failure.is_some());
+    // A coordinator of the account sees its jobs.
     let head = viewer(Privacy::Private).with_accounts(BTreeSet::from(["vision".to_owned()]));
     assert!(by(&head).unwrap().report.unwrap().run.name.is_some());
 
@@ -422,6 +460,7 @@ fn write_power_brake(store: &Store, from: UnixTime, brakes_after: i64) {
 
     // A column, its value before the brake, and after.
     let mut columns: Vec<(Column, f64, f64)> = Vec::new();
+    // Two nodes with four GPUs each; GPU-6 is the third one of the second node.
     for index in 0..8 {
         let node = if index < 4 { "g01" } else { "g02" };
         let uuid = format!("GPU-{index}");
@@ -456,6 +495,7 @@ fn write_power_brake(store: &Store, from: UnixTime, brakes_after: i64) {
             1.0,
             1.0,
         );
+        // All of them are busy: a GPU that waits in a collective spins.
         add("takt_gpu_utilization_ratio", gpu(&[]), 0.99, 0.99);
         add(
             "takt_gpu_power_watts",
@@ -464,6 +504,7 @@ fn write_power_brake(store: &Store, from: UnixTime, brakes_after: i64) {
             if is_held { 320.0 } else { 350.0 },
         );
         let clock = if is_held { 1.1e9 } else { 1.98e9 };
+
         add(
             "takt_gpu_clock_hertz",
             gpu(&[("domain", "sm")]),
@@ -480,6 +521,7 @@ fn write_power_brake(store: &Store, from: UnixTime, brakes_after: i64) {
     }
 
     let until_now = UnixTime::from(Timestamp::now()) - from;
+    // Up to now: the last windows of a running job are read.
     for seconds in (0..until_now - 10).step_by(15) {
         let mut row = vec![STALE; group.width()];
         for (column, before, after) in &columns {
@@ -499,7 +541,9 @@ fn write_power_brake(store: &Store, from: UnixTime, brakes_after: i64) {
 fn the_gpu_that_the_others_wait_for_is_named() {
     let root = tempdir().unwrap();
     let store = store_in(root.path());
+
     let now = UnixTime::from(Timestamp::now());
+    // Forty windows of 30 seconds are 1,200 seconds.
     let from = now - 1210;
     let running = JobRun {
         nodes: Some(2),
@@ -516,6 +560,7 @@ fn the_gpu_that_the_others_wait_for_is_named() {
         panic!("{pace:?}");
     };
     assert_eq!(slow.uuid.as_deref(), Some("GPU-6"));
+    // A finding is as exact as a window.
     assert!((slow.since - (from + 600)).abs() <= 30, "{slow:?}");
     assert!(
         pace.words.starts_with("GPU 2 of g02 is slow since "),
@@ -547,6 +592,7 @@ fn the_gpu_that_the_others_wait_for_is_named() {
 fn a_gpu_that_was_always_slow_is_slow_since_the_first_window_or_earlier() {
     let root = tempdir().unwrap();
     let store = store_in(root.path());
+    // The job runs for two hours, and only the last 18 minutes have samples.
     let from = UnixTime::from(Timestamp::now()) - 1100;
     let running = JobRun {
         gpus: Some(8),
@@ -555,6 +601,7 @@ fn a_gpu_that_was_always_slow_is_slow_since_the_first_window_or_earlier() {
     };
     import(store.database(), Some("UTC"), vec![running]);
     write_power_brake(&store, from, 0);
+
     let pace = ask(&store, &job("7"))
         .unwrap()
         .report

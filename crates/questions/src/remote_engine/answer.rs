@@ -60,6 +60,7 @@ impl Pair {
     pub fn sample(self) -> Sample {
         let Self(seconds, Number(value)) = self;
         Sample {
+            // Milliseconds may come as 1700000000.1230001, which truncation would change.
             at: Timestamp((seconds * 1000.0).round() as i64),
             value,
         }
@@ -103,6 +104,7 @@ where
     T: DeserializeOwned,
 {
     let envelope: Envelope<T> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    // A partial answer would look like missing samples, and rules would fire or resolve by it.
     if envelope.is_partial {
         return Err("the answer is partial: some of its stores did not answer".to_owned());
     }
@@ -116,6 +118,8 @@ pub(super) fn words(body: &[u8]) -> String {
         |_| String::from_utf8_lossy(body).into_owned(),
         |refusal| refusal.error,
     );
+
+    // The message goes into logs and pages, on one line.
     let text: String = text.chars().take(WORDS_MAX).collect();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -136,6 +140,7 @@ mod tests {
         assert_eq!(sample.at.0, 1_700_000_000_123);
         assert_eq!(sample.value, 1e6);
 
+        // Without a name, with a fraction of a second, and with values that JSON lacks.
         let matrix = br#"{"data":{"result":[{"metric":{},"values":[[1,"NaN"],[2.5,"-Inf"]]}]}}"#;
         let found: Rows = read(matrix).unwrap();
         let samples: Vec<Sample> = found
@@ -155,12 +160,14 @@ mod tests {
         assert!(error(b"<html>").contains("expected value"));
         assert_eq!(error(br#"{"status":"success"}"#), "no data");
         assert!(error(br#"{"isPartial":true,"data":{"result":[]}}"#).contains("partial"));
+
         let body = br#"{"data":{"result":[{"value":[1,"x"]}]}}"#;
         assert!(
             error(body).contains("\"x\" is not a number"),
             "{}",
             error(body)
         );
+
         assert_eq!(
             words(br#"{"error":"too many samples"}"#),
             "too many samples"

@@ -46,10 +46,12 @@ pub fn remote_engine(config: &QueryConfig) -> anyhow::Result<Option<Arc<dyn Remo
     let Some(url) = &config.remote else {
         return Ok(None);
     };
+
     let options = config.http_options().context("query")?;
     let http = HttpSender::new(&options).context("query")?;
     let thread =
         HttpThread::start("takt-remote").context("cannot start a thread for query.remote")?;
+
     Ok(Some(Arc::new(EngineClient {
         url: url.trim_end_matches('/').to_owned(),
         http,
@@ -84,11 +86,13 @@ impl EngineClient {
         self.check_pause()?;
         let url = format!("{}/api/v1/{path}", self.url);
         let http = self.http.clone();
+
         let body = form.map(|form| {
             form_urlencoded::Serializer::new(String::new())
                 .extend_pairs(form)
                 .finish()
         });
+        // The request runs on its own thread, so that this one can look at the meter and give up.
         let request = async move { http.fetch(&url, body, ANSWER_MAX).await };
         let in_flight = self.thread.begin(request).ok_or_else(|| self.lost())?;
         let reply = loop {
@@ -96,6 +100,7 @@ impl EngineClient {
                 Ok(reply) => break reply,
                 Err(RecvTimeoutError::Timeout) if meter(0) => {}
                 Err(RecvTimeoutError::Timeout) => {
+                    // Otherwise the request would run to its end.
                     in_flight.abort.abort();
                     return Err(RemoteError::GivenUp);
                 }
@@ -104,6 +109,7 @@ impl EngineClient {
         };
         match reply {
             Ok(reply) => {
+                // An answer of any kind ends the pause: the engine is there.
                 self.note(None);
                 self.read(&reply)
             }
@@ -125,6 +131,7 @@ impl EngineClient {
             return Err(RemoteError::TooMuch { url, error });
         }
         let status = reply.status;
+        // A body that is cut is no JSON; the size is the better message.
         match (status, answer::read(&reply.body)) {
             (200..=299, Ok(data)) => Ok(data),
             (200..=299, Err(error)) => Err(RemoteError::Malformed { url, error }),
@@ -171,6 +178,7 @@ impl EngineClient {
         let found: answer::Rows = self.ask(path, Some(form), &mut *meter)?;
         let mut series = Vec::with_capacity(found.result.len());
         for row in found.result {
+            // Samples are floats: without the error, the series would look empty.
             if row.has_histograms() {
                 let url = self.url.clone();
                 return Err(RemoteError::Native { url });
@@ -182,6 +190,7 @@ impl EngineClient {
                 ..
             } = row;
             let samples: Vec<Sample> = values.into_iter().chain(value).map(Pair::sample).collect();
+            // Counted before they are kept, since the meter bounds the memory.
             if !meter(samples.len()) {
                 return Err(RemoteError::GivenUp);
             }
@@ -213,6 +222,7 @@ impl EngineClient {
         let form = vec![("query", "now()".to_owned())];
         let speaks = match self.rows("query", &form, meter) {
             Ok(_) => true,
+            // An error of the query is the answer: the function is unknown.
             Err(RemoteError::Refused { .. } | RemoteError::TooMuch { .. }) => false,
             Err(error) => return Err(error),
         };
@@ -242,6 +252,7 @@ impl RemoteEngine for EngineClient {
         let length = (to - from).saturating_add(1);
         let expr = format!("{}[{length}ms]", selector(matchers));
         let mut found = self.instant(expr, to, length, &mut *meter)?;
+
         let samples = || found.iter().flat_map(|series| &series.samples);
         // VictoriaMetrics stores no NaN but staleness markers, and returns them as NaN.
         if samples().any(|sample| sample.value.is_nan()) && self.speaks_metricsql(meter)? {
@@ -253,6 +264,7 @@ impl RemoteEngine for EngineClient {
                 sample.value = STALE;
             }
         }
+
         for series in &mut found {
             series
                 .samples
@@ -274,6 +286,7 @@ impl RemoteEngine for EngineClient {
             step_ms,
             lookback_ms,
         } = steps;
+        // A single step is an instant query.
         if step_ms == 0 || last - first < step_ms {
             let mut found = self.instant(selector(matchers), first, lookback_ms, meter)?;
             // VictoriaMetrics may round it.
@@ -283,9 +296,11 @@ impl RemoteEngine for EngineClient {
                 .for_each(|sample| sample.at = first);
             return Ok(found);
         }
+
         let mut all: BTreeMap<Labels, Vec<Sample>> = BTreeMap::new();
         let mut from = first;
         while from <= last {
+            // The most points that Prometheus gives in one answer; a longer range is asked in parts.
             let to = from
                 .plus_ms(step_ms.saturating_mul(STEPS_MAX - 1))
                 .min(last);
@@ -299,6 +314,7 @@ impl RemoteEngine for EngineClient {
             for series in self.rows("query_range", &form, &mut *meter)? {
                 all.entry(series.labels).or_default().extend(series.samples);
             }
+            // The next part begins one step behind the last point.
             from = from.plus_ms(step_ms.saturating_mul(STEPS_MAX));
         }
         let series = all
@@ -317,6 +333,7 @@ impl RemoteEngine for EngineClient {
     ) -> Result<Vec<RemoteSeries>, RemoteError> {
         let lookback_ms = i64::try_from(lookback.as_millis()).unwrap_or(i64::MAX);
         let mut alive = self.instant(selector(matchers), at, lookback_ms, &mut *meter)?;
+        // The values alone have the time of the query, not of their samples.
         let is_one_metric =
             |matcher: &Matcher| matcher.name() == METRIC_NAME && matcher.op() == MatchOp::Equal;
         if let Some(metric) = matchers.iter().find(|one| is_one_metric(one)) {
@@ -340,10 +357,14 @@ impl RemoteEngine for EngineClient {
             });
             return Ok(alive);
         }
+        // Without a single metric, `timestamp` would drop the names, so the window is read.
         let alive: BTreeSet<Labels> = alive.into_iter().map(|series| series.labels).collect();
+        // The window of an instant query is open on the left.
         let from = at.minus(lookback).plus(Duration::from_millis(1));
         let mut found = self.range(matchers, from, at, meter)?;
+
         found.retain_mut(|series| {
+            // Only the last sample of the window; a series that ended has a stale marker there.
             series.samples.drain(..series.samples.len() - 1);
             alive.contains(&series.labels) && !series.samples.iter().any(|one| is_stale(one.value))
         });
@@ -381,6 +402,7 @@ impl RemoteEngine for EngineClient {
 /// The selector of the conditions.
 fn selector(matchers: &[Matcher]) -> String {
     let mut conditions: Vec<String> = matchers.iter().map(Matcher::to_string).collect();
+
     // Engines refuse a selector that accepts a series without labels.
     if matchers.iter().all(|matcher| matcher.accepts("")) {
         conditions.push(format!("{METRIC_NAME}!=\"\""));
@@ -416,6 +438,7 @@ fn listing(listed: Listed<'_>) -> Form {
 
 /// Milliseconds as seconds, exactly.
 fn seconds(at: Timestamp) -> String {
+    // Without floats: 1700000000.123 has no exact double.
     let sign = if at.0 < 0 { "-" } else { "" };
     let whole = at.0.unsigned_abs() / 1000;
     let rest = at.0.unsigned_abs() % 1000;
@@ -427,6 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
+
     fn a_selector_always_asks_for_something() {
         let job = Matcher::equal("job", "a\"b");
         let absent = Matcher::equal("node", "");
@@ -440,6 +464,7 @@ mod tests {
         for (at, text) in [
             (1_700_000_000_123, "1700000000.123"),
             (15_000, "15.000"),
+            // Before 1970, the sign is in front of a second of 0.
             (-1, "-0.001"),
         ] {
             assert_eq!(seconds(Timestamp(at)), text);

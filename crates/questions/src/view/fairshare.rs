@@ -11,6 +11,7 @@ pub(super) fn rows(
     view: &ViewServers,
     servers: &[&ViewServer],
 ) -> ViewAnswer {
+    // Servers are asked at once, and waited for one after the other.
     let answers = view.send(servers, |server| FairshareQuestion {
         cluster: server.config.cluster.clone(),
         user: asked.user.clone(),
@@ -44,6 +45,7 @@ pub(super) fn rows(
                     json!(row.user),
                     shares,
                     json!(row.norm_shares),
+                    // `sshare` prints whole seconds.
                     json!(row.raw_usage.floor()),
                     json!(row.effective_usage),
                     json!(row.fair_share),

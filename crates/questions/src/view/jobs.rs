@@ -16,6 +16,7 @@ pub(super) fn rows(
     servers: &[&ViewServer],
 ) -> ViewAnswer {
     let limit = asked.limit.unwrap_or(1000).min(JOBS_MAX);
+    // Each server may have all of the newest runs, so each is asked for as many.
     let answers = view.send(servers, |server| JobsQuestion {
         cluster: server.config.cluster.clone(),
         user: asked.user.clone(),
@@ -24,6 +25,7 @@ pub(super) fn rows(
         limit,
         ..JobsQuestion::default()
     });
+
     let mut all = ViewAnswer::new(&[
         "server",
         "cluster",
@@ -42,6 +44,7 @@ pub(super) fn rows(
         "node_list",
         "reason",
     ]);
+
     let mut runs = Vec::new();
     for answered in answers.wait() {
         let name = &answered.0.config.name;
@@ -49,7 +52,9 @@ pub(super) fn rows(
             runs.extend(found.into_iter().map(|run| (name.clone(), run)));
         });
     }
+    // The servers' lists are merged, and the limit counts for all.
     runs.sort_by_key(|(_, listed)| Reverse(listed.run.submit));
+
     for (server, listed) in runs.into_iter().take(limit) {
         let run = listed.run;
         let reason = listed.waiting.map(|waiting| waiting.reason);
@@ -77,6 +82,7 @@ pub(super) fn rows(
 
 /// An instant, RFC 3339.
 fn time(at: Option<UnixTime>) -> Value {
+    // A time beyond the years of dates is no time.
     let at = at.and_then(|at| jiff::Timestamp::try_from(at).ok());
     json!(at.map(|at| at.to_string()))
 }

@@ -100,9 +100,11 @@ impl Question for ViewQuestion {
         _database: &Database,
         config: &AnswerConfig,
     ) -> Result<ViewAnswer, AnswerError> {
+        // A malformed month is refused here, or each server would say so.
         if let Some(month) = &self.month {
             check_month(month)?;
         }
+
         let view = &config.view;
         let servers = self.servers(view)?;
         match self.of {
@@ -135,6 +137,7 @@ impl ViewAnswer {
     /// Notes a server. Calls `rows` with its answer, if it has one.
     fn add<T>(&mut self, (server, answer): Answered<'_, T>, rows: impl FnOnce(&mut Self, T)) {
         let ViewServer { config, .. } = server;
+        // A silent server is a row of `servers`, and the others are shown.
         let error = match answer {
             Ok(answer) => {
                 rows(self, answer);
@@ -184,6 +187,7 @@ impl ViewQuestion {
 fn added(one: Option<u64>, another: Option<u64>) -> Option<u64> {
     match (one, another) {
         (None, None) => None,
+        // A server without a scheduler has no jobs, which makes the sum no less known.
         _ => Some(one.unwrap_or(0) + another.unwrap_or(0)),
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn nodes(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
         "gpus",
         "gpus_busy",
     ]);
+
     for answered in view.send(servers, the_cluster).wait() {
         let name = &answered.0.config.name;
         all.add(answered, |all, now| {
@@ -62,6 +63,7 @@ pub(super) fn gpus(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
         "jobs",
         "idle_seconds",
     ]);
+
     for answered in view.send(servers, the_cluster).wait() {
         let name = &answered.0.config.name;
         all.add(answered, |all, now| {

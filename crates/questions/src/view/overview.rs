@@ -30,6 +30,7 @@ pub(super) fn rows(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
     let about = about.wait();
     let alerts = alerts.wait();
     let now = now.wait();
+
     let mut all = ViewAnswer::new(&[
         "server",
         "cluster",
@@ -46,12 +47,14 @@ pub(super) fn rows(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
         "jobs_pending",
         "alerts_firing",
     ]);
+    // One for each count below.
     let mut sums: Vec<Option<u64>> = vec![None; 11];
     let mut answering = 0;
     for ((now, (_, about)), (_, alerts)) in now.into_iter().zip(about).zip(alerts) {
         let name = &now.0.config.name;
         let cluster = now.0.config.cluster.clone();
         all.add(now, |all, now| {
+            // The version and the alerts are unknown if only the request for the cluster was answered.
             let AboutAnswer {
                 cluster: own,
                 version,
@@ -62,6 +65,7 @@ pub(super) fn rows(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
                 version: String::new(),
                 records_from: None,
             });
+
             let is_firing = |alert: &&AlertNow| alert.state == "firing";
             let firing = alerts.map(|found| found.data.alerts.iter().filter(is_firing).count());
             let counts = [
@@ -77,15 +81,18 @@ pub(super) fn rows(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
                 now.jobs_pending,
                 firing.ok().map(|count| count as u64),
             ];
+
             answering += 1;
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum = added(*sum, count);
             }
+
             let counts = counts.map(|count| json!(count));
             let facts = [json!(cluster.or(own)), json!(version)];
             all.push(name, facts.into_iter().chain(counts));
         });
     }
+    // A sum of one server would repeat its row.
     if answering > 1 {
         let sums = sums.into_iter().map(|count| json!(count));
         all.push(SUM, [Value::Null, Value::Null].into_iter().chain(sums));

@@ -14,6 +14,7 @@ pub(super) fn rows(
 ) -> Result<ViewAnswer, AnswerError> {
     let by = asked.by.as_deref().unwrap_or("user");
     let keys: Vec<&str> = by.split(',').map(str::trim).collect();
+    // Checked here, so that a misspelt column is one error and not one of each server.
     for key in &keys {
         key.parse::<GroupBy>().map_err(AnswerError::usage)?;
     }
@@ -24,9 +25,11 @@ pub(super) fn rows(
         by: by.to_owned(),
         user: asked.user.clone(),
         account: asked.account.clone(),
+        // Each server has the days of its own cluster.
         cluster: server.config.cluster.clone(),
         timezone: None,
     });
+
     let figures = [
         "jobs",
         "gpu_hours",
@@ -34,6 +37,7 @@ pub(super) fn rows(
         "node_hours",
         "mem_gib_hours",
     ];
+
     let columns: Vec<&str> = ["server"].into_iter().chain(keys).chain(figures).collect();
     let mut all = ViewAnswer::new(&columns);
     let mut sums: BTreeMap<Vec<Option<String>>, Sums> = BTreeMap::new();
@@ -42,6 +46,7 @@ pub(super) fn rows(
         let name = &answered.0.config.name;
         all.add(answered, |all, report| {
             answering += 1;
+            // Servers group by the same columns, so equal groups are added.
             for row in report.rows {
                 let group: Vec<Option<String>> =
                     row.group.0.into_iter().map(|(_, value)| value).collect();
@@ -55,6 +60,7 @@ pub(super) fn rows(
             }
         });
     }
+
     if answering > 1 {
         for (group, sum) in sums {
             let group = group

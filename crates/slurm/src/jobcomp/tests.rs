@@ -64,6 +64,7 @@ fn what_a_job_held_before_and_after_a_resize_has_its_own_record() {
             })
             .collect()
     };
+
     let whole = piece(&text);
     let parts: Vec<JobRun> = text.split_inclusive('\n').flat_map(piece).collect();
     assert_eq!(whole, parts);
@@ -123,11 +124,13 @@ fn a_run() {
         exit_code: Some("0:0".into()),
         ..JobRun::default()
     };
+
     assert_eq!(run, expected, "GPUs that nobody wrote down are unknown");
     assert_eq!(
         run_of(&LINE.replace("node=2,b", "node=2,gres/gpu=2,b")).gpus,
         Some(2)
     );
+    // The default account is the configured one, and a recorded account comes before it.
     assert_eq!(run_of(&LINE.replace("dave(", "carol(")).account, "vision");
     assert_eq!(
         run_of(&LINE.replace("Account=", "Account=physics")).account,
@@ -138,6 +141,7 @@ fn a_run() {
         run_of(&LINE.replace("TimeLimit=5", "TimeLimit=UNLIMITED")).timelimit,
         None
     );
+    // Keys of later versions may be anywhere, also behind the last one that is known.
     let later = LINE
         .replace("QOS=", "New=1 QOS=high Newer=2")
         .trim_end()
@@ -160,6 +164,7 @@ fn ids_of_arrays_and_heterogeneous_jobs() {
     assert_eq!(with("ArrayJobId=6 ArrayTaskId=3"), "6_3");
     assert_eq!(with("HetJobId=20 HetJobOffset=1"), "20+1");
     assert_eq!(with("PackJobId=20 PackJobOffset=0"), "20+0");
+    // A task number of NO_VAL is the array itself, not one of its tasks.
     assert_eq!(with("ArrayJobId=6 ArrayTaskId=4294967294"), "5");
 }
 
@@ -169,6 +174,7 @@ fn a_requeued_run_is_over_and_one_that_never_started_holds_nothing() {
         run_of(&LINE.replace("COMPLETED", "PENDING")).state,
         "REQUEUED"
     );
+    // A job that was cancelled in the queue: no nodes, and an eligible time that never came.
     let cancelled = LINE
         .replace("COMPLETED", "CANCELLED")
         .replace("node[0-1]", "(null)")
@@ -196,6 +202,7 @@ fn names_and_directories_hold_anything() {
 #[test]
 fn keys_in_texts_of_users_are_texts() {
     let expected = run_of(LINE);
+
     // Without slurmdbd, accounts and WCKeys are free texts, too.
     for (key, text) in [
         ("Name=multi", "Name=x ExitCode=0:0"),
@@ -218,6 +225,7 @@ fn keys_in_texts_of_users_are_texts() {
             "WcKey=x Cluster=other SubmitTime=2020-01-01T00:00:00 EligibleTime=Unknown",
         ),
     ] {
+        // Each text is followed by a complete record, which must survive it.
         let text = format!("{}\n{LINE}\n", LINE.replace(key, text));
         let entries = read(&text);
         let [Ok(Entry::Run(run)), Ok(Entry::Run(after))] = &entries[..] else {
@@ -240,6 +248,7 @@ fn keys_in_texts_of_users_are_texts() {
 #[test]
 fn a_record_that_can_be_read_in_two_ways_is_set_aside() {
     let (_, middle) = LINE.split_once("Name=multi").unwrap();
+    // A middle part with all keys between name and directory, and one processor instead of four.
     let middle = middle.replace("ProcCnt=4", "ProcCnt=1");
     let (block, _) = middle.split_once(" ReservationName").unwrap();
     for (key, text) in [
@@ -249,10 +258,12 @@ fn a_record_that_can_be_read_in_two_ways_is_set_aside() {
         ("Account=", "Account=x QOS=high WcKey=y".to_owned()),
     ] {
         let record = LINE.replace(key, &text);
+
         let entries = read(&format!("{LINE}\n{record}\n{LINE}\n"));
         let [Ok(Entry::Run(_)), second, Ok(Entry::Run(_))] = &entries[..] else {
             panic!("{record}: {entries:?}")
         };
+        // Behind none of these keys comes the next one of the block, so the name is only long.
         if text.contains("JobState= ") {
             assert!(matches!(second, Ok(Entry::Run(_))), "{second:?}");
             continue;
@@ -310,10 +321,12 @@ fn a_name_of_several_lines_makes_no_record() {
 
 /// Without `ExitCode=`, all records were read as one.
 #[test]
+
 fn records_of_slurm_without_exit_codes() {
     let older = LINE.split_once(" DerivedExitCode").unwrap().0;
     let second = older.replace("JobId=5", "JobId=6");
     let second = second.replace("Name=multi", "Name=two\nlines");
+    // Two records without exit codes, the second with a name of two lines, and one with them.
     let text = [older, &second, LINE].join("\n");
     let ids: Vec<String> = read(&text)
         .into_iter()
@@ -346,6 +359,7 @@ fn bad_lines_are_set_aside_and_other_files_refused() {
             "is missing",
         ),
     ] {
+        // The bad line stands between two good ones, with a blank line, and must take neither with it.
         let entries = read(&format!("{LINE}\n{line}\n\n{LINE}\n"));
         let Ok(Entry::Rejected(reject)) = &entries[1] else {
             panic!("{line}: {:?}", entries[1])
@@ -357,6 +371,7 @@ fn bad_lines_are_set_aside_and_other_files_refused() {
         );
         assert!(matches!(entries[2], Ok(Entry::Run(_))));
     }
+
     let error = read("JobID|User|State\n1|a|b\n").remove(0).unwrap_err();
     assert_eq!(
         error.to_string(),

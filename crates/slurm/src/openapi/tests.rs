@@ -25,11 +25,13 @@ fn both() -> [Value; 2] {
     let tres = json!([
         {"type": "cpu", "name": null, "id": 1, "count": 2},
         {"type": "mem", "name": "", "id": 2, "count": 1000},
+        // -2 is NO_VAL64 as a signed number.
         {"type": "energy", "name": null, "id": 3, "count": -2},
         {"type": "node", "name": null, "id": 4, "count": 1},
         {"type": "gres", "name": "gpu", "id": 1001, "count": 1},
         {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 1},
     ]);
+
     let plain = json!({
         "job_id": 12,
         "account": "lab-a",
@@ -54,6 +56,7 @@ fn both() -> [Value; 2] {
         "exit_code": {"status": "ERROR", "return_code": 3},
         "tres": {"allocated": tres, "requested": []},
     });
+    // Since v0.0.40 a number is an object that says whether it is set, and states are lists.
     let mut marked = plain.clone();
     let number = |number: i64| json!({"set": true, "infinite": false, "number": number});
     marked["array"]["task_id"] = number(3);
@@ -66,6 +69,7 @@ fn both() -> [Value; 2] {
         "return_code": number(3),
         "signal": {"id": {"set": false, "number": 0}},
     });
+
     marked["licenses"] = json!("new fields are passed over");
     [plain, marked]
 }
@@ -118,10 +122,13 @@ fn missing_fields_leave_unknown_what_they_would_say() {
     ] {
         job.as_object_mut().unwrap().remove(field);
     }
+    // Without `array` and `het` the job stands by itself.
     let job_now = run(database_job(&job, &options()));
     assert_eq!(job_now.job_id.as_str(), "12");
     assert_eq!(job_now.qos, None);
     assert_eq!(job_now.name, None);
+
+    // The submission is part of a run's identity, so a record without it cannot be stored.
     job["time"] = json!(null);
     let Entry::Rejected(reject) = database_job(&job, &options()) else {
         panic!()
@@ -149,8 +156,10 @@ fn a_job_that_cannot_be_read_is_the_same_in_each_answer() {
         job["time"] = json!({ "elapsed": elapsed });
         database_job(&job, &options())
     };
+    // Rejected records are stored by their text. A text that changes would store one at each poll.
     assert_eq!(live(1), live(2));
     assert_eq!(stored(1), stored(2));
+
     let Entry::Rejected(reject) = live(1) else {
         panic!()
     };
@@ -181,6 +190,7 @@ fn a_running_job_lists_its_gpus_by_node_and_index() {
         "exit_code": 0,
     });
     let job_now = live_jobs(&json!({"jobs": [job]}), &options()).remove(0);
+    // The end of a running job in slurmctld's answer is its start plus the limit, which is not when it ended.
     let held = run(job_now.entry);
     assert_eq!(held.end, None);
     assert_eq!(held.gpus, Some(4));
@@ -208,6 +218,7 @@ fn a_running_job_lists_its_gpus_by_node_and_index() {
             "{state}"
         );
     }
+
     let mut over = job_of(&held);
     over["gres_detail"] = json!([]);
     let job_now = live_job(&over, &options());
@@ -231,6 +242,7 @@ fn job_of(run: &JobRun) -> Value {
 
 #[test]
 fn pending_jobs_hold_nothing_and_say_why_they_wait() {
+    // A start and an end of a pending job are slurmctld's guess, so they must not become times of the run.
     let job = json!({
         "job_id": 8,
         "array_job_id": 8,
@@ -247,7 +259,9 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
         "cpus": 1,
     });
     let job_now = live_job(&job, &options());
+
     assert_eq!(job_now.reason.as_deref(), Some("Resources"));
+    // A description of slurmctld is more exact than the reason, and squeue shows it.
     let mut described = job.clone();
     let drained = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions";
     described["state_description"] = drained.into();
@@ -266,6 +280,7 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
 /// Issue 29: a start of NO_VAL was after the end, and each other number of these is not set, too.
 #[test]
 fn numbers_that_mean_not_set_are_not_set() {
+    // NO_VAL, INFINITE, both of 64 bits, the same as floats, and the forms of `set` and `infinite`.
     let not_set = [
         json!(4_294_967_294_u32),
         json!(4_294_967_295_u32),
@@ -279,6 +294,7 @@ fn numbers_that_mean_not_set_are_not_set() {
         json!({"set": true, "infinite": false, "number": 4_294_967_294_u32}),
         json!({"set": true, "infinite": false, "number": 18_446_744_073_709_551_614_u64}),
     ];
+    // The number stands for every optional field of a record at once.
     for not_set in not_set {
         let [mut plain, _] = both();
         plain["state"]["current"] = "CANCELLED".into();
@@ -312,6 +328,7 @@ fn numbers_that_mean_not_set_are_not_set() {
         let node = json!({"nodes": [{"name": "a", "state": "IDLE", "reason_changed_at": not_set}]});
         assert_eq!(nodes(&node)[0].reason_at, None);
         assert_eq!(time(&json!({"statistics": {"req_time": not_set}})), None);
+        // The same in slurmctld's answer, which has other names for the fields.
         let live = json!({
             "job_id": 7, "job_state": "CANCELLED", "user_name": "ann", "submit_time": 10, "start_time": not_set,
             "end_time": 30, "resize_time": not_set, "time_limit": not_set, "exit_code": not_set,
@@ -324,6 +341,7 @@ fn numbers_that_mean_not_set_are_not_set() {
         assert_eq!((run.job_id.as_str(), run.start), ("7", None), "{not_set}");
         assert_eq!((run.end, run.exit_code), (Some(UnixTime(30)), None));
     }
+    // 65534 is NO_VAL of 16 bits, which exit codes and signals have.
     let signal = json!({"status": ["SIGNALED"], "return_code": 65534, "signal": {"id": 65534}});
     assert_eq!(exit_code(&signal), "0:0");
 }
@@ -341,9 +359,11 @@ fn pending_tasks_of_masks_and_of_cut_lists() {
             other => panic!("{other:?}"),
         }
     };
+    // The mask counts from its lowest bit: task 0.
     assert_eq!(ids("0x1E"), "6_1 6_2 6_3 6_4");
     assert_eq!(ids("0x10001%2"), "6_0 6_16");
     assert_eq!(ids("1,3,7-8,1..."), "6_1 6_3 6_7 6_8");
+
     let live = json!({
         "job_id": 8, "array_job_id": 8, "array_task_string": "0-2,5,...", "job_state": "PENDING",
         "user_name": "ann", "submit_time": 10, "cpus": 1,
@@ -361,6 +381,7 @@ fn slurmctlds_clock() {
         of(json!({"set": true, "infinite": false, "number": 1_795_200_573})),
         Some(UnixTime(1_795_200_573))
     );
+    // A time of 0 is not set.
     assert_eq!(of(json!(0)), None);
     assert_eq!(time(&json!({})), None);
 }
@@ -380,18 +401,21 @@ fn errors_are_seen_under_any_status() {
         found.to_string().as_str(),
         "slurmdb_tres_get: Protocol authentication error (error 1007)"
     );
+    // Some versions call the number of the error `errno`.
     assert_eq!(
         error(&json!({"errors": [{"error": "Unspecified error", "errno": -1}]}))
             .unwrap()
             .number,
         -1
     );
+    // An empty list is what an answer without an error has.
     assert_eq!(error(&json!({"errors": []})), None);
     assert_eq!(error(&json!({})), None);
 }
 
 #[test]
 fn shares_and_prices() {
+    // The root account, an account with `fairshare=parent`, a user, and an association of another cluster.
     let answer = json!({
         "associations": [
             {
@@ -424,11 +448,13 @@ fn shares_and_prices() {
         ],
     });
     let found = associations(&answer, "lab");
+    // Only those of the cluster `lab`.
     assert_eq!(found.len(), 3);
     assert_eq!(found[1].shares, Shares::Parent);
     assert_eq!(found[2].shares, Shares::Raw(10));
     assert_eq!(found[1].user.as_deref(), None);
     assert_eq!(found[2].user.as_deref(), Some("ann"));
+
     let old = qos(&json!({
         "QOS": [{
             "name": "low",
@@ -445,6 +471,7 @@ fn shares_and_prices() {
     }));
     assert_eq!(old["low"], new["low"]);
     assert_eq!(old["low"].usage_factor, 0.5);
+
     let old = billing_weights(&json!({
         "partitions": [
             {
@@ -463,11 +490,13 @@ fn shares_and_prices() {
             {"name": "x"},
         ],
     }));
+
     assert!(old == new && old["gpu"].is_some() && old["x"].is_none());
 }
 
 #[test]
 fn nodes_of_old_and_new_versions() {
+    // Before v0.0.39, flags had a field of their own and the base state was one text.
     let old = json!({
         "nodes": [{
             "name": "node0",
@@ -502,11 +531,13 @@ fn nodes_of_old_and_new_versions() {
         }],
     });
     assert_eq!(nodes(&old), nodes(&new));
+
     let node = &nodes(&old)[0];
     assert_eq!(node.state.as_str(), "MIXED+DRAIN");
     assert_eq!(node.partitions.join(" ").as_str(), "gpu all");
     assert_eq!(node.reason_by.as_deref(), Some("root"));
     assert_eq!(node.reason_at, Some(UnixTime(1_700_000_000)));
+    // A node without a reason has an empty user and the time 0.
     let well = json!({
         "nodes": [{
             "name": "node1",
@@ -525,6 +556,7 @@ proptest! {
         key in "job_id|time|array|state|tres|gres_detail|nodes|exit_code|job_state|submit_time",
         value in prop_oneof![Just(json!(null)), Just(json!(-1)), Just(json!([1, {}])), Just(json!({"set": 1})), Just(json!("x,[")), Just(json!(1e300))],
     ) {
+        // Each value stands in a field of the job, as a job, and as the list of nodes.
         for mut job in both() {
             job[&key] = value.clone();
             let answer = json!({"jobs": [job, value], "nodes": value});

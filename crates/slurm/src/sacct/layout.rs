@@ -133,6 +133,7 @@ pub(super) struct RowLayout {
 impl RowLayout {
     pub fn of(header: &str, delimiter: &str, is_secret: bool) -> Self {
         let mut names: Vec<&str> = header.split(delimiter).collect();
+        // `--parsable` ends each row with a delimiter, which leaves an empty name behind the last one.
         let ends = names.len() > 1 && names.last() == Some(&"");
         if ends {
             names.pop();
@@ -143,6 +144,7 @@ impl RowLayout {
             .filter(|(_, name)| is_written_by_users(name))
             .map(|(at, _)| at)
             .collect();
+        // A text of a user in the last column without a delimiter behind it ends with its line.
         let followed = if ends { names.len() } else { names.len() - 1 };
         Self {
             spans_lines: user_texts.first().is_some_and(|first| *first < followed),
@@ -157,6 +159,7 @@ impl RowLayout {
     /// Returns a row as each answer that has it would write it: with the usual delimiter instead of one
     /// drawn for a request, and then without values that go on while the job runs.
     pub fn settled(&self, row: &str) -> String {
+        // Rejected rows are known by their text, so a row that is polled again must give the same text.
         let mut values: Vec<&str> = row.split(&*self.delimiter).collect();
         if self.is_secret {
             for (value, column) in values.iter_mut().zip(&self.columns) {
@@ -180,6 +183,7 @@ impl RowLayout {
         let Some(first) = self.user_texts.first() else {
             return false;
         };
+        // A column of Slurm behind a text of a user may be a part of that text.
         let is_own = |at: &usize| self.columns[*at].is_some() && !self.user_texts.contains(at);
         self.may_be_forged() && (*first..self.columns.len()).any(|at| is_own(&at))
     }
@@ -197,6 +201,7 @@ impl RowLayout {
     /// Returns whether the first line of a row shows a JobID, or has a user's text before it. The rest of
     /// a name that completed its row does not begin one.
     pub fn may_begin(&self, line: &str) -> bool {
+        // A column behind a text of a user may be anywhere in the line, so each line may begin a row.
         self.own(Field::JobId).is_none_or(|at| {
             line.split(&self.delimiter)
                 .nth(at)
@@ -206,6 +211,7 @@ impl RowLayout {
 
     /// Returns whether a line is a row by itself.
     pub fn is_row(&self, line: &str) -> bool {
+        // The count comes first: it is cheap and refuses most lines.
         line.matches(&self.delimiter).count() == self.delimiters()
             && self
                 .split(line)
@@ -238,13 +244,16 @@ impl RowLayout {
     pub fn split<'r>(&self, row: &'r str) -> Result<Fields<'r>, String> {
         let row = self.without_end(row)?;
         let mut fields = Fields([""; FIELDS]);
+
         let mut found = 0;
         let mut take = |value: &'r str| {
+            // Columns that are not known are counted and not kept.
             if let Some(Some(field)) = self.columns.get(found) {
                 fields.put(*field, value);
             }
             found += 1;
         };
+
         // Searching for one character is faster than searching for a text.
         if self.delimiter == DEFAULT_DELIMITER {
             row.split('|').for_each(&mut take);
@@ -262,6 +271,8 @@ impl RowLayout {
     /// line feeds belong to texts of users.
     pub fn readings<'r>(&self, row: &'r str) -> Result<Vec<Fields<'r>>, String> {
         let row = self.without_end(row)?;
+
+        // Position of each piece. With more pieces than columns, neighbours belong together.
         let mut begins = vec![0];
         begins.extend(
             row.match_indices(&*self.delimiter)
@@ -271,6 +282,7 @@ impl RowLayout {
             .len()
             .checked_sub(self.columns.len())
             .ok_or_else(|| self.expected(begins.len()))?;
+        // One more begin, so that the last piece ends before a begin as the others do.
         begins.push(row.len() + self.delimiter.len());
         let ways =
             ways(surplus, self.user_texts.len()).ok_or_else(|| self.expected(begins.len() - 1))?;
@@ -278,11 +290,14 @@ impl RowLayout {
         let fields = |way: Vec<usize>| {
             let mut fields = Fields([""; FIELDS]);
             let mut piece = 0;
+
             for (at, column) in self.columns.iter().enumerate() {
+                // Only texts of users may take more than one piece, as many as this way gives them.
                 let more = self.user_texts.iter().position(|text| *text == at);
                 let next = piece + 1 + more.map_or(0, |text| way[text]);
                 let value = &row[begins[piece]..begins[next] - self.delimiter.len()];
                 piece = next;
+                // Slurm writes no line feed into its own columns: this reading is wrong.
                 if more.is_none() && value.contains('\n') {
                     return None;
                 }
@@ -315,18 +330,22 @@ fn ways(surplus: usize, texts: usize) -> Option<Vec<Vec<usize>>> {
         let is_last = text + 1 == texts;
         let longer = |way: Vec<usize>| {
             let left = surplus - way.iter().sum::<usize>();
+            // The last text takes all that are left, so that each way uses up the surplus.
             let least = if is_last { left } else { 0 };
             (least..=left).map(move |taken| [&*way, &[taken]].concat())
         };
+
         ways = ways
             .into_iter()
             .flat_map(longer)
             .take(MAX_READINGS + 1)
             .collect();
+        // The number of ways grows with a power of the surplus, and users choose it.
         if ways.len() > MAX_READINGS {
             return None;
         }
     }
+    // Without a text of a user, surplus delimiters have no reading.
     (texts > 0 || surplus == 0).then_some(ways)
 }
 
@@ -343,6 +362,7 @@ fn begins_as_id(text: &str) -> bool {
 pub(super) fn is_secret(delimiter: &str) -> bool {
     let mut letters: Vec<char> = delimiter.chars().collect();
     let is_long = letters.len() >= MIN_SECRET_CHARS;
+
     letters.sort_unstable();
     letters.dedup();
     is_long && letters.len() >= MIN_DIFFERENT_CHARS
@@ -358,6 +378,7 @@ pub(super) fn delimiter_of(header: &str) -> Option<&str> {
     let ends = rest
         .char_indices()
         .map(|(at, letter)| at + letter.len_utf8());
+    // The shortest one: of `|42|`, a longer text would contain the next name.
     ends.take_while(|end| *end <= MAX_DELIMITER_BYTES)
         .map(|end| &rest[..end])
         .find(|delimiter| {

@@ -78,6 +78,7 @@ fn a_run() {
 
 #[test]
 fn columns_come_in_any_order_and_case_and_unknown_ones_are_passed_over() {
+    // The byte order mark, CR LF, and a name with the delimiter in the last column.
     let text = "\u{feff}STATE|end|Start|submit|Comment|user|JobID|QOS|Cluster|TimelimitRaw|Suspended|JobName\r\n\
                 COMPLETED|1788250200|1788249600|1788249000|x|ann|7|normal|other|90|1-00:00:05|a|b\r\n";
     let error = open(text.replace("|a|b", "|a")).unwrap();
@@ -85,6 +86,7 @@ fn columns_come_in_any_order_and_case_and_unknown_ones_are_passed_over() {
     assert!(
         matches!(&error, Entry::Rejected(reject) if reject.reason == "AllocTRES and NCPUS are both empty")
     );
+    // `AllocTRES` is missing, so the number of GPUs is unknown even though the CPUs are known.
     let entries = entries(text.replace("Comment", "NCPUS").replace("|x|", "|12|"));
     let [Entry::Run(run)] = entries.as_slice() else {
         panic!("{entries:?}")
@@ -92,11 +94,13 @@ fn columns_come_in_any_order_and_case_and_unknown_ones_are_passed_over() {
     assert_eq!(run.submit, UnixTime(1_788_249_000));
     assert_eq!(run.start, Some(UnixTime(1_788_249_600)));
     assert_eq!(run.end, Some(UnixTime(1_788_250_200)));
+
     assert_eq!(run.cpus, Some(12), "GPUs that nobody counted are unknown");
     assert_eq!(run.nodes, None, "GPUs that nobody counted are unknown");
     assert_eq!(run.gpus, None, "GPUs that nobody counted are unknown");
     assert_eq!(run.timelimit, Some(5400));
     assert_eq!(run.suspended, Some(86_405));
+    // `Cluster::Named` comes before the column.
     assert_eq!(run.cluster.as_str(), "lab");
     assert_eq!(run.name.as_deref(), Some("a|b"));
 }
@@ -112,6 +116,7 @@ fn a_text_without_header_needs_column_names() {
         cluster: Cluster::Column("here".into()),
         ..options("UTC")
     };
+    // UTC, an offset, and fractions of a second.
     let row =
         "7|ann|2026-09-01T10:00:00Z|2026-09-01T12:00:00+02:00|2026-09-01T11:00:00.5Z|FAILED|1\n";
     let mut reader = Reader::open(row.as_bytes(), "-", options).unwrap();
@@ -142,6 +147,7 @@ fn steps_blank_lines_and_repeated_headers_are_no_runs() {
 
 #[test]
 fn runs_that_never_got_a_node_hold_nothing() {
+    // Pending, cancelled in the queue with and without a start, and cancelled with an allocation that had no nodes.
     for row in [
         "8|ann|2026-09-01T10:00:00|Unknown|Unknown|PENDING||4|1|None assigned|0",
         "8|ann|2026-09-01T10:00:00|None|2026-09-01T10:30:00|CANCELLED by 61003||4|1|None assigned|0",
@@ -156,6 +162,7 @@ fn runs_that_never_got_a_node_hold_nothing() {
         assert_eq!(run.node_list, None, "{row}");
         assert!(["PENDING", "CANCELLED"].contains(&run.state.as_str()));
     }
+
     // A job that was cancelled in its first second did start.
     let row = "8|ann|2026-09-01T10:00:00|2026-09-01T10:30:00|2026-09-01T10:30:00|CANCELLED|cpu=4,node=1|4|1|g1|0";
     assert_eq!(run_of(row).start, Some(at("2026-09-01T08:30:00Z")));
@@ -178,6 +185,7 @@ fn plain_columns_stand_in_for_alloctres() {
         run.elapsed, None,
         "how long it has run is not known until it ends"
     );
+
     // An AllocTRES without GPUs means 0 GPUs.
     assert_eq!(
         run_of(&row.replace("RUNNING||", "RUNNING|cpu=16,node=2|")).gpus,
@@ -195,6 +203,7 @@ fn an_arrays_tasks_are_runs() {
     assert_eq!(job_ids.join(" ").as_str(), "17_5 17_6 17_9");
     assert_eq!(run.start, None);
     assert_eq!(run.user.as_str(), "ann");
+
     assert_eq!(run_of(&ROW.replacen('7', "17_4", 1)).job_id, "17_4");
     assert_eq!(run_of(&ROW.replacen('7', "123+1", 1)).job_id, "123+1");
 }
@@ -278,6 +287,7 @@ fn an_hour_that_comes_twice_is_settled_by_how_long_the_run_was() {
 /// Slurm 22.05: the record after a resize has the resize as its submission and the old start.
 #[test]
 fn what_was_held_before_a_resize_is_not_held_twice() {
+    // Seconds since 1970: submitted, started a second later, resized after three seconds.
     let text = "JobID|User|Submit|Start|End|State|NCPUS|NNodes|ElapsedRaw\n\
                 14|bob|1795280453|1795280454|1795280457|RESIZING|2|2|3\n\
                 14|bob|1795280457|1795280454|1795280474|COMPLETED|1|1|20\n";
@@ -288,6 +298,7 @@ fn what_was_held_before_a_resize_is_not_held_twice() {
             other => panic!("{other:?}"),
         })
         .collect();
+
     let at = UnixTime(1_795_280_454);
     assert_eq!(
         held,
@@ -300,6 +311,7 @@ fn what_was_held_before_a_resize_is_not_held_twice() {
 
 #[test]
 fn suspension_counts_when_an_hour_is_settled() {
+    // The run of 90 minutes was suspended for an hour, so it held its nodes for two and a half.
     let text = "JobID|User|Submit|Start|End|State|NCPUS|ElapsedRaw|Suspended\n\
                 7|ann|2026-10-25T00:30:00|2026-10-25T01:00:00|2026-10-25T02:30:00|COMPLETED|1|5400|01:00:00\n";
     let entries = entries(text);
@@ -311,6 +323,7 @@ fn suspension_counts_when_an_hour_is_settled() {
 
 #[test]
 fn bad_rows_are_set_aside_with_their_line_and_reason() {
+    // Each row has one mistake; the rows around it have to be read all the same.
     for (row, reason) in [
         (
             "7|ann|2026-09-01T10:00:00|COMPLETED",
@@ -393,6 +406,7 @@ fn bad_rows_are_set_aside_with_their_line_and_reason() {
             "{row}"
         );
     }
+
     // Invalid UTF-8 is replaced and never stops the reader.
     let mut text = format!("{HEADER}\n").into_bytes();
     text.extend(
@@ -409,6 +423,7 @@ fn bad_rows_are_set_aside_with_their_line_and_reason() {
 
 #[test]
 fn other_text_is_refused_in_one_line() {
+    // The begin of an ELF executable.
     let binary = [0x7f, b'E', b'L', b'F', 2, 1, 0, 0, b'\n', 0];
     for (text, message) in [
         (
@@ -445,6 +460,7 @@ fn other_text_is_refused_in_one_line() {
 
 #[test]
 fn gzip_is_known_by_its_magic() {
+    // Two members, as `cat a.gz b.gz` makes them. Only the first has the header.
     let mut two_members = gzip(&format!("{HEADER}\n{ROW}\n"));
     two_members.extend(gzip(&format!("{ROW}\n")));
     assert_eq!(entries(two_members).len(), 2);
@@ -453,6 +469,7 @@ fn gzip_is_known_by_its_magic() {
 #[test]
 fn a_truncated_gzip_ends_in_an_error_that_names_the_file() {
     let whole = gzip(&format!("{HEADER}\n{}", format!("{ROW}\n").repeat(2000)));
+    // Without the checksum at the end. The rows before it are read.
     let cut = &whole[..whole.len() - 20];
     let last = open(cut).unwrap().last().unwrap().unwrap_err();
     assert!(
@@ -464,11 +481,14 @@ fn a_truncated_gzip_ends_in_an_error_that_names_the_file() {
         last.source().unwrap().to_string(),
         "the gzip data are truncated"
     );
+
     // The same error before the header.
     let Err(error) = open(&whole[..12]) else {
         panic!("opened")
     };
     assert_eq!(error.to_string(), "cannot read jobs.txt after line 0");
+
+    // A changed byte in the middle fails at the checksum, or before.
     let mut broken = whole.clone();
     broken[whole.len() / 2] ^= 0xff;
     assert!(open(broken).unwrap().last().unwrap().is_err());
@@ -477,6 +497,7 @@ fn a_truncated_gzip_ends_in_an_error_that_names_the_file() {
 /// Issue 28: a name of a megabyte ended the import.
 #[test]
 fn a_row_that_is_too_long_is_set_aside() {
+    // With and without texts of users, since a row of several lines is read another way.
     let long = "x".repeat(usize::try_from(MAX_LINE_BYTES).unwrap() + 1);
     for header in [HEADER.to_owned(), format!("JobName|{HEADER}|Comment")] {
         let row = if header == HEADER {
@@ -530,6 +551,7 @@ fn polled<'a>(id: &'a str, name: &'a str) -> Vec<&'a str> {
 /// Issue 28: a line feed in a job's name began the record of another job.
 #[test]
 fn a_name_of_several_lines_makes_no_record() {
+    // The forged row has the columns and the order of the true one, with the usual delimiter.
     let forged = "harmless\n5|mallory|1788249000|1788249600|1788250200|COMPLETED|0|big";
     let rows = [POLLED.to_vec(), polled("6", forged), polled("7", "next")];
     let text = printed(SECRET, &rows);
@@ -542,12 +564,14 @@ fn a_name_of_several_lines_makes_no_record() {
         entries.into_iter().map(name).collect()
     };
     let expected = [format!("6 {forged}"), "7 next".to_owned()];
+
     assert_eq!(
         names(entries(&text)),
         expected,
         "the header shows the delimiter"
     );
     assert!(!open(&text).unwrap().may_be_forged());
+
     let with = |delimiter| {
         Reader::with_delimiter(text.as_bytes(), "sacct", options("UTC"), delimiter)
             .map(|reader| names(reader.map(Result::unwrap).collect()))
@@ -576,6 +600,7 @@ fn a_name_of_several_lines_makes_no_record() {
     let harmless = printed("|", &[POLLED.to_vec(), polled("6", "two\nlines")]);
     assert_eq!(names(entries(&harmless)), ["6 two\nlines"]);
 
+    // Without columns of users, a row cannot be forged: `Layout` and `TRESUsageInMax` are Slurm's own.
     let case = include_str!("../../fixtures/made-up/sacct_newline_in_name.txt");
     assert!(open(case).unwrap().may_be_forged());
     let own = case.replace("|JobName", "|Layout");
@@ -592,6 +617,7 @@ fn a_name_of_several_lines_makes_no_record() {
 /// A delimiter in a user's own text dropped the record.
 #[test]
 fn surplus_delimiters_belong_to_the_only_text_that_they_fit() {
+    // Two texts of users: the account and the name, with columns of Slurm on both sides.
     let header = "JobID|User|Account|Submit|Start|End|State|NCPUS|JobName|NNodes";
     let row = |account: &str, name: &str| {
         format!("6|ann|{account}|1788249000|1788249600|1788250200|COMPLETED|12|{name}|1")
@@ -605,6 +631,7 @@ fn surplus_delimiters_belong_to_the_only_text_that_they_fit() {
     fn row_of_seven() -> &'static str {
         "7|bob|a|1788249000|1788249600|1788250200|COMPLETED|1|n|1"
     }
+    // Delimiters in either text, a name of several lines, and an account and a name that both have one.
     for (account, name) in [
         ("phys", "a|b"),
         ("phys", "a|b\n|c|\nd|1"),
@@ -663,10 +690,12 @@ fn counted(text: &str) -> (Vec<String>, Vec<String>) {
 /// A name that ends its own row with smaller numbers hid the true ones in a row that does not count.
 #[test]
 fn a_name_does_not_make_its_own_run_smaller() {
+    // The true row held eight GPUs for hours; the forged one held a CPU for a second.
     let big = "1788249000|1788249600|1788270000|COMPLETED|billing=8,cpu=8,gres/gpu=8,node=1";
     let small = "1788249000|1788249600|1788249601|COMPLETED|billing=1,cpu=1,node=1";
     let other = format!("8|bob|n|phys|{big}");
     let header = "JobID|User|JobName|Account|Submit|Start|End|State|AllocTRES";
+    // The true end looks like a malformed row, a step of this or another job, a second row, or several of these.
     for last in [
         "8a|bob|x",
         "9",
@@ -682,6 +711,7 @@ fn a_name_does_not_make_its_own_run_smaller() {
         let name = format!("x|phys|{small}\n{last}");
         let text = format!("{header}\n7|ann|{name}|phys|{big}\n{other}\n");
         let (runs, set_aside) = counted(&text);
+        // The smaller run never counts, and the run of the other user always does.
         assert!(!runs.contains(&"7 0".to_owned()), "{last:?}: {runs:?}");
         assert!(runs.contains(&"8 8".to_owned()), "{last:?}: {runs:?}");
         assert!(!set_aside.is_empty(), "{last:?}");
@@ -712,6 +742,7 @@ fn a_name_does_not_make_its_own_run_smaller() {
 
 #[test]
 fn steps_and_second_rows_of_slurm_take_no_run_with_them() {
+    // Steps hold less, as much, or a little longer than their job, and a row may come twice: none is a forgery.
     let tres = "billing=8,cpu=8,gres/gpu=8,mem=64G,node=1";
     for header in [
         "JobID|User|JobName|Account|Submit|Start|End|State|AllocTRES",
@@ -736,6 +767,7 @@ fn steps_and_second_rows_of_slurm_take_no_run_with_them() {
         let end = "1788270000";
         let rows = [
             row("7", "ann", "train", tres, end),
+            // The batch step outlasts its job by two seconds, while its processes are killed.
             row(
                 "7.batch",
                 "",
@@ -756,6 +788,7 @@ fn steps_and_second_rows_of_slurm_take_no_run_with_them() {
 
 #[test]
 fn a_delimiter_is_secret_if_it_is_long_and_varied() {
+    // Long and varied enough, or too short, or a few characters repeated.
     for (delimiter, secret) in [
         ("|", false),
         ("||||||||", false),
@@ -794,6 +827,7 @@ fn numbers_that_are_not_set_are_no_times() {
 /// Issue 29: cut lists, and an array of which no task began.
 #[test]
 fn arrays_as_sacct_prints_them() {
+    // Full lists, lists that Slurm cut, and an array of which no task began.
     let text = include_str!("../../fixtures/made-up/sacct_arrays.txt");
     let found: Vec<String> = entries(text)
         .into_iter()
@@ -822,6 +856,7 @@ fn arrays_as_sacct_prints_them() {
 
 #[test]
 fn the_header_shows_the_delimiter() {
+    // With and without the delimiter at the end; padded columns, a single column and an empty text show none.
     for (header, delimiter) in [
         ("JobID|User|State", Some("|")),
         ("JobID|User|", Some("|")),
@@ -847,6 +882,8 @@ proptest! {
         ),
     ) {
         let ids: Vec<String> = (1..=names.len()).map(|id| id.to_string()).collect();
+
+        // The columns of each row, with the name that a user chose in the last one.
         let mut rows = vec![POLLED.to_vec()];
         rows.extend(ids.iter().zip(&names).map(|(id, name)| polled(id, name)));
         let found: Vec<_> = entries(printed(SECRET, &rows))
@@ -876,12 +913,14 @@ fn durations_and_limits() {
         assert_eq!(duration(text, "Elapsed"), Ok(Some(seconds)), "{text}");
     }
     assert_eq!(duration("INVALID", "Elapsed"), Ok(None), "negative");
+    // Too few or too many parts, a negative day, and parts that are empty.
     for text in ["5", "1:2:3:4", "1--2:00:00", ":", "1-"] {
         assert_eq!(
             duration(text, "Elapsed"),
             Err(format!("Elapsed '{text}' is not a duration"))
         );
     }
+
     let limit = |raw, formatted| {
         let mut fields = Fields([""; FIELDS]);
         fields.0[Field::TimelimitRaw as usize] = raw;
@@ -897,6 +936,7 @@ fn durations_and_limits() {
 
 #[test]
 fn sluids_are_read_and_join_the_parts_of_a_resized_run() {
+    // The second part of a resized run keeps the first SLUID as its original.
     let header = "JobID|User|Submit|Start|End|State|NCPUS|SLUID|OriginalSLUID";
     let rows = [
         "14|bob|1795280453|1795280454|1795280457|RESIZING|2|s88DKSW5HH2P00|s88DKSW5HH2P00",
@@ -917,6 +957,7 @@ fn sluids_are_read_and_join_the_parts_of_a_resized_run() {
         .iter()
         .map(|run| (run.sluid.as_deref(), run.lineage()))
         .collect();
+
     let first = Some("s88DKSW5HH2P00");
     assert_eq!(
         sluids,

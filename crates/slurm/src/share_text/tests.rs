@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 #[test]
 fn durations() {
+    // All forms of slurm.conf, and numbers that overflow.
     for (text, seconds) in [
         ("7-00:00:00", Some(604_800)),
         ("00:05:00", Some(300)),
@@ -21,6 +22,7 @@ fn durations() {
 
 #[test]
 fn associations_in_slurms_own_order_and_of_one_cluster() {
+    // LFT is not in the order of the lines, the account `old` has a user, and `x` is another cluster.
     let text = "Cluster|Account|ParentName|User|Partition|Share|LFT\n\
                 lab|root||||1|1\nlab| old|root|||5|9\nlab|  old||ann||1|10\nlab| new|root|||parent|3\nx|y|root|||2|2\n";
     let found = associations(text, "lab").unwrap();
@@ -32,6 +34,7 @@ fn associations_in_slurms_own_order_and_of_one_cluster() {
 
 #[test]
 fn mistakes_name_their_place() {
+    // Columns may be missing, too many or unreadable; the message has to find the line.
     let error = |text: &str| associations(text, "lab").unwrap_err().to_string();
     assert_eq!(
         error("Account|User|Share\n"),
@@ -59,8 +62,10 @@ fn mistakes_name_their_place() {
 fn runs_that_never_started_hold_nothing() {
     const HEADER: &str =
         "JobID|Submit|Start|End|User|Account|Partition|QOS|AllocTRES|TimelimitRaw\n";
+    // The second run was cancelled while it was pending, the third is pending.
     let rows = "1|10|20|30|ann|a|gpu|normal|cpu=1|5\n2|10|25|25|ann|a|gpu|normal||UNLIMITED\n3|10|Unknown|Unknown|ann|a|gpu|||\n";
     let runs = sacct(&format!("{HEADER}{rows}")).unwrap();
+
     let seen: Vec<_> = runs
         .iter()
         .map(|run| {
@@ -91,6 +96,7 @@ proptest! {
         ],
         rows in "([0-9a-z=,:. -]{0,9}[|\n]){0,40}",
     ) {
+        // Each parser gets each text, as a file may be given to the wrong one.
         let text = format!("{header}\n{rows}");
         let _ = associations(&text, "");
         let _ = qos(&text);

@@ -24,6 +24,7 @@ impl Asset {
 
     /// The file as a response.
     pub fn response(&self, headers: &HeaderMap) -> Response {
+        // The hash of the content is in the name, so a file of this name never changes.
         let kept = [(header::CACHE_CONTROL, "public, max-age=31536000, immutable")];
         (kept, self.body.response(headers)).into_response()
     }
@@ -73,6 +74,7 @@ mod tests {
     /// Files that are part of the pages load nothing from elsewhere.
     #[test]
     fn no_file_names_another_host() {
+        // The security policy refuses such a file in any case; the test finds it before a browser does.
         for text in [
             include_str!("../static/takt.js"),
             include_str!("../static/takt.css"),

@@ -18,6 +18,7 @@ impl Form {
 
     /// The value of a field, trimmed; `None` if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
+        // The first field of a name counts; `all` has the others.
         self.0
             .iter()
             .find(|(key, _)| key == name)

@@ -37,8 +37,10 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
                     RawQuery(query): RawQuery,
                     Path(parameters): Path<Vec<(String, String)>>| {
             let path = uri.path();
+            // The page's own path, which the templates have in links.
             let path = path.strip_prefix("/live").unwrap_or("/");
             let mut ticks = time::interval(PAUSE);
+            // After a slow look, the next one comes a whole pause later, and not at once.
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let followed = Followed {
                 frame: frame.clone(),
@@ -53,7 +55,9 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
                 ticks,
                 ends: Instant::now() + LIFETIME,
             };
+
             let mut response = Sse::new(stream::unfold(followed, next)).into_response();
+            // nginx would keep the events until its buffer is full.
             let no_buffer = HeaderValue::from_static("no");
             response
                 .headers_mut()
@@ -75,6 +79,7 @@ async fn next(mut followed: Followed) -> Option<(Result<Event, Infallible>, Foll
     if Instant::now() > followed.ends || !followed.rights.holds().await {
         return None;
     }
+
     let rendered = followed
         .frame
         .rendered(followed.page, followed.request.clone())

@@ -54,10 +54,13 @@ impl Range {
                 .ok_or_else(|| unreadable(name, text)),
             None => Ok(None),
         };
+
         let from = instant("from")?;
         let to = instant("to")?;
+        // A begin of its own leaves the length unused, but a wrong one is still a mistake.
         let length = visit.get("range").unwrap_or(usual);
         let seconds = length_seconds(length).ok_or_else(|| unreadable("range", length))?;
+
         let is_now = to.is_none();
         let end = to.unwrap_or(now);
         let begin = from.unwrap_or(end - seconds);
@@ -69,6 +72,7 @@ impl Range {
                 ),
             );
         }
+        // Only a plain length moves with the time.
         let is_plain = from.is_none() && is_now;
         let mut links: Vec<RangeLink> = LENGTHS
             .iter()
@@ -78,16 +82,19 @@ impl Range {
                 is_current: is_plain && *name == length,
             })
             .collect();
+
         let exact = |from: UnixTime, to: UnixTime| {
             let texts = [from, to].map(|at| text(at, zone));
             visit.address(&[("range", ""), ("from", &texts[0]), ("to", &texts[1])])
         };
+        // The range before has the same length.
         let span = end - begin;
         links.push(RangeLink {
             name: "earlier".to_owned(),
             address: exact(begin - span, begin),
             is_current: false,
         });
+        // A range that reaches now has nothing behind it.
         if !is_now && end < now {
             links.push(RangeLink {
                 name: "later".to_owned(),
@@ -105,6 +112,7 @@ impl Range {
                 String::new()
             },
             links,
+            // The permanent address has the instants, since `24h` means another day tomorrow.
             permanent: exact(begin, end),
             fields: [begin, end].map(|at| text(at, zone)),
         })
@@ -127,14 +135,19 @@ pub fn ticks(from: UnixTime, to: UnixTime, zone: &TimeZone) -> Vec<(f64, String)
     const STEPS: [i64; 11] = [
         60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800,
     ];
+
     let length = (to - from).max(1);
+    // The first step that gives at most eight marks.
     let step = STEPS
         .into_iter()
         .find(|step| length / step <= 8)
         .unwrap_or(length / 8);
+    // Rounded in local time: a step of a day begins at midnight there.
     let offset = zoned(from, zone).map_or(0, |at| i64::from(at.offset().seconds()));
+
     let first = (from + offset).round_down(step) + step - offset;
     let format = if step >= 86_400 { "%a %-d %b" } else { "%H:%M" };
+
     (0..)
         .map(|at| first + at * step)
         .take_while(|at| *at < to)
@@ -158,6 +171,7 @@ fn zoned(at: UnixTime, zone: &TimeZone) -> Option<jiff::Zoned> {
 
 /// A time as an address has it.
 fn text(at: UnixTime, zone: &TimeZone) -> String {
+    // A time that is no date stays as seconds, which an address may have, too.
     zoned(at, zone).map_or_else(
         || at.to_string(),
         |at| at.strftime("%Y-%m-%dT%H:%M").to_string(),
@@ -175,6 +189,7 @@ fn length_seconds(text: &str) -> Option<i64> {
         _ => return None,
     };
     let count: i64 = digits.parse().ok()?;
+    // The bound keeps the seconds far from overflow.
     (1..=100_000).contains(&count).then(|| count * unit)
 }
 
@@ -196,6 +211,7 @@ fn instant(text: &str, zone: &TimeZone, now: UnixTime) -> Option<UnixTime> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Some(at.into());
     }
+    // A date and time parses as a date, too, so the length decides.
     let local = match text.parse::<Date>() {
         Ok(date) if text.len() == 10 => date.to_datetime(jiff::civil::Time::midnight()),
         _ => text.parse::<DateTime>().ok()?,
@@ -211,12 +227,14 @@ mod tests {
     #[test]
     fn times_are_in_the_clusters_zone() {
         let oslo = time_zone("Europe/Oslo").unwrap();
+
         let read = |text| instant(text, &oslo, UnixTime(1_000_000)).map(|at| at.0);
         assert_eq!(read("2026-10-01"), Some(1_790_805_600));
         assert_eq!(read("2026-10-01T08:30"), Some(1_790_836_200));
         assert_eq!(read("2026-10-01T06:30:00Z"), Some(1_790_836_200));
         assert_eq!(read("1790836200"), Some(1_790_836_200));
         assert_eq!(read("now-1h"), Some(996_400));
+        // Words, an invalid month, a time before 1970, and a length where an instant is expected.
         for wrong in [
             "yesterday",
             "2026-13-01",
@@ -231,6 +249,7 @@ mod tests {
 
     #[test]
     fn ticks_are_at_round_local_times() {
+        // The offset has half an hour, so round UTC times are not round there.
         let kolkata = time_zone("Asia/Kolkata").unwrap();
         let range = Range {
             from: UnixTime(1_790_805_600),
@@ -241,6 +260,7 @@ mod tests {
             permanent: String::new(),
             fields: Default::default(),
         };
+
         let ticks = range.ticks(&kolkata);
         assert!((4..=9).contains(&ticks.len()), "{ticks:?}");
         assert!(

@@ -43,11 +43,13 @@ pub(super) struct Body {
 
 impl Body {
     pub fn new(content_type: &'static str, plain: Vec<u8>) -> Self {
+        // Compressed once, for all clients that take it.
         let gzip = || {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
             encoder.write_all(&plain).ok()?;
             encoder.finish().ok().map(Bytes::from)
         };
+
         let etag = format!("\"{:016x}\"", hash(&plain));
         Self {
             content_type,
@@ -64,6 +66,7 @@ impl Body {
     /// The response: 304 if the client has this version.
     pub fn response(&self, headers: &HeaderMap) -> Response {
         let known = headers.get_all(header::IF_NONE_MATCH).iter();
+        // Proxies weaken an ETag when they compress a body themselves.
         let etag = self.etag.to_str().unwrap_or_default();
         let is_known = known
             .filter_map(|value| value.to_str().ok())
@@ -71,11 +74,14 @@ impl Body {
             .any(|one| one.trim().trim_start_matches("W/") == etag);
         let common = [
             (header::ETAG, self.etag.clone()),
+            // A cache in between must not give a compressed body to a client that cannot read it.
             (header::VARY, HeaderValue::from_static("Accept-Encoding")),
         ];
+
         if is_known {
             return (StatusCode::NOT_MODIFIED, common).into_response();
         }
+
         let content_type = [(header::CONTENT_TYPE, self.content_type)];
         match &self.gzip {
             Some(gzip) if accepts_gzip(headers) => {
@@ -110,15 +116,18 @@ impl Rendered {
         let mut versions = BTreeMap::new();
         let mut out = String::with_capacity(html.len() + 200);
         let mut rest = html;
+
         while let Some(begin) = rest.find("<section ") {
             let (before, section) = rest.split_at(begin);
             let end = section.find("</section>").unwrap_or(section.len());
             let (section, after) = section.split_at(end);
             out.push_str(before);
             rest = after;
+            // The mark has to be in the section's own tag: a text in it may have the same words.
             let head = section.find('>').map_or(section, |end| &section[..end]);
             match (head.find(LIVE), id(head)) {
                 (Some(at), Some(id)) => {
+                    // 40 bits are enough to see a change, and short in each page.
                     let version = format!("{:x}", hash(section.as_bytes()) >> 24);
                     let (front, back) = section.split_at(at + LIVE.len());
                     out.push_str(front);
@@ -129,6 +138,7 @@ impl Rendered {
                 _ => out.push_str(section),
             }
         }
+
         out.push_str(rest);
         Self {
             status,
@@ -144,9 +154,11 @@ impl Rendered {
         if let Some(location) = &self.location {
             return (self.status, [(header::LOCATION, location.clone())]).into_response();
         }
+
         if self.status == StatusCode::OK {
             return self.body.response(headers);
         }
+        // A known version would turn the error into 304.
         let mut headers = headers.clone();
         headers.remove(header::IF_NONE_MATCH);
         (self.status, self.body.response(&headers)).into_response()
@@ -204,6 +216,7 @@ impl Cache {
         address: &str,
         render: impl AsyncFnOnce() -> Result<Rendered, WorkError>,
     ) -> Result<Arc<Rendered>, WorkError> {
+        // Several readers of one address wait for the same rendering.
         let entry = self.entry(changes, viewer, address);
         let rendered = entry.get_or_try_init(async || render().await.map(Arc::new));
         rendered.await.map(Arc::clone)
@@ -220,6 +233,7 @@ impl Cache {
     fn entry(&self, changes: u64, viewer: &Viewer, address: &str) -> Entry {
         let now = Instant::now();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A page of a former state of the records is of no use any more.
         kept.retain(|(since, before, ..)| now.duration_since(*since) < FRESH && *before == changes);
         let found = kept
             .iter()
@@ -227,9 +241,12 @@ impl Cache {
         if let Some((.., entry)) = found {
             return Arc::clone(entry);
         }
+
+        // The oldest page, as the newest are behind it.
         if kept.len() >= MOST {
             kept.remove(0);
         }
+
         let entry = Entry::default();
         let page = Arc::clone(&entry);
         kept.push((now, changes, viewer.clone(), address.to_owned(), page));
@@ -250,9 +267,11 @@ mod tests {
     fn only_live_sections_have_versions_and_only_changed_ones_new() {
         let first = Rendered::page(StatusCode::OK, PAGE);
         assert_eq!(first.versions.keys().collect::<Vec<_>>(), ["one", "two"]);
+        // One section changes, and the other has to keep its version.
         let second = Rendered::page(StatusCode::OK, &PAGE.replace("<p>1", "<p>7"));
         assert_ne!(first.versions["one"], second.versions["one"]);
         assert_eq!(first.versions["two"], second.versions["two"]);
+
         let html = std::str::from_utf8(&first.body.plain).unwrap();
         let marked = html.replace(&format!("=\"{}\"", first.versions["one"]), "");
         assert_eq!(
@@ -264,12 +283,14 @@ mod tests {
     #[test]
     fn a_client_with_this_version_gets_no_body() {
         let body = Body::new("text/plain", vec![b'a'; 5000]);
+
         let etag = body.etag.clone();
         let known = HeaderMap::from_iter([(header::IF_NONE_MATCH, etag)]);
         assert_eq!(body.response(&known).status(), StatusCode::NOT_MODIFIED);
         let other =
             HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static("\"x\""))]);
         assert_eq!(body.response(&other).status(), StatusCode::OK);
+
         let gzip =
             HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
         assert_eq!(
@@ -282,6 +303,7 @@ mod tests {
     fn an_error_keeps_its_status_and_an_unchanged_page_is_304() {
         for (status, expected) in [
             (StatusCode::OK, StatusCode::NOT_MODIFIED),
+            // A browser may have the body of an error from before, with the same ETag.
             (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND),
         ] {
             let page = Rendered::page(status, PAGE);
@@ -300,10 +322,12 @@ mod tests {
             task::yield_now().await;
             Ok(Rendered::page(StatusCode::OK, PAGE))
         };
+
         let viewer = Viewer::server();
         let page = |changes| cache.page(changes, &viewer, "/", render);
         let _ = tokio::join!(page(7), page(7), page(7));
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 1);
+        // A form was sent, then a record changed.
         cache.clear();
         page(7).await.unwrap();
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 2);

@@ -49,6 +49,7 @@ pub fn routes(site: PageState) -> GuardedRouter {
     };
     let mut router = GuardedRouter::new();
     for page in PAGES {
+        // A form needs a role to change something, while the page may be read with less.
         let reads = RouteNeeds::get(page.need);
         let needs = match page.submit {
             Some(_) if page.is_open => RouteNeeds {
@@ -59,12 +60,14 @@ pub fn routes(site: PageState) -> GuardedRouter {
             None => reads,
         };
         router = router.route(page.path, needs, handlers(page, &frame));
+        // A path that ends with a name has its ending in the name: `/nodes/g01.csv`.
         if page.has_rows && !page.path.ends_with('}') {
             for ending in [".csv", ".json"] {
                 let path = format!("{}{ending}", page.path);
                 router = router.route(&path, needs, handlers(page, &frame));
             }
         }
+        // The stream needs what reading the page needs.
         if page.is_live {
             let path = format!("/live{}", page.path);
             router = router.route(&path, reads, live::handler(page, frame.clone()));
@@ -74,6 +77,7 @@ pub fn routes(site: PageState) -> GuardedRouter {
         let show = async |headers: HeaderMap| asset.response(&headers);
         router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
     }
+
     let no_page = move |By(viewer): By, uri: Uri| no_page(frame, viewer, uri);
     router.map(|router| {
         router
@@ -98,6 +102,7 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
         reader.show(page, request, &headers).await
     };
     let routes = get(show);
+    // Without a form, POST gets 405 from the router.
     if page.submit.is_none() {
         return routes;
     }
@@ -107,6 +112,7 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
                     uri: Uri,
                     Path(parameters): Path<Vec<(String, String)>>,
                     body: Bytes| {
+            // The query of a form's address is not read: its fields are.
             let request = Request {
                 viewer,
                 path: uri.path().to_owned(),
@@ -130,6 +136,7 @@ impl Frame {
                     Err(error) => return self.without_work(visit, error).await,
                 };
                 let mut response = (kept, rendered.response(headers)).into_response();
+                // A report has inline style, which the policy of the pages refuses.
                 if rendered.is_document {
                     let policy = HeaderValue::from_static(DOCUMENT_POLICY);
                     response
@@ -139,6 +146,7 @@ impl Frame {
                 with_retry(response)
             }
             _ => {
+                // A file has all rows, so it is neither kept nor rendered with a page.
                 let (work, account) = self.work_of(&request.viewer);
                 let file = move || {
                     file(page, &visit)
@@ -150,6 +158,7 @@ impl Frame {
                         (error.status, kept, error.body.response(headers)).into_response(),
                     ),
                     Err(error) => {
+                        // The first visit went into the work.
                         let visit = Visit::of(&self.site, &request);
                         self.without_work(visit, error).await
                     }
@@ -168,6 +177,7 @@ impl Frame {
     async fn without_work(&self, visit: Visit, error: WorkError) -> Response {
         let error = PageError::from(AnswerError::from(error));
         let shown = blocking(move || error_page(&visit.site, &visit, &error)).await;
+        // The busy server may answer the next request.
         let not_kept = [(header::CACHE_CONTROL, "no-store")];
         with_retry((not_kept, shown.response(&HeaderMap::new())).into_response())
     }
@@ -184,6 +194,7 @@ impl Frame {
         let address = format!("{}?{}", request.path, request.query);
         let viewer = request.viewer.clone();
         let site = self.site.clone();
+        // Counted before the page reads: a change meanwhile makes the page old.
         let changes = site.store.database().record_changes();
         let (work, account) = self.work_of(&viewer);
         let render = async move || {
@@ -197,6 +208,7 @@ impl Frame {
         let fields = form_urlencoded::parse(&body).into_owned().collect();
         let visit = Visit::of(&self.site, &request);
         let cache = self.cache.clone();
+        // Forms take no place for work, which only readings need.
         let outcome = blocking(move || {
             let shown = match page.submit.map(|submit| submit(&visit, &Form(fields))) {
                 Some(Ok(FormReply::Redirect(to))) => return Ok(to),
@@ -208,10 +220,12 @@ impl Frame {
             Err(Box::new(rendered))
         })
         .await;
+        // Each kept page may show what the form has changed.
         cache.clear();
         match outcome {
             Ok(to) => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
             Err(shown) => {
+                // A page after a form shows something once, such as a new token.
                 let not_kept = [(header::CACHE_CONTROL, "no-store")];
                 (not_kept, shown.response(&HeaderMap::new())).into_response()
             }
@@ -223,6 +237,7 @@ impl Visit {
     fn of(site: &PageState, request: &Request) -> Self {
         let (path, mut format) = Format::of(&request.path);
         let mut parameters = request.parameters.clone();
+        // The router gives the last name with the ending of the file.
         if let Some((_, last)) = parameters.last_mut() {
             let (name, ending) = Format::of(last);
             format = ending;
@@ -245,6 +260,7 @@ impl Visit {
 fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered {
     let visit = Visit::of(site, request);
     visit
+        // An unknown filter is refused before any data are read.
         .check_query(page.filters)
         .and_then(|()| {
             let content = (page.show)(&visit)?;
@@ -278,6 +294,7 @@ fn html(
 }
 
 fn live_address(page: &Page, request: &Request) -> Option<String> {
+    // The stream renders with the same filters as the page.
     let query = if request.query.is_empty() { "" } else { "?" };
     page.is_live
         .then(|| format!("/live{}{query}{}", request.path, request.query))
@@ -287,6 +304,7 @@ fn live_address(page: &Page, request: &Request) -> Option<String> {
 fn file(page: &Page, visit: &Visit) -> Result<Body, PageError> {
     visit.check_query(page.filters)?;
     let content = (page.show)(visit)?;
+
     let has_no = |what: &str| {
         PageError::no_page(&visit.path).next(
             &visit.address(&[]),
@@ -326,11 +344,13 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
         .filter(|page| (page.is_listed)(site))
         .filter_map(|page| page.menu.map(|(group, name)| (group, name, page.path)))
         .collect();
+    // The order of the list is kept within a group.
     entries.sort_by_key(|(group, ..)| *group);
     let mut last = None;
     let menu: Vec<Link> = entries
         .into_iter()
         .map(|(group, name, path)| {
+            // A page is current with the pages below its address, but `/` is above all of them.
             let below = visit.path.strip_prefix(path);
             Link {
                 name,
@@ -341,6 +361,7 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
             }
         })
         .collect();
+
     let account = visit.viewer.user();
     let ways = &site.config.sign_in;
     context! {
@@ -367,6 +388,7 @@ fn warnings(visit: &Visit) -> Vec<String> {
 fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {
     let values = context! { title => error.title, error };
     let html = templates::render("error", frame(site, visit, values))
+        // An error page must not fail with an error.
         .unwrap_or_else(|_| "the page of this error cannot be shown".to_owned());
     Rendered::page(error.status, &html)
 }
@@ -375,9 +397,11 @@ fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {
 /// takes two slashes, or backslashes, at the beginning for the name of another server.
 fn without_slash(uri: &Uri) -> Option<String> {
     let path = uri.path().strip_suffix('/')?.trim_matches('/');
+    // A browser takes a backslash for a slash.
     if path.is_empty() || path.contains('\\') {
         return None;
     }
+
     let query = uri
         .query()
         .map_or_else(String::new, |query| format!("?{query}"));
@@ -403,6 +427,7 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     if let Some(to) = without_slash(&uri) {
         return (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response();
     }
+
     let request = Request {
         viewer,
         path: uri.path().to_owned(),
@@ -422,6 +447,7 @@ mod tests {
         for (address, expected) in [
             ("/nodes/", Some("/nodes")),
             ("/nodes/g01/?days=3", Some("/nodes/g01?days=3")),
+            // Without the trimmed slashes, the browser would go to other.example.
             ("//other.example/", Some("/other.example")),
             ("/\\other.example/", None),
             ("/nodes", None),

@@ -106,6 +106,7 @@ impl Cell {
     pub fn text(text: impl Into<String>) -> Self {
         let text = text.into();
         Self {
+            // A text that is empty is unknown, in CSV an empty cell.
             value: if text.is_empty() {
                 Value::Null
             } else {
@@ -142,6 +143,7 @@ impl Cell {
         let Some(at) = at else {
             return Self::unknown();
         };
+        // A time beyond the years of dates is shown as 1970.
         let instant = jiff::Timestamp::try_from(at).unwrap_or_default();
         Self {
             time: Some(at),
@@ -233,7 +235,9 @@ impl Table {
             Some(key) => (key, true),
             None => (asked, false),
         };
+
         if !key.is_empty() {
+            // The key comes from the address, so an unknown one is a mistake that is shown.
             let at = columns
                 .iter()
                 .position(|column| column.key == key)
@@ -250,9 +254,11 @@ impl Table {
                 })?;
             rows.sort_by(|a, b| order(&a[at].value, &b[at].value, is_descending));
         }
+
         let limit = visit.number("limit")?.unwrap_or(USUAL_LIMIT).min(MAX_LIMIT);
         let total = rows.len();
         let shown = total.min(limit);
+
         let headings = columns.into_iter().map(|column| {
             let is_sorted = column.key == key;
             // Numbers are sorted from the greatest first: that is where one looks.
@@ -278,6 +284,7 @@ impl Table {
             rows,
             shown,
             total,
+            // At the highest limit a longer page cannot be had; CSV has all rows.
             more: if shown < total && limit < MAX_LIMIT {
                 visit.address(&[("limit", &total.min(MAX_LIMIT).to_string())])
             } else {
@@ -300,6 +307,7 @@ impl Table {
 
     /// The table for the template: only the rows of the page.
     pub(super) fn on_page(&self) -> Self {
+        // The rows behind the limit are not given to the template, which would copy them.
         let mut page = self.clone();
         page.rows.truncate(page.shown);
         page
@@ -313,9 +321,11 @@ impl Table {
                 .enumerate()
                 .filter(|(_, heading)| !heading.column.is_picture)
         };
+
         let names: Vec<String> = kept()
             .map(|(_, heading)| heading.column.key.to_string())
             .collect();
+        // Unknown is an empty cell; texts have no quotes as in JSON.
         let cell = |value: &Value| match value {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
@@ -326,6 +336,7 @@ impl Table {
             .iter()
             .map(|row| kept().map(|(at, _)| cell(&row[at].value)).collect());
         let mut out = Vec::new();
+        // The listing escapes cells that a spreadsheet would take for formulas.
         Listing::of(&names, rows.collect()).write_csv(&mut out)?;
         Ok(out)
     }
@@ -361,6 +372,7 @@ fn order(a: &Value, b: &Value, is_descending: bool) -> Ordering {
         (Value::String(a), Value::String(b)) => natural(a, b),
         (a, b) => a.to_string().cmp(&b.to_string()),
     };
+
     if is_descending {
         known.reverse()
     } else {
@@ -382,11 +394,13 @@ pub fn natural(a: &str, b: &str) -> Ordering {
                 .find(|c: char| !c.is_ascii_digit())
                 .unwrap_or(after.len());
             let (number, after) = after.split_at(digits);
+            // Numbers beyond 64 bits are equal here, and compared as text then.
             parts.push((word.to_lowercase(), number.parse().unwrap_or(u64::MAX)));
             rest = after;
         }
         parts
     };
+    // Names that differ only in case or zeros still have an order.
     parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
 }
 
@@ -405,6 +419,7 @@ mod tests {
     fn unknown_values_come_last_in_both_directions() {
         for is_descending in [false, true] {
             let mut values = [Value::Null, 2.into(), 10.into()];
+            // As text, 10 would come before 2.
             values.sort_by(|a, b| order(a, b, is_descending));
             assert_eq!(values[2], Value::Null);
             assert_eq!(values[0] == 10, is_descending);

@@ -21,14 +21,17 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
+    // Every template is HTML, whatever its name ends with.
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     // The usual escape also rewrites `/`, which makes addresses four times as long.
     templates.set_formatter(|out, state, value| match value.as_str() {
         Some(text) if !value.is_safe() => Ok(out.write_str(&takt_draw::escaped(text))?),
         _ => minijinja::escape_formatter(out, state, value),
     });
+
     templates.set_trim_blocks(true);
     templates.set_lstrip_blocks(true);
+
     let shared = [
         ("layout", include_str!("layout.html")),
         ("parts", include_str!("parts.html")),
@@ -37,17 +40,21 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     ];
     let pages = PAGES.iter().map(|page| (page.path, page.template));
     for (name, text) in shared.into_iter().chain(pages) {
+        // Templates are compiled into the program, so a broken one is a mistake of the build.
         templates.add_template(name, text).unwrap_or_else(|error| {
             panic!("the template of {name} is part of the program: {error:#}")
         });
     }
+
     templates.add_global("style", STYLE.path.as_str());
     templates.add_global("login_script", LOGIN.path.as_str());
     templates.add_global("script", SCRIPT.path.as_str());
+
     templates.add_filter("href", |name: &str, kind: &str| href(kind, name));
     templates.add_filter("person", person);
     templates.add_filter("query", query);
     templates.add_filter("word", |text: &str| shell_word(text));
+
     templates.add_filter("time", |state: &State<'_, '_>, at: Option<i64>| {
         moment(state, at, "%Y-%m-%d %H:%M")
     });
@@ -57,6 +64,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("day", |state: &State<'_, '_>, at: Option<i64>| {
         moment(state, at, "%Y-%m-%d")
     });
+
     templates.add_filter("percent", |value: Option<f64>| {
         words::known(value, words::percent)
     });
@@ -66,11 +74,13 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("duration", |value: Option<f64>| {
         words::known(value, words::duration)
     });
+
     templates.add_filter("gib", |value: Option<f64>| {
         words::known(value, |bytes| words::amount(bytes / f64::from(1 << 30)))
     });
     templates.add_filter("count", words::count);
     templates.add_filter("whole", words::whole);
+
     templates.add_filter("plural", |count: u64, one: &str| {
         format!(
             "{} {one}{}",
@@ -105,6 +115,7 @@ pub(super) fn query(text: &str) -> String {
 }
 
 fn moment(state: &State<'_, '_>, at: Option<i64>, format: &str) -> Value {
+    // The layout has the zone of the cluster.
     let zone = state.lookup("zone");
     let zone = zone.as_ref().and_then(Value::as_str).unwrap_or("UTC");
     match at {
@@ -123,11 +134,13 @@ mod tests {
     fn names_become_one_segment_of_an_address() {
         assert_eq!(href("jobs", "123_4"), "/jobs/123_4");
         assert_eq!(href("jobs", "123+0"), "/jobs/123+0");
+        // A name must neither leave its segment nor begin a query or a fragment.
         assert_eq!(href("nodes", "../a b?c#<"), "/nodes/..%2Fa%20b%3Fc%23%3C");
     }
 
     #[test]
     fn what_a_user_chose_stays_text() {
+        // A script, each character that HTML escapes, and an escape sequence of terminals.
         let title = "<script>'/\"&\u{1b}";
         let values =
             minijinja::context! { title, error => minijinja::context! { title, text => title } };
@@ -157,6 +170,7 @@ mod tests {
             "node": "l05", "uuid": null, "gpus": 6, "jobs": ["7", "8"], "users": ["dave"], "users_more": 1,
             "steps": [{"text": "Wait.", "command": "scontrol update nodename=l05 state=resume"}],
             "evidence": [{"at": 0, "text": "kernel"}, {"at": 60, "text": "gone"}],
+
             "alerts": [alert("a1")], "consequences": [alert("b2")], "is_open": true,
         });
         let values = minijinja::context! {
@@ -202,10 +216,12 @@ mod tests {
 
     #[test]
     fn who_may_not_act_sees_no_form() {
+        // A stranger who could sign in finds the link; a user without the role does not.
         let page = page_of_alerts(false, true, serde_json::json!({}));
         assert!(!page.contains("method=\"post\""), "{page}");
         let link = "/login?next=%2Falerts%3Ffingerprint%3Da1%23a1";
         assert!(page.contains(link), "{page}");
+
         let page = page_of_alerts(false, false, serde_json::json!({}));
         assert!(
             !page.contains("method=\"post\"") && !page.contains("/login?next"),

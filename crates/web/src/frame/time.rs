@@ -7,6 +7,7 @@ use takt_model::UnixTime;
 
 /// Formats an instant as an element: `2026-10-01 08:30`, and the exact time as an attribute.
 pub(super) fn element(at: UnixTime, zone: &TimeZone, format: &str) -> String {
+    // An instant beyond the years of dates has no text.
     let Ok(instant) = Timestamp::try_from(at) else {
         return String::new();
     };

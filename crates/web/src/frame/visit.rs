@@ -135,6 +135,7 @@ impl Visit {
     /// This address with another ending, such as `.csv`.
     pub(super) fn address_as(&self, ending: &str) -> String {
         let path = if self.path == "/" {
+            // The page `/` has no name that an ending could follow.
             "/index"
         } else {
             &self.path
@@ -145,6 +146,7 @@ impl Visit {
     /// Refuses parts of the query that the page does not know: a misspelt filter must not show
     /// everything.
     pub(super) fn check_query(&self, filters: &[&str]) -> Result<(), PageError> {
+        // The parts that every page with a table or a range has.
         const ALWAYS: [&str; 5] = ["sort", "limit", "from", "to", "range"];
         let is_known = |name: &str| ALWAYS.contains(&name) || filters.contains(&name);
         match self.query.iter().find(|(name, _)| !is_known(name)) {
@@ -162,16 +164,19 @@ impl Visit {
 }
 
 fn address(path: &str, query: &[(String, String)], changes: &[(&str, &str)]) -> String {
+    // Parts without a value are what an empty field of a form sends.
     let kept = query
         .iter()
         .filter(|(name, value)| {
             !value.is_empty() && changes.iter().all(|(changed, _)| changed != name)
         })
         .map(|(name, value)| (name.as_str(), value.as_str()));
+
     let changed = changes
         .iter()
         .copied()
         .filter(|(_, value)| !value.is_empty());
+
     let query = form_urlencoded::Serializer::new(String::new())
         .extend_pairs(kept.chain(changed))
         .finish();
@@ -202,6 +207,7 @@ mod tests {
 
     #[test]
     fn an_ending_names_the_format() {
+        // Names of nodes have dots, so only the known endings are split off.
         assert_eq!(Format::of("/nodes.csv"), ("/nodes", Format::Csv));
         assert_eq!(
             Format::of("g01.cluster.lan"),

@@ -34,6 +34,7 @@ const KINDS: [&str; 4] = ["alert", "resolved", "hardware", "node"];
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let range = visit.range("24h")?;
+
     let text = |name: &str| visit.get(name).map(str::to_owned);
     let events = visit.ask(&EventsQuestion {
         from: range.from,
@@ -43,9 +44,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         kind: text("kind"),
         cluster: None,
     })?;
+
     let now = UnixTime::from(visit.now);
     let rows = events.iter().map(|event| row(event, now)).collect();
     let table = Table::new(visit, "list", "Newest first", COLUMNS.to_vec(), rows)?;
+
     let value = |name: &str| visit.get(name).unwrap_or_default();
     let values = context! {
         down => down(&events, now).into_iter().take(RANKED).collect::<Vec<_>>(),
@@ -94,6 +97,7 @@ fn down(events: &[ClusterEvent], now: UnixTime) -> Vec<DownNode> {
         });
         node.times += 1;
         node.seconds += lasted(event, now).unwrap_or(0);
+        // A state without an end lasts until now.
         node.is_now |= event.until.is_none();
     }
 
@@ -129,10 +133,12 @@ struct GpuXids {
 /// Returns the GPUs with XIDs, those with most first.
 fn xids(events: &[ClusterEvent]) -> Vec<GpuXids> {
     let mut gpus: BTreeMap<&str, GpuXids> = BTreeMap::new();
+
     let of_xid = events
         .iter()
         .filter(|event| event.kind == "hardware" && event.name.starts_with("XID "));
     for event in of_xid {
+        // A message of the kernel may name a card that no exporter knows.
         let Some(uuid) = &event.uuid else { continue };
         let gpu = gpus.entry(uuid).or_insert_with(|| GpuXids {
             uuid: uuid.clone(),
@@ -147,6 +153,7 @@ fn xids(events: &[ClusterEvent]) -> Vec<GpuXids> {
         *gpu.kinds.entry(event.name.clone()).or_default() += 1;
     }
     let mut gpus: Vec<GpuXids> = gpus.into_values().collect();
+    // Among GPUs with equal counts, the one with the latest XID is first.
     gpus.sort_by_key(|gpu| (Reverse(gpu.count), Reverse(gpu.last)));
     gpus
 }
@@ -163,10 +170,12 @@ fn row(event: &ClusterEvent, now: UnixTime) -> Vec<Cell> {
         several if several.contains(',') => Cell::text(several),
         node => Cell::text(node).link(href("nodes", node)),
     };
+
     let gpu = event.uuid.as_deref().map(|uuid| {
         let name = event.gpu_index.as_deref().unwrap_or(uuid);
         Cell::text(name).link(href("gpus", uuid))
     });
+
     let uuid = event.uuid.as_deref().map(Cell::text);
     vec![
         Cell::time(Some(event.at)),
@@ -215,21 +224,25 @@ mod tests {
 
     #[test]
     fn a_node_is_down_for_the_sum_of_its_unusable_states() {
+        // Newest first, as the answer has them; the alert of the same name is no state of the node.
         let events = [
             event("node", "DOWN*", 800, None, ""),
             event("node", "IDLE", 500, Some(800), ""),
             event("node", "IDLE+DRAIN", 100, Some(500), ""),
             event("alert", "DOWN", 0, None, ""),
         ];
+
         let found = down(&events, UnixTime(1000));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].times, found[0].seconds), (2, 600));
         assert!(found[0].is_now);
+        // A node that was idle only is not listed.
         assert!(down(&events[1..2], UnixTime(1000)).is_empty());
     }
 
     #[test]
     fn the_gpu_with_most_xids_comes_first() {
+        // A second event of another kind, and an XID without a card.
         let events = [
             event("hardware", "XID 79", 30, None, "A"),
             event("hardware", "XID 13", 20, None, "B"),
@@ -237,6 +250,7 @@ mod tests {
             event("hardware", "link down", 9, None, "A"),
             event("hardware", "XID 13", 8, None, ""),
         ];
+
         let found = xids(&events);
         let counts: Vec<_> = found
             .iter()

@@ -36,10 +36,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         uuid: Some(uuid.clone()),
         ..EventsQuestion::default()
     })?;
+    // A GPU that was never seen anywhere.
     if gpu.node.is_none() && gpu.holds.is_empty() && events.is_empty() {
         return Err(PageError::unknown("GPU", &uuid).next("/nodes", "All nodes and their GPUs"));
     }
 
+    // Seven days in steps of half an hour, as long as strips are kept.
     let strips = visit.ask(&StripsQuestion {
         hours: 168,
         steps: 336,
@@ -78,11 +80,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         rows.collect(),
     )?;
 
+    // The labels of `takt_gpu_info` describe the card.
     let label = |name: &str| {
         let info = gpu
             .readings
             .iter()
             .find(|reading| reading.metric == "takt_gpu_info")?;
+        // Labels are one text, `index="3" model="H200"`.
         let (_, rest) = info.labels.split_once(&format!("{name}=\""))?;
         rest.split_once('"').map(|(value, _)| value.to_owned())
     };
@@ -147,10 +151,12 @@ fn in_words(metric: &str, value: f64) -> (String, String) {
     let unit = UNITS
         .iter()
         .find_map(|(ending, factor, unit)| Some((name.strip_suffix(ending)?, factor, unit)));
+    // Without a known unit, the value is a count.
     let (name, value) = match unit {
         Some((name, factor, unit)) => (name, format!("{}{unit}", words::amount(value * factor))),
         None => (name, sparkline::number(value)),
     };
+    // Abbreviations stay in capitals.
     let name = match name.trim_end_matches("_total").replace('_', " ") {
         name if name == "xid errors" => "XID errors".to_owned(),
         name => name.replace("ecc", "ECC").replace("pcie", "PCIe"),
@@ -186,6 +192,7 @@ mod tests {
             read("takt_gpu_xid_errors_total", 3.0),
             ("XID errors".to_owned(), "3".to_owned())
         );
+
         assert_eq!(
             labels_in_words("scope=\"volatile\" type=\"corrected\""),
             "volatile, corrected"

@@ -65,6 +65,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         node: Some(name.clone()),
         ..StripsQuestion::default()
     })?;
+
     let rows = node
         .gpus
         .iter()
@@ -77,15 +78,18 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .into_iter()
         .filter(|alert| alert.names("node", &name))
         .collect();
+    // The page shows why the node does not answer, as the exporter's target has it.
     let error = visit
         .site
         .scrape
         .targets()
         .into_iter()
         .find(|target| target.labels.get("node") == Some(&name) && target.error.is_some());
+
     let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
     let past = history::of(visit, &range, Some(&name), None)?;
 
+    // A GPU without jobs in the range has no lane.
     let lane = |gpu: &GpuNow| {
         let label = format!("GPU {} of {name}", gpu.index);
         let picture = history::lane(&past, &gpu.uuid, &label)?;
@@ -136,12 +140,14 @@ fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
             let label = format!("Utilization of GPU {} of {node} over seven days", gpu.index);
             Cell::picture(pictures::strips([row], 14, 14, label).inline("strip long"))
         });
+
     let state = match gpu.idle_seconds {
         Some(idle) if idle > 0 => {
             format!("{} {}", state_words(gpu), words::duration(idle as f64))
         }
         _ => state_words(gpu),
     };
+
     let holders: Vec<String> = gpu
         .holders
         .iter()
@@ -153,6 +159,7 @@ fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
             )
         })
         .collect();
+    // A cell has one link: the first holder's.
     let first = gpu.holders.first().map(|held| &held.holder);
     let held = Cell::text(holders.join(", "));
     let held = match first.map(|holder| (&holder.job_id, &holder.user)) {
@@ -163,6 +170,7 @@ fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
         },
         _ => held,
     };
+
     let number = |value: f64| format!("{value:.0}");
     vec![
         Cell::text(if gpu.index.is_empty() {

@@ -33,10 +33,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     if let Some(asked) = visit.get("state") {
         check_state(asked, &cluster.nodes)?;
     }
+
     let strips = visit.ask(&StripsQuestion {
         by_node: true,
         ..StripsQuestion::default()
     })?;
+    // A part of the name is enough, in any case.
     let has = |wanted: Option<&str>, text: &str| {
         wanted.is_none_or(|wanted| text.to_lowercase().contains(&wanted.to_lowercase()))
     };
@@ -47,6 +49,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 .get("gpu_model")
                 .is_none_or(|model| node.gpus.iter().any(|gpu| has(Some(model), &gpu.model)))
     };
+
     let row = |node: &NodeNow| {
         let count = |state| node.gpus.iter().filter(|gpu| gpu.state == state).count() as u64;
         let strip = strips
@@ -64,6 +67,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             let cell = Cell::count(count);
             if count > 0 { cell.class(class) } else { cell }
         };
+
         let watts: Vec<f64> = node.gpus.iter().filter_map(|gpu| gpu.power_watts).collect();
         let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
         vec![
@@ -78,12 +82,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             Cell::number(node.cpu_busy_ratio, words::percent),
             Cell::number(memory.map(|(used, total)| used / total), words::percent),
             Cell::number(
+                // The sum of no measurement is unknown, not 0.
                 (!watts.is_empty()).then(|| watts.iter().sum()),
                 words::amount,
             ),
             Cell::text(node.reason.as_deref().unwrap_or_default()).class("wrap"),
         ]
     };
+
     let mut nodes: Vec<&NodeNow> = cluster.nodes.iter().filter(wanted).collect();
     nodes.sort_by(|a, b| {
         let names = || frame::natural(&a.node, &b.node);
@@ -92,6 +98,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let caption = format!("{} of {} nodes", nodes.len(), cluster.nodes.len());
     let rows = nodes.into_iter().map(row).collect();
     let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
+
     let field = |name: &str, label: &str| {
         context! {
             name,
@@ -141,7 +148,9 @@ fn check_state(asked: &str, nodes: &[NodeNow]) -> Result<(), PageError> {
     let has = |state: &str, part: &str| state.to_lowercase().contains(&part.to_lowercase());
     let is_of_slurm = |part: &str| NodeState::spellings().any(|known| has(known, part));
     let is_known = [SILENT, UP].iter().any(|known| has(known, asked))
+        // Slurm joins a state and its flags with plus signs.
         || asked.split('+').all(is_of_slurm)
+        // A state of a later release, which some node has.
         || nodes.iter().any(|node| has(state(node), asked));
     if is_known {
         return Ok(());
@@ -184,11 +193,13 @@ mod tests {
 
     #[test]
     fn a_state_that_no_node_can_have_is_refused() {
+        // A state with a word that Takt does not know.
         let nodes = [NodeNow {
             is_up: true,
             state: Some("IDLE+HIBERNATED".to_owned()),
             ..NodeNow::default()
         }];
+        // Parts of states, in any case, and a state that no node has now.
         for known in [
             "idle",
             "IDLE+DRAIN",
@@ -200,6 +211,7 @@ mod tests {
         ] {
             assert_eq!(check_state(known, &nodes), Ok(()), "{known}");
         }
+        // A word that is near to none, and one with two letters exchanged.
         for (unknown, near) in [("foo", "'foo'."), ("drian", "did you mean DRAIN")] {
             let error = check_state(unknown, &nodes).unwrap_err();
             assert!(error.reason().contains(near), "{}", error.reason());

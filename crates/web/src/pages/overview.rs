@@ -43,6 +43,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         })?;
 
     let cluster = visit.ask(&ClusterQuestion::default())?;
+    // A large cluster has a row for each node, as its GPUs would be too many for the screen.
     let is_large = cluster.nodes.len() > GPU_ROWS_NODES;
     let strips = visit.ask(&StripsQuestion {
         hours: hours.1,
@@ -60,12 +61,15 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .iter()
         .filter(|view| view.incident.severity == "critical")
         .count();
+
     let needing = incidents.len() + lost.len() + troubles.len();
 
+    // A program has no jobs of its own.
     let mine = match visit.viewer.user() {
         Some(user) => current_jobs(visit, Some(user), None, "Your running and waiting jobs")?,
         None => None,
     };
+
     let is_listed = cluster.nodes.len() <= LISTED_NODES;
     let ranges: Vec<Value> = LENGTHS
         .iter()
@@ -78,6 +82,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         })
         .collect();
 
+    // Nodes are listed with their GPUs, or shown as tiles, never both.
     let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
         pictures::gpus_first(&cluster.nodes)
             .filter(|_| are_shown)
@@ -155,6 +160,7 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
             );
             pictures::strips([row], 12, 12, label).inline("strip")
         });
+
         let memory = gpu.memory_used_bytes.zip(gpu.memory_total_bytes);
         let idle_for = gpu.idle_seconds.filter(|seconds| *seconds > 0);
         let gib = |bytes: f64| bytes / f64::from(1 << 30);
@@ -180,6 +186,7 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
             strip,
         }
     };
+
     let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
     context! {
         node => node.node,
@@ -194,6 +201,7 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
 
 /// A block of the heat map: a node with a row for each GPU, or several nodes with a row each.
 fn map(strips: &StripsAnswer, is_large: bool) -> Vec<Value> {
+    // Neighbours by name share a block of the picture.
     let blocks: Vec<&[StripRow]> = if is_large {
         strips.rows.chunks(BLOCK).collect()
     } else {
@@ -209,6 +217,7 @@ fn map(strips: &StripsAnswer, is_large: bool) -> Vec<Value> {
             } else {
                 first.node.clone()
             };
+
             let label = format!("Utilization over time, {name}");
             let picture = pictures::strips(rows, 3, 2, label);
             Some(context! {

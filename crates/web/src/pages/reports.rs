@@ -72,9 +72,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             address.push_str(&format!("&{kind}={name}"));
         }
         let figures = &sheet.figures;
+        // A report may be sent several times; the last one counts.
         let last = sent
             .iter()
             .filter(|sent| sent.kind == kind && (kind == "cluster" || sent.subject == name));
+        // Without a measured job, no hours were wasted as far as is known.
         let judged = figures.gpu_utilization.is_some();
         vec![
             Cell::text(kind).link(&address),
@@ -98,6 +100,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ]
     };
 
+    // The order of the columns of the archive: the cluster, its accounts, its users.
     let kinds = ["cluster", "account", "user"];
     let mut sheets = sheets;
     sheets.sort_by_key(|sheet| kinds.iter().position(|kind| *kind == sheet.subject.kind()));
@@ -138,6 +141,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 /// Months that the page links to, the newest first: those with records, at most [`MONTHS`], and the
 /// chosen one.
 fn months(today: Date, first: &str, chosen: &str) -> Vec<String> {
+    // From this month backwards, to the first one with records.
     let mut shown: Vec<String> = (0..MONTHS)
         .map_while(|back| {
             let day = today
@@ -150,6 +154,7 @@ fn months(today: Date, first: &str, chosen: &str) -> Vec<String> {
         })
         .take_while(|name| first <= name.as_str())
         .collect();
+    // A month outside of the list is shown if it is chosen.
     let is_month = format!("{chosen}-01").parse::<Date>().is_ok();
     if is_month && shown.iter().all(|name| name != chosen) {
         shown.push(chosen.to_owned());
@@ -172,12 +177,14 @@ fn show_sheet(visit: &Visit) -> Result<Content, PageError> {
         account: text("account"),
         ..SheetQuestion::default()
     };
+
     let sheets = visit
         .ask(&question)
         .map_err(|error| error.next("/reports", "All reports"))?;
     let sheet = sheets.first().ok_or_else(|| {
         PageError::empty_range("Nothing was used in this month.").next("/reports", "All reports")
     })?;
+    // The same writer as that of `takt report` and of mails.
     let mut out = Vec::new();
     write_sheet(sheet, View::of(sheet), ReportFormat::Html, None, &mut out)
         .map_err(|error| PageError::failed(&error))?;
@@ -192,13 +199,16 @@ mod tests {
 
     #[test]
     fn only_months_with_records_and_the_chosen_one_are_linked() {
+        // The last day of a month: months back from it must not skip February.
         let today = civil::date(2026, 3, 31);
         let of = |first, chosen| months(today, first, chosen);
         assert_eq!(of("2026-02", "2026-03"), ["2026-03", "2026-02"]);
         assert_eq!(of("2026-03", "2026-01"), ["2026-03", "2026-01"]);
+        // Thirteen months, and the chosen one far before them.
         let long = of("2010-05", "2010-06");
         assert_eq!(long.len(), 14);
         assert_eq!(long[12..], ["2025-03", "2010-06"]);
+
         assert_eq!(of("2026-03", "soon"), ["2026-03"]);
     }
 }

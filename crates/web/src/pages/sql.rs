@@ -20,11 +20,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             statement: statement.to_owned(),
         })
     };
+    // A failing schema must not hide the error of the statement.
     let schema = ask(TABLES).map(|rows| rows.rows).unwrap_or_default();
     let recipes: Vec<Template> = RECIPES
         .iter()
         .map(|(name, text)| context! { name, address => visit.address(&[("q", text)]) })
         .collect();
+
     let mut values = context! { statement, recipes, schema };
     if statement.is_empty() {
         return Ok(Content::new("SQL", values));
@@ -37,6 +39,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         }
         Ok(rows) => {
             let columns = rows.columns.iter().enumerate().map(|(at, name)| {
+                // The first row may have NULL.
                 let is_number = rows.rows.iter().any(|row| row[at].is_number());
                 Column::named(name.clone(), is_number)
             });

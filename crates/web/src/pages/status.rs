@@ -12,6 +12,7 @@ pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show)
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.ask(&ClusterQuestion::default())?;
+    // No names of people: the screen hangs where visitors pass.
     let tiles: Vec<_> = pictures::gpus_first(&cluster.nodes)
         .map(|node| {
             context! {
@@ -22,6 +23,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let values = context! {
         counts => cluster.gpus,
         capacity => pictures::capacity(&cluster.nodes, false),

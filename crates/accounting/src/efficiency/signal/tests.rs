@@ -22,6 +22,7 @@ fn stretches(samples: &[(i64, Option<f64>)]) -> Vec<(i64, i64, f64)> {
 }
 
 #[test]
+
 fn a_sample_speaks_for_what_is_nearest_and_no_further_than_it_reaches() {
     let a = Some(1.0);
     let b = Some(2.0);
@@ -48,6 +49,7 @@ fn a_sample_speaks_for_what_is_nearest_and_no_further_than_it_reaches() {
 
 #[test]
 fn idle_streaks_and_percentiles() {
+    // Streaks count from ten seconds on.
     let mut activity = Activity::new(0.05, 10_000);
     for (from, to, value) in [
         (0, 5_000, 0.0),        // 5 s idle: too short
@@ -67,7 +69,9 @@ fn idle_streaks_and_percentiles() {
     assert_eq!(figures.covered_seconds, 70.0);
     assert_eq!(figures.idle_longest_seconds, 15.0);
     assert_eq!(figures.idle_streak_seconds, 15.0);
+
     assert!((figures.mean - (40.0 * 0.8 + 13.0 * 0.01 + 0.9) / 70.0).abs() < 1e-12);
+    // The streak of 15 s is out of the working time, the two shorter ones are in it.
     assert!((figures.working_mean - (40.0 * 0.8 + 0.9) / 55.0).abs() < 1e-12);
     assert!((figures.idle_ratio - 29.0 / 70.0).abs() < 1e-12);
     assert!((figures.p95 - 0.8).abs() < 1e-12);
@@ -88,6 +92,7 @@ fn a_counter_counts_through_holes_and_resets_and_is_cut_at_the_ends() {
     // Half of 200, all of 800, 50 since the reset, half of 20.
     assert_eq!(energy.total(), Some(960.0));
     assert_eq!(energy.covered_seconds(), 100.0);
+    // A counter that began with the run: the first sample has all of its growth.
     let mut cpu = Growth::from_zero(WINDOW);
     cpu.push(Timestamp(15_000), 30.0);
     assert_eq!(cpu.total(), Some(30.0));
@@ -113,6 +118,7 @@ proptest! {
         );
         let covered: i64 = found.iter().map(|(from, to, _)| to - from).sum();
         prop_assert!(covered <= WINDOW.to.0);
+        // No two stretches overlap.
         prop_assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0));
         if gaps.iter().all(|gap| *gap <= 2 * WINDOW.reach_ms) {
             let end = (samples
@@ -132,8 +138,10 @@ proptest! {
     #[test]
     fn a_counter_of_a_run_cut_in_two(
         values in collection::vec(0.0_f64..1e6, 2..30),
+
         cut in 1_i64..99_999,
     ) {
+        // A reset may lie in either half, or at the cut.
         let grown = |window: Window| {
             let mut growth = Growth::new(window);
             for (at, value) in values.iter().enumerate() {
@@ -168,12 +176,14 @@ proptest! {
             .into_iter()
             .for_each(|stretch| activity.add(stretch));
         let figures = activity.finish().expect("one sample covers something");
+        // The window has 51 samples at most: one each two seconds.
         let (low, high) = values[..values.len().min(51)]
             .iter()
             .fold((1.0_f64, 0.0_f64), |(low, high), v| {
                 (low.min(*v), high.max(*v))
             });
         prop_assert!(figures.mean >= low - 1e-9 && figures.mean <= high + 1e-9);
+        // The percentile is rounded to NVML's steps.
         prop_assert!(figures.p95 <= high + 0.005 && (0.0..=1.0).contains(&figures.idle_ratio));
         prop_assert!(
             figures.idle_streak_seconds <= figures.idle_ratio * figures.covered_seconds + 1e-6

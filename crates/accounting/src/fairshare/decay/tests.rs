@@ -31,9 +31,11 @@ fn step_by_step(
         .iter()
         .copied()
         .filter(|tick| *tick <= as_of)
+        // One more step for what ended since the last tick.
         .chain([UnixTime::MAX])
     {
         let since = last_ran.map_or(start, |last: UnixTime| last.max(start));
+        // A run that ended before this tick gets its last slice at once.
         if let Some(end) = end.filter(|end| *end < tick && *end <= as_of && !finished) {
             usage += slice(end - since);
             finished = true;
@@ -41,6 +43,7 @@ fn step_by_step(
         if tick == UnixTime::MAX {
             break;
         }
+        // A reset comes before the decay and the slices of its tick.
         let due = resets.partition_point(|reset| *reset <= tick);
         if due > 0 {
             usage = 0.0;
@@ -70,6 +73,7 @@ fn instants(seconds: Range<i64>) -> impl Strategy<Value = UnixTime> {
 
 #[test]
 fn half_a_second_is_left_of_one_after_the_half_life_nearly() {
+    // 0.693 is not ln 2, so the rest is not exactly half.
     assert!((Decay::new(WEEK).over(i64::from(WEEK)) - 0.500_073).abs() < 1e-6);
     assert_eq!(Decay::new(0).over(1 << 40), 1.0);
     assert_eq!(Decay::new(1).over(1 << 40), f64::MIN_POSITIVE);
@@ -87,6 +91,7 @@ fn ticks_keep_their_phase() {
 
 #[test]
 fn what_runs_is_counted_up_to_the_last_tick_and_what_ended_to_its_end() {
+    // Ticks each minute until 300, and 50 seconds since.
     let table = DecayTable::new(Decay::new(0), &every(60, 0, 0, 300), &[], UnixTime(350));
     for (start, end, at_last_tick, since) in [
         (100, None, 200.0, 0.0),
@@ -121,6 +126,7 @@ fn a_reset_leaves_what_its_own_tick_adds() {
     let total = |table: &DecayTable, end: Option<i64>| {
         table.seconds(UnixTime(0), end.map(UnixTime)).total()
     };
+    // The reset at 150 takes effect at 180, whose own slice stays, with the two after it.
     assert_eq!(total(&table, None), 180.0);
     assert_eq!(total(&table, Some(170)), 0.0);
     assert_eq!(total(&table, Some(190)), 70.0);
@@ -200,6 +206,7 @@ proptest! {
         };
         let one = worth(UnixTime(0));
         let other = worth(phase);
+        // The value of a run differs by at most the decay of two periods.
         let most = 1.0 / decay.over(2 * i64::from(PERIOD));
         prop_assert!(
             one <= other * most && other <= one * most,

@@ -34,6 +34,7 @@ fn charged(
         start: Some(UnixTime(start)),
         end: end.map(UnixTime),
         timelimit_seconds: Some(11 * 3600),
+        // The user `unseen` has runs without TRES.
         tres: (user != "unseen").then_some(&tres),
     };
     let usage = usage(
@@ -61,6 +62,7 @@ fn usage_climbs_and_what_cannot_be_charged_is_reported() {
     let [ann, bob] = ["ann", "bob"].map(|user| tree.of_user(user)[0]);
     let lab = tree.account("lab").unwrap();
     let hours = |id| usage.raw_usage(id) / 2.0 / HOUR as f64;
+    // The account has the hours of its users, and those of a user who left.
     assert_eq!(
         [ann, bob, lab, tree.root()].map(hours),
         [1.0, 1.0, 4.0, 4.0]
@@ -76,6 +78,7 @@ fn usage_climbs_and_what_cannot_be_charged_is_reported() {
         [ann, bob, lab].map(|id| usage.recent_rate(id)),
         [0.0, 2.0 / 5.0, 0.0]
     );
+    // An hour of the limit of eleven has passed at the last tick.
     assert_eq!(
         usage.tres_run_minutes(lab),
         [("cpu".to_owned(), 2.0 * 600.0)].into()
@@ -88,6 +91,7 @@ fn a_qos_without_decay_keeps_what_its_associations_lose() {
     let (table, usage) = charged(&tree, 3600, &[("lab", "ann", 0, Some(HOUR))]);
     assert_eq!(usage.raw_usage_of_qos("keep"), 7200.0);
     assert_eq!(usage.raw_usage_of_qos("other"), 0.0);
+    // Nine half-lives after its end, less than a five-hundredth is left.
     let left = usage.raw_usage(tree.root());
     assert!(left > 0.0 && left < 7200.0 / 500.0, "{left}");
     assert!(table.undecayed().decay() == Decay::new(0));

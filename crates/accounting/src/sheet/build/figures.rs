@@ -22,6 +22,7 @@ pub(super) fn held_cost(
     let efficiency = &assessed.efficiency;
     let joules = efficiency.gpu_energy_joules.unwrap_or(0.0);
 
+    // The mean power of the run stands for its power in each period.
     let held = HeldAmounts {
         gpus: run.gpus.unwrap_or(0),
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
@@ -54,6 +55,7 @@ pub(super) fn figures(
 ) -> Figures {
     let tally = &entry.periods[at];
     let period = &facts.books.periods()[at];
+    // The books have no energy: it is added from the assessed runs below.
     let mut figures = Figures {
         period: period.label(),
         is_partial: (facts.records_from)
@@ -83,6 +85,7 @@ pub(super) fn figures(
         figures
             .split_gpu_hours
             .add(&efficiency.split(), share / HOUR);
+        // A run without GPUs has no GPU cost to split.
         if held > 0.0 {
             figures
                 .split_money
@@ -92,8 +95,10 @@ pub(super) fn figures(
         figures.limit_excess_gpu_hours += efficiency.limit_excess_gpu_seconds * share / HOUR;
         figures.kwh += cost.kwh;
         figures.co2_kg += cost.co2_grams / 1e3;
+        // The tally has the cost of the allocation already, so only the energy is added.
         figures.money += cost.money - cost.gpu_money;
 
+        // Weighted by the GPU time that was measured.
         utilization.add(
             efficiency.gpu_utilization_mean,
             held * efficiency.coverage_ratio * share,
@@ -133,12 +138,14 @@ pub(super) fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) ->
                 period.from() <= credit.credited_to && credit.credited_to < period.to();
             is_in_period && is_of(facts, subject, &credit.user, &credit.account)
         })
+        // `sum` would give -0.0 without credits.
         .fold(0.0, |sum, credit| sum + credit.gpu_seconds)
         / HOUR
 }
 
 pub(super) fn waiting(waits: &[u32]) -> Option<Waiting> {
     let mean_seconds = wait_mean(waits)?;
+    // A copy, because the selection reorders the waits.
     let mut waits = waits.to_vec();
     let mut quantile = |q: f64| {
         let at = ((waits.len() as f64 * q).ceil() as usize).clamp(1, waits.len()) - 1;

@@ -54,6 +54,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
                         money: 0.0,
                     },
                     amount: 0,
+                    // Below any savings, so that the first run sets the words.
                     most: -1.0,
                     held: 0.0,
                 });
@@ -76,6 +77,7 @@ pub(super) fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
     }
 
     let mut rows: Vec<Wanted> = wanted.into_values().collect();
+    // Among equal savings, the longest run time first.
     rows.sort_by(|a, b| {
         b.row
             .gpu_hours
@@ -190,6 +192,7 @@ fn cause(split: &Split) -> &'static str {
 }
 
 pub(super) fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
+    // The user's runs on one node show what the GPUs do without the network.
     let mut on_one_node: HashMap<&str, Mean> = HashMap::new();
     for seen in seen
         .iter()
@@ -228,6 +231,7 @@ pub(super) fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
 }
 
 pub(super) fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
+    // Job ids are reused, so the submission counts too.
     let credited: HashSet<(&str, Option<UnixTime>)> = in_force(facts.credits)
         .filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit)))
         .collect();

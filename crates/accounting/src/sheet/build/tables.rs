@@ -61,6 +61,7 @@ fn is_used(tally: &Tally) -> bool {
 pub(super) fn days(period: &Period, entry: &Entry) -> Vec<Day> {
     let mut date = period.first_day();
     let mut days = Vec::new();
+    // The last midnight is the end of the period.
     for at in 1..period.midnights().len() {
         let (gpu_seconds, cpu_seconds) = entry.days.get(&(at - 1)).copied().unwrap_or_default();
         days.push(Day {
@@ -113,6 +114,7 @@ pub(super) fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
         return None;
     };
 
+    // A cluster without GPU usage is ranked by CPU-hours.
     let by_gpu = last(facts.books.all()).gpu_seconds > 0.0;
     let used = |entry: &Entry| if by_gpu { last(entry).gpu_seconds } else { last(entry).cpu_seconds } / HOUR;
 
@@ -138,6 +140,7 @@ pub(super) fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
         .iter()
         .enumerate()
         .map(row)
+        // Everybody sees the first places, and their own.
         .filter(|row| row.place <= FIRST_PLACES || row.is_self)
         .collect();
 

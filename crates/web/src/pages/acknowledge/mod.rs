@@ -26,6 +26,7 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
     let acknowledged = visit
         .ask(&order)
         .map_err(|error| error.next("/alerts", "Active alerts"))?;
+
     let done = context! { acknowledged, length => order.length };
     let content = content(visit, &order.link, Some(done))?;
     Ok(FormReply::Page(Box::new(content)))
@@ -39,6 +40,7 @@ fn content(visit: &Visit, link: &str, done: Option<Value>) -> Result<Content, Pa
     let known = visit
         .ask(&question)
         .map_err(|error| error.next("/alerts", "Active alerts"))?;
+    // After its own use the link is used, which the page need not say.
     let refusal = match known.state {
         _ if done.is_some() => None,
         LinkState::Open => None,

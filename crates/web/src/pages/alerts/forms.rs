@@ -7,12 +7,14 @@ use takt_questions::AlertOrder;
 pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
     let mut refused = None;
     let mut is_done = false;
+    // One refused order does not stop the others: the alert may have ended meanwhile.
     for order in orders(form, visit.viewer.user())? {
         match visit.ask(&order) {
             Ok(()) => is_done = true,
             Err(error) => refused = Some(error),
         }
     }
+    // An incident whose other alerts were acknowledged is done.
     match refused {
         Some(error) if !is_done => Err(error.next("/alerts", "Active alerts")),
         _ => Ok(FormReply::Redirect("/alerts".to_owned())),
@@ -22,8 +24,10 @@ pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
 /// Reads the orders. The page asks only a program for a name: of a user, the name counts that the server knows.
 fn orders(form: &Form, user: Option<&str>) -> Result<Vec<AlertOrder>, PageError> {
     let text = |name: &str| form.required(name).map(str::to_owned);
+
     let by = || user.map_or_else(|| text("by"), |user| Ok(user.to_owned()));
     let fingerprints = || -> Result<Vec<String>, PageError> {
+        // Without this field, no order would be sent, and the form would seem to work.
         form.required("fingerprint")?;
         Ok(form.all("fingerprint").map(str::to_owned).collect())
     };
@@ -68,6 +72,7 @@ mod tests {
 
     fn form(fields: &[(&str, &str)]) -> Form {
         let fields = fields.iter();
+
         Form::of(fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
     }
 
@@ -82,6 +87,7 @@ mod tests {
             ("for", "4h"),
             ("do", "acknowledge"),
         ];
+        // The name of the form is not believed where a user is known.
         let read = orders(&form(&fields), Some("alice")).unwrap();
         let order = |fingerprint: &str| AlertOrder::Acknowledge {
             fingerprint: fingerprint.to_owned(),

@@ -21,6 +21,7 @@ const COLUMNS: &[Column] = &[
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let range = visit.range("30d")?;
+
     let text = |name: &str| visit.get(name).map(str::to_owned);
     let ended = visit.ask(&EndedAlertsQuestion {
         from: range.from,
@@ -30,6 +31,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         severity: text("severity"),
         limit: None,
     })?;
+
     let rows = ended.into_iter().map(row);
     let table = Table::new(
         visit,
@@ -38,6 +40,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         COLUMNS.to_vec(),
         rows.collect(),
     )?;
+
     let field = |name: &str| {
         let value = visit.get(name).unwrap_or_default();
         context! {
@@ -58,6 +61,7 @@ fn row(ended: EndedAlertView) -> Vec<Cell> {
     let others = ended
         .labels
         .iter()
+        // Labels with a column of their own.
         .filter(|(name, _)| !["alertname", "severity", "node", "cluster"].contains(&name.as_str()))
         .map(|(name, value)| format!("{name}={value}"));
     let severity = Cell::text(&ended.severity);

@@ -198,6 +198,7 @@ fn broken(alert: &AlertView, dead: &BTreeSet<String>) -> Broken {
 }
 
 fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswer) -> Incident {
+    // An alert about a whole node gives the sentence of its incident, before those of its cards.
     let is_of_kind = |alert: &AlertView| match broken {
         Broken::Node(_) => alert.names("scope", "node"),
         _ => true,
@@ -223,6 +224,7 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         Broken::Gpu(_) => Some(label(first, "uuid").to_owned()).filter(|uuid| !uuid.is_empty()),
         _ => None,
     };
+
     let place = cluster
         .nodes
         .iter()
@@ -263,6 +265,7 @@ fn incident(broken: &Broken, mut members: Vec<AlertView>, cluster: &ClusterAnswe
         node,
         uuid,
         sentence,
+        // The first alert gives the sentence, so it is never a consequence of itself.
         alerts: members
             .iter()
             .enumerate()
@@ -329,6 +332,7 @@ fn suffering(
         Broken::Gpu(uuid) => gpu.uuid == *uuid,
         Broken::Job(_) | Broken::Alert(_) => false,
     };
+
     let mut jobs = BTreeSet::new();
     let mut users = BTreeSet::new();
     for alert in members {
@@ -345,6 +349,7 @@ fn suffering(
             users.insert(held.holder.user.clone());
         }
     }
+    // Alerts without a job or a user have no such label.
     jobs.remove("");
     users.remove("");
     users.remove(OTHER_USER);
@@ -361,6 +366,7 @@ fn evidence(members: &[AlertView]) -> Vec<Evidence> {
             let text = text.to_owned();
             evidence.insert(Evidence { at, text });
         }
+
         let text = sentence(one);
         evidence.insert(Evidence { at, text });
     }
@@ -389,11 +395,13 @@ fn steps(alert: &AlertView, place: Option<&NodeNow>) -> Vec<Step> {
 fn sentences(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = text.trim();
+    // A full stop and a blank: names of nodes and versions have full stops, too.
     while let Some(end) = rest.find(". ") {
         let (sentence, after) = rest.split_at(end + 1);
         found.push(sentence.to_owned());
         rest = after.trim_start();
     }
+
     if !rest.is_empty() {
         found.push(rest.to_owned());
     }
@@ -407,6 +415,7 @@ fn command_in(text: &str) -> Option<String> {
         .skip(1)
         .filter_map(|part| part.split_once(')'))
         .map(|(command, _)| command.trim())
+        // Quotes, dollar signs, semicolons and line feeds could begin another command.
         .find(|command| {
             let is_known = PROGRAMS.iter().any(|program| command.starts_with(program));
             let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_=.,:/".contains(c);
@@ -419,10 +428,12 @@ fn command_in(text: &str) -> Option<String> {
 /// node to everybody, so it is the name of the rule: a summary may name a user and a job.
 fn drain_command(text: &str, place: &NodeNow, rule: &str) -> Option<String> {
     let asks = text.to_lowercase().contains("drain the node");
+
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !asks || place.state.is_none() || !place.node.chars().all(is_plain) {
         return None;
     }
+    // The reason is quoted in the command, so it has plain characters only.
     let reason: String = rule.chars().filter(|c| is_plain(*c)).take(80).collect();
     let node = &place.node;
     Some(format!(
@@ -491,6 +502,7 @@ mod tests {
 
     #[test]
     fn one_dead_node_is_one_incident() {
+        // A critical alert about l05 as a whole, with what its job, its exporter and its card say; l06 is another node.
         let l05 = ("node", "l05");
         let alerts = vec![
             alert(
@@ -524,6 +536,7 @@ mod tests {
                 &[("node", "l06"), ("scope", "node")],
             ),
         ];
+
         let cluster = ClusterAnswer {
             nodes: vec![node("l05", &["dave"])],
             ..ClusterAnswer::default()
@@ -654,6 +667,7 @@ mod tests {
             inhibited(alert("GpuNotAnswering", "critical", 5, &gpu)),
             doing(
                 alert(
+                    // A rule from outside that tries to put a command into the reason.
                     "GpuFellOffBus\"; $(reboot)",
                     "critical",
                     6,
@@ -663,6 +677,7 @@ mod tests {
             ),
             alert("SlurmNodeDrained", "warning", 1, &[g01, ("scope", "node")]),
         ];
+
         let cluster = ClusterAnswer {
             nodes: vec![node("g01", &["bob", "eve"])],
             ..ClusterAnswer::default()
@@ -674,6 +689,7 @@ mod tests {
             found[1].users.is_empty() && found[1].gpus == 0,
             "a drained node disturbs no job"
         );
+
         assert_eq!(
             found[0].steps,
             [
@@ -693,6 +709,7 @@ mod tests {
 
     #[test]
     fn only_a_plain_command_can_be_copied() {
+        // With a known program and plain characters, with a second command, a substitution, and another program.
         for (text, command) in [
             (
                 "Resume it (scontrol update nodename=l04 state=resume).",
@@ -715,6 +732,7 @@ mod tests {
         /// No alert is lost and none is shown twice, whatever it names.
         #[test]
         fn each_alert_is_in_one_incident(kinds in prop::collection::vec((0_usize..4, 0_usize..3, 0_usize..3, 0_usize..3), 0..20)) {
+            // Few values, so that many alerts name the same things.
             let values = ["", "a", "b"];
             let alerts: Vec<_> = kinds
                 .iter()
@@ -730,6 +748,7 @@ mod tests {
                     alert("A", severity, at as i64, &labels)
                 })
                 .collect();
+
             let found = incidents(alerts, &ClusterAnswer::default());
             let mut shown: Vec<i64> = found
                 .iter()

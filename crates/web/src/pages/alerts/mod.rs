@@ -36,6 +36,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ..EndedAlertsQuestion::default()
     })?;
     let alerts: Vec<AlertView> = answer.alerts.into_iter().map(AlertView::of).collect();
+
     let count = alerts.len() + answer.more;
     let ended = ended_views(&alerts, ended);
 
@@ -48,6 +49,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .into_iter()
         .map(|incident| IncidentView::of(incident, visit))
         .partition(|view| view.incident.is_of_owner);
+    // Without incidents, the page says whether anything watches at all.
     let has_rules = !of_operators.is_empty() || !visit.ask(&RulesQuestion {})?.is_empty();
     let mut unnamed = lost_gpus(&cluster, &of_operators);
     unnamed.extend(troubles(&cluster, &of_operators));
@@ -57,6 +59,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .filter(|view| view.incident.severity == "critical")
         .count();
 
+    // A form that was filled before signing in is filled again.
     let draft = ["do", "for", "by", "comment", "matchers"]
         .into_iter()
         .filter_map(|name| Some((name, visit.get(name)?)))
@@ -97,6 +100,7 @@ pub struct IncidentView {
 impl IncidentView {
     /// The incident at the time of a visit.
     pub fn of(incident: Incident, visit: &Visit) -> Self {
+        // Full minutes, so that the section of the incident keeps its version for a minute.
         let seconds = UnixTime::from(visit.now).round_down(60) - incident.since;
         let age = if seconds < 60 {
             "less than a minute".to_owned()
@@ -167,8 +171,10 @@ impl AlertView {
     fn of(mut alert: ActiveAlert) -> Self {
         let summary = alert.annotations.remove("summary").unwrap_or_default();
         let words = alert.annotations.iter();
+        // `kernel_lines` becomes `kernel lines`.
         let words = words.map(|(name, text)| (name.replace('_', " "), text.clone()));
         let words = words.collect();
+
         alert
             .labels
             .retain(|name, _| !TITLE.contains(&name.as_str()));
@@ -195,6 +201,7 @@ fn ended_views(alerts: &[AlertView], ended: Vec<EndedAlertView>) -> Vec<EndedVie
         alert
             .labels
             .retain(|name, _| !TITLE.contains(&name.as_str()));
+        // Two elements with one id would lead a link to the older one.
         let is_free = placed.insert(alert.fingerprint.clone());
         let anchor = if is_free {
             alert.fingerprint.clone()

@@ -48,8 +48,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             ]
         })
         .collect();
+
     let caption = format!("{} of {} alerting rules", rows.len(), rules.len());
     let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
+
     let value = |name: &str| visit.get(name).unwrap_or_default();
     let states = ["firing", "pending", "ok", "failed"];
     let values = context! {

@@ -37,6 +37,7 @@ pub fn lost_gpus(cluster: &ClusterAnswer, incidents: &[IncidentView]) -> Vec<Tro
         .nodes
         .iter()
         .filter_map(|node| {
+            // A GPU without an index was never measured, so its UUID has to do.
             let names: Vec<String> = node
                 .gpus
                 .iter()
@@ -72,10 +73,12 @@ pub fn troubles(cluster: &ClusterAnswer, incidents: &[IncidentView]) -> Vec<Trou
         .nodes
         .iter()
         .filter(|node| !is_named(incidents, "node", &node.node));
+
     let silent = unnamed
         .clone()
         .filter(|node| !node.is_up)
         .map(|node| Trouble::of(node, "does not answer".to_owned()));
+    // Slurm does not use a silent node either, so it is listed once.
     let unused = unnamed.filter(|node| node.is_up).filter_map(|node| {
         let state = node
             .state

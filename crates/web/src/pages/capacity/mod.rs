@@ -35,6 +35,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .map_err(|error| error.next("/capacity", "The current month"))?;
 
     let rows = &answer.report.rows;
+    // A cluster without GPUs shows its CPUs.
     let has_gpus = rows
         .iter()
         .any(|row| row.resource == "gres/gpu" && row.reported > 0);
@@ -126,6 +127,7 @@ fn days(
     columns.push(Column::number("unknown", "Unknown").minor());
     columns.push(Column::number("stranded", "Stranded").minor());
     columns.push(Column::number("reported", "All"));
+
     let of_day = |row: &CapacityRow, date: &str| {
         let hours = |seconds: u64| Cell::number(Some(seconds as f64 / HOUR), amount);
         let mut cells = vec![Cell::text(date)];
@@ -138,12 +140,14 @@ fn days(
         cells
     };
     let rows = answer.days.iter().filter_map(|day| {
+        // A day before the first node has no hours at all.
         let row = day
             .rows
             .iter()
             .find(|row| row.resource == resource && row.reported > 0)?;
         Some(of_day(row, &day.date))
     });
+
     let caption = format!("{unit}-hours by day");
     Table::new(visit, "days", caption, columns, rows.collect())
 }
@@ -158,6 +162,7 @@ fn chart(answer: &CapacityAnswer, resource: &str, unit: &str) -> Option<takt_dra
             Some((day.date.as_str(), row))
         })
         .collect();
+    // All bars have the scale of the largest day, since nodes come and go.
     let most = rows
         .iter()
         .map(|(_, row)| row.reported)
@@ -169,6 +174,7 @@ fn chart(answer: &CapacityAnswer, resource: &str, unit: &str) -> Option<takt_dra
             let parts = row.parts();
             let said: Vec<String> = parts
                 .iter()
+                // Parts without hours would make the text long.
                 .filter(|(_, seconds)| *seconds > 0)
                 .map(|(name, seconds)| format!("{} {name}", amount(*seconds as f64 / HOUR)))
                 .collect();

@@ -13,15 +13,18 @@ pub const PAGE: Page = Page::new("/compare", include_str!("compare.html"), show)
 const GIB: f64 = (1_u64 << 30) as f64;
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
+    // One field with commas, or one field for each job, as a list of checkboxes sends them.
     let jobs: Vec<&str> = visit
         .all("jobs")
         .flat_map(|list| list.split([',', ' ']))
         .filter(|id| !id.is_empty())
         .collect();
+
     let asked = jobs.join(",");
     if jobs.is_empty() {
         return Ok(Content::new("Compare jobs", context! { asked }));
     }
+
     let question = CompareQuestion {
         jobs: asked.clone(),
         cluster: Some(visit.site.cluster.to_string()),
@@ -32,6 +35,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .next("/compare", "Choose jobs")
             .next("/jobs", "All jobs")
     })?;
+
     let rows: Vec<Value> = answer
         .rows
         .iter()
@@ -43,6 +47,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let heads: Vec<Value> = answer
         .jobs
         .iter()
@@ -66,6 +71,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let values = context! {
         asked,
         heads,
@@ -99,6 +105,7 @@ fn curve(job: &JobReport, answer: &CompareAnswer) -> Option<String> {
         .flat_map(|node| &node.gpus)
         .map(|gpu| &gpu.utilization)
         .collect();
+
     let mean = Curve::mean(&curves);
     if !mean.is_measured() {
         return None;

@@ -32,8 +32,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let answer = visit
         .ask(&question)
         .map_err(|error| error.next("/energy", "The current month"))?;
+
     let by = visit.get("by").unwrap_or("user");
     let energy = &answer.energy;
+
     let parts = match by {
         "user" => &energy.users,
         "account" => &energy.accounts,
@@ -45,6 +47,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             return Err(PageError::wrong(error).next("/energy", "Energy by user"));
         }
     };
+
     let table = table(visit, by, parts, &answer)?;
     let picture = chart(&answer);
     let tabs = GROUPS.map(|(key, name)| {
@@ -54,6 +57,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             is_current => key == by,
         }
     });
+
     let values = context! {
         pick => Value::from_serialize(&pick),
         label => answer.period,
@@ -71,6 +75,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             pick.month.clone().unwrap_or_default()
         ),
     };
+
     let content = Content::new(format!("Energy {}", answer.period), values).table(table);
     Ok(match picture {
         Some(picture) => content.picture(picture),
@@ -95,12 +100,14 @@ fn table(
         Column::number("gpu_hours", "GPU-hours"),
         Column::number("runs", "Jobs"),
     ];
+    // Without a factor or a price, the column would be 0 in each row.
     if answer.has_co2 {
         columns.push(Column::number("co2_kg", "CO2").unit("kg"));
     }
     if answer.currency.is_some() {
         columns.push(Column::number("money", "Money"));
     }
+
     let row = |part: &EnergyPart| {
         let mut cells = vec![
             match by {
@@ -120,6 +127,7 @@ fn table(
         }
         cells
     };
+
     let caption = format!("Energy of the GPUs of finished jobs, by {by}");
     Table::new(
         visit,
@@ -132,6 +140,7 @@ fn table(
 
 fn chart(answer: &EnergyAnswer) -> Option<takt_draw::Picture> {
     let days = &answer.energy.days;
+    // Days without energy have no scale, and so no picture.
     let (most, _) = scale(days.iter().map(|day| day.kwh).reduce(f64::max)?)?;
     let marks: Vec<Bar> = days
         .iter()

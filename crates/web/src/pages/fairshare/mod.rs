@@ -30,14 +30,17 @@ const HISTORY_DAYS: u32 = 30;
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let text = |name: &str| visit.get(name).map(str::to_owned);
+
     let plan = planned(visit)?;
     let who = text("user");
+    // A plan changes a factor, and each user has another one.
     if plan.is_some() && who.is_none() {
         return Err(
             PageError::wrong("A planned job needs a user: fill in the field 'user'.")
                 .next("/fairshare", "Fair share"),
         );
     }
+
     let question = FairshareQuestion {
         cluster: Some(visit.site.cluster.to_string()),
         account: text("account"),
@@ -55,6 +58,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let answer = visit
         .ask(&question)
         .map_err(|error| error.next("/fairshare", "Fair share of everybody"))?;
+
     let table = rows(visit, &answer)?;
     let history = who.as_deref().and_then(|who| history(&answer, who));
     let values = context! {
@@ -83,10 +87,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             None => "takt fairshare".to_owned(),
         },
     };
+
     let title = match visit.get("user") {
         Some(user) => format!("Fair share of {user}"),
         None => "Fair share".to_owned(),
     };
+
     let content = Content::new(title, values).table(table);
     Ok(match history {
         Some(picture) => content.picture(picture),
@@ -108,6 +114,7 @@ fn label(name: &str) -> &'static str {
 /// The TRES of the planned job; `None` without one.
 fn planned(visit: &Visit) -> Result<Option<String>, PageError> {
     let mut tres = Vec::new();
+    // Names of the fields are those of people, and of TRES are Slurm's.
     for (field, name, unit) in [
         ("cpus", "cpu", ""),
         ("gpus", "gres/gpu", ""),
@@ -132,6 +139,7 @@ fn rows(visit: &Visit, answer: &FairshareAnswer) -> Result<Table, PageError> {
         Column::number("effective_usage", "Usage").minor(),
         Column::number("raw_usage", "Raw usage").minor(),
     ];
+
     let row = |row: &ShareRow| {
         let shares = match row.raw_shares {
             None => String::new(),
@@ -139,8 +147,10 @@ fn rows(visit: &Visit, answer: &FairshareAnswer) -> Result<Table, PageError> {
             Some(Shares::Parent) => "parent".to_owned(),
         };
         let standing = |name: &str| address("/fairshare", &[("user", name)]);
+        // A share without usage has an infinite level, which no number can show.
         let level = match row.level_fs {
             Some(level) if level.is_infinite() => Cell::text("∞ (no usage)"),
+
             level => Cell::number(level, |level| format!("{level:.3}")),
         };
         vec![
@@ -159,6 +169,7 @@ fn rows(visit: &Visit, answer: &FairshareAnswer) -> Result<Table, PageError> {
             Cell::number(Some(row.raw_usage), words::whole),
         ]
     };
+
     let caption = "As sshare -l -a: fair share from 0 to 1, 1 is the best; level FS above 1: used \
                    less than one's share";
     Table::new(
@@ -177,14 +188,17 @@ fn history(answer: &FairshareAnswer, who: &str) -> Option<Picture> {
         .iter()
         .filter(|point| point.user.as_deref() == Some(who));
     let first = points.next()?;
+    // A user in several accounts has a line for each; mixing them would make a zigzag.
     let same = |account: &str| *account == first.account;
     let values: Vec<Option<f64>> = iter::once(first)
         .chain(points.filter(|point| same(&point.account)))
         .map(|point| point.fair_share)
         .collect();
+    // One point is no line.
     if values.len() < 2 {
         return None;
     }
+
     let drawn = area(&values, 1.0);
     Some(Picture {
         width: drawn.width,

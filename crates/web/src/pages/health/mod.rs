@@ -36,10 +36,12 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
+    // Failing targets first: there may be hundreds.
     let mut targets = visit.site.scrape.targets();
     targets.sort_by(|a, b| {
         let node = |target: &TargetStatus| target.labels.get("node").unwrap_or_default().to_owned();
         b.error
+            // `true` is greater, so the order is reversed.
             .is_some()
             .cmp(&a.error.is_some())
             .then_with(|| frame::natural(&node(a), &node(b)))
@@ -65,6 +67,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 words::amount(seconds * 1000.0)
             }),
             Cell::count(target.samples as u64),
+            // An error may name a path or an address, so it is for those who see all.
             Cell::text(target.failure(visit.viewer.sees_all()).unwrap_or_default()).class("wrap"),
             Cell::text(&target.url),
         ]
@@ -95,6 +98,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let findings = findings(visit)?;
     let sources = visit.ask(&SourcesQuestion {})?;
     let sources: Vec<Value> = sources.iter().map(source).collect();
+
     let stat = visit.ask(&StatQuestion::default())?;
     let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
     let values = context! {
@@ -138,9 +142,11 @@ fn source(source: &SourceState) -> Value {
 fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
     let action = form.required("do")?;
     let refused = |text: String| PageError::wrong(text).next("/health", "Health of the server");
+
     if action != "reload" {
         return Err(refused(format!("The page has no action '{action}'.")));
     }
+    // Forms run on a blocking thread, so waiting for the reload is allowed.
     let runtime = tokio::runtime::Handle::current();
     runtime.block_on(visit.site.reload.now()).map_err(|error| {
         refused(format!(
@@ -153,9 +159,11 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
 /// Findings of `takt doctor`; `None` if the viewer may not see them.
 fn findings(visit: &Visit) -> Result<Option<Vec<Value>>, PageError> {
     let need: Need = DoctorQuestion::NEED;
+    // The page has a weaker need than the doctor.
     if visit.viewer.check(need).is_err() {
         return Ok(None);
     }
+
     let diagnosis = visit.ask(&DoctorQuestion::default())?;
     let shown = diagnosis
         .findings
@@ -203,6 +211,7 @@ fn checks(visit: &Visit) -> Vec<(bool, String)> {
         Health::Waiting(why) => (false, format!("samples are waiting to be written: {why}")),
         Health::Invalidated(why) => (false, format!("reopening the database: {why}")),
     }];
+    // A damaged file was moved, so the server works without it.
     checks.extend(store.database().damaged().iter().map(|damaged| {
         let file = damaged.moved_to.display();
         (
@@ -210,6 +219,7 @@ fn checks(visit: &Visit) -> Vec<(bool, String)> {
             format!("a damaged file was set aside as {file}: {}", damaged.reason),
         )
     }));
+
     let polls = visit.site.polls.as_ref();
     checks.extend(polls.and_then(|polls| scheduler(&polls.borrow(), visit.viewer.sees_all())));
     checks

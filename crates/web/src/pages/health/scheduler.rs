@@ -16,6 +16,7 @@ pub fn scheduler(status: &PollStatus, sees_all: bool) -> Option<(bool, String)> 
         PollState::NoSlurm => None,
         PollState::Unconfigured => Some((false, format!("no Slurm is read: {detail}"))),
         PollState::Waiting => Some((true, "reading Slurm's records".to_owned())),
+        // A job that Slurm has forgotten would run for ever in the records.
         PollState::Ok if status.forgotten_runs > 0 => Some((
             false,
             format!(
@@ -23,6 +24,7 @@ pub fn scheduler(status: &PollStatus, sees_all: bool) -> Option<(bool, String)> 
                 status.forgotten_runs
             ),
         )),
+        // The sign is the direction; minutes are rounded up, so that 0 is not shown.
         PollState::Ok if status.clock_ahead_seconds != 0 => {
             let minutes = status.clock_ahead_seconds.unsigned_abs().div_ceil(60);
             let side = if status.clock_ahead_seconds > 0 {
@@ -30,6 +32,7 @@ pub fn scheduler(status: &PollStatus, sees_all: bool) -> Option<(bool, String)> 
             } else {
                 "behind"
             };
+
             let words = format!(
                 "Slurm's records are up to date by its own clock, \
                  {minutes} min {side} this machine's"

@@ -15,6 +15,7 @@ pub fn credits_of(visit: &Visit, run: &JobRun) -> Result<Vec<Credit>, PageError>
     })?;
     Ok(in_force(&ledger)
         .filter(|credit| {
+            // Job ids come round again.
             credit.job_id.as_ref() == Some(&run.job_id) && credit.submit == Some(run.submit)
         })
         .cloned()
@@ -23,6 +24,7 @@ pub fn credits_of(visit: &Visit, run: &JobRun) -> Result<Vec<Credit>, PageError>
 
 /// Returns whether the viewer may give GPU-hours of a run back.
 pub fn may_credit(visit: &Visit, run: &JobRun) -> bool {
+    // A run that is still running may use more, and one without GPUs has nothing to give back.
     let held_gpus = run.gpus.is_some_and(|gpus| gpus > 0) && run.start.is_some();
     held_gpus && run.end.is_some() && visit.viewer.check(Need::Change(Role::Admin)).is_ok()
 }
@@ -30,19 +32,23 @@ pub fn may_credit(visit: &Visit, run: &JobRun) -> bool {
 /// Gives GPU-hours back, or revokes a credit.
 pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
     let wrong = |text: String| PageError::wrong(text).next(&visit.path, "The job");
+
     let number = |name: &str| -> Result<i64, PageError> {
         let text = form.required(name)?;
         let number = text.parse();
         number.map_err(|_| wrong(format!("{name} '{text}' is not a whole number.")))
     };
+
     let order = match form.required("do")? {
         "credit" => {
+            // Without a number, all that the run held is given back.
             let gpu_hours = form.get("gpu_hours").map(|text| {
                 let hours = text.parse();
                 hours.map_err(|_| wrong(format!("'{text}' is not a number of GPU-hours.")))
             });
             CreditOrder {
                 job_id: Some(visit.parameter("job").to_owned()),
+                // The form has the submission of the run that the page shows: a requeued job has several.
                 submit: Some(UnixTime(number("submit")?)),
                 gpu_hours: gpu_hours.transpose()?,
                 ..CreditOrder::default()
@@ -54,6 +60,7 @@ pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
         },
         other => return Err(wrong(format!("The page has no action '{other}'."))),
     };
+
     let by = visit.viewer.user().unwrap_or(visit.viewer.role_name());
     visit.ask(&CreditOrder {
         reason: form.required("reason")?.to_owned(),

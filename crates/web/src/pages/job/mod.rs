@@ -48,6 +48,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             )
             .next("/jobs", "All jobs")
     })?;
+    // The id of an array has tasks and no run of its own.
     match &answer.report {
         Some(report) => one(visit, &answer, report),
         None => array(visit, &answer),
@@ -78,12 +79,14 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
 
     let wants = requested(run);
     let events = &answer.events;
+    // A requeued job has a run for each submission; the page has one of them.
     let earlier: Vec<ListedRun> = answer
         .runs
         .iter()
         .filter(|other| other.run.job_id == run.job_id && other.run.submit != run.submit)
         .cloned()
         .collect();
+
     let now = answer.at;
 
     let values = context! {
@@ -96,6 +99,7 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         nodes,
         nodes_more => report.by_node.len().saturating_sub(MOST_NODES),
         times => times.iter().map(|(_, text)| text).collect::<Vec<_>>(),
+        // The link to the node needs a single name.
         one_node => run
             .node_list
             .as_deref()
@@ -118,6 +122,7 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
                 }
             })
             .collect::<Vec<_>>(),
+        // A file has the reading and the range of the page, not its other parts.
         svg => address(
             &format!("{}.svg", visit.path),
             &[
@@ -220,6 +225,7 @@ fn gpu_table(
         Column::text("model", "Model").minor(),
         Column::text("uuid", "UUID").minor(),
     ];
+
     let as_strips = gpus.len() > MOST_AREAS;
     let row = |(node, gpu): &(&NodeReport, &GpuReport)| {
         let name = gpu_name(node, gpu);
@@ -227,6 +233,7 @@ fn gpu_table(
         if let Some(uuid) = &gpu.uuid {
             name_cell = name_cell.link(href("gpus", uuid));
         }
+        // An unmeasured GPU is not marked as idle.
         let idle = gpu.idle_ratio.unwrap_or(0.0);
         let picture = scene.row(gpu, as_strips, &name);
         vec![
@@ -241,16 +248,19 @@ fn gpu_table(
             Cell::text(gpu.uuid.clone().unwrap_or_default()),
         ]
     };
+
     let mut rows: Vec<Vec<Cell>> = gpus.iter().map(row).collect();
     if !visit.is_file() {
         // The width is for the curves; files have the names.
         columns.truncate(columns.len() - ONLY_IN_FILES);
         rows.iter_mut().for_each(|row| row.truncate(columns.len()));
         if !rows.is_empty() {
+            // The times stand below the curves, in a row of the table.
             let times: Vec<String> = times.iter().map(|(_, text)| text.clone()).collect();
             rows.push(time_row(&times, 1, columns.len()));
         }
     }
+
     let count = gpus.len();
     let metric = scene.metric.name();
     let gpus = if count == 1 { "GPU" } else { "GPUs" };
@@ -268,6 +278,7 @@ fn node_values(node: &NodeReport, report: &JobReport, scene: &Scene) -> Value {
     let memory = report.run.mem_bytes.filter(|_| is_alone);
     let cpu_label = format!("busy CPUs of {}", node.node);
     let memory_label = format!("memory on {}", node.node);
+
     let cpu_most = cpus.map(|cpus| cpus as f64);
     let memory_most = memory.map(|bytes| bytes as f64);
     context! {
@@ -286,12 +297,15 @@ fn ticks(report: &JobReport, visit: &Visit) -> Vec<(f64, String)> {
     let Some(axis) = report.axis else {
         return Vec::new();
     };
+
     let length = axis.to() - axis.from;
+    // Beyond two days, hours alone would be ambiguous.
     let format = if length > 2 * 86_400_000 {
         "%-d %b %H:%M"
     } else {
         "%H:%M"
     };
+    // Five times make four quarters, the parts that can be zoomed into.
     (0..5)
         .filter_map(|quarter| {
             let at = axis.from.plus_ms(length * quarter / 4);
@@ -314,10 +328,12 @@ fn zooms(report: &JobReport, visit: &Visit) -> Vec<String> {
     if length < SHORTEST_ZOOM_MS {
         return Vec::new();
     }
+
     let seconds = |quarter: i64| {
         let at = axis.from.plus_ms(length * quarter / 4);
         at.whole_seconds().to_string()
     };
+
     (0..4)
         .map(|quarter| {
             let from = seconds(quarter);
@@ -345,6 +361,7 @@ fn others(caption: &str, listed: &[ListedRun], now: UnixTime) -> Option<Plain> {
 
 /// Address of the comparison with the last jobs of the same name.
 fn compare(job_id: &str, same_name: &[ListedRun]) -> Option<String> {
+    // Four jobs at most, so that the comparison fits on a page.
     let mut ids: Vec<&str> = vec![job_id];
     for other in same_name {
         if !ids.contains(&other.run.job_id.as_str()) && ids.len() < 4 {
@@ -356,12 +373,14 @@ fn compare(job_id: &str, same_name: &[ListedRun]) -> Option<String> {
 
 /// The page of an array: a grid of its tasks.
 fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
+    // The newest run of a task comes first, and the others are its earlier ones.
     let mut seen = BTreeSet::new();
     let mut tasks: Vec<&ListedRun> = answer
         .runs
         .iter()
         .filter(|one| seen.insert(one.run.job_id.as_str()))
         .collect();
+    // Tasks by number: as text, task 10 would come before task 2.
     let number = |one: &&ListedRun| {
         let digits = one.run.job_id.rsplit(['_', '+']).next();
         digits
@@ -369,6 +388,7 @@ fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
             .unwrap_or(u64::MAX)
     };
     tasks.sort_by_key(number);
+
     let grid: Vec<Value> = tasks
         .iter()
         .map(|one| {
@@ -383,20 +403,24 @@ fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
             }
         })
         .collect();
+    // Tasks share name, user and account, so any of them has these.
     let first = answer
         .runs
         .first()
         .map(|one| one.run.clone())
         .unwrap_or_default();
+
     let mut listed = answer.runs.clone();
     listed.sort_by_key(|one| number(&one));
     let rows = runs(&listed, answer.at);
     let caption = format!("{} runs", rows.len());
     let table = Table::new(visit, "tasks", caption, columns(), rows)?;
+
     let wasted: Vec<f64> = tasks
         .iter()
         .filter_map(|one| one.used?.wasted_gpu_hours)
         .collect();
+
     let values = context! {
         job_id => answer.job_id,
         name => first.name,

@@ -25,6 +25,7 @@ impl Metric {
     /// The reading that the address asks for.
     pub fn of(visit: &Visit) -> Result<Self, PageError> {
         let asked = visit.get("metric").unwrap_or("utilization");
+
         Self::ALL
             .into_iter()
             .find(|one| one.key() == asked)
@@ -62,6 +63,7 @@ impl Metric {
 
     /// The value of the full height: 100 %, all memory, or the highest power.
     fn most<'g>(self, gpus: impl Iterator<Item = &'g GpuReport>) -> f64 {
+        // One scale for all GPUs, or a row could not be compared with the next.
         gpus.filter_map(|gpu| match self {
             Self::Utilization => Some(1.0),
             Self::Memory => gpu.memory_total_bytes,
@@ -97,6 +99,7 @@ pub(super) struct Scene {
 impl Scene {
     pub fn of(report: &JobReport, metric: Metric, idle_below: f64) -> Self {
         let gpus = || report.by_node.iter().flat_map(|node| &node.gpus);
+        // A job that has not begun has no axis; its curves are empty.
         let time = report.axis.map_or((0, 1), |axis| {
             (axis.from.whole_seconds().0, axis.to().whole_seconds().0)
         });
@@ -115,6 +118,7 @@ impl Scene {
             return "not measured".to_owned();
         }
         if as_strip {
+            // Only utilization has a threshold below which a GPU is idle.
             let below = (self.metric == Metric::Utilization).then_some(self.idle_below);
             strip_of(curve, self.most, below, label(gpu, name))
         } else {
@@ -139,6 +143,7 @@ impl Scene {
             .by_node
             .iter()
             .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
+            // The picture of a job with thousands of GPUs would be too large to show.
             .take(MOST_IN_SHEET)
             .map(|(node, gpu)| {
                 let name = gpu_name(node, gpu);
@@ -151,6 +156,7 @@ impl Scene {
                 (format!("GPU {name}"), figures, chart)
             })
             .collect();
+
         let run = &report.run;
         let title = format!("{} of job {}", self.metric.name(), run.job_id);
         sheet(&title, &rows, ticks)
@@ -165,6 +171,7 @@ impl Scene {
         shown: (f64, &'static str),
         label: &str,
     ) -> Option<String> {
+        // A curve above the limit stays inside of the picture.
         let highest = curve.0.iter().copied().flatten().reduce(f64::max)?;
         let chart = Chart {
             values: &curve.0,
@@ -201,12 +208,14 @@ pub(super) fn life(report: &JobReport, now: UnixTime) -> Option<String> {
     let begin = run.submit;
     let start = run.start?;
     let end = run.end.unwrap_or(now);
+    // A job may outlast its limit by a grace time, so the line ends with the later one.
     let last = run
         .timelimit
         .and_then(|limit| Some(start + i64::try_from(limit).ok()?))
         .unwrap_or(end)
         .max(end);
     let length = (last - begin).max(1) as f64;
+
     let place = |at: UnixTime| (at - begin) as f64 / length;
     let span = |from: UnixTime, to: UnixTime, class: &'static str, words: &str| Span {
         from: place(from),
@@ -215,6 +224,7 @@ pub(super) fn life(report: &JobReport, now: UnixTime) -> Option<String> {
         title: format!("{words} {}", duration((to - from) as f64)),
         href: None,
     };
+
     let mut spans = Vec::new();
     if start > begin {
         spans.push(span(begin, start, "none", "waited"));
@@ -223,6 +233,7 @@ pub(super) fn life(report: &JobReport, now: UnixTime) -> Option<String> {
     if last > end {
         spans.push(span(end, last, "reserved", "left of its limit:"));
     }
+    // Screen readers read the label, which has all figures.
     let label = spans
         .iter()
         .map(|span| span.title.as_str())

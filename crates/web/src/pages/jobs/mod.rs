@@ -67,10 +67,12 @@ struct Field {
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let text = |name: &str| visit.get(name).map(str::to_owned);
+    // The list is in an order of the server; other names are the table's columns.
     let sort = visit.get("sort").filter(|sort| {
         let name = sort.trim_start_matches('-');
         JobSort::ALL.iter().any(|(known, _)| *known == name)
     });
+
     let asked = visit.number("limit")?;
     let limit = if visit.is_file() {
         MOST_IN_FILE
@@ -92,39 +94,48 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         min_waste: visit.number("waste")?,
         sort: sort.map(str::to_owned),
         after: text("after"),
+        // One more than is shown reveals whether a next page has any.
         limit: limit + 1,
         job_id: None,
     };
     let mut found = visit
         .ask(&question)
         .map_err(|error| error.next("/jobs", "All jobs"))?;
+
     let has_more = found.len() > limit;
     found.truncate(limit);
+
     let next = found
         .last()
         .and_then(|one| one.cursor.clone())
         .filter(|_| has_more)
         .map(|cursor| visit.address(&[("after", &cursor)]));
+
     let rows = runs(&found, UnixTime::from(visit.now));
+    // A file has all columns, and no strips.
     let (columns, rows) = if visit.is_file() {
         (columns(), rows)
     } else {
         on_page(rows, &found, &Strips::of(visit, &found)?)
     };
+
     let caption = if has_more || visit.get("after").is_some() {
         format!("{} jobs of a longer list", found.len())
     } else {
         format!("{} jobs", found.len())
     };
+
     let state = visit.get("state").unwrap_or_default();
     let tabs: Vec<Tab> = TABS
         .iter()
         .map(|(states, name)| Tab {
             name,
+            // A cursor belongs to the list of one filter, so it is dropped.
             address: visit.address(&[("state", states), ("after", "")]),
             is_current: *states == state,
         })
         .collect();
+
     let values = context! {
         tabs,
         fields => fields(visit),
@@ -144,6 +155,7 @@ fn on_page(
     strips: &Strips,
 ) -> (Vec<Column>, Vec<Vec<Cell>>) {
     let mut all = columns();
+    // Strips are added first: they look for their place by the columns.
     strips.add(&mut all, &mut rows, found);
     let is_kept = |column: &Column| !["account", "submit", "reason"].contains(&&*column.key);
     let kept: Vec<bool> = all.iter().map(is_kept).collect();
@@ -160,6 +172,7 @@ fn on_page(
 
 /// A box that chooses a job for the comparison.
 fn tick(job_id: &str) -> Cell {
+    // The id is a part of the HTML, which the template does not escape.
     let id = escaped(job_id);
     Cell::picture(format!(
         "<input type=\"checkbox\" form=\"compare\" name=\"jobs\" value=\"{id}\" \
@@ -179,6 +192,7 @@ fn fields(visit: &Visit) -> Vec<Field> {
         field("user", "user", 8),
         field("account", "account", 8),
         field("partition", "partition", 8),
+        // States are chosen, the others are typed.
         Field {
             choices: STATES.iter().map(|(_, name)| *name).collect(),
             ..field("state", "state", 10)

@@ -52,6 +52,7 @@ const FAILURES: [(&str, &str); 10] = [
 ];
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
+    // An unknown word has the last text: the address may be of another version.
     let failed = visit.get("failed").map(|reason| {
         FAILURES
             .iter()
@@ -59,6 +60,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .or(FAILURES.last())
             .map_or("", |(_, text)| *text)
     });
+    // Only a path of this server, or the page would lead a signed-in user elsewhere.
     let next = next_path(visit.get("next").unwrap_or_default());
     let mut query = form_urlencoded::Serializer::new(String::new());
     let ways = &visit.site.config.sign_in;

@@ -49,6 +49,7 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
     let wrong = |text: String| PageError::wrong(text).next("/me", "Me");
     match form.required("do")? {
         "create" => {
+            // Only the days that the form offers.
             let days: i64 = form.required("days")?.parse().unwrap_or_default();
             if !TOKEN_DAYS.contains(&days) {
                 return Err(wrong(
@@ -60,6 +61,7 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
                 seconds: Some(days * 86_400),
                 ..TokenOrder::default()
             })?;
+            // The token is shown once, in the reply to the form.
             Ok(FormReply::Page(Box::new(content(visit, Some(&created))?)))
         }
         "revoke" => {
@@ -71,6 +73,7 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
                 revoke: Some(id),
                 ..TokenOrder::default()
             })?;
+            // A redirect, so that loading the page again sends no form.
             Ok(FormReply::Redirect("/me".to_owned()))
         }
         other => Err(wrong(format!("The page has no action '{other}'."))),
@@ -79,6 +82,7 @@ fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
 
 fn content(visit: &Visit, created: Option<&TokenAnswer>) -> Result<Content, PageError> {
     let tokens = visit.ask(&TokensQuestion {})?;
+    // The result comes back from another address, which sets the password.
     let result = visit
         .get("password")
         .and_then(|word| RESULTS.iter().find(|(known, _)| *known == word));
@@ -96,6 +100,7 @@ fn content(visit: &Visit, created: Option<&TokenAnswer>) -> Result<Content, Page
                 token => created.token,
             }
         }),
+        // A program has no user whose token it could be.
         may_create => visit.viewer.user().is_some()
             && visit.viewer.check(Need::Change(Role::User)).is_ok(),
         days => TOKEN_DAYS,

@@ -18,6 +18,7 @@ pub const PAGE: Page = Page::new("/people", include_str!("people.html"), show)
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let pick = PeriodPick::of(visit);
+
     let by_account = match visit.get("by") {
         None | Some("user") => false,
         Some("account") => true,
@@ -28,6 +29,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .next("/people", "People by user"));
         }
     };
+
     let question = SheetQuestion {
         month: pick.month.clone(),
         from: pick.from.clone(),
@@ -45,6 +47,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         return Err(PageError::empty_range("No job is recorded in this period.")
             .next("/people", "The current month"));
     };
+
     let members = if by_account {
         &sheet.accounts
     } else {
@@ -55,12 +58,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     } else {
         "People, by GPU-hours"
     };
+
     let links = Links::of(&sheet, &pick);
     let rows = members
         .iter()
         .map(|member| row(member, by_account, &links))
         .collect();
     let table = Table::new(visit, "people", caption, columns(by_account), rows)?;
+
     let figures = &sheet.figures;
     let values = context! {
         pick => Value::from_serialize(&pick),
@@ -93,6 +98,7 @@ struct Links {
 
 impl Links {
     fn of(sheet: &Sheet, pick: &PeriodPick) -> Self {
+        // An RFC 3339 time begins with its date.
         let day = |time: &str| time.chars().take(10).collect();
         Self {
             from: day(&sheet.from),
@@ -146,6 +152,7 @@ fn columns(by_account: bool) -> Vec<Column> {
 
 fn row(member: &Member, by_account: bool, links: &Links) -> Vec<Cell> {
     let figures = &member.figures;
+
     let split = &figures.split_gpu_hours;
     let name = if by_account {
         account(&member.name)
@@ -153,6 +160,7 @@ fn row(member: &Member, by_account: bool, links: &Links) -> Vec<Cell> {
         user(&member.name)
     };
     let group = if by_account { "account" } else { "user" };
+    // The numbers lead to the jobs that they count.
     let jobs = |state: &str| {
         let period = [("from", links.from.as_str()), ("to", links.to.as_str())];
         let [from, to] = period;
@@ -163,6 +171,7 @@ fn row(member: &Member, by_account: bool, links: &Links) -> Vec<Cell> {
     };
     let [month, from, to] = query(&links.pick);
     let waste = address("/waste", &[(group, &member.name), month, from, to]);
+    // More than half of the measured hours: a word for the eye, not a verdict.
     let wasted = split.known_waste();
     let wasteful = wasted.is_some_and(|wasted| wasted > split.measured() / 2.0);
     vec![

@@ -33,6 +33,7 @@ fn show_account(visit: &Visit) -> Result<Content, PageError> {
 
 fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageError> {
     let pick = PeriodPick::of(visit);
+    // One template for both, since a user and an account have the same figures.
     let is_user = kind == "user";
     let of = |wanted: bool| wanted.then(|| name.to_owned());
     let question = SheetQuestion {
@@ -173,9 +174,11 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
 }
 
 fn before(figures: &Figures) -> Value {
+    // The address of a former period is relative: the page stays the same.
     context! {
         period => figures.period,
         address => format!("?month={}", figures.period),
+        // A span of days has no address as a month.
         is_month => figures.period.len() == 7,
         gpu_hours => figures.gpu_hours,
         utilization => figures.gpu_utilization,
@@ -236,6 +239,7 @@ fn days(sheet: &Sheet, name: &str) -> Option<takt_draw::Picture> {
     } else {
         "CPU-hours"
     };
+    // Days without usage have no scale, and so no picture.
     let most = sheet.days.iter().map(of).reduce(f64::max)?;
     let (most, _) = scale(most)?;
     let marks: Vec<Bar> = sheet
@@ -275,6 +279,7 @@ fn members(sheet: &Sheet, is_user: bool, links: &Links) -> Option<Plain> {
         "wasted",
         "jobs",
     ];
+    // A single account would repeat the page's own figures.
     (rows.len() > 1).then(|| Plain::of(caption, columns(true), rows).keep(&keys))
 }
 

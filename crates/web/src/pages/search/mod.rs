@@ -22,8 +22,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             }
         })
         .collect();
+
     let values = context! { q, hits };
     let content = Content::new(format!("Search {q}").trim_end(), values);
+    // A single hit, or an exact one, needs no choice.
     Ok(match answer.direct {
         Some(direct) => content.moved(page_of(&direct)),
         None => content,
@@ -38,6 +40,7 @@ fn page_of(hit: &SearchHit) -> String {
         HitKind::Account => href("accounts", &hit.name),
         HitKind::Node => href("nodes", &hit.name),
         HitKind::Gpu => href("gpus", &hit.name),
+        // Alerts have no page of their own.
         HitKind::Alert => address("/alerts", &[]),
     }
 }

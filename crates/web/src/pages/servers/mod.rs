@@ -40,6 +40,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         );
     };
     let text = |name: &str| visit.get(name).map(str::to_owned);
+    // Without servers, the page says how to configure them.
     let answer = if has_servers(&visit.site) {
         visit.ask(&ViewQuestion {
             of: *of,
@@ -54,11 +55,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     } else {
         ViewAnswer::default()
     };
+
     let links: Vec<Context> = SUBJECTS
         .iter()
         .map(|(name, heading, _)| {
             context! {
                 name => heading,
+                // The columns of one subject are not those of another, so sorting is dropped.
                 address => visit.address(&[("of", name), ("sort", "")]),
                 is_current => name == subject,
             }
@@ -69,6 +72,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .iter()
         .filter(|one| one.error.is_some())
         .collect();
+
     let values = context! {
         heading,
         links,
@@ -77,11 +81,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         asked => answer.servers.len(),
         command => format!("takt view {}", shell_word(subject)),
     };
+
     let table = table(visit, subject, &answer)?;
     Ok(Content::new("All servers", values).table(table))
 }
 
 fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, PageError> {
+    // JSON has the kind of each value; a column with one number is a column of numbers.
     let is_number = |at: usize| answer.rows.iter().map(|row| &row[at]).any(Value::is_number);
     let headings = answer.columns.iter().enumerate().map(|(at, name)| Column {
         heading: heading(name).into(),
@@ -92,6 +98,7 @@ fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, Pag
         .iter()
         .map(|row| {
             let server = row.first().and_then(Value::as_str).unwrap_or_default();
+            // Rows name their server; the sum of all has none.
             let server = answer.servers.iter().find(|one| one.name == server);
             answer
                 .columns
@@ -101,6 +108,7 @@ fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, Pag
                 .collect::<Vec<_>>()
         })
         .collect();
+
     let answered = answer
         .servers
         .iter()
@@ -128,6 +136,7 @@ fn heading(name: &str) -> String {
         })
         .collect::<Vec<_>>()
         .join(" ");
+
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().chain(letters).collect()
@@ -155,9 +164,11 @@ fn cell(column: &str, value: &Value, server: Option<&ServerState>) -> Cell {
             },
         },
     };
+
     let (Some(server), Some(name)) = (server, value.as_str()) else {
         return cell;
     };
+    // Names of users and nodes are those of their server, so its pages are linked.
     let page = match column {
         "server" => "/".to_owned(),
         "node" => href("nodes", name),

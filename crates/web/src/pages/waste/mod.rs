@@ -138,8 +138,10 @@ fn groups(visit: &Visit, rows: &[WasteRow], kind: &'static str) -> Result<Table,
             .minor(),
         Column::number("runs", "Jobs"),
     ];
+
     let row = |row: &WasteRow| {
         let split = &row.split;
+        // Without measurements the parts are unknown; only lost and unmeasured hours are known.
         let known = |hours: f64| row.wasted.map(|_| hours);
         let runs = address("/jobs", &[(kind, &row.name), ("sort", "-waste")]);
         vec![
@@ -159,6 +161,7 @@ fn groups(visit: &Visit, rows: &[WasteRow], kind: &'static str) -> Result<Table,
             Cell::count(row.runs).link(runs),
         ]
     };
+
     let caption = format!("Waste by {kind}, largest first");
     Table::new(
         visit,
@@ -179,6 +182,7 @@ fn jobs(visit: &Visit, answer: &WasteAnswer) -> Result<Table, PageError> {
         Column::number("utilization", "GPUs busy"),
         Column::text("cause", "Main cause"),
     ];
+    // Points are the largest jobs; the page sorts them by their waste.
     let mut points: Vec<_> = answer.waste.points.iter().collect();
     points.sort_by(|a, b| b.wasted.total_cmp(&a.wasted));
     let rows = points.into_iter().map(|point| {
@@ -192,6 +196,7 @@ fn jobs(visit: &Visit, answer: &WasteAnswer) -> Result<Table, PageError> {
             Cell::text(point.cause.map_or("", WasteCause::words)),
         ]
     });
+
     let caption = "Largest measured jobs, largest waste first";
     Table::new(visit, "points", caption, columns, rows.collect())
 }
@@ -199,8 +204,10 @@ fn jobs(visit: &Visit, answer: &WasteAnswer) -> Result<Table, PageError> {
 /// GPU-hours by mean utilization of the job.
 fn histogram(visit: &Visit, answer: &WasteAnswer) -> Option<takt_draw::Picture> {
     let waste = &answer.waste;
+
     let most = waste.histogram.iter().map(|bar| bar.gpu_hours);
     let (most, _) = scale(most.reduce(f64::max)?)?;
+    // Half of the time busy: the page calls less than that wasted.
     let low = 0.5;
     let marks: Vec<Bar> = waste
         .histogram
@@ -217,6 +224,7 @@ fn histogram(visit: &Visit, answer: &WasteAnswer) -> Option<takt_draw::Picture> 
                 amount(bar.gpu_hours),
                 bar.runs
             ),
+            // An empty bar leads nowhere.
             href: (bar.runs > 0).then(|| visit.address(&[("by", "job"), ("sort", "utilization")])),
         })
         .collect();
@@ -237,7 +245,9 @@ fn scatter(answer: &WasteAnswer) -> Option<Value> {
             .map(|point| point.gpu_hours)
             .filter(|hours| *hours > 0.0)
     };
+    // Decades: 0.01 GPU-hours and below are in the first one, since 0 has no logarithm.
     let least = positive().reduce(f64::min)?.max(0.01).log10().floor();
+    // At least one decade, or a single job would have no width.
     let most = positive().reduce(f64::max)?.log10().ceil().max(least + 1.0);
     let marks: Vec<Dot> = points
         .iter()
@@ -259,7 +269,9 @@ fn scatter(answer: &WasteAnswer) -> Option<Value> {
             href: Some(href("jobs", &point.job_id)),
         })
         .collect();
+
     let label = format!("{} jobs by GPU-hours and mean utilization", marks.len());
+    // Marks at 1, 10, 100 and so on.
     let decades = (least as i32..=most as i32).map(|decade| amount(10_f64.powi(decade)));
     Some(context! {
         picture => dots(&marks, label).inline("chart"),

@@ -37,9 +37,11 @@ pub fn current_jobs(
         limit: MOST,
         ..JobsQuestion::default()
     })?;
+    // A heading without jobs says nothing.
     if listed.is_empty() {
         return Ok(None);
     }
+
     let mut columns = columns();
     let mut rows = runs(&listed, UnixTime::from(visit.now));
     Strips::of(visit, &listed)?.add(&mut columns, &mut rows, &listed);

@@ -34,14 +34,17 @@ pub fn runs(listed: &[ListedRun], now: UnixTime) -> Vec<Vec<Cell>> {
 fn row(one: &ListedRun, now: UnixTime) -> Vec<Cell> {
     let run = &one.run;
     let used = one.used.filter(|used| used.is_measured);
+    // A running job has run until now.
     let ran = run
         .start
         .map(|start| run.end.unwrap_or(now).since(start) as f64);
+
     let waste = used.and_then(|used| used.wasted_gpu_hours);
     let wasteful = used
         .and_then(|used| used.gpu_hours)
         .zip(waste)
         .is_some_and(|(held, wasted)| wasted > held / 2.0);
+
     let why = one.waiting.as_ref();
     vec![
         job(run),
@@ -80,6 +83,7 @@ fn gpus(one: &ListedRun) -> Cell {
 /// The nodes, with a link if it is one node.
 fn nodes(run: &JobRun) -> Cell {
     let list = run.node_list.as_deref().unwrap_or_default();
+
     let cell = Cell::text(list);
     if list.is_empty() || list.contains(['[', ',']) {
         cell

@@ -36,6 +36,7 @@ pub fn address(path: &str, query: &[(&str, &str)]) -> String {
 /// of submission shows.
 pub fn job(run: &JobRun) -> Cell {
     let page = href("jobs", &run.job_id);
+    // A running job has no newer run: its page stays with it when it is requeued.
     let submit = run.end.map(|_| run.submit.0.to_string());
     let page = address(&page, &[("submit", &submit.unwrap_or_default())]);
     Cell::text(&run.job_id).link(page)
@@ -66,6 +67,7 @@ pub fn state(state: &str) -> Cell {
 
 /// The CSS class of a state: `bad` for a failure, `good` for success.
 pub fn state_class(state: &str) -> &'static str {
+    // States of a later release are shown as failures, so that they are seen.
     match state {
         "COMPLETED" => "good",
         "RUNNING" | "COMPLETING" | "CONFIGURING" => "running",

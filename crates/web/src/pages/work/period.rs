@@ -30,13 +30,16 @@ impl PeriodPick {
     /// Reads the period of a visit. A wrong one is refused by the question.
     pub fn of(visit: &Visit) -> Self {
         let text = |name: &str| visit.get(name).map(str::to_owned);
+        // Days in the address come before the current month.
         let days = text("from").is_some() || text("to").is_some();
         let current = visit
             .now
             .to_zoned(visit.zone().clone())
             .strftime("%Y-%m")
             .to_string();
+
         let month = text("month").or_else(|| (!days).then(|| current.clone()));
+        // Only a month has one before and one after.
         let beside = |months: i32| {
             let first: Date = format!("{}-01", month.as_deref()?).parse().ok()?;
             let name = first
@@ -45,8 +48,10 @@ impl PeriodPick {
                 .strftime("%Y-%m")
                 .to_string();
             let address = visit.address(&[("month", &name), ("from", ""), ("to", "")]);
+            // A month that has not begun has no link.
             (name <= current).then_some((name, address))
         };
+
         let before = beside(-1);
         let after = beside(1);
         let permanent = match &month {
@@ -69,6 +74,7 @@ impl PeriodPick {
     /// The note of a period in which the job records begin. `None` if that is unknown: the question of
     /// the page says what is wrong.
     fn unrecorded(&self, visit: &Visit) -> Option<String> {
+        // The question of the page reports an error, so none is reported here.
         let records_from = visit.ask(&AboutQuestion {}).ok()?.records_from?;
         let zone = visit.zone();
         let period = match (&self.month, &self.from, &self.to) {

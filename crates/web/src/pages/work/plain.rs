@@ -23,6 +23,7 @@ impl Plain {
 
     /// Keeps the columns with these keys.
     pub fn keep(self, keys: &[&str]) -> Self {
+        // Rows have no keys, so cells are kept by place.
         let is_kept: Vec<bool> = self
             .columns
             .iter()

@@ -23,12 +23,14 @@ impl Strips {
     /// # Errors
     /// If the store fails.
     pub fn of(visit: &Visit, listed: &[ListedRun]) -> Result<Self, PageError> {
+        // Waiting jobs have no strip.
         let ids: Vec<&str> = listed
             .iter()
             .filter(|one| one.run.start.is_some())
             .map(|one| one.run.job_id.as_str())
             .take(MOST)
             .collect();
+
         let found = visit
             .ask(&RunStripsQuestion {
                 jobs: ids.join(","),
@@ -45,6 +47,7 @@ impl Strips {
 
     /// Adds a column with the strips to a list of runs, and the utilization of running ones.
     pub fn add(&self, columns: &mut Vec<Column>, rows: &mut [Vec<Cell>], listed: &[ListedRun]) {
+        // The strips stand before the utilization, which is their mean.
         let Some(place) = columns.iter().position(|one| one.key == "utilization") else {
             return;
         };
@@ -52,6 +55,7 @@ impl Strips {
         for (row, one) in rows.iter_mut().zip(listed) {
             let key = (one.run.job_id.clone(), one.run.submit);
             let strip = self.found.get(&key);
+            // A running job has no efficiency yet, so the mean so far stands in for it.
             if let Some(mean) = strip.and_then(|strip| strip.mean_so_far) {
                 row[place] = share(Some(mean));
             }
