@@ -23,7 +23,9 @@ impl Translator<'_, '_> {
         if !self.ends_result(close + 1) {
             return None;
         }
+
         let call = translate(&self.tokens[at..=close]);
+        // PostgreSQL folds names without quotes to lower case; clients look columns up by it.
         let alias = name.text.to_ascii_lowercase();
         self.out.push_str(&format!("{call} AS {alias}"));
         Some(close + 1)
