@@ -42,6 +42,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         return Ok(out.write_all(takt_server::config_reference().as_bytes())?);
     }
 
+    // All mistakes are collected, so that one run of the command shows all of them.
     let mut config = place::load(place).usage()?;
     let mut mistakes = mistakes(place, &config);
     name_unknown_users(&config)?;
@@ -66,6 +67,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         return Err(in_lines(mistakes)).usage();
     }
 
+    // The file that is in force is named: a file in the current directory is not read by itself.
     let text = effective(&mut config)?;
     match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
@@ -101,6 +103,7 @@ fn mistakes(place: &Place, config: &Config) -> Vec<Error> {
         found.extend(checked.into_iter().filter_map(Result::err));
     }
 
+    // Root can read every file, so the check is made with the rights of the service's user.
     let secrets = service_user(place, config).map(|user| config.check_secrets_of(&user));
     let others = [check_cluster(config), secrets.unwrap_or(Ok(()))];
     found.extend(others.into_iter().filter_map(Result::err));
@@ -170,6 +173,8 @@ fn check_cluster(config: &Config) -> anyhow::Result<()> {
     let Some(cluster) = config.cluster.as_ref().filter(|_| config.jobs.poll) else {
         return Ok(());
     };
+
+    // A wrong name would split the records into two clusters, so it is worth asking Slurm.
     let jobs = JobsConfig {
         timeout_seconds: SLURM_SECONDS,
         ..config.jobs.clone()
@@ -196,6 +201,7 @@ const HIDDEN: &str = "<hidden>";
 
 /// Returns the effective configuration as TOML, with the secret parts of URLs hidden.
 pub fn effective(config: &mut Config) -> anyhow::Result<String> {
+    // A webhook's path is its password, and a heartbeat's, too.
     for url in [
         &mut config.alerts.webhook_url,
         &mut config.alerts.heartbeat_url,
@@ -257,6 +263,7 @@ fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
                 .parse()
                 .ok()
         })
+        // Root's own directory shows nothing about the service.
         .filter(|id| *id != 0)?;
     ServiceUser::with_id(id, &passwd, &text("/etc/group"))
 }
