@@ -94,6 +94,7 @@ fn the_hours_of_a_lost_run_are_given_back_on_its_page() {
         assert_eq!(refused.status, 400, "{more}: {page}");
     }
     assert_eq!(send(&lab, "/jobs/9", &credit, &admin).0.to, "/jobs/9");
+
     // Alice sees it; a second credit of the same run is refused.
     let page = read(&cookie);
     assert!(

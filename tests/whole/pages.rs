@@ -88,6 +88,7 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
 
 fn start(takt: &Takt, address: &str, nodes: usize) -> Daemon {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
+
     // The exporter of the fifth node fails.
     let up = if nodes < 5 { nodes } else { nodes - 1 };
     let all_up = format!("<dt>nodes up</dt><dd><a href=\"/nodes\">{up}</a> <small>of {nodes}");
@@ -110,6 +111,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
             .body
     };
     let page = get("/");
+
     // An element begins with `<` and a letter.
     let elements = page
         .as_bytes()
@@ -301,6 +303,7 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
     assert!(first.contains("content-encoding: gzip"), "{first}");
     let (_, rest) = first.split_once("etag: ").unwrap();
     let known = format!("If-None-Match: {}", rest.lines().next().unwrap());
+
     // The clock of the page changes once a minute.
     let second = head(&[&known]);
     assert!(

@@ -40,6 +40,7 @@ fn prometheus(directory: &Path, address: &str) -> Daemon {
         .args(["--web.enable-remote-write-receiver", "--log.level=warn"]);
     let mut daemon = Daemon::start("prometheus", command, &directory.join("prometheus.log"));
     let ready = format!("http://{address}/-/ready");
+
     // 401 without the password.
     daemon.wait_until("ready", SOON, || {
         http_get(&ready).ok().filter(|page| page.status == 401)
@@ -252,6 +253,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     server.wait_until("samples", SOON, || {
         lab.number(count).filter(|&count| count >= 12.0)
     });
+
     // The engines get the samples after the first start; the windows of all queries begin later.
     let sent = server.wait_until("samples at the engines", SOON, || {
         let page = http_get(&format!("{}/metrics", lab.url())).ok()?;
@@ -265,6 +267,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     server.wait_until("a window of samples", SOON, || {
         lab.number("time()").filter(|&now| now >= sent + 14.0)
     });
+
     // The exporter is away for some seconds: its series end and begin again.
     let from = lab.number("time()").unwrap() - 1.0;
     exporter.kill();
@@ -281,6 +284,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
         lab.number("time()").filter(|&now| now >= back + 8.0)
     });
     let to = lab.number("time()").unwrap();
+
     // The engines get everything up to this time.
     server.wait_until("samples at the engines", SOON, || {
         let page = http_get(&format!("{}/metrics", lab.url())).ok()?;
@@ -297,6 +301,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     let own = answers(&lab, from, down, to);
     server.stop();
     exporter.stop();
+
     // Of VictoriaMetrics, what it received a moment ago is not visible yet.
     thread::sleep(Duration::from_secs(5));
 
@@ -385,9 +390,11 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
         doctor.contains("query.remote") && doctor.contains(&expected),
         "{doctor}"
     );
+
     // Records are here.
     let (status, _) = lab.get("/api/takt/v1/jobs", &[]);
     assert_eq!(status, 200);
+
     // Some evaluations fail; the alert stays.
     thread::sleep(Duration::from_secs(4));
     assert!(firing());
@@ -405,6 +412,7 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
 #[test]
 fn an_address_without_the_api_is_named() {
     let takt = Takt::fresh();
+
     // A server of Takt has no such address below its pages.
     let listen = format!("127.0.0.1:{}", free_port());
     let toml = |query: &str| {

@@ -64,6 +64,7 @@ fn report(takt: &Takt, kind: &str, more: &[&str]) -> crate::support::takt::Run {
 #[test]
 fn a_month_of_a_user_an_account_and_the_cluster() {
     let takt = takt();
+
     // October 24 to 26 in Oslo has 73 hours.
     let text = report(&takt, "user", &["--user", "alice"]).ok();
     assert!(
@@ -86,6 +87,7 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
     let cluster: serde_json::Value =
         serde_json::from_str(&report(&takt, "cluster", &["--format", "json"]).ok()).unwrap();
     assert_eq!(cluster["figures"]["gpu_hours"], 162.0);
+
     // The run that began in September ends on October 1 at 06:00.
     assert_eq!(cluster["breaches"][0]["seconds"], 21_600);
     let days: Vec<f64> = cluster["days"]
@@ -158,6 +160,7 @@ fn letters_of_a_month_and_a_credit() {
         "mails",
     ];
     let answer = takt.run(sent).ok();
+
     // Recipients are alice, who has an address, the account's owner and the operator. Bob has opted
     // out, and <b>=eve has no address.
     assert_eq!(answer.lines().count(), 3, "{answer}");
@@ -269,6 +272,7 @@ fn an_empty_month_names_the_period_of_the_records() {
         text.contains("there are records from 2026-09-01 to 2026-10-27"),
         "{text}"
     );
+
     // A cluster without jobs.
     let empty = Takt::fresh();
     empty.file("none.txt", SACCT.lines().next().unwrap());

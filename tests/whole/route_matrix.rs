@@ -280,6 +280,7 @@ fn every_route_answers(lab: &Lab, role: &str, uid: u32, way: &[&str]) {
         for (method, least) in [("GET", read), ("POST", other)] {
             let mut arguments = way.to_vec();
             arguments.extend(["--request", method]);
+
             // Streams do not end.
             if path.starts_with("/live") {
                 arguments.extend(["--max-time", "1"]);
@@ -329,11 +330,13 @@ fn no_route_shows_another_users_job() {
         .chain(questions)
     {
         let (status, body) = lab.curl(ALICE, &path, &[]);
+
         // An error may repeat the question.
         let shown = OF_BOB
             .iter()
             .find(|secret| body.contains(**secret) && !path.contains(**secret));
         assert_eq!(shown, None, "{path}: {status} {body}");
+
         // A browser reads JSON and CSV as text.
         let is_page = body
             .trim_start()
@@ -344,6 +347,7 @@ fn no_route_shows_another_users_job() {
             "{path} shows a job's name as markup: {body}"
         );
     }
+
     // An administrator gets all of it, so the paths above have something to hide.
     let jobs = lab
         .curl(ROOT, "/api/takt/v1/jobs", &["--header", BEARER_ADMIN])

@@ -173,6 +173,7 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
     wait_for("the same targets", SOON, || {
         (targets(&ours) == targets(theirs.url())).then_some(())
     });
+
     // The first page of the last target may not be stored yet, on either side.
     let until = Instant::now() + SOON;
     loop {

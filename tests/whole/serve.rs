@@ -128,8 +128,10 @@ fn up_greets_without_lines_about_absent_hardware() {
 fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
     let takt = Takt::fresh();
     let (_exporter, node) = exporter(&takt);
+
     // All nodes must answer at the same time, on a busy machine too.
     let (mut server, address) = serve_every(4.0, &takt, &node, 30);
+
     // The load of most GPUs changes, so the number of busy ones does, too.
     let all = " of 240 GPUs work";
     let up = "<dt>nodes up</dt><dd><a href=\"/nodes\">30</a> <small>of 30</small>";
@@ -138,6 +140,7 @@ fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
         (page.body.contains(up) && page.body.contains(all)).then_some(page)
     });
     assert!(page.body.len() < 100_000, "{} bytes", page.body.len());
+
     // A tile for each node, with a bar for the busy GPU and a cross for the lost one.
     let tiles = page.body.matches("class=\"tile bad\"").count();
     assert_eq!(tiles, 30);
@@ -192,6 +195,7 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     let (mut server, _) = serve(&takt, &node, 1);
     let first: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
     assert_eq!(first["runs_inserted"], 1);
+
     // The server would do this by itself, at some time.
     takt.run(["assess"]).ok();
     let from_server = answers();
@@ -264,6 +268,7 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
 fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     let takt = Takt::fresh();
     let (_exporter, node) = exporter(&takt);
+
     // Samples of `up` that a server showed up to its watermark, by node.
     let mut known: BTreeSet<(String, i64)> = BTreeSet::new();
     for kill in 0..6_u64 {
@@ -281,6 +286,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
                 .map(|seconds| (seconds * 1000.0) as i64)
         };
         let begun = server.wait_until("publishing a watermark", SOON, watermark);
+
         // The first watermark may be that of the server before.
         let shown = server.wait_until("showing durable samples", SOON, || {
             let reached = watermark().filter(|now| *now > begun + 2500)?;

@@ -159,6 +159,7 @@ fn broken_requests_get_the_documented_replies() {
         assert_eq!(page.headers[written], "0", "{what}");
         assert_eq!(server.answered(protocol, status), before + 1.0, "{what}");
     }
+
     // To a reader of one version, a message of the other looks empty: its samples would be lost.
     let one = Protocol::V1;
     let two = Protocol::V2;
@@ -172,6 +173,7 @@ fn broken_requests_get_the_documented_replies() {
             "0"
         );
     }
+
     // A path that is nearly right is no question of the token.
     for (path, right) in [
         ("/api/v1/write/", " /api/v1/write "),
@@ -230,6 +232,7 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
             "{}",
             page.body
         );
+
         // Three new ones, and one that was there.
         let written = &page.headers["x-prometheus-remote-write-samples-written"];
         assert_eq!(written, "4");
@@ -450,6 +453,7 @@ fn a_sender_with_slow_bodies_leaves_requests_to_others() {
         let message = body(Protocol::V1, &[]);
         http_post(&server.write_url(), &headers, &message).unwrap()
     };
+
     // Once the server reads their requests, the sender gets no place.
     let is_refused = (0..100).any(|_| write("one").status == 503);
     assert!(is_refused);

@@ -237,6 +237,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         *up.values().next().unwrap().keys().next().unwrap()
     };
     let began = first(&theirs);
+
     // Killed while samples arrive, twice; the second time it is away for some seconds.
     server.kill_and_restart(Duration::ZERO);
     let before = number(&theirs, count).unwrap();
@@ -264,6 +265,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
     let newest = catch_up(&mut server, &mut sender) - 2000;
     let from = (restarted * 1000.0) as i64;
     compare(&theirs, &server.url, selector, (from, newest));
+
     // No sample is there that Prometheus does not have, also around the kill.
     let all = raw_samples(&theirs, selector, began - 1, newest);
     for (labels, samples) in raw_samples(&server.url, selector, began - 1, newest) {
@@ -277,6 +279,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         server.metric("takt_push_rejected_samples_total{sender=\"one\",reason=\"conflict\"}"),
         0.0
     );
+
     // Sealed into blocks, they are the same.
     server.takt.run(["store", "seal"]).ok();
     compare(&theirs, &server.url, selector, (from, newest));
@@ -321,6 +324,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     server.kill_and_restart(Duration::from_secs(3));
     let before = number(&reference, count).unwrap();
     agent.wait_until("sending again", SOON, || enough(&server.url, before + 5.0));
+
     // The series of the exporter end.
     exporter.kill();
     let ended = "absent(node_load1{job=\"node\"})";
@@ -338,6 +342,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     let answered =
         "takt_push_requests_total{sender=\"two\",protocol=\"remote_write_2\",code=\"204\"}";
     assert!(server.metric(answered) > 5.0);
+
     // The agent counts what the reply's headers say.
     let failed = http_get(&format!("http://{agent_at}/metrics"))
         .unwrap()
@@ -387,6 +392,7 @@ fn takt_pushes_to_takt() {
         .unwrap();
     let selector = "{node=\"n1\"}";
     compare(&theirs, &server.url, selector, (from - 1, newest));
+
     // The sender's cluster stays.
     assert!(
         number(

@@ -188,6 +188,7 @@ fn request(began: i64) -> Vec<Vec<u8>> {
             counts[4] + counts[5],
         ];
         sent.schema = 2;
+
         // Buckets -1 and 0 of schema 3 are bucket 0 of schema 2.
         sent.positive = (0, joined.to_vec());
     }
@@ -235,6 +236,7 @@ fn request(began: i64) -> Vec<Vec<u8>> {
     let bounded = |seed, reset| with_bounds(counter(began, seed, 0, reset), &bounds);
     let elsewhere = with_bounds(counter(began, 23, 0, 99), &[0.5, 1.0, 2.0, 10.0]);
     let below_zero = with_bounds(counter(began, 24, 0, 99), &[-2.0, 0.0, 1.0]);
+
     // A sender leaves out a bound, and another one begins to send exponential buckets.
     let mut fewer = bounded(25, 99);
     for sent in &mut fewer[16..] {
@@ -489,6 +491,7 @@ fn native_histograms_of_a_page_are_scraped() {
             .parse::<f64>()
             .ok()
     };
+
     // The page that Takt asks for is counted, too, so compare a handler that is asked by nobody now.
     let ready = "handler=\"/-/ready\"";
     let native = format!("histogram_count({metric}{{{ready},job=\"native\"}})");
@@ -499,6 +502,7 @@ fn native_histograms_of_a_page_are_scraped() {
         (native == classic).then_some(native)
     });
     assert!(both >= 1.0);
+
     // The native job has no classic buckets, the other one no histograms.
     let buckets = |job: &str| of(&format!("count({metric}_bucket{{job=\"{job}\"}})"));
     assert_eq!(buckets("native"), None);
@@ -509,11 +513,13 @@ fn native_histograms_of_a_page_are_scraped() {
     );
     let quantile = format!("histogram_quantile(0.9, sum({metric}{{job=\"native\"}}))");
     assert!(of(&quantile).is_some_and(|value| value > 0.0 && value < 100.0));
+
     // Other metrics of the page are as on the text page.
     let info = "count(prometheus_build_info{job=\"native\"})";
     assert_eq!(of(info), Some(1.0));
     let up = of("count(up{job=~\"native|text\"} == 1)");
     assert_eq!(up, Some(2.0));
+
     // The series end with their target.
     prometheus.kill();
     wait_for("the end of the series", SOON, || {
@@ -566,12 +572,14 @@ fn bad_native_histograms_are_refused_and_counted() {
         assert!(page.body.contains(words), "{words}: {}", page.body);
         assert_eq!(server.rejected("native_histogram"), number as f64 + 1.0);
     }
+
     // Cut off within a bucket: the whole request is refused.
     let labels = [label("__name__", "fine"), label("node", "g01")].concat();
     let cut = later(&|_| {});
     let one = bytes(1, &[labels, bytes(4, &cut[..cut.len() - 12])].concat());
     let page = server.write(Protocol::V1, &snappy_of(&one));
     assert_eq!(page.status, 400, "{}", page.body);
+
     // The label of the parts cannot be sent.
     let forged = [label("__name__", "fine"), label("__native__", "count")].concat();
     let sample = [double(1, 5.0), field(2, 0, &varint(at.cast_unsigned()))].concat();
@@ -589,6 +597,7 @@ fn bad_native_histograms_are_refused_and_counted() {
         serde_json::from_str::<Value>(&histogram).unwrap(),
         serde_json::from_str::<Value>(expected).unwrap()
     );
+
     // Readers of floats see no parts.
     let federate = format!("{}/federate", server.url);
     let page = wait_for("the server's own samples", Duration::from_secs(30), || {

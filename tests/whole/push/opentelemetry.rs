@@ -88,6 +88,7 @@ fn the_opentelemetry_sdk_may_send_deltas() {
     assert_eq!(buckets("two"), Some(8.0));
     server.kill_and_restart(Duration::ZERO);
     assert_eq!(export(&python, &["delta", "2", &delta]), "");
+
     // The sum continues from the stored one.
     assert_eq!(of(&server, "one"), Some(18.0));
     let resets = "resets(steps_done_total{sender=\"one\",rank=\"1\"}[1h])";

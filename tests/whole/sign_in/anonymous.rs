@@ -57,6 +57,7 @@ fn an_open_server_shows_everything_and_changes_nothing() {
         );
     }
     assert_eq!(lab.curl(WWW_DATA, "/api/takt/v1/audit", &AWAY).0, 401);
+
     // A known viewer sees no less.
     assert_eq!(
         lab.json(ALICE, "/api/takt/v1/whoami", &[])["role"],
@@ -108,6 +109,7 @@ fn a_browser_finds_the_sign_in_page() {
             || page.contains("value=\"&#x2f;jobs?user=a%26b\""),
         "{page}"
     );
+
     // The page tells of `takt login` even where it has no form for a password.
     let without = Lab::start("privacy = \"private\"");
     assert_eq!(without.curl(WWW_DATA, "/jobs", &navigate).0, 303);

@@ -43,6 +43,7 @@ fn assert_coordinates(
         !other.contains("alice") && !other.contains("physics"),
         "{other}"
     );
+
     // A coordinator changes nothing of the members.
     for path in [
         "/api/takt/v1/credits",
@@ -72,6 +73,7 @@ fn coordinators_of_a_directory_see_their_account() {
     let filter = "user_filter = \"(&(objectClass=posixAccount)(uid={user})(!(uid=carol)))\"\n";
     let url = format!("ldap://127.0.0.1:{}", slapd.port);
     let auth = slapd.auth(&url, &format!("{filter}{OWNERS}"));
+
     // The group is no role here, whatever its name.
     let auth = auth.replace(
         "groups.admin = [\"hpc-admins\"]",
@@ -79,6 +81,7 @@ fn coordinators_of_a_directory_see_their_account() {
     );
     let mut lab = Lab::start(&auth);
     let session = |user: &str, given: &str| password(&lab, user, given, &[]).cookie.unwrap();
+
     // Another spelling of the name is the same coordinator.
     let alice = [
         session("alice", "correct horse"),

@@ -156,6 +156,7 @@ fn a_directory_signs_users_in() {
         "{}",
         lab.server.log()
     );
+
     // The entry of carol has alice's name, too: the name is ambiguous, and no one signs in with it.
     assert_eq!(role("alice", "correct horse"), None);
     assert_eq!(role("alice", "carols secret"), None);
@@ -177,6 +178,7 @@ fn a_directory_signs_users_in() {
     ] {
         assert_eq!(role(user, given), None, "{user:?} {given:?}");
     }
+
     // The directory's spelling of a name counts, so that one person is one user.
     assert_eq!(role("BOB", "battery staple").as_deref(), Some("bob admin"));
     slapd.daemon.stop();
@@ -208,6 +210,7 @@ fn groups_of_the_directory_decide_who_signs_in() {
     assert_eq!(whoami(&lab, &alice)["role"], "anonymous");
     assert_eq!(whoami(&lab, &bob)["role"], "anonymous");
     assert!(password(&lab, "alice", "correct horse", &[]).is_refused("group"));
+
     // Sessions of a way that is not configured any more do not count.
     lab.restart(|config| {
         let (before, rest) = config.split_once("[auth.ldap]").unwrap();
@@ -265,6 +268,7 @@ fn false_directory(answer: fn(u8) -> Option<Vec<u8>>) -> u16 {
         for mut stream in listener.incoming().flatten() {
             thread::spawn(move || {
                 let mut request = [0; 4096];
+
                 // A message is a sequence with a number and the request.
                 while stream.read(&mut request).is_ok_and(|length| length > 5) {
                     match answer(request[4]) {

@@ -131,6 +131,7 @@ fn takt_login_works_from_another_machine() {
         let said = login(uid, &url).fails(1);
         assert!(said.contains("root, system users"), "{uid}: {said}");
     }
+
     // The same server under another name: a server in the middle would ask in this way.
     let said = login(BOB, &format!("http://127.0.0.1:{}", lab.port)).fails(1);
     assert!(
@@ -271,6 +272,7 @@ fn credentials_of_others_are_refused() {
     );
     refused(&elsewhere, "made for http://evil.example");
     refused("MUNGE:guess:", "munge refuses");
+
     // Ten attempts a minute from one address.
     assert_eq!(send(&good(ALICE)).0, 200, "the tenth");
     refused(&good(ALICE), "too many attempts");

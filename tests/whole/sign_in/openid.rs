@@ -181,6 +181,7 @@ fn a_provider_signs_users_in() {
         "user",
         "no admin any more"
     );
+
     // Root, system users, strangers and names that are no Unix names.
     let strangers = [
         "root",
@@ -247,6 +248,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         let end = rest.find('&').map_or("", |at| &rest[at..]);
         format!("{start}{key}={value}{end}")
     };
+
     // The attacker's own answer, in the browser of another person (login CSRF).
     let mallory = Browser::new(&lab, "mallory");
     let answer = mallory.answer();
@@ -260,6 +262,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         victim.open(&answer).is_refused("provider"),
         "another sign-in begun"
     );
+
     // It still counts where it belongs, once.
     assert!(mallory.open(&answer).cookie.is_some());
     assert!(mallory.open(&answer).is_refused("provider"), "twice");
@@ -280,6 +283,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
             "{name}: ended"
         );
     }
+
     // A code that the provider gave to another sign-in: PKCE and the nonce tie it to its own.
     let one = Browser::new(&lab, "one");
     let two = Browser::new(&lab, "two");
@@ -293,6 +297,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         two.open(&injected).is_refused("provider"),
         "an injected code"
     );
+
     // The provider's refusal, with markup, is not shown.
     let refused = Browser::new(&lab, "refused");
     let answer = refused.answer();
@@ -316,6 +321,7 @@ fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
     };
     idp.signs_in("alice", &["hpc"]);
     let other = Idp::start(idp.folder.clone(), &lab, free_port());
+
     // Each program has a file of its own for whom it signs in.
     other.signs_in("bob", &["hpc", "hpc-admins"]);
     let issuer = |idp: &Idp| format!("http://127.0.0.1:{}", idp.port);
@@ -350,6 +356,7 @@ fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
     let (browser, answer) = asked("wiki", &of_other_program);
     assert!(answer.contains("code="), "{answer}");
     assert!(browser.open(&answer).is_refused("provider"), "wiki's code");
+
     // The address names a sign-in of Takt's own: it works unchanged.
     let (browser, answer) = asked("right", &nothing);
     assert!(

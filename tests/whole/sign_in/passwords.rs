@@ -58,6 +58,7 @@ fn a_password_signs_a_browser_in() {
     assert_eq!(known["user"], "alice");
     assert_eq!(known["role"], "user");
     assert_eq!(known["way"], "session");
+
     // Another site cannot send the browser elsewhere, nor sign it in.
     let away = ["--data-urlencode", "next=//evil.example/"];
     assert_eq!(password(&lab, "alice", RIGHT, &away).to, "/");
@@ -78,6 +79,7 @@ fn a_password_signs_a_browser_in() {
             "{header}"
         );
     }
+
     // Wrong in different ways, refused in the same way.
     for (user, given) in [
         ("alice", "wrong horse"),
@@ -235,6 +237,7 @@ fn passwords_cannot_be_guessed_quickly() {
         from("198.51.100.7", "ALICE", RIGHT).is_refused("wait"),
         "another case"
     );
+
     // Addresses before the proxy's own do not count.
     assert!(from("192.0.2.1, 198.51.100.7", "alice", RIGHT).is_refused("wait"));
     assert!(
@@ -326,6 +329,7 @@ fn many_sign_ins_at_once_take_little_memory() {
         150,
         "{answers:?}"
     );
+
     // The fiftieth wrong password of an address is the last one that is checked.
     assert!(count("failed=password") <= 50, "{answers:?}");
     let grown = peak_kib().saturating_sub(before) >> 10;
