@@ -201,6 +201,8 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     let from_server = answers();
     server.stop();
     assert_eq!(answers(), from_server);
+
+    // The same file once more, into the files: nothing changes.
     let again: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
     assert_eq!(again["runs_inserted"], 0);
     assert_eq!(again["runs_updated"], 0);
@@ -221,6 +223,7 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
         ),
     );
     fs::create_dir_all(takt.data_directory()).unwrap();
+    // As a command that runs: the lock, and a file without an address.
     let lock = fs::File::create(takt.data_directory().join("takt.lock")).unwrap();
     lock.lock().unwrap();
     fs::write(
@@ -254,6 +257,8 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
             .ok()
             .filter(|page| page.status == 200)
     });
+
+    // A second server does not wait, as the first one would never end.
     let second = takt.run(["serve", "--config", "takt.toml"]).fails(1);
     assert!(
         second.contains("is held by another takt") && second.contains(&address),
@@ -294,6 +299,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
             let count: usize = shown.values().map(|samples| samples.len()).sum();
             (count >= 12).then_some(shown)
         });
+        // At different moments between two commits.
         thread::sleep(Duration::from_millis(kill * 170 % 1000));
         for (labels, samples) in shown {
             let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap();
@@ -375,6 +381,8 @@ fn killed_task_returns(task: &str) {
         let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
         (page.contains(&restarted) && page.contains(&running)).then_some(page)
     });
+
+    // The end of one task does not take others with it.
     for other in TASKS.iter().filter(|other| **other != task) {
         let untouched = format!("takt_server_task_restarts_total{{task=\"{other}\"}} 0");
         assert!(page.contains(&untouched), "{other}: {page}");

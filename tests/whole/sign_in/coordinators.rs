@@ -33,6 +33,7 @@ fn assert_coordinates(
     for header in alice {
         assert_eq!(whoami(lab, header)["role"], "coordinator", "{header}");
         assert_eq!(jobs(lab, header), ["4248817", "7"]);
+        // The name of bob's job, which looks like a formula.
         let named = lab.curl(WWW_DATA, "/jobs/4248817", &["--header", header]).1;
         assert!(named.contains("=cmd()"), "{named}");
     }
@@ -54,6 +55,7 @@ fn assert_coordinates(
         assert_eq!(lab.curl(WWW_DATA, path, &arguments).0, 403, "{path}");
     }
 
+    // The role ends with the configuration, also for sessions and tokens that exist.
     lab.restart_with(
         |config| config.replace("account_owners.biology", "account_owners.art"),
         wrap,

@@ -76,6 +76,7 @@ fn start() -> Option<(Lab, Idp, TempDir)> {
     let port = free_port();
     let secret = tempdir().unwrap();
     let file = secret.path().join("secret");
+    // Characters that HTTP's basic authentication and forms encode in different ways.
     fs::write(&file, "a secret: with + and %\n").unwrap();
     let auth = AUTH.replace("IDP", &port.to_string());
     let lab = Lab::start(&auth.replace("SECRET", &file.display().to_string()));
@@ -216,6 +217,7 @@ fn a_provider_signs_users_in() {
         signed.cookie.is_some()
     });
     assert!(is_signed_in, "{}", lab.server.log());
+
     let down = Browser::new(&lab, "down");
     let answer = down.answer();
     drop(idp);
@@ -243,6 +245,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         return;
     };
     idp.signs_in("alice", &["hpc"]);
+
     let changed = |answer: &str, key: &str, value: &str| {
         let (start, rest) = answer.split_once(&format!("{key}=")).unwrap();
         let end = rest.find('&').map_or("", |at| &rest[at..]);
@@ -303,6 +306,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
     let answer = refused.answer();
     let error = changed(&answer, "code", "x").replace("code=x", "error=%3Cscript%3E");
     assert!(refused.open(&error).is_refused("provider"));
+
     let away = Browser::new(&lab, "away");
     away.open("/login/oidc?next=https://evil.example/");
     assert_eq!(
@@ -334,6 +338,8 @@ fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
         (browser, answer)
     };
     let to_other = |address: &str| address.replace(&issuer(&idp), &issuer(&other));
+
+    // With the other's name, with the name of the right one, and without a name.
     for (name, change) in [
         ("honest", None),
         ("renamed", Some(encoded(&idp))),

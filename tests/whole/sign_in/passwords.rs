@@ -38,6 +38,7 @@ fn a_password_signs_a_browser_in() {
     assert_eq!(said, "set the password of alice\n");
     let short = passwd(&lab, ALICE, &[], "short").fails(2);
     assert!(short.contains("at least 10 characters"), "{short}");
+    // Only an administrator sets another's password, and root has none at all.
     passwd(&lab, ALICE, &["bob"], RIGHT).fails(2);
     passwd(&lab, ROOT, &["root"], RIGHT).fails(2);
     assert_eq!(
@@ -97,6 +98,8 @@ fn a_password_signs_a_browser_in() {
         page.contains("The name or the password is wrong") && page.contains("name=\"password\""),
         "{page}"
     );
+
+    // The reason comes from the address, so it is not shown as it is.
     let (_, page) = lab.curl(WWW_DATA, "/login?failed=%3Cscript%3E", &[]);
     assert!(
         page.contains("did not succeed") && !page.contains("<script>"),
@@ -122,6 +125,7 @@ fn a_password_signs_a_browser_in() {
     );
     assert_eq!(whoami(&lab, &cookie)["role"], "anonymous");
     assert!(password(&lab, "alice", RIGHT, &[]).is_refused("password"));
+
     let cookie = password(&lab, "alice", "another horse", &[])
         .cookie
         .unwrap();
@@ -138,6 +142,8 @@ fn a_password_signs_a_browser_in() {
     for part in ["set_password", "remove_password", "\"action\":\"sign_in\""] {
         assert!(log.contains(part), "{part} in {log}");
     }
+    // Neither passwords nor names that were typed wrongly: people type a password into the wrong
+    // field.
     for secret in ["horse", "staple", "nobody-here", "1=1"] {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
@@ -153,6 +159,7 @@ fn a_signed_in_user_changes_the_own_password() {
     passwd(&lab, ALICE, &[], RIGHT).ok();
     let sign_in = || password(&lab, "alice", RIGHT, &[]).cookie.unwrap();
     let cookie = sign_in();
+    // A session in another browser, which the change has to end.
     let elsewhere = sign_in();
     let (_, page) = lab.curl(WWW_DATA, "/me", &["--header", &cookie]);
     assert!(page.contains("action=\"/me/password\""), "{page}");
@@ -182,6 +189,8 @@ fn a_signed_in_user_changes_the_own_password() {
         assert_eq!(refused.to, format!("/me?password={reason}"));
         assert_eq!(refused.cookie, None, "{reason}");
     }
+
+    // A session whose cookie another site sends along, a request without an origin, and a token.
     let form = [OLD, NEW, NEW];
     for (site, status) in [("Sec-Fetch-Site: cross-site", 403), ("X-None: 1", 401)] {
         assert_eq!(change(&cookie, form, site).status, status, "{site}");
@@ -229,6 +238,7 @@ fn passwords_cannot_be_guessed_quickly() {
         let header = format!("X-Forwarded-For: {address}");
         password(&lab, user, given, &["--header", &header])
     };
+
     for _ in 0..5 {
         assert!(from("198.51.100.7", "alice", "wrong horse").is_refused("password"));
     }
@@ -244,6 +254,7 @@ fn passwords_cannot_be_guessed_quickly() {
         from("198.51.100.7", "bob", RIGHT).cookie.is_some(),
         "another account"
     );
+    // A stranger cannot lock an account for its owner.
     let signed = from("198.51.100.8", "alice", RIGHT);
     assert!(signed.cookie.is_some(), "another address: {signed:?}");
     let log = lab.json(ROOT, "/api/takt/v1/audit", &["--header", BEARER_ADMIN]);
@@ -279,6 +290,8 @@ fn many_sign_ins_at_once_take_little_memory() {
             .parse()
             .unwrap()
     };
+
+    // The first sign-in allocates what all others share.
     password(&lab, "warm-up", RIGHT, &[]);
     let before = peak_kib();
     let url = format!("http://127.0.0.1:{}/login/password", lab.port);
@@ -310,6 +323,8 @@ fn many_sign_ins_at_once_take_little_memory() {
                 .unwrap()
         })
         .collect();
+
+    // While the hashes are computed.
     for _ in 0..5 {
         assert_eq!(http_get(&healthy).unwrap().status, 200);
         thread::sleep(Duration::from_millis(50));
