@@ -49,6 +49,7 @@ fn the_daemonset_s_arguments_start_an_exporter() {
             format!("--{}", argument.replace("=/var/lib", &format!("={root}")))
         })
         .collect();
+    // The search is for lines of a list in YAML; another way to write them would find none.
     assert_eq!(arguments.len(), 5, "{arguments:?}");
     let address = format!("127.0.0.1:{}", free_port());
     let listen = format!("--web.listen-address={address}");

@@ -205,6 +205,7 @@ fn answers(lab: &Lab, from: f64, down: f64, to: f64) -> Vec<(String, Value)> {
             assert_eq!(status, 200, "{query}: {answer}");
             found.push((format!("{query} at {at}"), answer["data"].clone()));
         }
+        // Steps shorter than the interval of the scrapes, and longer than the windows.
         for step in ["0.7", "15"] {
             let parameters = [
                 ("query", query),
@@ -312,6 +313,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
         for ((question, own), (_, theirs)) in own.iter().zip(&theirs) {
             assert_eq!(sorted(own), sorted(theirs), "{question}, with {query}");
         }
+        // Equal answers could be empty ones.
         assert!(own.iter().any(|(_, data)| data.to_string().contains("n1")));
         server.stop();
     }
@@ -402,6 +404,7 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
 
     let _engine = prometheus(&files, &lab.prometheus_at);
     server.wait_until("answers again", SOON, || lab.number("up"));
+    // Samples that could not be sent meanwhile are sent now.
     server.wait_until("samples of the outage", SOON, || {
         let (_, answer) = lab.get("/api/v1/query", &[("query", "max(max_over_time(up[5s]))")]);
         (answer["data"]["result"][0]["value"][1] == "1").then_some(())
@@ -421,6 +424,7 @@ fn an_address_without_the_api_is_named() {
              [query]\nremote_timeout_seconds = 2\n{query}"
         )
     };
+
     takt.file(
         "takt.toml",
         toml(&format!("remote = \"http://{listen}/nothing\"\n")),

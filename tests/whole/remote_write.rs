@@ -83,6 +83,7 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     let takt = Takt::fresh();
     let [exporter_at, server_at, prometheus_at, victoria_at] =
         array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+    // One receiver is killed and has all series, the other one only gets a selection.
     let receiver_files = takt.directory().join("prometheus");
     let mut receiver = prometheus(&receiver_files, &prometheus_at);
     let victoria_files = takt.directory().join("victoria");
@@ -135,6 +136,7 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     receiver.kill();
     let _receiver = prometheus(&receiver_files, &prometheus_at);
 
+    // From here on the comparison is about samples that both sides must have.
     let newest = number(&ours, "timestamp(up{node=\"n1\"}) * 1000").unwrap() as i64;
     let reached = "timestamp(up{node=\"n1\"}) * 1000";
     server.wait_until("the newest sample at the receiver", SOON, || {

@@ -227,6 +227,8 @@ fn each_route_answers_exactly_its_roles() {
         })
         .filter(|(path, ..)| !path.starts_with("/static/"))
         .collect();
+
+    // The list is the router's own, so a new route without a line here cannot go unnoticed.
     let missing: Vec<_> = listed
         .iter()
         .filter(|(path, ..)| MATRIX.iter().all(|(known, ..)| known != path))
@@ -258,6 +260,8 @@ fn each_route_answers_exactly_its_roles() {
         ("viewer", ROOT, vec!["--header", BEARER_READER]),
         ("support", BOB, vec!["--unix-socket", &socket]),
     ];
+
+    // Each role on a thread: some hundred requests each, one after another.
     thread::scope(|scope| {
         for (role, uid, way) in &callers {
             let lab = &lab;
@@ -307,6 +311,8 @@ fn no_route_shows_another_users_job() {
     }
     let lab = Lab::start("privacy = \"private\"");
     let month = "month=2026-03";
+
+    // Questions whose parameters ask for more than the routes show by themselves.
     let questions = [
         format!("/api/takt/v1/report/usage?{month}&by=user,account,state,node,day"),
         format!("/api/takt/v1/report/sheets?{month}&everybody=true"),

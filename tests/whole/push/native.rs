@@ -78,6 +78,8 @@ impl Sent {
         out.extend(double(3, self.sum));
         out.extend(field(4, 0, &zigzag(self.schema)));
         out.extend(double(5, self.zero_threshold));
+        // The numbers of the fields of each side: spans, differences of integers, and counts of
+        // floats.
         for (first, (offset, counts)) in [(8, &self.negative), (11, &self.positive)] {
             if counts.is_empty() {
                 continue;
@@ -89,6 +91,7 @@ impl Sent {
                 let packed: Vec<u8> = counts.iter().flat_map(|one| one.to_le_bytes()).collect();
                 out.extend(bytes(first + 2, &packed));
             } else {
+                // Integer counts are sent as differences to the bucket before.
                 let mut before = 0;
                 let mut packed = Vec::new();
                 for count in counts {
@@ -170,6 +173,7 @@ fn with_bounds(mut sent: Vec<Sent>, bounds: &[f64]) -> Vec<Sent> {
         one.zero_threshold = 0.0;
         one.zero_count = 0.0;
         one.positive.0 = 0;
+        // One bucket more than bounds: the last one reaches to infinity.
         one.positive.1.truncate(bounds.len() + 1);
         one.custom_values = bounds.to_vec();
     }
@@ -210,17 +214,21 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         ..Sent::default()
     });
     let gauges: Vec<Sent> = gauges.collect();
+
+    // A sender that widens its zero bucket over the lowest one.
     let mut wide = counter(began, 9, 0, 99);
     for sent in &mut wide[10..] {
         sent.zero_threshold = 0.25;
         sent.zero_count += sent.positive.1.remove(0);
         sent.positive.0 += 1;
     }
+    // With a sum of NaN the count may exceed that of the buckets.
     let mut with_nan = counter(began, 11, 2, 99);
     for sent in &mut with_nan {
         sent.sum = f64::NAN;
         sent.outside = 3.0;
     }
+    // A staleness marker of histograms is a sum with the marker's bits.
     let mut ends = counter(began, 13, 0, 99);
     ends.truncate(10);
     ends.push(Sent {
@@ -228,6 +236,8 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         sum: STALE,
         ..Sent::default()
     });
+
+    // A series that changes from floats to histograms.
     let floats: Vec<(i64, f64)> = (0..16)
         .map(|step| (began + step * STEP_MS + 3, step as f64))
         .collect();
@@ -414,6 +424,7 @@ fn native_histograms_are_answered_as_prometheus_answers() {
         for query in QUERIES {
             let text = ("query", (*query).to_owned());
             let mut asked = Vec::new();
+            // Before and after the changes within the series, and at the end.
             for step in [9, 14, 21, SAMPLES] {
                 let at = began + step * STEP_MS + 1000;
                 asked.push(("query", vec![text.clone(), ("time", seconds(at))]));
@@ -554,6 +565,7 @@ fn bad_native_histograms_are_refused_and_counted() {
         change(&mut sent);
         sent.message()
     };
+    // A span of nine buckets with the counts of two.
     let spans = [later(&|_| {}), bytes(11, &field(2, 0, &[9]))].concat();
     let bad: [(&str, Vec<u8>); 7] = [
         ("schema 53 is", later(&|sent| sent.schema = 53)),
@@ -586,6 +598,8 @@ fn bad_native_histograms_are_refused_and_counted() {
     let one = bytes(1, &[forged, bytes(2, &sample)].concat());
     let page = server.write(Protocol::V1, &snappy_of(&one));
     assert!(page.body.contains("reserved"), "{}", page.body);
+
+    // The first one is stored as it was sent.
     let stored = ask(
         &server.url,
         "query",

@@ -69,6 +69,7 @@ fn the_opentelemetry_sdk_may_send_deltas() {
         return;
     };
     let mut server = Receiver::start("");
+    // Each sender has series of its own, so one sends deltas and the other one totals.
     let address = |sender: &str| format!("{}/api/v1/otlp/v1/metrics={}", server.url, token(sender));
     let delta = address("one");
     let cumulative = address("two");

@@ -155,6 +155,8 @@ impl Evaluator<'_> {
                 functions::sort_by_label(&mut columns, &texts().collect::<Vec<_>>(), descending);
                 Ok(columns)
             }
+            // A plain selector gives the times of its samples, anything else the time of the
+            // evaluation.
             Whole::Timestamp => match &args[0] {
                 Node::Selector(selector) => self.instant_times(selector, grid),
                 arg => {
