@@ -59,6 +59,8 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
         &takt.directory().join("exporters.log"),
     );
     let config = python(&["config", &exporter.to_string(), &count]);
+
+    // The script takes the two ports after the exporters', which another test may have.
     let config = config
         .replace(
             &format!(":{}\"\n", exporter + 1),
@@ -161,6 +163,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
         .args(["-sN", &format!("{}/live/", cluster.address)])
         .stdout(Stdio::null())
         .spawn();
+    // The browser follows the page before the server is stopped.
     thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
     assert!(cluster.server.stop().success());

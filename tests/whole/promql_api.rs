@@ -131,6 +131,7 @@ fn answers_as_prometheus_does() {
         json!({"resultType": "scalar", "result": [begin, "2"]})
     );
 
+    // Metrics that do not change, as the two servers scrape at different moments.
     let stable = [
         "node_memory_MemTotal_bytes",
         "node_uname_info",
@@ -635,6 +636,8 @@ fn a_query_ends_when_its_client_goes_away() {
     wait_for("the end of the work", limit, || {
         (server.load() < 0.2).then_some(())
     });
+
+    // The server is not busy with the query of the one who left.
     let answer = http_get(&format!("http://{address}/api/v1/query?query=1")).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);
 }

@@ -194,6 +194,7 @@ fn number(url: &str, query: &str) -> Option<f64> {
 /// Compares the samples of every series in `(from, to]`. The last requests may still be on their way.
 fn compare(theirs: &str, ours: &str, selector: &str, (from, to): (i64, i64)) {
     let expected = raw_samples(theirs, selector, from, to);
+    // A selector that fits nothing would make both sides equal.
     assert!(expected.len() > 200, "{} series", expected.len());
     let deadline = Instant::now() + SOON;
     let mut stored = raw_samples(ours, selector, from, to);
@@ -251,6 +252,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         });
         newest
     };
+    // Two seconds less: the series of the last scrape may come in several requests.
     let newest = catch_up(&mut server, &mut sender) - 2000;
     let selector = "{job=\"node\"}";
     compare(&theirs, &server.url, selector, (began - 1, newest));
@@ -300,6 +302,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     let files = server.takt.directory().to_owned();
     let reference = "http://".to_owned() + &reference_at;
     let debian = Path::new("prometheus");
+    // An agent stores nothing itself, so another Prometheus has the samples to compare with.
     let _reference = prometheus(debian, &files.join("reference"), &reference_at, "", "");
     let to_takt = destination(
         &server.write_url(),
@@ -383,6 +386,7 @@ fn takt_pushes_to_takt() {
     daemon.wait_until("sending again", SOON, || enough(&server.url, before + 6.0));
     let up = "up{node=\"n1\"}";
     let newest = number(&server.url, &format!("timestamp({up}) * 1000")).unwrap() as i64;
+    // A destination gets the samples after its first start only.
     let from = *raw_samples(&server.url, up, newest - 600_000, newest)
         .values()
         .next()
