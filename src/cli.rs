@@ -262,6 +262,8 @@ mod tests {
     fn flag_names_and_ids_are_unique() {
         let mut command = Cli::command();
         command.clone().debug_assert();
+
+        // Only a built command has the global flags of its parents, which may clash, too.
         command.build();
         check(&command, "takt");
     }
@@ -289,6 +291,8 @@ mod tests {
             // Panics if the argument conflicts with one that does not exist.
             command.get_arg_conflicts_with(argument);
         }
+
+        // An alias must not hide another command.
         let mut names = BTreeSet::new();
         for command in command.get_subcommands() {
             for name in iter::once(command.get_name()).chain(command.get_all_aliases()) {

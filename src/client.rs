@@ -35,6 +35,8 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+
+        // No proxy: a proxy of the environment is for the web, not for the cluster's head node.
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .no_proxy()
@@ -188,6 +190,7 @@ impl Server {
             };
 
             Err(match status {
+                // The request was wrong, so the exit code is that of wrong usage.
                 StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::Usage(error),
                 _ => error.into(),
             })
@@ -207,6 +210,8 @@ impl Server {
             } else {
                 let cannot_read = || format!("cannot read {}", file.display());
                 let opened = File::open(file).await.with_context(cannot_read)?;
+                // Linux opens folders for reading; only the first read would fail, after the
+                // connection is made.
                 if opened.metadata().await.with_context(cannot_read)?.is_dir() {
                     let name = file.display();
                     return Err(anyhow::anyhow!("cannot read {name}: it is a folder")).usage();
@@ -224,6 +229,7 @@ impl Server {
                 }
             });
 
+            // In chunks as they are read: a file of records may be larger than the memory.
             let request = self.request(Method::POST, IMPORT_PATH).query(question);
             let request = request.body(reqwest::Body::wrap_stream(chunks));
             let response = match request.send().await {
@@ -261,6 +267,7 @@ impl Server {
     /// Describes why a request got no answer, without the layers of the HTTP client.
     fn unreachable(&self, error: &reqwest::Error) -> anyhow::Error {
         let url = &self.url;
+        // The outer errors only repeat the address.
         let mut deepest: &dyn std::error::Error = error;
         while let Some(source) = deepest.source() {
             deepest = source;
@@ -308,6 +315,8 @@ impl Server {
         if status.is_success() {
             return Ok(body.into());
         }
+
+        // A proxy, or another program at this port, answers with a page.
         let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let Some(error) = answer["error"].as_str() else {
             let url = &self.url;
@@ -388,6 +397,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let answering = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // The greeting of TLS is read, or closing the socket would reset the connection before
+            // the answer.
             let _ = stream.read(&mut [0; 512]).unwrap();
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         });

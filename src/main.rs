@@ -20,6 +20,7 @@ use takt_server::Failure;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // First, while no other thread runs.
     limit_heaps();
     let cli = cli::Cli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
@@ -43,8 +44,10 @@ fn main() -> ExitCode {
     ring::default_provider()
         .install_default()
         .expect("no TLS provider is installed before main");
+
     match commands::run(cli) {
         Ok(code) => code,
+        // `takt jobs | head` is no failure.
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(failure) => {
             tracing::debug!(error = ?failure, "failed");

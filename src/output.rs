@@ -45,11 +45,13 @@ pub fn width() -> Option<usize> {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A file or a program gets the bytes as they are.
         if !self.is_terminal {
             return noting(self.to.write(bytes));
         }
         let text = whole_characters(&mut self.started, bytes);
         noting(self.to.write_all(printable_lines(&text).as_bytes()))?;
+        // All bytes are taken, also those that wait for the end of their character.
         Ok(bytes.len())
     }
 
@@ -62,6 +64,7 @@ impl Write for Output {
 /// may split characters.
 fn whole_characters(started: &mut Vec<u8>, bytes: &[u8]) -> String {
     started.extend_from_slice(bytes);
+    // An error without a length means that the text ends too early, not that it is wrong.
     let is_cut = |end: &&[u8]| str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
     let unknown = started.utf8_chunks().last().map(|chunk| chunk.invalid());
     let rest = unknown.filter(is_cut).map_or(0, <[u8]>::len);
@@ -99,6 +102,7 @@ mod tests {
     fn bytes_that_begin_no_character_do_not_wait() {
         let mut started = Vec::new();
         assert_eq!(whole_characters(&mut started, b"a\xff"), "a\u{fffd}");
+        // Two of the three bytes of a character that never ends.
         assert_eq!(whole_characters(&mut started, b"\xe2\x82"), "");
         assert_eq!(whole_characters(&mut started, b"x"), "\u{fffd}x");
         assert!(started.is_empty());

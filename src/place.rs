@@ -79,6 +79,7 @@ pub fn config_file(place: &Place) -> Option<PathBuf> {
 pub fn mistake(place: &Place) -> Option<(anyhow::Error, PathBuf)> {
     let file = config_file(place)?;
     let mistake = read(&file).err()?;
+    // A file that this user may not read may be right.
     let is_unread = mistake.downcast_ref::<io::Error>().is_some();
     (!is_unread).then_some((mistake, file))
 }
@@ -146,6 +147,7 @@ fn find_despite(place: &Place, mistake: anyhow::Error) -> Result<(Config, Wherea
         return Err(Failure::Usage(mistake));
     };
 
+    // Only the parts that say where the server is; everything else is the server's own.
     let config = despite_mistakes(&file);
     let runs = DataDir::holder(&server_dir(place, &config)).is_some();
     if !runs {
@@ -165,6 +167,7 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
         let url = server_url(url).usage()?;
         let token = token(place.token_file.as_deref()).usage()?;
         return Ok(Whereabouts::Server {
+            // A named token comes first, for programs that run as a user who has signed in.
             token: token.or_else(|| login_token(&url)),
             url,
             socket: None,
@@ -207,6 +210,7 @@ pub fn login_token_file(url: &str) -> Option<PathBuf> {
     let config = set("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(set("HOME")?).join(".config")))?;
+    // One file a server: a token must never go to another one.
     let name: String = url
         .trim_end_matches('/')
         .chars()
@@ -229,6 +233,7 @@ fn login_token(url: &str) -> Option<String> {
 /// Returns whether the command asks the installed server: a server is installed, no option names
 /// another place, and no `takt up` or `takt serve` runs in the working directory.
 fn uses_installed(place: &Place) -> bool {
+    // A file that may not even be looked at exists.
     let is_missing =
         |path| fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let is_elsewhere = place.config.is_some() || place.data_dir.is_some() || place.server.is_some();
@@ -240,6 +245,7 @@ fn uses_installed(place: &Place) -> bool {
 fn read(path: &Path) -> anyhow::Result<Config> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes).map_err(|error| {
+        // Editors of other systems save Latin-1; the line shows where the first such letter is.
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
         let path = path.display();
@@ -273,6 +279,7 @@ fn server_url(url: &str) -> anyhow::Result<String> {
     if !parsed.is_some_and(|url| url.has_host()) {
         anyhow::bail!("--server: expected a URL such as http://head:9856, found {url:?}");
     }
+    // Paths are appended with a slash of their own.
     Ok(url.trim_end_matches('/').to_owned())
 }
 

@@ -78,6 +78,7 @@ where
 {
     /// Finds the server, or opens the files if no server holds them. Waits for other commands.
     pub fn open(at: Whereabouts, config: &Config, missing: Missing) -> Result<Self, Failure> {
+        // Answers from files say so, as alerts and live values need a server.
         let mut unserved = None;
         let access = match reach(at, missing)? {
             Reached::Held(server) => Access::Server(server),
@@ -138,6 +139,7 @@ impl Source<Database> {
                 let input =
                     open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
                 let input = CountingReader::new(input, move |bytes| progress(bytes));
+                // After the file was opened, so that a wrong name changes nothing.
                 takt_questions::prepare_import(database, question, &self.config)?;
                 Ok(takt_questions::import(
                     database,
@@ -221,6 +223,8 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
         } => (path, url, token_file, socket),
     };
 
+    // Between the look for a holder and the claim another command may come or end, so both are
+    // repeated.
     let dir = path.as_path();
     let began = Instant::now();
     loop {
@@ -231,6 +235,8 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
         if DataDir::is_private(dir) {
             return Ok(Reached::Held(configured(dir, url, token_file, socket)?));
         }
+        // Created only where the command says so: a mistyped --data-dir must not become an empty
+        // store.
         let is_missing = DataDir::holder(dir).is_none() && !DataDir::has_store(dir);
         if is_missing && missing == Missing::Refuse {
             return Err(no_data(dir)).usage();
@@ -279,6 +285,7 @@ fn configured(
 
 /// The server at a URL of this machine, through its Unix socket if it has one and no token is named.
 fn at_url(url: String, token: Option<String>, socket: Option<PathBuf>) -> anyhow::Result<Server> {
+    // A named token asks as its owner, whereas the socket would ask as this user.
     let socket = socket.filter(|path| token.is_none() && is_trusted_socket(path));
     match socket {
         Some(path) => Server::at_socket(&path),

@@ -27,6 +27,7 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
     use Column::{Text, Time};
     let question = AuditQuestion {
         user: asked.user.clone(),
+        // One more than is shown, to know whether there are others.
         limit: asked.limit.saturating_add(1),
     };
     let source: Source<Database> = source(place)?;

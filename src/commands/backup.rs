@@ -51,6 +51,7 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
         return Err(anyhow::anyhow!(error)).usage();
     }
 
+    // Beside the target, on the same file system, so that the last step is a rename.
     let unfinished = PathBuf::from(format!("{}.unfinished", to.display()));
     remove(&unfinished)?;
 
@@ -59,12 +60,14 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
         .ask(&SnapshotQuestion::default())?
         .context("the server made no copy; is it of another version?")?;
 
+    // The server's copy is removed even if ours failed: it holds disk space.
     let copied = copy_folder(&taken.path, &unfinished);
     let drop = |backup: Option<Snapshot>| source.ask(&SnapshotQuestion { drop: true, backup });
     let dropped = drop(None);
     copied.with_context(|| format!("cannot copy {}", taken.path.display()))?;
     dropped?;
 
+    // Opened and counted again: a copy that was never read is no backup.
     let verified = Snapshot::of(&unfinished, taken.taken_at)?;
     if !verified.is_same_as(&taken) {
         let error = format!("the copy differs from the original: {verified:?}, not {taken:?}");
@@ -75,6 +78,7 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
         path: to.clone(),
         ..verified
     };
+
     fs::write(unfinished.join(FACTS), serde_json::to_vec_pretty(&facts)?)?;
     fs::rename(&unfinished, &to).with_context(|| format!("cannot create {}", to.display()))?;
 
@@ -95,6 +99,7 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
         }
     };
 
+    // Neither a running server's directory nor one with data is overwritten.
     if DataDir::holder(&to).is_some() || DataDir::has_store(&to) {
         let error = format!(
             "{0} has data; stop the server and move them away first: mv {0} {0}.old",
@@ -103,6 +108,7 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
         return Err(anyhow::anyhow!(error)).usage();
     }
 
+    // Other files in the folder, such as a configuration, must survive a failure.
     let was_empty = fs::read_dir(&to).map_or(true, |mut found| found.next().is_none());
     if let Err(error) = fill(&to, &asked.from, &facts) {
         // Another attempt must not take an incomplete copy for data.
@@ -131,6 +137,7 @@ fn fill(to: &Path, from: &Path, facts: &Snapshot) -> anyhow::Result<()> {
         bail!("the data differ from the backup: {verified:?}, not {facts:?}");
     }
 
+    // The records last: without them the directory is not taken for a store.
     let mut names = Vec::new();
     for entry in fs::read_dir(&unfinished)? {
         names.push(entry?.file_name());
@@ -190,6 +197,7 @@ fn report(done: &str, facts: &Snapshot, to: &Path) {
 /// Copies a folder with all its files. The files are on disk when it returns.
 fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut builder = fs::DirBuilder::new();
+    // The records name users, so only the owner can read the copy, whatever the umask is.
     builder.recursive(true).mode(0o700);
     builder
         .create(to)
@@ -203,6 +211,7 @@ fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
         } else {
             fs::copy(entry.path(), &target)
                 .with_context(|| format!("cannot write {}", target.display()))?;
+            // A power cut after the report must not lose the backup.
             fs::File::open(&target)?.sync_all()?;
         }
     }

@@ -32,6 +32,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
 
     let answer = ask(place, &question)?;
     let report = &answer.report;
+    // Imported records have jobs but not the cluster's size.
     if report.rows.iter().all(|row| row.reported == 0) {
         tracing::warn!(
             "the cluster's capacity in this period is unknown: only a server that polls Slurm \

@@ -40,6 +40,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         return Ok(out.write_all(takt_server::config_reference().as_bytes())?);
     }
 
+    // All mistakes are collected, so that one run of the command shows all of them.
     let mut config = place::load(place).usage()?;
     let mut mistakes = mistakes(place, &config);
     name_unknown_users(&config)?;
@@ -68,6 +69,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         return Err(in_lines(mistakes)).usage();
     }
 
+    // The file that is in force is named: a file in the current directory is not read by itself.
     let text = effective(&mut config)?;
     match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
@@ -115,6 +117,8 @@ fn check_cluster(config: &Config) -> anyhow::Result<()> {
     let Some(cluster) = config.cluster.as_ref().filter(|_| config.jobs.poll) else {
         return Ok(());
     };
+
+    // A wrong name would split the records into two clusters, so it is worth asking Slurm.
     let jobs = JobsConfig {
         timeout_seconds: SLURM_SECONDS,
         ..config.jobs.clone()
@@ -141,6 +145,7 @@ const HIDDEN: &str = "<hidden>";
 
 /// Returns the effective configuration as TOML, with the secret parts of URLs hidden.
 pub fn effective(config: &mut Config) -> anyhow::Result<String> {
+    // A webhook's path is its password, and a heartbeat's, too.
     for url in [
         &mut config.alerts.webhook_url,
         &mut config.alerts.heartbeat_url,
@@ -202,6 +207,7 @@ fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
                 .parse()
                 .ok()
         })
+        // Root's own directory shows nothing about the service.
         .filter(|id| *id != 0)?;
     ServiceUser::with_id(id, &passwd, &text("/etc/group"))
 }

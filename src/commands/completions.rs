@@ -65,6 +65,8 @@ pub fn script(asked: &Completions) -> Result<(), Failure> {
 pub fn man_pages(directory: &Path) -> Result<(), Failure> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
+
+    // Built, so that each command's page has the global flags.
     let mut takt = Cli::command();
     takt.build();
     write_pages(&takt, "takt", directory)?;
@@ -90,6 +92,7 @@ fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<(), Fa
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     command
         .get_subcommands()
+        // clap adds `help` to each command.
         .filter(|command| !command.is_hide_set() && command.get_name() != "help")
         .try_for_each(|one| write_pages(one, &format!("{name}-{}", one.get_name()), directory))
 }

@@ -64,6 +64,7 @@ pub fn run(place: &Place, asked: &CreditCommand) -> Result<(), Failure> {
     let order = match asked {
         CreditCommand::List(asked) => {
             let source: Source<Database> = source(place)?;
+            // Filtered here: the ledger is short, and totals over all users are not shown.
             let mut ledger = source.ask(&CreditsQuestion::default())?;
             let user = asked.person.name();
             ledger.retain(|credit| user.as_ref().is_none_or(|name| *name == credit.user));
@@ -122,6 +123,7 @@ fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
     .omitting(&["cpu_hours", "account", "granted_by"]);
 
     for credit in ledger {
+        // A revocation takes back, so a sum over the column is the balance.
         let sign = if credit.revokes.is_some() { -1.0 } else { 1.0 };
         listing.push(vec![
             credit.id.to_string(),

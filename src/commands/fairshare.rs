@@ -52,6 +52,7 @@ pub struct Fairshare {
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
     let (config, at) = place::find(place)?;
     let question = FairshareQuestion {
+        // The configured cluster is meant if the records have several.
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
         user: asked.person.name(),
         account: asked.account.clone(),
@@ -130,6 +131,7 @@ fn listing(rows: &[ShareRow]) -> Listing {
                 Some(Shares::Parent) => "parent".to_owned(),
             },
             format!("{:.6}", row.norm_shares),
+            // `sshare` cuts the fraction off, so a rounded value would differ by one.
             format!("{:.0}", row.raw_usage.floor()),
             format!("{:.6}", row.norm_usage),
             format!("{:.6}", row.effective_usage),

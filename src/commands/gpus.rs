@@ -61,6 +61,7 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     if let Some(name) = &asked.node
         && nodes.is_empty()
     {
+        // All nodes are asked for only to propose a name.
         let all = ask(place, &ClusterQuestion::default())?.nodes;
         return Err(unknown_node(name, &all)).usage();
     }
@@ -125,9 +126,12 @@ fn on_gpu(node: &NodeNow, gpu: &GpuNow, holder: Option<&GpuHolder>) -> OnGpu {
         job_id: holder.and_then(|one| one.holder.job_id.clone()),
         job_name: holder.and_then(|one| one.job_name.clone()),
         commands: commands.filter(|commands| !commands.is_empty()),
+        // Not every driver reports the memory of processes.
         memory_used_bytes: of_holder.or(gpu.memory_used_bytes),
         utilization_ratio: gpu
             .utilization_ratio
+            // A value outside this range is a fault of the exporter or the driver, not a
+            // measurement.
             .filter(|ratio| (0.0..=1.0).contains(ratio)),
         is_idle: gpu.state == GpuState::Idle,
         up: match gpu.state {
@@ -168,6 +172,7 @@ fn listing(found: &[OnGpu]) -> Listing {
     for on in found {
         listing.push(vec![
             on.node.clone(),
+            // A GPU that fell off the bus has no index, only its UUID.
             on.gpu.clone().unwrap_or_else(|| on.uuid.clone()),
             text(&on.model),
             on.state.words().to_owned(),

@@ -103,6 +103,7 @@ fn import(
         accept_corrections: asked.accept_corrections,
     };
 
+    // Before the data are opened, which may take seconds, so that the command does not look stuck.
     let bar = progress_bar(&asked.file);
     let source = Source::open(at, &config, Missing::Create)?;
     let moving = bar.clone();
@@ -112,6 +113,7 @@ fn import(
         &question,
         Arc::new(move |bytes| moving.set_position(bytes)),
     );
+    // Cleared before any message, which the bar would overwrite.
     bar.finish_and_clear();
     let summary = summary?;
 
@@ -169,6 +171,7 @@ fn set_aside(name: &str, summary: &ImportSummary) -> Result<(), Failure> {
 
 /// A progress bar, hidden unless stderr is a terminal.
 fn progress_bar(file: &Path) -> ProgressBar {
+    // A pipe has no length.
     let bytes = fs::metadata(file)
         .ok()
         .filter(fs::Metadata::is_file)

@@ -50,6 +50,7 @@ const SLURM_SECONDS: u64 = 10;
 pub fn run(asked: &Init) -> Result<(), Failure> {
     let found = one_thread()?.block_on(look(asked.slurm_bin.clone()));
     let text = proposal(&found, is_installed(&asked.to));
+    // The proposal goes through the server's own parser, so that it is never refused later.
     Config::parse(&text, &asked.to).context("the proposal is not valid")?;
     if asked.dry_run {
         return Ok(stdout().write_all(text.as_bytes())?);
@@ -73,6 +74,7 @@ fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
+        // The file may get secrets, and the service reads it as its group.
         .mode(0o640)
         .open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
@@ -134,6 +136,7 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
     let host = system::uname();
     let host = host.nodename().to_string_lossy();
     let mut found = Found {
+        // Slurm's NodeName is nearly always the short name.
         host: host.split('.').next().unwrap_or("localhost").to_owned(),
         gpus_here: fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count),
         timezone: TimeZone::system().iana_name().map(str::to_owned),
@@ -156,6 +159,7 @@ async fn look(slurm_bin: Option<PathBuf>) -> Found {
                 .collect();
             found.slurm = survey.settings;
         }
+        // A machine without Slurm is a normal case.
         Err(error) => tracing::debug!(%error, "no Slurm"),
     }
 
@@ -191,6 +195,7 @@ async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<St
         addresses.extend(EXPORTER_PORTS.map(|(port, _)| (node.clone(), port)));
     }
 
+    // A node that is down never answers, and one after another they would take minutes.
     let tried = stream::iter(addresses).map(|(node, port)| async move {
         let connect = TcpStream::connect((node.as_str(), port));
         let connected = time::timeout(CONNECT, connect).await;
@@ -202,6 +207,7 @@ async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<St
     for (node, port) in found.into_iter().flatten() {
         answering.entry(port).or_default().push(node);
     }
+    // Answers come in any order, and the file should not change between two runs.
     for nodes in answering.values_mut() {
         nodes.sort();
     }

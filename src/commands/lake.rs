@@ -30,6 +30,7 @@ pub fn run(place: &Place, command: &LakeCommand) -> Result<(), Failure> {
         LakeCommand::Init(asked) => {
             let done = ask(place, &LakeInitQuestion {})?;
             print(asked.format, &written(&done), &done)?;
+            // After the listing: tables without an error were written.
             failed(done.error())
         }
         LakeCommand::Status(asked) => {

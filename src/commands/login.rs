@@ -25,6 +25,7 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         Some(_) => by_munge(place)?,
         None => server_by_socket(place)?.post(LINK_PATH)?,
     };
+    // To the standard error, so that a script gets only the link.
     if let (Some(url), Some(token)) = (&place.server, &link.token) {
         let until = jiff::Timestamp::try_from(token.until).unwrap_or_default();
         let said = match keep(url, token) {
@@ -76,6 +77,7 @@ fn is_for_others(address: &str) -> bool {
 
 /// The text as a QR code of half blocks, white on black whatever the colours of the terminal are.
 fn qr_code(text: &str) -> Option<String> {
+    // The lowest level of correction: a screen has no dirt, and a smaller code fits more terminals.
     let code = QrCode::with_error_correction_level(text, EcLevel::L).ok()?;
     let drawn = code.render::<Dense1x2>().build();
     let lines = drawn.lines();
@@ -99,12 +101,14 @@ fn by_munge(place: &Place) -> Result<SignInLink, Failure> {
     let Whereabouts::Server { url, .. } = at else {
         return Err(anyhow::anyhow!("no server is named").into());
     };
+    // Without a token: an expired one must not keep its user from getting another.
     let server = Server::new(url.clone(), None)?;
     let challenge: MungeChallenge = server.get(MUNGE_PATH)?;
     let credential = credential(&challenge, &url)?;
     let machine = system::uname().nodename().to_string_lossy().into_owned();
     let form = [("credential", &*credential), ("machine", &machine)];
     let link: SignInLink = server.post_form(MUNGE_PATH, &form)?;
+    // A link to another server would hand this user's sign-in to it.
     let is_own = link
         .url
         .starts_with(&format!("{}/login#", url.trim_end_matches('/')));
@@ -126,6 +130,7 @@ fn keep(url: &str, token: &CommandToken) -> anyhow::Result<PathBuf> {
             .create(folder)?;
         // Written beside and renamed: commands that run now read a whole token.
         let new = file.with_extension("new");
+        // An attempt that was interrupted may have left it.
         let _ = fs::remove_file(&new);
         let mut opened = fs::OpenOptions::new()
             .write(true)

@@ -151,6 +151,7 @@ where
 /// Warns of sources of the running server whose data may be old or not complete: a figure of what was never read looks
 /// like a figure. Returns whether there are any.
 fn warn_unread(place: &Place) -> bool {
+    // Only a server polls, so without one nothing can be unread.
     let sources = place::find(place)
         .and_then(|(_, at)| server(at))
         .and_then(|server| server.ask(&SourcesQuestion {}));
@@ -165,6 +166,7 @@ fn warn_unread(place: &Place) -> bool {
 /// RFC 3339.
 fn warn_unrecorded(place: &Place, from: &str, to: &str) {
     warn_unread(place);
+    // The report was answered already; a missing warning must not fail it.
     let Ok(about) = ask(place, &AboutQuestion {}) else {
         return;
     };
@@ -214,6 +216,7 @@ fn print<T>(format: ListingFormat, listing: &Listing, values: &T) -> Result<(), 
 where
     T: Serialize,
 {
+    // A listing may have a million cells, each of which would be a write.
     let mut out = BufWriter::new(stdout());
     match format {
         ListingFormat::Table => listing.write_table(output::width(), &mut out)?,
@@ -235,6 +238,7 @@ fn print_findings(
     none: &str,
     error: impl FnOnce(usize) -> anyhow::Error,
 ) -> Result<(), Failure> {
+    // JSON and CSV stay empty lists, which programs expect.
     if findings.is_empty() && format == ListingFormat::Table {
         return Ok(writeln!(stdout(), "{none}")?);
     }

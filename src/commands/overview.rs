@@ -35,6 +35,8 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         return Err(Failure::Usage(mistake));
     }
 
+    // A named server that does not answer is an error; without a name this may be the first call
+    // ever.
     let is_named = place.server.is_some() || place.config.is_some();
     match source::server(place::find(place)?.1) {
         Ok(server) => show(&server),
@@ -59,6 +61,8 @@ fn show(server: &Server) -> Result<(), Failure> {
         cluster: about.cluster.clone(),
         ..ClusterQuestion::default()
     });
+
+    // One part that fails, for its rights or its age, leaves the other lines.
     let counted = |words: fn(&ClusterAnswer) -> String| match &cluster {
         Ok(cluster) => words(cluster),
         Err(failure) => reason(failure),
@@ -135,6 +139,7 @@ fn reason(failure: &Failure) -> String {
 /// Returns the number of firing alerts that report a fault, and names the first ones.
 fn alerts(server: &Server) -> Result<String, Failure> {
     let answer = server.ask(&AlertsQuestion {})?;
+    // The answer may be cut, so the others are only counted.
     let firing = answer.alerts.len() + answer.more;
     let named = answer
         .alerts
@@ -165,6 +170,7 @@ fn month(server: &Server, question: &UsageQuestion) -> String {
     let totals = &report.totals;
     let gpu_hours = totals
         .gpu_hours
+        // A cluster without GPUs has no line about them.
         .filter(|hours| *hours > 0.0)
         .map_or_else(String::new, |hours| {
             format!("{} GPU-hours and ", amount(hours))

@@ -30,6 +30,7 @@ pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {
         Some(new_password().usage()?)
     };
 
+    // It is hashed and judged where it is stored; here it is only read.
     let order = PasswordOrder {
         user: asked.user.clone(),
         password,
@@ -68,6 +69,7 @@ fn hidden(prompt: &str) -> anyhow::Result<String> {
     err.flush()?;
     let quiet = QuietTerminal::new().context("cannot hide the password")?;
     let line = read_line();
+    // Shown again before an error of the reading ends the command.
     drop(quiet);
     writeln!(err)?;
     line
@@ -87,6 +89,7 @@ impl QuietTerminal {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
         quiet.local_flags.remove(LocalFlags::ECHO);
+        // Keys that were pressed before the prompt are dropped, too.
         tcsetattr(io::stdin(), SetArg::TCSAFLUSH, &quiet)?;
         Ok(Self(before))
     }

@@ -52,6 +52,7 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
             // A report is Takt's own page without scripts. The sandbox needs rights that root and
             // services lack.
             .args(["--no-sandbox", "--disable-dev-shm-usage"])
+            // A profile of its own: a browser that is open would take the order and print nothing.
             .arg(format!(
                 "--user-data-dir={}",
                 directory.path().join("profile").display()
@@ -65,6 +66,7 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
             output => output.with_context(|| format!("{program} cannot print the page"))?,
         };
 
+        // The file decides, whatever the exit code is.
         if let Ok(bytes) = fs::read(&pdf) {
             return Ok(bytes);
         }

@@ -33,6 +33,7 @@ pub fn plot(data: &QueryData, width: usize) -> String {
         .flat_map(|line| &line.points)
         .map(|point| point.0);
 
+    // The axis is that of the points, as the answer does not say what was asked.
     let Some((from, to)) = bounds(times) else {
         return "no values\n".to_owned();
     };
@@ -79,6 +80,7 @@ fn line(series: &Value) -> Line {
         .flatten()
         .filter_map(|point| {
             let value = match point[1].as_str()? {
+                // One such value would flatten all others.
                 "+Inf" | "-Inf" | "NaN" => return None,
                 number => number.parse().ok()?,
             };
@@ -100,6 +102,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 fn columns(line: &Line, from: f64, to: f64, columns: usize) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0_u32); columns];
     for (at, value) in &line.points {
+        // A single instant has no length to divide by.
         let share = if to > from {
             (at - from) / (to - from)
         } else {
@@ -129,6 +132,7 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
 
     for (x, value) in columns(line, from, to, dots).into_iter().enumerate() {
         let Some(value) = value else { continue };
+        // A constant series is a line in the middle.
         let share = if most > least {
             (value - least) / (most - least)
         } else {
@@ -179,6 +183,7 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
         .map(|line| line.name.chars().count())
         .max()
         .unwrap_or(0)
+        // Long names are cut, as the picture needs half of the line.
         .min(width / 2);
     let bars = width.saturating_sub(names + 36).max(10);
 
@@ -243,6 +248,8 @@ mod tests {
             lines[1].starts_with("4 │") && lines[ROWS].starts_with("0 │"),
             "{picture}"
         );
+
+        // Blank Braille characters before the first dot: the top is reached late.
         let blank = |line: &str| {
             line.chars()
                 .skip(3)
@@ -276,6 +283,8 @@ mod tests {
             "metric": {},
             "values": [[1, "NaN"], [2, "7"], [3, "+Inf"]],
         }]);
+
+        // One value, and a terminal that is too narrow for anything.
         let picture = plot(
             &QueryData {
                 result_type: "matrix".into(),

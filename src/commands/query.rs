@@ -68,12 +68,14 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     let answer = source.ask(&question)?;
 
     for remark in answer.warnings.iter().chain(&answer.infos) {
+        // On the standard error, so that JSON and CSV stay what a program expects.
         tracing::warn!(remark, "the query returned a remark");
     }
     if answer.data.result.as_array().is_some_and(Vec::is_empty) {
         tracing::warn!("the query has no result");
     }
 
+    // Times in the cluster's zone are for people; programs get Prometheus' seconds.
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
             return show(&plot(&answer.data, output::width().unwrap_or(100)));
@@ -107,6 +109,7 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         _ => &[],
     };
 
+    // Series need not have the same labels, so the columns are the labels of all.
     let names: BTreeSet<&str> = series
         .iter()
         .flat_map(labels)
@@ -170,6 +173,7 @@ fn labels(series: &Value) -> impl Iterator<Item = (&str, &Value)> {
 }
 
 fn time(seconds: &Value, zone: Option<&TimeZone>) -> String {
+    // Prometheus writes seconds with milliseconds as the fraction.
     let at = seconds.as_f64().map(|seconds| (seconds * 1000.0) as i64);
     let at = at.and_then(|at| Timestamp::from_millisecond(at).ok());
     at.zip(zone)
@@ -204,6 +208,7 @@ mod tests {
     fn one_row_a_value() {
         assert_eq!(csv("scalar", json!([1.5, "2"])), "time,value\n1.5,2\n");
         assert_eq!(csv("vector", json!([])), "time,value\n");
+        // Each series lacks a label that the other has.
         let up = json!([
             {"metric": {"node": "g01"}, "value": [1, "1"]},
             {"metric": {"job": "x"}, "value": [1, "NaN"]},

@@ -43,6 +43,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
         month: period.month.clone(),
         from: period.from.clone(),
         to: period.to.clone(),
+        // The lines of `sreport cluster AccountUtilizationByUser`.
         by: "account,user".to_owned(),
         cluster: cluster.clone(),
         ..UsageQuestion::default()
@@ -69,6 +70,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
             .or_default()
             .reserved_idle_cpu_seconds += charge.cpu_seconds;
     }
+    // Slurm charges idle hours of reservations to their owners, which explains some differences.
     let with_reservations = !capacity.reservations.is_empty();
     // Periods are whole local days, the format of sreport.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
@@ -78,6 +80,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
         &day(&usage.from),
         &day(&usage.to),
     ))?;
+
     let lines = reconcile(
         &ours(&usage, &capacity.report),
         &sreport,
@@ -127,6 +130,8 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<SreportKey, 
                 .map(|(name, seconds)| (key(name), seconds)),
         );
     }
+
+    // The lines of `sreport cluster utilization`, which have no account and no user.
     for row in &capacity.rows {
         let parts = [
             ("allocated", row.allocated),
@@ -162,9 +167,12 @@ fn circumstances(
     };
     let from = instant(&usage.from)?;
     let to = instant(&usage.to)?;
+    // The name goes into a statement.
     let cluster = usage.cluster.replace('\'', "''");
     let now = UnixTime::from(jiff::Timestamp::now());
     let hour = last_full_hour(now, &usage.timezone)?;
+
+    // Slurm rolls usage up each full hour, so what ran since then is not in sreport yet.
     let uncounted = |amount: &str| {
         format!(
             "coalesce(sum({amount} * greatest(0, least(coalesce(epoch(end_time), {now}), {now}, {to})
@@ -186,6 +194,8 @@ fn circumstances(
          GROUP BY ALL"
     );
     let answer = source.ask(&SqlQuestion { statement })?;
+
+    // SQL gives large integers as text in JSON.
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let count = |value: &Value| {
         value

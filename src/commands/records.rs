@@ -77,6 +77,7 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
         submit: asked.submit.map(UnixTime::from),
     };
 
+    // Without a condition the question would be about all records.
     if which.cluster.is_none() && which.job_id.is_none() {
         return Err(anyhow!(
             "name the records to delete: --job ID, --cluster NAME, or both"
@@ -92,6 +93,8 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
     }
 
     let deleted = ask(place, &DeleteRecordsQuestion(which))?;
+
+    // A misspelt name must not look like a deletion.
     if deleted == 0 {
         return Err(anyhow!(
             "no run matches, so nothing was deleted; takt jobs lists the runs, and takt sql \"SELECT \

@@ -155,6 +155,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     let mut user = asked.person.name();
     let mut account = asked.account.clone();
     match view {
+        // The most frequent question is that about one's own jobs.
         View::User => user = user.or_else(|| Some(operator())),
         View::Account if account.is_none() => {
             return Err(anyhow::anyhow!(
@@ -162,6 +163,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
             ))
             .usage();
         }
+        // A report of the cluster is always about everybody.
         View::Cluster => (user, account) = (None, None),
         _ => {}
     }
@@ -210,6 +212,7 @@ fn write(
         report(&mut page)?;
         return pdf::print(&page);
     }
+
     let mut out = BufWriter::new(stdout());
     report(&mut out)?;
     Ok(out.flush()?)

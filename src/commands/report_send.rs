@@ -44,6 +44,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     let email = if config.email.is_set() {
         config.email.clone()
     } else if asked.dry_run {
+        // A dry run shows the mails before a mail server exists; the address is never used.
         EmailConfig {
             server: "localhost".into(),
             from: "takt@localhost".into(),
@@ -62,6 +63,8 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     let month = asked.month.clone().unwrap_or_else(|| last.clone());
     let sheets = source.ask(&dispatch::everybody(&month, asked.cluster.clone()))?;
 
+    // After the sheets were asked for, so that a malformed month is named as such. The text of a
+    // month sorts by time.
     if month > last && !asked.unfinished && !asked.dry_run {
         return Err(anyhow::anyhow!(
             "{month} has not ended: --dry-run shows its mails, --unfinished sends them to everybody"
@@ -73,6 +76,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         month: month.clone(),
         cluster: asked.cluster.clone(),
     })?;
+    // The same rules as in the server, so that a report is never sent twice.
     let letters = due(&sheets, &sent, &config.reports, Timestamp::now().into());
 
     if let Some(directory) = &asked.out {
@@ -91,6 +95,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
                 let to: String = letter
                     .to
                     .chars()
+                    // An address may contain a slash.
                     .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
                     .collect();
                 let stem = format!("{}-to-{to}", letter.file_stem());
@@ -107,6 +112,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
             (_, false) => {
                 runtime.block_on(mailer.send(&mail))?;
                 let sent = letter.sent(Timestamp::now().into());
+                // After each mail: if the next one fails, a second attempt sends only the rest.
                 source.ask(&NoteSentReport(sent))?;
                 writeln!(out, "sent to {}: {}", letter.to, mail.subject)?;
             }

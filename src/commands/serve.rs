@@ -21,7 +21,9 @@ pub struct Serve {
 /// Runs the command.
 pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     refuse_server(place, "serve")?;
+    // Before the configuration is read, which names the files of secrets.
     hide_memory();
+    // Read once for the directory, which a reload does not change.
     let dir = place::data_dir(&configuration(place, asked).usage()?, place);
     let place = place.clone();
     let asked = asked.clone();
@@ -70,6 +72,7 @@ fn configuration(place: &Place, asked: &Serve) -> anyhow::Result<Config> {
     if let Some(address) = &asked.listen_address {
         config.server.listen_address.clone_from(address);
     }
+    // Again, as the option has changed an address.
     config.validate()?;
     Ok(config)
 }

@@ -65,6 +65,8 @@ fn show_as(format: ListingFormat, listing: &Listing, answer: &Rows) -> Result<()
         );
     }
 
+    // Columns of the same name collapse in JSON, where keys are unique; the table and CSV keep
+    // both.
     let values: Vec<Map<String, Value>> = answer
         .rows
         .iter()

@@ -69,6 +69,7 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
 
 fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
     let selector = match (&asked.node, &asked.selector) {
+        // JSON's quotes are also PromQL's, so a name cannot end the matcher.
         (Some(node), _) => format!("{{node={}}}", serde_json::to_string(node)?),
         (None, Some(selector)) => selector.clone(),
         (None, None) => {
@@ -93,6 +94,7 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
         },
     )?;
 
+    // A misspelt name must not look like a deletion.
     if summary == CompactionSummary::default() {
         return Err(anyhow!(
             "no stored sample matches {selector}, so nothing was deleted; takt sql \"SELECT node FROM \
@@ -133,6 +135,7 @@ fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
         ]);
     }
 
+    // Samples in memory have no block yet, and are part of the whole.
     let rows = stat.hot_samples;
     let bytes = stat.hot_bytes;
     let cells = [

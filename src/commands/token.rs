@@ -88,6 +88,8 @@ fn create(place: &Place, asked: &TokenCreate) -> Result<(), Failure> {
     let made = ask(place, &order)?;
     let token = made.token.unwrap_or_default();
     let record = made.record;
+
+    // The standard output has only the token, for `> FILE`.
     let mut err = io::stderr();
     writeln!(
         err,

@@ -57,10 +57,15 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .usage()?;
     refuse_server(place, "up")?;
     let dir = place::data_dir(&place::load_named(place).usage()?, place);
+
+    // Before a port is opened: the other server's exporter would have it, and that error would
+    // mislead.
     if let Some(Holder { pid, address, .. }) = DataDir::holder(&dir) {
         let path = dir.clone();
         return Err(StoreError::Held { path, pid, address }.into());
     }
+
+    // Bound here, as port 0 becomes a number that the configuration of the server needs.
     let listener = TcpListener::bind(address).with_context(|| {
         format!("cannot listen on {address} for the exporter (--web.listen-address)")
     })?;
@@ -91,6 +96,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
             welcome(ready.address, exporter_address, ready.cluster, &dir);
         })
         .await;
+        // Without waiting for its thread, which ends with the same signal.
         drop(exporter);
         served
     });
@@ -106,12 +112,17 @@ fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::R
         .server
         .listen_address
         .clone_from(&asked.server_address);
+
+    // A configured interval is kept, unless the option overrides it.
     if place.config.is_none() || asked.interval_seconds.is_some() {
         config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
         let interval = config.scrape.interval_seconds;
         let timeout = &mut config.scrape.timeout_seconds;
+        // A timeout longer than the interval is refused.
         *timeout = timeout.map(|seconds| seconds.min(interval));
     }
+
+    // As Slurm's nodes are called.
     let node = system::uname()
         .nodename()
         .to_string_lossy()

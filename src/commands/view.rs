@@ -96,6 +96,7 @@ pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
         limit: Some(asked.limit),
     };
 
+    // A server that is down must not hide the others.
     let answer = ask(place, &question)?;
     let mut answered = 0;
     for server in &answer.servers {

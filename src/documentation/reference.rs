@@ -102,6 +102,7 @@ fn write_argument(page: &mut String, arg: &Arg) {
         .get_default_values()
         .iter()
         .map(|value| value.to_string_lossy().into_owned())
+        // clap's default of a flag, which says nothing.
         .filter(|value| value != "false")
         .collect();
     let default = if default.is_empty() {
@@ -109,6 +110,7 @@ fn write_argument(page: &mut String, arg: &Arg) {
     } else {
         format!(" Default: `{}`.", default.join(" "))
     };
+    // Helps of clap end without a full stop.
     let end = if help.ends_with(['.', ']']) { "" } else { "." };
 
     let meaning = cell(&format!("{help}{end}{default}"));

@@ -246,16 +246,19 @@ fn the_kernel_names_the_user_of_a_loopback_connection() {
     let whoami = |uid| lab.json(uid, "/api/takt/v1/whoami", &[]);
     assert_eq!(whoami(ALICE)["user"], "alice");
     assert_eq!(whoami(ALICE)["way"], "loopback");
+
     // A proxy of a container connects as root, nginx as www-data.
     for uid in [ROOT, WWW_DATA, 65_534, 3000] {
         assert_eq!(whoami(uid)["role"], "anonymous", "{uid}");
         assert_eq!(lab.curl(uid, "/", &[]).0, 401, "{uid}");
     }
+
     // A client that forwards for others is anonymous, whatever the header says.
     let forwarded = ["--header", "X-Forwarded-For: 127.0.0.1"];
     assert_eq!(lab.curl(ALICE, "/api/takt/v1/jobs", &forwarded).0, 401);
     let foreign = ["--header", "Host: evil.example"];
     assert_eq!(lab.curl(ALICE, "/api/takt/v1/jobs", &foreign).0, 401);
+
     // A loopback connection changes nothing.
     assert_eq!(lab.curl(ALICE, "/-/reload", &["--request", "POST"]).0, 401);
 }
@@ -281,6 +284,7 @@ fn a_hidden_user_is_answered_like_an_unknown_one() {
     }
     let job = |id: &str| lab.curl(ALICE, &format!("/api/takt/v1/jobs?job_id={id}"), &[]);
     assert_eq!(job("4248817"), job("99999"));
+
     // The sum stays, the name goes.
     let by_user = "/api/takt/v1/report/usage?month=2026-03&by=user,account";
     let usage = lab.json(ALICE, by_user, &[]);
@@ -343,12 +347,14 @@ fn a_user_sees_her_own_at_every_level_of_privacy() {
         let said = format!("{}{}", run.stdout, run.stderr);
         assert!(!said.contains("needs the role"), "{command:?}: {said}");
         assert!(said.contains(own), "{command:?}: {said}");
+
         // The name of the alert is everybody's, its job is not.
         assert!(
             !said.replace("Ofbob", "").contains("bob"),
             "{command:?}: {said}"
         );
     }
+
     // What she may not see of others is left out, and the question is not refused.
     let all = lab.run(ALICE, &["alerts", "list"]).ok();
     assert!(all.contains("Ofalice") && all.contains("Ofbob"), "{all}");
@@ -508,6 +514,7 @@ fn a_link_signs_a_browser_in_once() {
         let arguments = ["--data", body.as_str(), "--header", header, "--include"];
         lab.curl(WWW_DATA, path, &arguments)
     };
+
     // Neither a program nor another site's page, nor another port of this host, uses the code.
     for header in [
         "X-None: 1",
@@ -652,6 +659,7 @@ fn services_of_this_machine_read_without_configuration() {
         assert_eq!(jobs.as_array().unwrap().len(), 2);
         lab.json(uid, "/api/v1/query?query=vector(1)", &[]);
     }
+
     // A person sees others' jobs without their names.
     let jobs = lab.json(ALICE, "/api/takt/v1/jobs", &[]);
     let names: BTreeMap<&str, &Value> = jobs
@@ -703,6 +711,7 @@ fn a_tunnel_is_its_user() {
         path("authorized")
     );
     fs::write(folder.join("config"), config).unwrap();
+
     // sshd runs as its own user before the login, and looks people up in /etc/passwd.
     let passwd = lab.etc.join("passwd");
     let people = fs::read_to_string(&passwd).unwrap();
@@ -830,6 +839,7 @@ fn slurms_private_data_decides() {
         ("monitor", &["alice", "dave"]),
     ] {
         assert_eq!(jobs(user, "X-None: 1").unwrap(), sees, "{user}");
+
         // The lab's slurmdbd hides nothing; slurmctld hides the queue. sacct shows at least what
         // Takt shows.
         let all = of_sacct(user);

@@ -54,6 +54,7 @@ fn secrets_in_paths_parameters_and_topics_are_shown_nowhere() {
     let takt = Takt::fresh();
     let target = scrape_target(page);
     let address = format!("127.0.0.1:{}", free_port());
+
     // One target answers, and one does not: its error is shown, too.
     let closed = free_port();
     takt.file(

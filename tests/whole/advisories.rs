@@ -54,6 +54,7 @@ fn run(programs: &[(&str, String)], has_database: bool, no_skip: bool) -> Answer
 #[test]
 fn advisories_are_checked_or_the_reason_is_named() {
     let programs = |fetch, check| ["cargo", "cargo-deny"].map(|name| (name, deny(fetch, check)));
+
     // Programs, whether a database lies there, and the expected code and words.
     for (programs, has_database, code, words) in [
         (vec![], true, 0, "skipped: cargo-deny is missing"),

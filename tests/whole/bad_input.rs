@@ -262,6 +262,7 @@ fn a_directory_that_another_server_holds() {
             &address,
         ],
     );
+
     // Commands that only read ask that server.
     assert_unharmed(&takt);
     server.stop();
@@ -300,6 +301,7 @@ fn writes_need_the_token() {
     let body = format!("{HEADER}\n{}\n", ROW.replacen('7', "8", 1));
     let refused = client.post(&import).send(&body).unwrap();
     assert_eq!(refused.status(), 401);
+
     // Another site's page in a browser on this machine sends the right address and a wrong Host.
     let foreign = client
         .get(format!("http://{address}/"))

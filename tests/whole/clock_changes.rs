@@ -75,6 +75,7 @@ fn months_with_a_change_of_clocks_equal_figures_by_hand() {
             "erin 0 2500 200"
         ]
     );
+
     // By day: alice has 2 hours of the 24th and 7 of the 25th, in which 02:00 to 03:00 comes twice.
     // A run that ends at midnight used nothing of the day that begins then.
     assert_eq!(
@@ -88,6 +89,7 @@ fn months_with_a_change_of_clocks_equal_figures_by_hand() {
             "2026-10-31 16 16"
         ]
     );
+
     // The night by the hour: alice's two GPUs, and carol's one for half of each of two hours.
     let hours = report(&takt, "2026-10", "hour", &["hour", "gpu_hours"]);
     let night: Vec<&String> = hours
@@ -104,6 +106,7 @@ fn months_with_a_change_of_clocks_equal_figures_by_hand() {
             "2026-10-25T02:00+01:00 2.5"
         ]
     );
+
     // By hand, March: 22:00 to 06:00 over the change are 7 hours, 2 on the 28th and 5 on the 29th.
     assert_eq!(
         report(
@@ -118,6 +121,7 @@ fn months_with_a_change_of_clocks_equal_figures_by_hand() {
         report(&takt, "2026-03", "day", &["day", "gpu_hours"]),
         ["2026-03-28 4", "2026-03-29 10"]
     );
+
     // November has the other two hours of dave's run.
     let dave: serde_json::Value = serde_json::from_str(
         &takt

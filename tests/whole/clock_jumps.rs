@@ -142,6 +142,7 @@ impl Machine {
             let rows: Value = serde_json::from_str(&run.stdout).ok()?;
             rows[0]["n"].as_i64()
         };
+
         // The server may open the store anew.
         wait_for("the number of samples", SOON, read)
     }
@@ -258,6 +259,7 @@ fn a_clock_a_year_ahead_for_90_seconds_deletes_expires_and_sends_nothing() {
     machine.set_clock("+366d");
     machine.wait_for_samples(366 * DAY);
     machine.wait_for_trust(0.0);
+
     // A round is due each minute; these come in addition.
     for _ in 0..3 {
         machine.seal();
@@ -464,8 +466,10 @@ fn a_channel_that_is_down_for_six_hours_is_told_what_is_true_then() {
         let states = told.iter().filter(|(alert, _)| alert == name);
         states.map(|(_, state)| state.as_str()).collect::<Vec<_>>()
     };
+
     // Its end and its new beginning, and nothing for each of the six hours.
     assert_eq!(of("Hot"), ["firing", "resolved", "firing"], "{told:?}");
+
     // Hours that a clock skips are none in which the heat was seen.
     assert!(of("Warm").is_empty(), "{told:?}");
     assert!(told.len() <= 7, "{told:?}");

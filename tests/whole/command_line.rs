@@ -126,6 +126,7 @@ fn tables_fit_a_terminal_of_eighty_columns_and_name_the_job() {
         "{text}"
     );
     assert!(text.contains("Not shown: account"), "{text}");
+
     // A pipe has no width: scripts get every column.
     let piped = takt.run(["jobs"]).ok();
     assert!(
@@ -184,6 +185,7 @@ fn times_are_in_the_clusters_time_zone_with_and_without_a_server() {
         from_files[1]
     );
     let (mut server, _) = serve(&takt);
+
     // The command asks the server, so its own configuration does not matter.
     assert_eq!(takt.run(["jobs", "--format", "csv"]).ok(), from_files[0]);
     assert_eq!(answers(), from_files);
@@ -456,6 +458,7 @@ fn a_mistake_in_the_file_stops_no_question_to_the_running_server() {
         );
         run.ok();
     }
+
     // The server's own address is another one than the file's.
     assert!(!good.contains(&address));
     let said = takt.run(["check-config", "--config", "takt.toml"]).fails(2);
@@ -477,6 +480,7 @@ fn takt_and_doctor_name_the_server_that_runs_and_the_mistake() {
         "takt.toml",
         format!("timezome = \"UTC\"\n{config}[scrape]\ninterval_seconds = \"often\"\n"),
     );
+
     // Elsewhere, only the file leads to the server.
     let elsewhere = takt.directory().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
@@ -644,6 +648,7 @@ fn root_checks_secrets_as_the_services_user() {
     mode(&webhook, 0o600);
     let check = || takt.run(["check-config", "--config", "takt.toml"]);
     check().ok();
+
     // The data of the installed server belongs to its user.
     const NOBODY: u32 = 65534;
     chown(takt.data_directory(), Some(NOBODY), None).unwrap();

@@ -200,6 +200,7 @@ fn bounds_exemplars_and_times_are_stored_as_by_the_current_prometheus() {
                 let series = answer["data"].as_array_mut().into_iter().flatten();
                 for series in series {
                     series["seriesLabels"] = without_ours(series["seriesLabels"].take());
+
                     // An exemplar without a time has that of its first scrape.
                     let exemplars = series["exemplars"].as_array_mut().into_iter().flatten();
                     for exemplar in exemplars {
@@ -317,6 +318,7 @@ fn wrong_methods_and_raw_quotes_are_answered_as_by_the_current_prometheus() {
         assert_eq!(ours.as_str(), "405", "{request}");
         assert_eq!(theirs.as_str(), "405", "{request}");
     }
+
     // Requests that change something still need a token.
     assert_eq!(raw(&addresses[0], "POST /api/v2/silences").0, "401");
 

@@ -197,6 +197,7 @@ fn check(lab: &Lab, query: &Query) -> Result<bool, String> {
     };
     let ask = |sent: &str| lab.ask(prometheus.url(), query.kind, sent);
     let theirs = ask(&sent).map_err(|error| format!("Prometheus: {error}"))?;
+
     // Two clusters with nodes of the same names: a join that mixes them is an error.
     let all = VALUES.map(|(name, value)| (name, if name == "cluster" { ".*" } else { value }));
     ask(&query.sent(&all)).map_err(|error| format!("two clusters: {error}"))?;
@@ -223,6 +224,7 @@ fn every_metric_panel_has_data() {
     let mut compared = 0;
     for query in promql() {
         let mut checked = check(&lab, &query);
+
         // Other tests start jobs, mount and make links on this machine all the time, which one of the two may scrape
         // earlier: their answers are equal at some time, not at any.
         for _ in 0..20 {

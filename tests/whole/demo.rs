@@ -229,6 +229,7 @@ fn the_commands_of_the_pages_run(demo: &RunningDemo) {
                 .trim_start_matches("sudo ")
                 .trim_start_matches("-u takt ");
             let typed = typed.trim_start_matches("target/release/");
+
             // The demo runs already.
             if !typed.starts_with("takt ") || typed == "takt demo" {
                 continue;
@@ -247,6 +248,7 @@ fn the_commands_of_the_pages_run(demo: &RunningDemo) {
                 .output()
                 .unwrap();
             let code = done.status.code();
+
             // With findings the exit code is 1 or 2.
             let finds_faults =
                 typed.starts_with("takt doctor") && code.is_some_and(|code| code <= 2);

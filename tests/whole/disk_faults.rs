@@ -93,6 +93,7 @@ fn try_every_call(mode: &str, errno: i32) {
             return;
         };
         let jobs = count(&takt);
+
         // A write that fails for good may abort the program, but the data stay.
         assert!(
             jobs == 4 || jobs == 2 && run.code != Some(0),

@@ -163,6 +163,7 @@ fn a_mistake_in_the_configuration_is_the_first_finding() {
             .then_some(())
     });
     takt.file("takt.toml", &wrong);
+
     // The server reads the file again, too: its page has the same finding.
     for arguments in [&["--config", "takt.toml"][..], &[]] {
         assert_eq!(ids(arguments), ["config.valid", "messages.channels"]);
@@ -208,6 +209,7 @@ fn before_an_upgrade_of_slurm_it_says_what_changes_here() {
     ] {
         assert!(upgrade.stdout.contains(words), "{}", upgrade.stdout);
     }
+
     // Nothing of the checks of today.
     assert!(!upgrade.stdout.contains("messages."), "{}", upgrade.stdout);
     let nothing = asked("next");

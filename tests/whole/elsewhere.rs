@@ -15,6 +15,7 @@ use std::time::Duration;
 /// address.
 fn outer_address() -> Result<Ipv4Addr, Skip> {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+
     // This sends nothing: it only asks the kernel for the route.
     let found = socket
         .connect("192.0.2.1:9")
@@ -128,6 +129,7 @@ fn remote_requests_need_a_read_or_write_token() {
     let seal = ["store", "seal", "--server", &url, "--token-file"];
     let said = ask(&takt, &[&seal[..], &[&reader]].concat()).fails(1);
     assert!(said.contains("needs the role"), "{said}");
+
     // A refusal of the alerts' API once said only "403 Forbidden".
     let silence = [
         "alerts",
@@ -222,6 +224,7 @@ fn reading_creates_no_store() {
             );
         }
     }
+
     // An existing directory without a store is an error too.
     let empty = takt.directory().join("empty");
     fs::create_dir(&empty).unwrap();
@@ -310,6 +313,7 @@ fn without_options_commands_use_the_installed_server() {
         data.display()
     );
     fs::write(&config, text).unwrap();
+
     // All users may read the directories above the configuration, but not the data.
     set_mode(takt.directory(), 0o755);
     set_mode(&etc, 0o755);
@@ -336,6 +340,7 @@ fn without_options_commands_use_the_installed_server() {
     run("0", &["import", "sacct", &jobs]).ok();
     assert!(run("0", &["jobs"]).ok().contains("alice"));
     run("0", &["alerts", "list"]).ok();
+
     // Other users ask the configured address and may change nothing.
     assert!(run("65534", &["jobs"]).ok().contains("alice"));
     run("65534", &["alerts", "list"]).ok();
@@ -355,6 +360,7 @@ fn without_options_commands_use_the_installed_server() {
             .ok()
             .contains("/etc/takt/takt.toml is good")
     );
+
     // A configuration that this user may not read does not count as empty.
     set_mode(&config, 0o600);
     let by_file = [&route[..], &["--file"]].concat();

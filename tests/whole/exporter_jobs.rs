@@ -29,6 +29,7 @@ fn two_gpus(takt: Takt, script: &str) -> (Takt, Daemon, String) {
         "{} is missing; cargo build -p nvml-stand-in",
         library.display()
     );
+
     // Only the lab's environment knows its users.
     let takt = takt.with_environment([("NVML_STAND_IN_SCRIPT".to_owned(), gpus)]);
     let address = format!("127.0.0.1:{}", free_port());
@@ -147,6 +148,7 @@ fn gpus_of_array_tasks_are_shown_by_task_and_charged_though_unused() {
         &["-a", "5-6", "-w", "node0", "--gres=gpu:a100:1", "-t", "5"],
         "sleep 300",
     );
+
     // The exporter also sees jobs of labs that other tests run at the same time.
     let held = &format!(
         "SELECT string_agg(job_id, ' ' ORDER BY job_id) AS tasks,
@@ -206,8 +208,10 @@ fn without_a_scheduler_processes_have_usage_and_efficiency() {
         SOON,
         "node0/gpu0/root,1,processes,true",
     );
+
     // The exporter also sees jobs of labs that run at the same time.
     let on_gpus = takt.run(["gpus", "--user", "root", "--format", "csv"]).ok();
+
     // It has not been idle for five minutes yet.
     let held = "node0,0,NVIDIA GeForce RTX 5090,busy,root,,,finetune,8.0,0 %,";
     assert_eq!(on_gpus.lines().skip(1).collect::<Vec<_>>(), [held]);
@@ -232,6 +236,7 @@ fn without_a_scheduler_processes_have_usage_and_efficiency() {
             .collect::<Vec<_>>()
             .join("\n"),
     );
+
     // A process counts as ended after two minutes without being seen.
     let runs = "SELECT job_id, state, end_time > start_time AS lasted FROM jobs";
     wait_for_rows(

@@ -192,6 +192,7 @@ fn without_slurm_the_shares_come_from_the_configuration() {
             .map(str::to_owned)
             .unwrap_or_else(|| panic!("no {user} in {text}"))
     };
+
     // Each account has half of the shares; one has about three quarters of the usage, the other one
     // quarter.
     assert!(

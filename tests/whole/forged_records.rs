@@ -96,6 +96,7 @@ fn a_name_in_a_file_changes_no_finished_job() {
         "SELECT line, reason LIKE 'an earlier row%' FROM rejects",
     );
     assert_eq!(reason, "4,true");
+
     // The administrator knows better.
     let accepted = import(&takt, "sacct", "names.txt", &["--accept-corrections"]);
     assert_eq!(accepted["runs_updated"], 1, "{accepted}");
@@ -217,6 +218,7 @@ fn a_name_in_a_real_slurm_makes_and_changes_no_record() {
         &takt,
         &format!("SELECT epoch(submit_time)::BIGINT FROM jobs WHERE job_id = '{victim}'"),
     );
+
     // The columns of the poller, and of an export of files.
     let polled = |id: &str| {
         format!(

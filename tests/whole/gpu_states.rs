@@ -104,6 +104,7 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let ask = |path: &str| http_get(&format!("http://{address}{path}")).ok();
     let api = || -> Option<Value> { serde_json::from_str(&ask("/api/takt/v1/cluster")?.body).ok() };
+
     // Until exporters answer, Slurm's GPUs of their nodes count, which may be as many.
     server.wait_until("the exporters", SOON, || {
         let answer = api()?;

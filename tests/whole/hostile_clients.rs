@@ -99,6 +99,7 @@ fn a_client_behind_a_proxy_on_this_machine_needs_a_token() {
     ] {
         assert_is_remote(proxy(port, header));
     }
+
     // It is the header that makes the difference.
     let harmless = proxy(port, "X-Requested-With: test");
     assert_eq!(get(harmless, "/metrics", "").status, 200);
@@ -300,6 +301,7 @@ fn half_open_requests_do_not_stop_the_server() {
     let mut half_open: Vec<_> = (0..1200)
         .map(|number: u32| {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+
             // Some are closed by the limits while this is written.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ");
             if number.is_multiple_of(100) {
@@ -309,6 +311,7 @@ fn half_open_requests_do_not_stop_the_server() {
         })
         .collect();
     assert_eq!(get(port, "/-/healthy", "").status, 200);
+
     // A byte now and then does not prolong the time for a head.
     while began.elapsed() < Duration::from_secs(120) && !half_open.iter_mut().all(is_closed) {
         for stream in half_open.iter_mut().rev().take(100) {
@@ -411,6 +414,7 @@ fn slow_bodies_keep_nobody_out() {
         .map(|number| request_of_crowd(port, number, request))
         .collect();
     let began = Instant::now();
+
     // The user who runs the server is an administrator.
     let (class, places) = if process::geteuid().is_root() {
         ("signed_in", 256)

@@ -118,6 +118,7 @@ fn hostile_selectors_are_refused_and_delay_nobody() {
             assert_eq!(page.status, status, "{path} {short:?}: {}", page.body);
         }
     }
+
     // Many selectors in one request.
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let series = format!("{}/api/v1/series", server.url);
@@ -129,6 +130,7 @@ fn hostile_selectors_are_refused_and_delay_nobody() {
         "{}",
         page.body
     );
+
     // The most that are answered, by many clients at once: each ends at the time limit, and others
     // are answered meanwhile.
     let body: String = (0..1000)
@@ -200,6 +202,7 @@ fn answer_to(mut client: TcpStream, bytes: &[u8]) -> Vec<u8> {
 fn huge_messages_to_the_sql_port_fill_no_memory() {
     const HUGE: u32 = 900 << 20;
     let mut server = Server::start("sql.password_file = \"passwords\"\n");
+
     // Before the login: the content of any message, and of the startup message.
     let after_startup = |letter: &[u8]| [startup("grafana"), message(letter, HUGE, b"")].concat();
     for first in [

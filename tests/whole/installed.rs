@@ -106,6 +106,7 @@ fn the_units_work_with_their_privileges() {
             })
             .then_some(page)
     });
+
     // The exporter reads the kernel log, and no collector failed for lack of a privilege.
     assert!(
         page.contains("node_scrape_collector_success{collector=\"events\"} 1"),
@@ -126,6 +127,7 @@ fn the_units_work_with_their_privileges() {
         ])
         .ok();
     machine.run(["systemctl", "start", "takt"]).ok();
+
     // systemd warns if the folder has other rights than the unit says.
     let all = machine.run(["journalctl", "--output=cat"]).stdout;
     assert!(
@@ -211,6 +213,7 @@ fn the_units_are_confined() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&judged.stdout);
+
         // Releases before 250 do not read files.
         let is_old = String::from_utf8_lossy(&judged.stderr).contains("--offline");
         assert!(judged.status.success() || is_old, "{unit}: {said}");

@@ -79,6 +79,7 @@ fn everything_works_on_ipv6_alone() {
     assert!(body.contains("OverSix") && body.contains(&node), "{body}");
     let mail = smtp.mails("ann@lab.example", 1).remove(0);
     assert!(mail.contains("OverSix"), "{mail}");
+
     // The address of the pages is a link that browsers open.
     let page = format!("http://{address}/");
     assert!(mail.replace("=\r\n", "").contains(&page), "{mail}");

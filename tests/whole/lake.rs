@@ -125,6 +125,7 @@ fn try_every_call(mode: &str, errno: i32, stride: usize) {
         return;
     };
     let lake = with_records(&takt, "");
+
     // Where delta-rs is installed, it reads the lake, too.
     let mut reader = Reader::start(&lake.display().to_string(), &[]).ok();
     let mut read = || reader.as_mut().map(Reader::read);
@@ -151,6 +152,7 @@ fn try_every_call(mode: &str, errno: i32, stride: usize) {
             assert!(call > 90, "only {} calls", call - 1);
             return;
         };
+
         // A failed removal of a finished file is repeated by the next round.
         let is_removal = failed.starts_with("unlink");
         assert!(run.code != Some(0) || is_removal, "{failed}: {run:?}");
@@ -291,6 +293,7 @@ fn a_full_lake_does_not_stop_the_server() {
     let doctor = takt.run(["doctor", "--only", "lake", "--config", "takt.toml"]);
     assert_eq!(doctor.code, Some(0), "{doctor:?}");
     server.stop();
+
     // Without the server the answer is the same.
     assert_eq!(rows_of(&takt, "usage"), 5);
     drop(mount);

@@ -121,6 +121,7 @@ fn a_round_on_s3_may_be_killed_at_any_request() {
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
                 hits.fetch_add(1, Ordering::Relaxed);
             }
+
             // Messages on their way arrive.
             Fate::Pass
         });

@@ -342,6 +342,7 @@ impl Answers {
     fn of(port: u16, paths: &[AskedPath], (caller, uid, way): &Caller<'_>) -> Self {
         let answer = |asked: &AskedPath| {
             let mut arguments = way.clone();
+
             // Streams do not end.
             let limit = if asked.path.starts_with("/live") {
                 "1"
@@ -671,6 +672,7 @@ fn a_live_page_ends_with_its_token() {
     let (status, body, lasted) = stream;
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("data:"), "{body}");
+
     // The stream looks at its page every 15 seconds.
     assert!(
         lasted < Duration::from_secs(30),
@@ -719,13 +721,16 @@ fn the_memory_of_the_server_is_hidden() {
         .find(|line| line.starts_with("Max core file size"));
     let words: Vec<&str> = core.unwrap().split_whitespace().collect();
     assert_eq!(words[4..6], ["0", "0"], "{limits}");
+
     // The files of a process that is not dumpable are root's.
     assert_eq!(fs::metadata(format!("{folder}/mem")).unwrap().uid(), 0);
+
     // The server still reads its own: it counts its open files.
     let metrics = http_get(&format!("http://127.0.0.1:{port}/metrics"))
         .unwrap()
         .body;
     assert!(metrics.contains("process_open_fds"), "{metrics}");
+
     // It still starts statements.
     let answer = takt.run([
         "sql",

@@ -193,6 +193,7 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
             smtp.port,
         ),
     );
+
     // Each ran an hour on a hundred GPUs; alice had requested twenty hours.
     let day = civil::date(2026, 11, 17);
     let rows = [("alice", 20 * 60), ("bob", 61)].map(|(user, limit)| {
@@ -200,9 +201,11 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
         format!("{}|{limit}", row(id, user, "physics", day, 100, 3600))
     });
     takt.import_sacct(format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")));
+
     // The server may look for due reports before it has computed efficiencies, and then again only
     // in an hour.
     takt.run(["assess"]).ok();
+
     // The commands ran at the machine's time.
     fs::remove_file(takt.data_directory().join("clock.json")).unwrap();
     let serve_on = |day: u8| {
@@ -227,6 +230,7 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
     server.stop();
     let sent = "SELECT count(*) FROM records.report_log";
     let count = || count_stored(&takt.data_directory(), sent);
+
     // The server may have ended between the mail and its note.
     assert!(count() <= 1);
 

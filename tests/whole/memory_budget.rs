@@ -76,6 +76,7 @@ impl Server {
             at_rest: 0,
             takt,
         };
+
         // The first statement starts the query process.
         server.answers_others();
         server.at_rest = server.status("VmHWM");
@@ -273,6 +274,7 @@ fn answers_that_nobody_reads_stay_within_the_budget() {
     );
     server.are_refused_unread(120, &request);
     server.is_within_budget("unread SQL answers");
+
     // Others found no place among the statements that wait.
     assert!(server.refused("answer") + server.refused("query") > 0.0);
 

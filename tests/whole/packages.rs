@@ -231,6 +231,7 @@ fn the_packages_install_run_and_leave_nothing_running() {
         return;
     };
     install_run_and_remove(&machine, &DEB);
+    // A removal keeps the state of the exporter, and a purge deletes it, but never the records.
     shell(&machine, "test -e /var/lib/private/takt-exporter");
     shell(&machine, "dpkg --purge takt-exporter takt");
     shell(&machine, "test ! -e /var/lib/private/takt-exporter");

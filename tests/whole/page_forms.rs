@@ -37,6 +37,7 @@ fn a_token_is_made_and_revoked_on_a_page() {
         page.to_lowercase().contains("cache-control: no-store"),
         "{page}"
     );
+    // The token is on this page once, so nothing may store the page.
     let start = page.find("takt_").unwrap_or_else(|| panic!("{page}"));
     let token: String = page[start..]
         .chars()
@@ -51,6 +52,7 @@ fn a_token_is_made_and_revoked_on_a_page() {
     assert!(page.contains("plots") && !page.contains(&token), "{page}");
     let (_, rest) = page.split_once("name=\"id\" value=\"").unwrap();
     let revoke = format!("do=revoke&id={}", rest.split_once('"').unwrap().0);
+    // Too long, without a name, another's token, and without the session or the browser's origin.
     for (form, headers, status) in [
         ("do=create&name=plots&days=5000", &mine[..], 400),
         ("do=create&days=30", &mine[..], 400),
@@ -89,11 +91,13 @@ fn the_hours_of_a_lost_run_are_given_back_on_its_page() {
     let admin = [BEARER_ADMIN];
     let (refused, _) = send(&lab, "/jobs/9", &credit, &[&cookie, SAME]);
     assert_eq!(refused.status, 403);
+    // No number, more than the run held, and less than nothing.
     for more in ["&gpu_hours=many", "&gpu_hours=5", "&gpu_hours=-1"] {
         let (refused, page) = send(&lab, "/jobs/9", &format!("{credit}{more}"), &admin);
         assert_eq!(refused.status, 400, "{more}: {page}");
     }
     assert_eq!(send(&lab, "/jobs/9", &credit, &admin).0.to, "/jobs/9");
+
     // Alice sees it; a second credit of the same run is refused.
     let page = read(&cookie);
     assert!(
@@ -101,6 +105,7 @@ fn the_hours_of_a_lost_run_are_given_back_on_its_page() {
         "{page}"
     );
     assert_eq!(send(&lab, "/jobs/9", &credit, &admin).0.status, 400);
+
     let page = read(BEARER_ADMIN);
     let (_, rest) = page.split_once("name=\"credit\" value=\"").unwrap();
     let id = rest.split_once('"').unwrap().0;
@@ -144,6 +149,7 @@ fn the_configuration_is_read_again_from_a_page() {
     send(&lab, "/health", "do=reload", &admin);
     assert!(!health().contains("until a restart: <code>"));
 
+    // A misspelt key: nothing of the file counts.
     fs::write(&file, format!("{config}[scrape]\nintervall_seconds = 5\n")).unwrap();
     let (refused, page) = send(&lab, "/health", "do=reload", &admin);
     assert_eq!(refused.status, 400);

@@ -59,6 +59,8 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
         &takt.directory().join("exporters.log"),
     );
     let config = python(&["config", &exporter.to_string(), &count]);
+
+    // The script takes the two ports after the exporters', which another test may have.
     let config = config
         .replace(
             &format!(":{}\"\n", exporter + 1),
@@ -88,6 +90,7 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
 
 fn start(takt: &Takt, address: &str, nodes: usize) -> Daemon {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
+
     // The exporter of the fifth node fails.
     let up = if nodes < 5 { nodes } else { nodes - 1 };
     let all_up = format!("<dt>nodes up</dt><dd><a href=\"/nodes\">{up}</a> <small>of {nodes}");
@@ -110,6 +113,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
             .body
     };
     let page = get("/");
+
     // An element begins with `<` and a letter.
     let elements = page
         .as_bytes()
@@ -159,6 +163,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
         .args(["-sN", &format!("{}/live/", cluster.address)])
         .stdout(Stdio::null())
         .spawn();
+    // The browser follows the page before the server is stopped.
     thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
     assert!(cluster.server.stop().success());
@@ -301,6 +306,7 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
     assert!(first.contains("content-encoding: gzip"), "{first}");
     let (_, rest) = first.split_once("etag: ").unwrap();
     let known = format!("If-None-Match: {}", rest.lines().next().unwrap());
+
     // The clock of the page changes once a minute.
     let second = head(&[&known]);
     assert!(

@@ -37,6 +37,7 @@ fn targets_are_scraped_and_questions_answered() {
     let target = Target {
         job: "node",
         address: &address,
+        // A quote, which the configuration has to escape.
         labels: &[("cluster", "lab"), ("node", "it's g01")],
     };
     let Some(mut prometheus) = or_skip(Prometheus::start(&[target])) else {

@@ -24,6 +24,7 @@ impl Both {
     fn start() -> Option<Self> {
         let takt = Takt::fresh();
         let exporter_address = format!("127.0.0.1:{}", free_port());
+
         // Both have to see the same metrics, and other tests start and end jobs.
         let mut exporter = takt.start([
             "exporter",
@@ -130,6 +131,7 @@ fn answers_as_prometheus_does() {
         json!({"resultType": "scalar", "result": [begin, "2"]})
     );
 
+    // Metrics that do not change, as the two servers scrape at different moments.
     let stable = [
         "node_memory_MemTotal_bytes",
         "node_uname_info",
@@ -143,6 +145,7 @@ fn answers_as_prometheus_does() {
         "\"text\"",
         "vector(1.5)",
     ];
+
     // Over a range, Prometheus 3 warns that sorting has no effect; 2.42 does not.
     let sorted = "sort_desc(count by (mode) (node_cpu_seconds_total))";
     both.assert_same("/api/v1/query", &[("query", sorted), ("time", &end)]);
@@ -339,6 +342,7 @@ fn errors_equal_prometheus_errors() {
                 answer["errorType"].clone(),
             )
         };
+
         // Capitals, and which errors name the parameter "query", differ between Prometheus 2 and 3.
         let text = |answer: &Value| {
             let text = answer["error"].as_str().unwrap_or_default().to_lowercase();
@@ -346,6 +350,7 @@ fn errors_equal_prometheus_errors() {
                 .map(str::to_owned)
                 .unwrap_or(text)
         };
+
         // Messages of the parser are Takt's own, and series are written as `up{…}`; all others
         // equal Prometheus'.
         let our_words = ["parse error", "found duplicate series"]
@@ -359,10 +364,12 @@ fn errors_equal_prometheus_errors() {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
+
     // The largest allowed number of points.
     let [(ours, _), (theirs, _)] = both.ask("/api/v1/query_range", &range("0", "11000", "1"));
     assert_eq!(ours, 200);
     assert_eq!(theirs, 200);
+
     // Times out before it starts.
     let [(ours, body), (theirs, _)] =
         both.ask("/api/v1/query", &[("query", "up"), ("timeout", "0.000001")]);
@@ -385,6 +392,7 @@ fn grafana_is_answered() {
             .unwrap();
         serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap()
     };
+
     // "Save & test", and the version check; with the field `features` Grafana would take the server
     // for Mimir.
     let health = post("query", &[("query", "1+1"), ("time", &end)]);
@@ -443,6 +451,7 @@ fn grafana_is_answered() {
             "{path} {query:?}: {answer}"
         );
     }
+
     // Before the first scrape the answer is empty.
     let long_ago = [
         ("start", "1000000"),
@@ -517,6 +526,7 @@ fn federation_equals_prometheus() {
             "{__name__=~\"node_uname_info|node_memory_MemTotal_bytes\"}",
         ),
     ];
+
     // The timestamps of two scrapes differ, and 2.5e+10 equals 25000000000.
     let lines = |page: crate::support::process::Page| -> Vec<String> {
         assert_eq!(page.status, 200, "{}", page.body);
@@ -560,6 +570,7 @@ fn an_answer_has_query_statistics() {
     assert_eq!(keys(&ours["timings"]), keys(&theirs["timings"]));
     let read = &ours["samples"]["totalQueryableSamples"];
     assert_eq!(read, &theirs["samples"]["totalQueryableSamples"]);
+
     // Prometheus needs a feature flag for the samples that each step has read.
     assert_eq!(&ours["samples"]["totalQueryableSamplesPerStep"][0][1], read);
 }
@@ -625,6 +636,8 @@ fn a_query_ends_when_its_client_goes_away() {
     wait_for("the end of the work", limit, || {
         (server.load() < 0.2).then_some(())
     });
+
+    // The server is not busy with the query of the one who left.
     let answer = http_get(&format!("http://{address}/api/v1/query?query=1")).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);
 }

@@ -38,6 +38,7 @@ fn the_daemonset_s_arguments_start_an_exporter() {
     let text = fs::read_to_string(manifest()).unwrap();
     let takt = Takt::fresh();
     let root = takt.directory().display().to_string();
+
     // The node's root is mounted at /host.
     std::os::unix::fs::symlink("/", takt.directory().join("host")).unwrap();
     let arguments: Vec<String> = text
@@ -48,6 +49,7 @@ fn the_daemonset_s_arguments_start_an_exporter() {
             format!("--{}", argument.replace("=/var/lib", &format!("={root}")))
         })
         .collect();
+    // The search is for lines of a list in YAML; another way to write them would find none.
     assert_eq!(arguments.len(), 5, "{arguments:?}");
     let address = format!("127.0.0.1:{}", free_port());
     let listen = format!("--web.listen-address={address}");
@@ -61,6 +63,7 @@ fn the_daemonset_s_arguments_start_an_exporter() {
     for metric in ["node_memory_MemTotal_bytes", "node_filesystem_size_bytes"] {
         assert!(page.contains(metric), "{metric}");
     }
+
     // Takt finds the pods at the exporter's usual port.
     let port = takt_server::setup::EXPORTER_PORT;
     for line in [

@@ -28,6 +28,7 @@ fn build(target: &str) -> Result<PathBuf, Skip> {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
+    // The script's own code for a missing tool.
     if done.status.code() == Some(3) {
         return Err(Skip(format!(
             "needs cargo-zigbuild and the target {target}: {said}"

@@ -40,6 +40,7 @@ fn prometheus(directory: &Path, address: &str) -> Daemon {
         .args(["--web.enable-remote-write-receiver", "--log.level=warn"]);
     let mut daemon = Daemon::start("prometheus", command, &directory.join("prometheus.log"));
     let ready = format!("http://{address}/-/ready");
+
     // 401 without the password.
     daemon.wait_until("ready", SOON, || {
         http_get(&ready).ok().filter(|page| page.status == 401)
@@ -204,6 +205,7 @@ fn answers(lab: &Lab, from: f64, down: f64, to: f64) -> Vec<(String, Value)> {
             assert_eq!(status, 200, "{query}: {answer}");
             found.push((format!("{query} at {at}"), answer["data"].clone()));
         }
+        // Steps shorter than the interval of the scrapes, and longer than the windows.
         for step in ["0.7", "15"] {
             let parameters = [
                 ("query", query),
@@ -252,6 +254,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     server.wait_until("samples", SOON, || {
         lab.number(count).filter(|&count| count >= 12.0)
     });
+
     // The engines get the samples after the first start; the windows of all queries begin later.
     let sent = server.wait_until("samples at the engines", SOON, || {
         let page = http_get(&format!("{}/metrics", lab.url())).ok()?;
@@ -265,6 +268,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     server.wait_until("a window of samples", SOON, || {
         lab.number("time()").filter(|&now| now >= sent + 14.0)
     });
+
     // The exporter is away for some seconds: its series end and begin again.
     let from = lab.number("time()").unwrap() - 1.0;
     exporter.kill();
@@ -281,6 +285,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
         lab.number("time()").filter(|&now| now >= back + 8.0)
     });
     let to = lab.number("time()").unwrap();
+
     // The engines get everything up to this time.
     server.wait_until("samples at the engines", SOON, || {
         let page = http_get(&format!("{}/metrics", lab.url())).ok()?;
@@ -297,6 +302,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     let own = answers(&lab, from, down, to);
     server.stop();
     exporter.stop();
+
     // Of VictoriaMetrics, what it received a moment ago is not visible yet.
     thread::sleep(Duration::from_secs(5));
 
@@ -307,6 +313,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
         for ((question, own), (_, theirs)) in own.iter().zip(&theirs) {
             assert_eq!(sorted(own), sorted(theirs), "{question}, with {query}");
         }
+        // Equal answers could be empty ones.
         assert!(own.iter().any(|(_, data)| data.to_string().contains("n1")));
         server.stop();
     }
@@ -385,9 +392,11 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
         doctor.contains("query.remote") && doctor.contains(&expected),
         "{doctor}"
     );
+
     // Records are here.
     let (status, _) = lab.get("/api/takt/v1/jobs", &[]);
     assert_eq!(status, 200);
+
     // Some evaluations fail; the alert stays.
     thread::sleep(Duration::from_secs(4));
     assert!(firing());
@@ -395,6 +404,7 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
 
     let _engine = prometheus(&files, &lab.prometheus_at);
     server.wait_until("answers again", SOON, || lab.number("up"));
+    // Samples that could not be sent meanwhile are sent now.
     server.wait_until("samples of the outage", SOON, || {
         let (_, answer) = lab.get("/api/v1/query", &[("query", "max(max_over_time(up[5s]))")]);
         (answer["data"]["result"][0]["value"][1] == "1").then_some(())
@@ -405,6 +415,7 @@ fn everything_reads_the_engine_and_nothing_breaks_without_it() {
 #[test]
 fn an_address_without_the_api_is_named() {
     let takt = Takt::fresh();
+
     // A server of Takt has no such address below its pages.
     let listen = format!("127.0.0.1:{}", free_port());
     let toml = |query: &str| {
@@ -413,6 +424,7 @@ fn an_address_without_the_api_is_named() {
              [query]\nremote_timeout_seconds = 2\n{query}"
         )
     };
+
     takt.file(
         "takt.toml",
         toml(&format!("remote = \"http://{listen}/nothing\"\n")),

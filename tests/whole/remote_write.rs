@@ -83,6 +83,7 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     let takt = Takt::fresh();
     let [exporter_at, server_at, prometheus_at, victoria_at] =
         array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+    // One receiver is killed and has all series, the other one only gets a selection.
     let receiver_files = takt.directory().join("prometheus");
     let mut receiver = prometheus(&receiver_files, &prometheus_at);
     let victoria_files = takt.directory().join("victoria");
@@ -127,6 +128,7 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     let mut receiver = prometheus(&receiver_files, &prometheus_at);
     server.kill();
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
+
     // Another kill, of the receiver, while samples arrive.
     server.wait_until("samples after the restart", SOON, || {
         number(&ours, "time() - timestamp(up{node=\"n1\"})").filter(|&age| age < 3.0)
@@ -134,17 +136,20 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     receiver.kill();
     let _receiver = prometheus(&receiver_files, &prometheus_at);
 
+    // From here on the comparison is about samples that both sides must have.
     let newest = number(&ours, "timestamp(up{node=\"n1\"}) * 1000").unwrap() as i64;
     let reached = "timestamp(up{node=\"n1\"}) * 1000";
     server.wait_until("the newest sample at the receiver", SOON, || {
         number(&theirs, reached).filter(|&at| at as i64 >= newest)
     });
+
     // All samples after the first that the receiver has; those before the first start are not sent.
     let series = "{node=\"n1\"}";
     let first = raw_samples(&theirs, "up{node=\"n1\"}", newest - 600_000, newest);
     let first = *first.values().next().unwrap().first_key_value().unwrap().0;
     let stored = raw_samples(&ours, series, first - 1, newest);
     assert!(stored.len() > 200, "{} series", stored.len());
+
     // The samples of one scrape arrive in several requests.
     let until = Instant::now() + SOON;
     let mut received = raw_samples(&theirs, series, first - 1, newest);

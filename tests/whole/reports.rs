@@ -64,6 +64,7 @@ fn report(takt: &Takt, kind: &str, more: &[&str]) -> crate::support::takt::Run {
 #[test]
 fn a_month_of_a_user_an_account_and_the_cluster() {
     let takt = takt();
+
     // October 24 to 26 in Oslo has 73 hours.
     let text = report(&takt, "user", &["--user", "alice"]).ok();
     assert!(
@@ -86,6 +87,7 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
     let cluster: serde_json::Value =
         serde_json::from_str(&report(&takt, "cluster", &["--format", "json"]).ok()).unwrap();
     assert_eq!(cluster["figures"]["gpu_hours"], 162.0);
+
     // The run that began in September ends on October 1 at 06:00.
     assert_eq!(cluster["breaches"][0]["seconds"], 21_600);
     let days: Vec<f64> = cluster["days"]
@@ -95,10 +97,12 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
         .map(|day| day["gpu_hours"].as_f64().unwrap())
         .collect();
     assert_eq!(days.len(), 31);
+    // The first has ten hours of bob's and six of eve's, and the 25th has 25 hours of two GPUs.
     assert_eq!(days[0], 16.0);
     assert_eq!(days[24], 50.0);
     assert_eq!(days.iter().sum::<f64>(), 162.0);
 
+    // A user's name with markup must not become markup.
     let html = report(&takt, "cluster", &["--format", "html"]).ok();
     assert!(
         html.contains("&lt;b&gt;=eve") && !html.contains("<b>=eve"),
@@ -122,6 +126,7 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
     );
     let efficiency = report(&takt, "efficiency", &["--format", "csv"]).ok();
     assert_eq!(efficiency.lines().count(), 4, "{efficiency}");
+
     let few = report(&takt, "efficiency", &["--runs", "1"]);
     assert!(
         few.stderr.contains("1 of 3 runs") && few.stderr.contains("--runs"),
@@ -158,6 +163,7 @@ fn letters_of_a_month_and_a_credit() {
         "mails",
     ];
     let answer = takt.run(sent).ok();
+
     // Recipients are alice, who has an address, the account's owner and the operator. Bob has opted
     // out, and <b>=eve has no address.
     assert_eq!(answer.lines().count(), 3, "{answer}");
@@ -182,6 +188,8 @@ fn letters_of_a_month_and_a_credit() {
         .unwrap()
         .contains("Where the GPU-hours went")
     );
+
+    // Without --dry-run the configuration needs a mail server.
     let refused = takt
         .run([
             "--config",
@@ -231,6 +239,7 @@ fn usage_between_two_times_and_of_an_account() {
         .collect()
     };
     let bob = |seconds| vec![("bob".to_owned(), seconds)];
+    // Local times are those of the cluster, in Oslo; bob's job runs from 10 to 20 o'clock there.
     let two_hours = ["2026-10-01T12:00", "2026-10-01T14:00"];
     assert_eq!(gpu_seconds(two_hours, &[]), bob(7200));
     let instants = ["2026-10-01T10:00:00Z", "2026-10-01T13:00:00+02:00"];
@@ -240,6 +249,7 @@ fn usage_between_two_times_and_of_an_account() {
 
     let day = ["2026-10-01", "2026-10-02"];
     assert_eq!(gpu_seconds(day, &["--account", "physics"]), bob(36_000));
+
     let run = takt.run([
         "report",
         "usage",
@@ -269,6 +279,7 @@ fn an_empty_month_names_the_period_of_the_records() {
         text.contains("there are records from 2026-09-01 to 2026-10-27"),
         "{text}"
     );
+
     // A cluster without jobs.
     let empty = Takt::fresh();
     empty.file("none.txt", SACCT.lines().next().unwrap());

@@ -227,6 +227,8 @@ fn each_route_answers_exactly_its_roles() {
         })
         .filter(|(path, ..)| !path.starts_with("/static/"))
         .collect();
+
+    // The list is the router's own, so a new route without a line here cannot go unnoticed.
     let missing: Vec<_> = listed
         .iter()
         .filter(|(path, ..)| MATRIX.iter().all(|(known, ..)| known != path))
@@ -258,6 +260,8 @@ fn each_route_answers_exactly_its_roles() {
         ("viewer", ROOT, vec!["--header", BEARER_READER]),
         ("support", BOB, vec!["--unix-socket", &socket]),
     ];
+
+    // Each role on a thread: some hundred requests each, one after another.
     thread::scope(|scope| {
         for (role, uid, way) in &callers {
             let lab = &lab;
@@ -280,6 +284,7 @@ fn every_route_answers(lab: &Lab, role: &str, uid: u32, way: &[&str]) {
         for (method, least) in [("GET", read), ("POST", other)] {
             let mut arguments = way.to_vec();
             arguments.extend(["--request", method]);
+
             // Streams do not end.
             if path.starts_with("/live") {
                 arguments.extend(["--max-time", "1"]);
@@ -306,6 +311,8 @@ fn no_route_shows_another_users_job() {
     }
     let lab = Lab::start("privacy = \"private\"");
     let month = "month=2026-03";
+
+    // Questions whose parameters ask for more than the routes show by themselves.
     let questions = [
         format!("/api/takt/v1/report/usage?{month}&by=user,account,state,node,day"),
         format!("/api/takt/v1/report/sheets?{month}&everybody=true"),
@@ -329,11 +336,13 @@ fn no_route_shows_another_users_job() {
         .chain(questions)
     {
         let (status, body) = lab.curl(ALICE, &path, &[]);
+
         // An error may repeat the question.
         let shown = OF_BOB
             .iter()
             .find(|secret| body.contains(**secret) && !path.contains(**secret));
         assert_eq!(shown, None, "{path}: {status} {body}");
+
         // A browser reads JSON and CSV as text.
         let is_page = body
             .trim_start()
@@ -344,6 +353,7 @@ fn no_route_shows_another_users_job() {
             "{path} shows a job's name as markup: {body}"
         );
     }
+
     // An administrator gets all of it, so the paths above have something to hide.
     let jobs = lab
         .curl(ROOT, "/api/takt/v1/jobs", &["--header", BEARER_ADMIN])

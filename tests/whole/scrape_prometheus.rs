@@ -84,6 +84,7 @@ fn configuration(address: SocketAddr) -> String {
          \x20 - {regex: '__name__|job|instance|path', action: labelkeep}\n\
          \x20 - {source_labels: [__name__], regex: 'asked|up', action: keep}",
     ];
+    // Two addresses of one server: all jobs have two targets.
     let targets = format!(
         "\n  static_configs:\n  - targets: ['127.0.0.1:{port}', 'localhost:{port}']\n    labels: \
          {{rack: a, row: 'Bc', rest: ß}}\n"
@@ -165,6 +166,7 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
             .filter(|page| page.status == 200)
     });
     for url in [theirs.url(), &ours] {
+        // Six jobs keep their two targets, two jobs drop theirs.
         wait_for("twelve targets that are up", SOON, || {
             let targets = targets(url);
             (targets.len() == 12 && targets.iter().all(|(.., health)| health == "up")).then_some(())
@@ -173,6 +175,7 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
     wait_for("the same targets", SOON, || {
         (targets(&ours) == targets(theirs.url())).then_some(())
     });
+
     // The first page of the last target may not be stored yet, on either side.
     let until = Instant::now() + SOON;
     loop {
@@ -251,6 +254,7 @@ fn a_reload_takes_a_token_or_a_signal() {
         (job() == ["second"]).then_some(())
     });
 
+    // A configuration with a mistake: the server keeps the previous one and says so.
     configure("");
     let (status, answer) = post(&format!("Bearer {token}"));
     assert_eq!(status, 500);

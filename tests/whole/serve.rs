@@ -128,8 +128,10 @@ fn up_greets_without_lines_about_absent_hardware() {
 fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
     let takt = Takt::fresh();
     let (_exporter, node) = exporter(&takt);
+
     // All nodes must answer at the same time, on a busy machine too.
     let (mut server, address) = serve_every(4.0, &takt, &node, 30);
+
     // The load of most GPUs changes, so the number of busy ones does, too.
     let all = " of 240 GPUs work";
     let up = "<dt>nodes up</dt><dd><a href=\"/nodes\">30</a> <small>of 30</small>";
@@ -138,6 +140,7 @@ fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
         (page.body.contains(up) && page.body.contains(all)).then_some(page)
     });
     assert!(page.body.len() < 100_000, "{} bytes", page.body.len());
+
     // A tile for each node, with a bar for the busy GPU and a cross for the lost one.
     let tiles = page.body.matches("class=\"tile bad\"").count();
     assert_eq!(tiles, 30);
@@ -192,11 +195,14 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     let (mut server, _) = serve(&takt, &node, 1);
     let first: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
     assert_eq!(first["runs_inserted"], 1);
+
     // The server would do this by itself, at some time.
     takt.run(["assess"]).ok();
     let from_server = answers();
     server.stop();
     assert_eq!(answers(), from_server);
+
+    // The same file once more, into the files: nothing changes.
     let again: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
     assert_eq!(again["runs_inserted"], 0);
     assert_eq!(again["runs_updated"], 0);
@@ -217,6 +223,7 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
         ),
     );
     fs::create_dir_all(takt.data_directory()).unwrap();
+    // As a command that runs: the lock, and a file without an address.
     let lock = fs::File::create(takt.data_directory().join("takt.lock")).unwrap();
     lock.lock().unwrap();
     fs::write(
@@ -250,6 +257,8 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
             .ok()
             .filter(|page| page.status == 200)
     });
+
+    // A second server does not wait, as the first one would never end.
     let second = takt.run(["serve", "--config", "takt.toml"]).fails(1);
     assert!(
         second.contains("is held by another takt") && second.contains(&address),
@@ -264,6 +273,7 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
 fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     let takt = Takt::fresh();
     let (_exporter, node) = exporter(&takt);
+
     // Samples of `up` that a server showed up to its watermark, by node.
     let mut known: BTreeSet<(String, i64)> = BTreeSet::new();
     for kill in 0..6_u64 {
@@ -281,6 +291,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
                 .map(|seconds| (seconds * 1000.0) as i64)
         };
         let begun = server.wait_until("publishing a watermark", SOON, watermark);
+
         // The first watermark may be that of the server before.
         let shown = server.wait_until("showing durable samples", SOON, || {
             let reached = watermark().filter(|now| *now > begun + 2500)?;
@@ -288,6 +299,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
             let count: usize = shown.values().map(|samples| samples.len()).sum();
             (count >= 12).then_some(shown)
         });
+        // At different moments between two commits.
         thread::sleep(Duration::from_millis(kill * 170 % 1000));
         for (labels, samples) in shown {
             let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap();
@@ -369,6 +381,8 @@ fn killed_task_returns(task: &str) {
         let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
         (page.contains(&restarted) && page.contains(&running)).then_some(page)
     });
+
+    // The end of one task does not take others with it.
     for other in TASKS.iter().filter(|other| **other != task) {
         let untouched = format!("takt_server_task_restarts_total{{task=\"{other}\"}} 0");
         assert!(page.contains(&untouched), "{other}: {page}");

@@ -53,6 +53,7 @@ fn jobs_run_and_are_accounted() {
             .find(|job| job[2] == name)
             .unwrap_or_else(|| panic!("no {name} in\n{sacct}"))
     };
+    // One row a task of the array.
     assert_eq!(jobs.len(), 7, "{sacct}");
 
     let train = one("train");
@@ -110,6 +111,7 @@ fn without_slurmdbd_ended_jobs_are_in_the_jobcomp_file() {
     );
     lab.wait_until_idle(SOON);
     assert!(!lab.try_run(&["sacct"]).status.success());
+    // slurmctld writes the record some time after the end.
     let record = process::wait_for("a record of the job", SOON, || {
         fs::read_to_string(lab.jobcomp())
             .unwrap()
@@ -133,6 +135,7 @@ fn injected_jobs_appear_in_sreport_to_the_second() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
+
     // September and October 2026, and some hours before and after.
     let september = 1_788_220_800;
     let october = 1_790_812_800;
@@ -197,6 +200,8 @@ fn services_stop_and_return_and_nothing_is_left() {
     drop(lab);
     assert!(!directory.exists());
     let directory = directory.display().to_string();
+
+    // Each process of the lab has the lab's directory in its environment.
     let left: Vec<_> = fs::read_dir("/proc")
         .unwrap()
         .flatten()
@@ -267,6 +272,7 @@ fn expected(jobs: &[Job], from: i64, to: i64) -> BTreeMap<(String, String), Usag
     let mut usage = BTreeMap::<_, Usage>::new();
     for job in jobs {
         let Some(start) = job.start else { continue };
+        // Negative for a job outside of the period.
         let seconds = u64::try_from(job.end.min(to) - start.max(from)).unwrap_or(0);
         if seconds > 0 {
             let entry = usage

@@ -59,6 +59,7 @@ fn jobs_that_slurmdbd_does_not_record_are_shown_from_the_queue() {
     server.wait_until("the reason in the API", SOON, || {
         problem(&address, "job_records").filter(|problem| problem == "slurmdbd does not answer")
     });
+    // The queue is slurmctld's, so it is complete all the time.
     assert_eq!(problem(&address, "queue").as_deref(), Some(""));
     let get = |path: &str| http_get(&format!("http://{address}{path}")).unwrap().body;
     for path in ["/jobs", "/queue", "/"] {
@@ -77,6 +78,8 @@ fn jobs_that_slurmdbd_does_not_record_are_shown_from_the_queue() {
         !get("/jobs").contains("may be old"),
         "the records are complete"
     );
+
+    // The run from the queue and that from sacct are one.
     let jobs = takt.run(["jobs", "--format", "csv"]).ok();
     assert_eq!(jobs.matches("unseen").count(), 1, "{jobs}");
     server.stop();
@@ -91,6 +94,8 @@ fn jobs_that_slurm_begins_to_hide_are_reported_with_a_cure() {
     let takt = Takt::fresh().with_environment(lab.environment());
     let address = format!("127.0.0.1:{}", free_port());
     config(&takt, &address, "");
+
+    // slurmctld hides nothing from root, so the server runs as alice.
     let uid = lab.as_user("alice", &["id", "-u"]);
     let uid = uid.trim();
     let program = takt.readable_program();
@@ -148,6 +153,7 @@ fn checks_without_facts_are_not_in_order() {
     fs::create_dir(&bin).unwrap();
     for program in ["scontrol", "squeue", "sinfo", "sacct", "sacctmgr"] {
         let file = bin.join(program);
+        // Commands that never answer hold the first poll.
         fs::write(&file, "#!/bin/sh\nexec sleep 600\n").unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
     }

@@ -32,6 +32,7 @@ fn serve(lab: &SlurmLab, sources: &str) -> (Takt, Daemon, String) {
 fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     let mut last = String::new();
     let until = Instant::now() + SOON;
+    // All rows but the header.
     while last.split_once('\n').map(|(_, rows)| rows.trim()) != Some(answer.trim()) {
         assert!(
             Instant::now() < until,
@@ -89,6 +90,7 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
              train,COMPLETED,alice,lab-a,1,1,1,a100,0:0,300,1"
         ),
     );
+
     // The run times equal slurmctld's to the second.
     let rows = takt
         .run([
@@ -131,6 +133,7 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
         "-t",
         "5",
     ];
+    // Two components, of which only one has a GPU.
     lab.submit("carol", &parts, "sleep 12");
     let shrinks = lab.submit(
         "bob",
@@ -151,6 +154,7 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
         "SELECT state, gpus FROM jobs WHERE job_name = 'shrinks'",
         "RUNNING,2",
     );
+
     // Slurm's times are whole seconds, so a resize in the second of the submission starts no second
     // run.
     thread::sleep(Duration::from_millis(1100));
@@ -162,6 +166,7 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     ]);
     nothing_is_queued(lab);
 
+    // One job in each partition of PREEMPTION, on the whole node, so that `urgent` must preempt it.
     let jobs = ["requeued", "cancelled", "suspended"].map(|way| {
         lab.submit(
             "alice",
@@ -205,6 +210,8 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
         );
     }
     lab.wait_for_state(jobs[2], "SUSPENDED", SOON);
+
+    // One job that its user holds, and one for which no three nodes are free.
     let held = lab.submit("bob", &["-J", "held", "--hold", "-t", "5"], "sleep 1");
     let wide = lab.submit(
         "bob",
@@ -228,6 +235,7 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
         "cancelled,1,8,0,1\nparts,1,1,1,1\nparts,1,2,0,1\nrequeued,1,8,0,1\nshrinks,1,1,1,1\nshrinks,2,2,2,1\n\
          suspended,1,8,0,1\nurgent,1,8,0,3",
     );
+
     // The run before the resize ends when the run after it begins.
     wait_for_answer(
         takt,
@@ -267,6 +275,7 @@ fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
         process::wait_for(&format!("{job} {reason}"), SOON, waits);
     };
     listed(held, "JobHeldUser");
+
     // The command wraps its lines.
     let shown = |job: u32| {
         takt.run(["job", &job.to_string()])
@@ -320,10 +329,12 @@ fn runs_from_slurmrestd_and_an_expired_token_loses_none() {
     let token = takt.file("token", lab.token("monitor", 3600));
     let sources = sources.replace("\"token\"", &format!("{token:?}"));
     let (takt, mut server, address) = serve(&lab, &sources);
+
     // Slurm 22.05 sends 0 over REST, which Takt ignores.
     the_same_runs(&lab, &takt, "");
     the_hard_cases(&lab, &takt);
 
+    // A job runs and ends while the token is refused.
     fs::write(&token, "not.a.token").unwrap();
     wait_for_page(&address, "slurmrestd rejected the request");
     lab.submit("carol", &["-J", "meanwhile", "-t", "5"], "sleep 1");
@@ -338,6 +349,7 @@ fn runs_from_slurmrestd_and_an_expired_token_loses_none() {
     wait_for_page(&address, "slurmdbd does not answer");
     lab.start_service(Service::Slurmdbd);
     wait_for_page(&address, "records are up to date");
+
     lab.stop(Service::Slurmrestd);
     wait_for_page(&address, "slurmrestd does not answer at");
     server.stop();
@@ -365,6 +377,7 @@ fn runs_from_the_completion_file_and_slurmctld() {
         "sleep 1",
     );
     lab.wait_until_idle(SOON);
+
     // slurmctld has then forgotten the job's resources, and the completion file never has GPUs.
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     wait_for_answer(
@@ -400,6 +413,8 @@ fn runs_from_the_completion_file_and_slurmctld() {
         "{imported}\nbefore\n{before}\nafter\n{}",
         every_run()
     );
+
+    // The times of the same runs are nine hours off, which must not make them other runs.
     let wrong = takt
         .run([
             "import",
@@ -461,6 +476,7 @@ fn runs_from_slurmrestd_over_its_socket() {
         ],
         "sleep 2",
     );
+
     wait_for_answer(
         &takt,
         "SELECT state, gpus, reservation FROM jobs WHERE job_name = 'lesson'",
@@ -488,6 +504,7 @@ fn gpus_that_slurmdbd_does_not_record_come_from_slurmctld() {
         "sleep 1",
     );
     lab.wait_until_idle(SOON);
+
     // slurmctld has then forgotten the job's resources.
     let (takt, mut server, address) = serve(&lab, "");
     lab.submit(
@@ -496,6 +513,7 @@ fn gpus_that_slurmdbd_does_not_record_come_from_slurmctld() {
         "sleep 12",
     );
     lab.submit("alice", &["-J", "compile", "-t", "5"], "sleep 12");
+    // Unknown for the first, 0 for a job that held none, and two for the other.
     wait_for_answer(
         &takt,
         "SELECT job_name, state, gpus, gpu_model FROM jobs ORDER BY job_name",
@@ -533,6 +551,8 @@ fn the_servers_own_series_show_the_state_of_slurm() {
     };
     wait("count(takt_slurm_up == 1)", "2");
     wait("takt_slurm_nodes{state=\"idle\",job=\"takt-server\"}", "3");
+
+    // A drained node, a held job and a running one.
     lab.run(&[
         "scontrol",
         "update",
@@ -542,6 +562,7 @@ fn the_servers_own_series_show_the_state_of_slurm() {
     ]);
     lab.submit("bob", &["-t", "5", "--hold"], "sleep 1");
     lab.submit("alice", &["-t", "5"], "sleep 300");
+
     // The series are written every 15 seconds: one reading shows all of these changes.
     wait(
         "takt_slurm_node_unavailable{node=\"node1\",reason=\"bad fan\"}",
@@ -561,6 +582,7 @@ fn the_servers_own_series_show_the_state_of_slurm() {
     wait("takt_slurm_up{daemon=\"slurmctld\"}", "1");
     lab.start_service(Service::Slurmdbd);
     wait("count(takt_slurm_up == 1)", "2");
+
     // Without slurmctld nodes and queue are unknown, not 0.
     lab.stop(Service::Slurmctld);
     wait("takt_slurm_up{daemon=\"slurmctld\"}", "0");

@@ -42,6 +42,7 @@ impl Server {
             "lab",
         ])
         .ok();
+
         let exporter_address = format!("127.0.0.1:{}", free_port());
         let exporter = takt.start(["exporter", "--web.listen-address", &exporter_address]);
         let page = format!("127.0.0.1:{}", free_port());
@@ -69,6 +70,7 @@ impl Server {
             port,
             _exporter: exporter,
         };
+
         // PromQL sees a sample at once, SQL with the next commit.
         let ask = ["sql", "SELECT 1 FROM node_load1 LIMIT 1", "--format", "csv"];
         wait_for("samples in SQL", SOON, || {
@@ -94,6 +96,7 @@ impl Server {
             .args(commands.iter().flat_map(|text| ["-c", text]))
             .stdin(Stdio::null());
         command
+            // A password of the one who runs the tests must not help.
             .env_remove("PGPASSWORD")
             .envs(password.map(|password| ("PGPASSWORD", password)));
         let output = command.output().unwrap();
@@ -164,6 +167,8 @@ pub fn python(module: &'static str, package: &'static str) -> Result<(), Skip> {
     if known.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
+
+    // A name that no program has, so that the skip says which package is missing.
     need(&[Needed {
         program: "no-such-python-module",
         package,
@@ -200,6 +205,7 @@ fn psql_shows_the_tables() {
             .ok()
             .contains("node|text|||\n")
     );
+    // psql sends queries to the catalogue for these; an error in one of them would make it useless.
     for command in [
         "\\d",
         "\\d+ jobs",
@@ -287,6 +293,8 @@ fn statements_cannot_leave_the_sandbox() {
     let server = Server::start("timeout_seconds = 2\nmax_rows = 1000\nmemory_limit_mib = 512\n");
     let secret = server.takt.data_directory().join("secret.csv");
     fs::write(&secret, "key\nhunter2\n").unwrap();
+
+    // Files of the data directory are the nearest prey: the process may open some of them.
     let folder = server.takt.data_directory();
     let folder = folder.to_str().unwrap();
     for attempt in [
@@ -374,6 +382,7 @@ fn statements_cannot_leave_the_sandbox() {
     ] {
         let began = Instant::now();
         let answer = server.psql(&[attempt]);
+        // A refusal, whether by the parser, the gate or a limit; the words are tested elsewhere.
         assert!(!answer.ok, "{attempt} was answered:\n{}", answer.stdout);
         assert!(
             !answer.stdout.contains("hunter2") && !answer.stdout.contains("root:"),
@@ -387,6 +396,8 @@ fn statements_cannot_leave_the_sandbox() {
         );
         assert!(began.elapsed() < SOON, "{attempt} went on");
     }
+
+    // After all of this the server answers, and nothing was changed.
     assert_eq!(server.psql(&["SELECT count(*) FROM jobs"]).ok(), "3\n");
     assert!(!Path::new("/tmp/takt-escape.csv").exists());
 }
@@ -441,6 +452,8 @@ fn passwords_and_tls() {
         cert.display(),
         key.display()
     ));
+
+    // Without TLS, with TLS, and with the certificate verified.
     let ask =
         |connection: &str, password| server.psql_as(connection, password, &["SELECT current_user"]);
     for connection in [
@@ -458,6 +471,7 @@ fn passwords_and_tls() {
         );
     }
     ask("user=grafana", Some("correct hors")).fails("assword authentication failed");
+    // An unknown user gets the same answer as a wrong password.
     ask("user=nobody", Some("correct horse")).fails("assword authentication failed");
     ask("user=grafana passfile=/dev/null", Some("")).fails("no password supplied");
     let in_sight = server
@@ -482,6 +496,7 @@ fn passwords_and_tls() {
     let old_cert = renewed.path().join("old.pem");
     fs::copy(&cert, &old_cert).unwrap();
     fs::copy(&new_cert, &cert).unwrap();
+
     // The new certificate does not fit the old key, so the previous pair stays in use.
     assert_eq!(verified(&old_cert).ok(), "grafana\n");
     fs::copy(&new_key, &key).unwrap();
@@ -497,6 +512,7 @@ fn passwords_and_tls() {
     );
     fs::write(&passwords, "grafana:battery staple\n").unwrap();
     ask("user=grafana", Some("correct horse")).fails("assword authentication failed");
+    // A file with a mistake does not lock everybody out.
     fs::write(&passwords, "no password\n").unwrap();
     assert_eq!(
         ask("user=grafana", Some("battery staple")).ok(),
@@ -513,6 +529,8 @@ fn a_statement_ends_when_cancelled_or_when_its_client_is_gone() {
         return;
     }
     let server = Server::start("timeout_seconds = 600\n");
+    // psycopg cancels over a connection of its own, once a simple statement and once one with a
+    // parameter.
     let script = format!(
         "import psycopg, threading, sys\n\
          for sql, given in [({ENDLESS:?}, None), ({ENDLESS:?}.replace('%', '%%') + ' + %s', \
@@ -591,10 +609,12 @@ fn clients_are_limited() {
         return;
     }
     let server = Server::start("max_connections = 1\n");
+
     // The start has asked the server, too.
     let held = wait_for("a free place", SOON, || {
         std::panic::catch_unwind(|| logged_in(server.port)).ok()
     });
+
     let refused = server.psql(&["SELECT 1"]).stderr;
     assert!(refused.contains("too many clients already"), "{refused}");
     drop(held);
@@ -618,8 +638,10 @@ fn clients_that_do_not_log_in_keep_no_place_from_others() {
         began.elapsed()
     );
 
+    // They are closed after the time for a login.
     for mut client in silent {
         client.set_read_timeout(Some(SOON)).unwrap();
+
         // A closed connection, or a broken one.
         assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
         assert!(began.elapsed() < SOON);

@@ -25,6 +25,7 @@ fn pgx(folder: &Path) -> Result<Command, Skip> {
         let mut command = Command::new(&go);
         command
             .args(arguments)
+            // A workspace of the one who runs the tests must not replace the pinned modules.
             .env("GOWORK", "off")
             .env("CGO_ENABLED", "0")
             .current_dir(clients().join("pgx"));
@@ -66,6 +67,7 @@ fn as_sent() -> Vec<String> {
     let of_boards = statements().into_iter().map(|query| {
         query
             .sent(&VALUES)
+            // Grafana writes nanoseconds.
             .replace("$__timeFrom()", "'2026-09-30T22:00:00.123456789Z'")
             .replace("$__timeTo()", "'2026-10-31T23:00:00Z'")
     });
@@ -98,6 +100,7 @@ fn answers(client: &Command, server: &Server, statements: &[String]) -> Vec<Valu
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
         .collect();
     assert_eq!(answers.len(), statements.len(), "{client:?}");
+
     // Rows of equal rank have no order.
     for answer in &mut answers {
         let rows = answer["rows"].as_array_mut().unwrap();
@@ -137,6 +140,8 @@ fn three_drivers_read_the_boards_alike() {
     let Some(((_, first), others)) = clients.split_first() else {
         return;
     };
+
+    // Prices and budgets, so that the boards about them have rows.
     let server = Server::start(
         "[rates]\ncurrency = \"EUR\"\n[[rates.cards]]\nfrom = \"2026-01-01\"\ngpu_hour = 1.5\n\
          [[budgets]]\naccount = \"a\"\ngpu_hours = 100\n",

@@ -50,6 +50,8 @@ impl Server {
                 LIMIT.as_secs()
             ),
         );
+
+        // Scrapes twice a second, so that a pause of the writer shows at once.
         let mut daemon = takt.start([
             "up",
             "--config",
@@ -157,6 +159,8 @@ fn a_greedy_statement_ends_at_its_limits_and_samples_are_written_meanwhile() {
             ("HTTP", &|statement| server.over_http(statement)),
             ("PostgreSQL", &|statement| server.over_postgres(statement)),
         ];
+        // Both ways lead to the same process of the statements, but have ends and errors of their
+        // own.
         for (way, ask) in ways.into_iter().take(if has_psql { 2 } else { 1 }) {
             let samples = server.samples();
             let began = Instant::now();
@@ -170,6 +174,7 @@ fn a_greedy_statement_ends_at_its_limits_and_samples_are_written_meanwhile() {
                     .any(|cause| said.contains(cause)),
                 "{statement} over {way}: {said}"
             );
+
             // A commit comes each second, later on a busy machine.
             if took > 2 * LIMIT {
                 let after = server.samples();
@@ -181,8 +186,11 @@ fn a_greedy_statement_ends_at_its_limits_and_samples_are_written_meanwhile() {
         }
     }
     assert!(server.samples() > written);
+
+    // The memory of a statement is that of its own process.
     let grown = server.resident().saturating_sub(before);
     assert!(grown < 256 << 20, "the server grew by {grown} bytes");
+
     // Others still get answers, and no statement is left.
     let count = server
         .over_http("SELECT count(*) > 0 AS n FROM node_load1")
@@ -225,6 +233,7 @@ fn the_server_stops_in_time_while_greedy_statements_run() {
         (server.daemon.descendants().len() >= 3).then_some(())
     });
     let began = Instant::now();
+    // Listed before the stop, as orphans get another parent.
     let children = server.daemon.descendants();
     let status = server.daemon.stop();
     let took = began.elapsed();
@@ -237,6 +246,7 @@ fn the_server_stops_in_time_while_greedy_statements_run() {
         let is_gone = || (!Path::new(&format!("/proc/{child}")).exists()).then_some(());
         wait_for("the end of the statements", SOON, is_gone);
     }
+
     // The store was closed in order.
     server.takt.run(["store", "verify"]).ok();
 }
@@ -244,6 +254,7 @@ fn the_server_stops_in_time_while_greedy_statements_run() {
 #[test]
 fn statements_that_are_hard_to_parse_are_refused() {
     let server = Server::start();
+    // Nesting of brackets, of operators, of calls and of lists: each is a recursion of a parser.
     let statements = [
         format!("SELECT {}", "(".repeat(200_000)),
         format!("SELECT 1{}", "+1".repeat(300_000)),
@@ -254,6 +265,7 @@ fn statements_that_are_hard_to_parse_are_refused() {
         server.takt.file("statement.sql", &statement);
         let began = Instant::now();
         let file = fs::read(server.takt.directory().join("statement.sql")).unwrap();
+        // Over the standard input: the kernel limits the length of an argument.
         let run = server.takt.run_with_input(["sql", "-"], &file);
         let said = run.fails(1);
         assert!(said.contains("Parser Error"), "{said}");
@@ -267,10 +279,13 @@ fn a_query_process_that_ends_is_replaced() {
     let server = Server::start();
     let ask = || server.over_http("SELECT 6 * 7 AS n");
     assert_eq!(ask().unwrap(), "n\n42\n");
+
+    // As the kernel does for want of memory.
     let process = server.query_process();
     let pid = Pid::from_raw(process.cast_signed()).unwrap();
     process::kill_process(pid, process::Signal::KILL).unwrap();
     assert_eq!(ask().unwrap(), "n\n42\n");
+
     // Like the server, it ends when nothing needs it any more.
     let next = server.query_process();
     assert_ne!(next, process);
@@ -296,6 +311,8 @@ fn statements_see_what_was_committed_before_them() {
             .takt
             .run(["import", "sacct", "jobs.txt"].iter().chain(&zone))
             .ok();
+        // The query process has the files open all the time, and must not answer from an older
+        // state.
         let found = server.over_http("SELECT count(*) AS n FROM jobs").unwrap();
         assert_eq!(found, format!("n\n{count}\n"));
     }

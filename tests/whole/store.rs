@@ -22,6 +22,7 @@ fn serve(takt: &Takt) -> (Daemon, Daemon, String) {
 
 /// As [`serve`], with lines for `[store]`.
 fn serve_with(takt: &Takt, store: &str) -> (Daemon, Daemon, String) {
+    // One exporter as two nodes: half of the samples can be deleted and counted.
     let node = format!("127.0.0.1:{}", free_port());
     let command = takt.command(["exporter", "--web.listen-address", &node]);
     let exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
@@ -82,6 +83,7 @@ const STAT: [&str; 4] = ["store", "stat", "--format", "json"];
 fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     let takt = Takt::fresh();
     let (_exporter, mut server, _) = serve(&takt);
+    // Sealed by the running server, which alone has the samples in memory.
     let kept = json(&takt, &SEAL);
     assert!(kept["rows"].as_u64().unwrap() > 1000, "{kept}");
     assert_eq!(
@@ -90,7 +92,9 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     );
     let stat = json(&takt, &STAT);
     assert_eq!(stat["blocks"].as_array().unwrap().len(), 1);
+
     // While the server keeps scraping: no sample of the other node is deleted.
+    // A malformed selector deletes nothing, least of all everything.
     let said = takt.run(["store", "delete", "--node", "g02"]).fails(2);
     assert!(
         said.contains("this deletes every stored sample of {node=\"g02\"} for good; say --yes"),
@@ -111,12 +115,14 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     // Without a server the answer is the same.
     json(&takt, &SEAL);
     let stat = json(&takt, &STAT);
+
     // Samples between the first sealing and the deletion make one more block.
     assert!(
         stat["blocks"].as_array().unwrap().len() >= 2 && stat["hot_samples"] == 0,
         "{stat}"
     );
     let before = samples(&takt);
+
     // Samples of the node since the first deletion are deleted, too, if there are any.
     let again = takt.run(["store", "delete", "--selector", "{node=\"g02\"}", "--yes"]);
     let had_none = again.stderr.contains("so nothing was deleted");
@@ -142,6 +148,7 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
         .join(name)
         .join("samples.parquet");
     let mut content = fs::read(&file).unwrap();
+    // A bit in the middle: the ends of a Parquet file are checked by any reader.
     let middle = content.len() / 2;
     content[middle] ^= 0x40;
     fs::write(&file, content).unwrap();
@@ -167,9 +174,12 @@ fn the_program_may_die_at_any_step_of_sealing() {
             .output()
             .unwrap()
             .status;
+        // It died of a signal, so the step exists.
         assert_eq!(status.code(), None, "{step}");
         assert_eq!(samples(&takt), expected, "after dying when {step}");
     }
+
+    // Neither is a half-written block taken for one, nor are its samples sealed twice.
     json(&takt, &SEAL);
     assert_eq!(samples(&takt), expected);
     takt.run(["store", "verify"]).ok();
@@ -187,6 +197,7 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
     server.wait_until("storing samples after the block", SOON, || {
         (json(&takt, &STAT)["hot_samples"].as_u64()? > 3000).then_some(())
     });
+    // Killed: an orderly end would leave less in the logs.
     server.kill();
     let mut logs: Vec<_> = fs::read_dir(takt.data_directory().join("unsealed"))
         .unwrap()
@@ -217,6 +228,7 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
     };
     let mut server = start(&takt);
     is_counted(&mut server, ".log", 1.0);
+    // The block is whole, whatever the log has lost.
     assert!(samples(&takt) >= block["rows"].as_i64().unwrap());
     server.stop();
 
@@ -224,6 +236,7 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
         .data_directory()
         .join("blocks/raw")
         .join(block["name"].as_str().unwrap());
+    // Only its first bytes are left, as after a power failure.
     fs::OpenOptions::new()
         .write(true)
         .open(path.join("samples.parquet"))
@@ -244,12 +257,14 @@ fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
     let takt = Takt::fresh();
     let mount = Mount::tmpfs(&takt.data_directory(), "size=64m");
     let (_exporter, mut server, _) = serve_with(&takt, "min_free_bytes = 0\n");
+
     // Later samples may have earlier times: results of rules have the time of their evaluation.
     let stored = || {
         let sql = "SELECT metric, labels::VARCHAR, epoch_ms(ts) FROM samples";
         let run = takt.run(["sql", "--format", "csv", sql]);
         (run.code == Some(0)).then(|| run.stdout.lines().map(String::from).collect::<Vec<_>>())
     };
+
     let before = stored().unwrap();
     let are_kept = |now: Vec<String>| {
         let distinct: HashSet<_> = now.iter().collect();
@@ -274,12 +289,15 @@ fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
         server_says(&takt, "samples cannot be written").then_some(())
     });
     assert!(server.is_running());
+    // Nothing has to be started again.
     mount.free();
     server.wait_until("sealing again", SOON, || {
         (takt.run(SEAL).code == Some(0)).then_some(())
     });
     are_kept(server.wait_until("answering", SOON, stored));
     takt.run(["store", "verify"]).ok();
+
+    // From the files alone, the answer is the same.
     server.stop();
     are_kept(stored().unwrap());
 }
@@ -314,6 +332,7 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     };
     let expected = count(&takt);
     assert!(expected > 3000);
+    // As after an error of the disk: ext4 gives up its journal and refuses writes.
     mount.again("abort");
     server.wait_until("saying that samples wait", SOON, || {
         (server_says(&takt, "samples cannot be written") || server_says(&takt, "became invalid"))
@@ -327,11 +346,13 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     server.kill();
     drop(mount);
 
+    // The repair, as at a boot.
     let _mount = Mount::ext4(&takt.data_directory(), &image, 0);
     let mut server = start(&takt);
     server.wait_until("storing samples again", SOON, || {
         (metric(&address, "takt_store_samples_total")? > 0.0).then_some(())
     });
+
     // Results of rules have the time of their evaluation and may arrive after the watermark has
     // passed it.
     let found = count(&takt);
@@ -346,6 +367,7 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
     let takt = Takt::fresh();
     let (_exporter, mut server, address) = serve(&takt);
     server.stop();
+
     // The series of one more node go into DuckDB's log, which the checkpoint writes back.
     let config = takt.directory().join("takt.toml");
     let text = fs::read_to_string(&config).unwrap();
@@ -355,6 +377,7 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
         target.unwrap()
     );
     fs::write(&config, more).unwrap();
+
     // A write beyond the file size limit fails, as on a full disk. The shell ignores the signal
     // SIGXFSZ for the server.
     let mut command = Command::new("sh");
@@ -375,6 +398,7 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
         (metric(&address, "takt_store_samples_total")? > 1000.0).then_some(())
     });
     let before = samples(&takt);
+
     // The log and the undo file, with one block, can be written; a second block cannot.
     limit_files(&server, Some(300_000));
     server.wait_until("opening the database anew", SOON, || {
@@ -384,6 +408,7 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
             .is_ok_and(|log| log.contains("reopening it"))
             .then_some(())
     });
+    // The disk has space again.
     limit_files(&server, None);
     server.wait_until("having more samples than before", SOON, || {
         let run = takt.run([
@@ -425,6 +450,7 @@ fn samples_are_stored_after_a_clock_change() {
         .env("LD_PRELOAD", library)
         .env("FAKETIME_TIMESTAMP_FILE", takt.directory().join("clock"));
     command
+        // Waits and timeouts use the monotonic clock, which a change of the time leaves alone.
         .env("FAKETIME_NO_CACHE", "1")
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     let mut server = Daemon::start("takt", command, &takt.directory().join("takt.log"));
@@ -438,6 +464,7 @@ fn samples_are_stored_after_a_clock_change() {
             .as_secs_f64()
             + hours as f64 * 3600.0;
         let what = format!("storing samples by a clock that is {hours:+} h wrong");
+        // Three seconds after the change, so that samples of the previous clock do not count.
         let newest = server.wait_until(&what, SOON, || {
             let sql = format!(
                 "SELECT count(*) AS n, epoch_ms(max(ts)) / 1000 AS newest FROM samples \
@@ -467,6 +494,8 @@ fn samples_are_stored_after_a_clock_change() {
     json(&takt, &SEAL);
     server.stop();
     assert!(samples(&takt) >= expected);
+
+    // When the clock goes back, an hour of timestamps has been used already.
     let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts \
          HAVING count(*) > 1)";
     assert_eq!(json(&takt, &["sql", "--format", "json", twice])[0]["n"], 0);
@@ -511,6 +540,7 @@ fn a_killed_backup_leaves_nothing_behind() {
     takt.run(["backup", "--to", "backup"]).ok();
     assert!(!copy.exists() && !unfinished.exists() && to.exists());
 
+    // Now the server dies, too, and the next one has to clear the copy away.
     fs::remove_dir_all(&to).unwrap();
     kill_one();
     server.kill();
@@ -536,6 +566,7 @@ fn a_killed_restore_is_no_store_and_can_be_repeated() {
     let restored = Takt::fresh();
     let [unfinished, records] =
         ["restore.unfinished", "records.duckdb"].map(|name| restored.data_directory().join(name));
+    // Milliseconds of copying before the kill, to meet different files.
     for wait in [0, 1, 2, 5, 10, 20, 40] {
         let mut restore = restored
             .command(["restore", "--from", from])
@@ -547,6 +578,7 @@ fn a_killed_restore_is_no_store_and_can_be_repeated() {
         thread::sleep(Duration::from_millis(wait));
         restore.kill().unwrap();
         restore.wait().unwrap();
+
         // The records are moved last.
         if records.exists() {
             break;

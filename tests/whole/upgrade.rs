@@ -49,6 +49,7 @@ fn with_old_data() -> Takt {
 /// Rows that 0.1.0 read from a table, and those that this Takt reads.
 fn rows(takt: &Takt, table: &str) -> (Vec<String>, Vec<String>) {
     let expected = fs::read_to_string(fixture(&format!("{table}.csv"))).unwrap();
+
     // A later release may have more columns.
     let columns: Vec<String> = expected
         .lines()
@@ -67,6 +68,7 @@ fn rows(takt: &Takt, table: &str) -> (Vec<String>, Vec<String>) {
 fn assert_same(takt: &Takt) {
     for table in TABLES {
         let (expected, read) = rows(takt, table);
+        // An empty table would equal an empty answer.
         assert!(
             expected.len() > 1
                 || ["credits", "job_gpus", "notifications", "rejects"].contains(&table),
@@ -82,6 +84,7 @@ fn assert_same(takt: &Takt) {
 fn assert_nothing_lost(takt: &Takt, when: &str) {
     for table in TABLES.into_iter().filter(|table| *table != "notifications") {
         let (expected, read) = rows(takt, table);
+        // Counted, as a row that exists twice must stay twice.
         let count = |rows: &[String]| {
             let mut counts: BTreeMap<String, usize> = BTreeMap::new();
             rows.iter()
@@ -106,6 +109,7 @@ fn assert_nothing_lost(takt: &Takt, when: &str) {
 /// Starts a server on the data directory, which keeps old samples.
 fn serve(takt: &Takt) -> (Daemon, String) {
     let port = free_port();
+    // Nothing may be deleted for its age or for want of space.
     let config = format!(
         "cluster = \"lab\"\n[server]\nlisten_address = \"127.0.0.1:{port}\"\n[jobs]\npoll = false\n\
          [sql]\nlisten_address = \"\"\n[store]\nmin_free_bytes = 0\nretention_days = 36500\n\
@@ -124,15 +128,18 @@ fn serve(takt: &Takt) -> (Daemon, String) {
 #[test]
 fn the_data_of_0_1_0_are_complete_after_an_upgrade() {
     let takt = with_old_data();
+    // By a command, which migrates the files itself, before any server has seen them.
     assert_same(&takt);
 
     let (mut daemon, _) = serve(&takt);
     assert_nothing_lost(&takt, "asked from a server");
+
     // The samples of 0.1.0's tables become blocks.
     takt.run(["store", "seal"]).ok();
     assert_nothing_lost(&takt, "sealed");
     let verified = takt.run(["store", "verify"]).ok();
     assert!(verified.contains("no block is damaged"), "{verified}");
+
     // PromQL finds the last sample of a series of that time.
     let samples = fs::read_to_string(fixture("samples.csv")).unwrap();
     let last = samples
@@ -149,11 +156,14 @@ fn the_data_of_0_1_0_are_complete_after_an_upgrade() {
     let found = answer.lines().nth(1).unwrap().rsplit(',').next().unwrap();
     let number = |text: &str| text.parse::<f64>().unwrap();
     assert_eq!(number(found), number(value), "{answer}");
+
     let silences = takt.run(["alerts", "silence", "--format", "json"]).ok();
     assert!(silences.contains("an old silence"), "{silences}");
     assert!(daemon.stop().success(), "{}", daemon.log());
 
     assert_nothing_lost(&takt, "after the server's end");
+
+    // A migration that gives up on something says so in the log.
     let log = daemon.log();
     assert!(!log.contains("damaged") && !log.contains("ERROR"), "{log}");
 }
@@ -164,6 +174,7 @@ fn files(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
         let entry = entry.unwrap();
         if entry.file_type().unwrap().is_dir() {
             files(&entry.path(), found);
+        // Even a refused command takes the lock.
         } else if entry.file_name() != "takt.lock" {
             let content = fs::read(entry.path()).unwrap();
             found.insert(entry.path(), content);
@@ -191,6 +202,7 @@ fn the_program_of_0_1_0_refuses_newer_data_and_changes_nothing() {
     let takt = with_old_data();
     let (mut daemon, _) = serve(&takt);
     assert!(daemon.stop().success(), "{}", daemon.log());
+
     let before = all_files(&takt.data_directory());
     for arguments in [
         &["jobs"][..],
@@ -207,6 +219,7 @@ fn the_program_of_0_1_0_refuses_newer_data_and_changes_nothing() {
         assert!(!done.status.success(), "{arguments:?}: {done:?}");
         assert!(said.contains("written by a newer takt"), "{said}");
     }
+
     let after = all_files(&takt.data_directory());
     let names = |files: &BTreeMap<PathBuf, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&before), names(&after));
@@ -233,6 +246,8 @@ fn a_kill_at_any_write_of_an_upgrade_loses_nothing() {
     let data = takt.data_directory();
     let saved = takt.directory().join("saved");
     fs::rename(&data, &saved).unwrap();
+
+    // Each attempt begins with the old data and is killed one write later.
     for write in 1..MOST_WRITES {
         copy(&saved, &data);
         let mut command = takt.command(["sql", "SELECT 1"]);
@@ -241,7 +256,9 @@ fn a_kill_at_any_write_of_an_upgrade_loses_nothing() {
             .env("FAULT_DIR", &data)
             .env("FAULT_AT", write.to_string())
             .env("FAULT_MODE", "kill");
+        // The first command that ends by itself has made all its writes.
         let was_killed = !command.output().unwrap().status.success();
+
         // Each comparison asks for every table; all of them are asked at some of the kills.
         if write % 20 == 1 || !was_killed {
             assert_same(&takt);

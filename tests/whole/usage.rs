@@ -33,6 +33,7 @@ fn serve(lab: &SlurmLab, timezone: &str) -> (Takt, Daemon) {
 fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     let mut last = String::new();
     let until = Instant::now() + SOON;
+    // The first line is the header.
     while last.lines().nth(1) != Some(answer) {
         assert!(
             Instant::now() < until,
@@ -74,6 +75,7 @@ fn reported(takt: &Takt, period: &[&str]) -> BTreeMap<(String, String), Usage> {
                 },
             )
         })
+        // sreport has no line for a user without usage.
         .filter(|(_, usage)| *usage != Usage::default())
         .collect()
 }
@@ -84,11 +86,14 @@ fn two_months_of_jobs_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start_in(Mode::WithDbd, "Europe/Oslo")) else {
         return;
     };
+
     // 2026-09-01, 2026-10-01 and 2026-11-01 in Oslo.
     let september = 1_788_213_600;
     let october = 1_790_805_600;
     let november = 1_793_487_600;
+    // A day more on both sides: jobs that cross the ends of a month are cut there.
     let jobs = jobs_between(september - 86_400, november + 86_400);
+    // A job over the end of a month is the case in which a sum by end time would be wrong.
     assert!(jobs.iter().any(|job| {
         job.start
             .is_some_and(|start| start < october && job.end > october)
@@ -101,12 +106,15 @@ fn two_months_of_jobs_equal_sreport() {
         "SELECT count(*) AS runs FROM jobs",
         &jobs.len().to_string(),
     );
+
     // The server polls the cluster's capacity after the jobs.
     wait_for_answer(
         &takt,
         "SELECT count(*) > 0 AS known FROM node_events",
         "true",
     );
+
+    // October has the day of 25 hours.
     for (month, from, to) in [
         ("2026-09", "2026-09-01", "2026-10-01"),
         ("2026-10", "2026-10-01", "2026-11-01"),
@@ -122,6 +130,7 @@ fn two_months_of_jobs_equal_sreport() {
         only_planned_gpu_hours_differ(&takt, month);
     }
     server.stop();
+
     // The files give the same answer once the server has ended.
     assert_eq!(
         reported(&takt, &["--month", "2026-10"]),
@@ -139,6 +148,7 @@ fn only_planned_gpu_hours_differ(takt: &Takt, month: &str) {
     )
     .unwrap();
     let lines = lines.as_array().unwrap();
+
     // CPUs and GPUs: four users and six parts of the capacity each.
     assert_eq!(lines.len(), 4 * 2 + 6 * 2, "{lines:#?}");
     for line in lines {
@@ -183,6 +193,8 @@ fn reservations_equal_sreport() {
             from,
             to,
         };
+
+    // It begins within one of the hours that slurmdbd rolls up.
     let lesson = kept(
         1,
         "lesson",
@@ -191,6 +203,8 @@ fn reservations_equal_sreport() {
         day(2) + 1800,
         day(2) + 5 * HOUR,
     );
+
+    // A maintenance for which jobs have left, and one that ignores them.
     let upgrade = PastReservation {
         is_maintenance: true,
         ..kept(2, "upgrade", "node2", &[], day(3), day(4))
@@ -201,6 +215,7 @@ fn reservations_equal_sreport() {
         ..kept(3, "beside", "node1", &[], day(5), day(6))
     };
     lab.inject_reservations(&[lesson, upgrade, beside]);
+
     // node2 is drained from the noon before the maintenance until its noon: 12 hours are down, the rest is planned.
     lab.inject_events(&[PastEvent {
         node: "node2",
@@ -240,6 +255,7 @@ fn reservations_equal_sreport() {
     let month: &[&str] = &["--month", "2026-09", "--format", "json"];
     let lines: Vec<serde_json::Value> =
         serde_json::from_str(&takt.run(["reconcile"].iter().chain(month)).ok()).unwrap();
+
     let line = |user: &str, resource: &str, part: &str| {
         lines
             .iter()
@@ -249,6 +265,8 @@ fn reservations_equal_sreport() {
             })
             .unwrap_or_else(|| panic!("no {user} {resource} {part} in {lines:#?}"))
     };
+
+    // All parts of the cluster's hours, so that an hour is not in two of them.
     for part in [
         "allocated",
         "down",
@@ -264,8 +282,12 @@ fn reservations_equal_sreport() {
             line("", "cpu", part)
         );
     }
+
+    // The maintenance's day is planned, also while the node is drained; only the half day before is
+    // down.
     assert_eq!(line("", "cpu", "planned_down")["ours"], 8 * 86_400);
     assert_eq!(line("", "cpu", "down")["ours"], 8 * 12 * HOUR);
+
     // The course reservation lasted four and a half hours; Slurm counts the two hours in which a
     // job ran in it as used.
     let idle = 8 * (9 * HOUR / 2 - 2 * HOUR);
@@ -284,6 +306,7 @@ fn reservations_equal_sreport() {
             "{reason}"
         );
     }
+
     // Slurm counts no GPUs in a reservation; Takt counts those of its nodes.
     let reason = line("", "gres/gpu", "allocated")["reason"]
         .as_str()
@@ -292,6 +315,8 @@ fn reservations_equal_sreport() {
         reason.starts_with("Slurm counts the CPUs of reservations only"),
         "{reason}"
     );
+
+    // Two GPUs for four and a half hours, one of them used for two hours.
     let capacity: serde_json::Value =
         serde_json::from_str(&takt.run(["capacity"].iter().chain(month)).ok()).unwrap();
     let gpus = &capacity["rows"][1];
@@ -308,6 +333,7 @@ fn each_state_of_a_node_is_down_time_as_in_sreport() {
     };
     const HOUR: i64 = 3600;
     let september = 1_788_220_800;
+
     // UNKNOWN, ERROR and FUTURE, then DOWN, IDLE, ALLOCATED and MIXED with each flag from RES to BLOCKED, except
     // POWERED_DOWN: Slurm 22.05 counts it as down, later releases as planned down.
     const POWERED_DOWN: u32 = 12;
@@ -328,6 +354,8 @@ fn each_state_of_a_node_is_down_time_as_in_sreport() {
         })
         .collect();
     lab.inject_events(&events);
+
+    // Jobs at both ends of the month, as records begin with the first job and end with the last.
     let last = september + 29 * 86_400;
     lab.inject(&[
         Job::new(1, "alice", "lab-a", september, september, september + 60),
@@ -355,6 +383,7 @@ fn each_state_of_a_node_is_down_time_as_in_sreport() {
             |line: &&serde_json::Value| line["resource"] == "gres/gpu" && line["part"] == part;
         lines.iter().find(is_asked).unwrap()["ours"].clone()
     };
+
     // MAINT is one flag of each of four bases, and FUTURE is planned.
     let down = events.len() as i64 - 4 - 1;
     assert_eq!(ours("down"), 2 * HOUR * down);
@@ -369,6 +398,7 @@ fn accounts_with_those_below_them_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
+    // Two levels below lab-a, so that a sum over children alone would be wrong.
     for (account, parent) in [("optics", "lab-a"), ("laser", "optics")] {
         let parent = format!("parent={parent}");
         lab.run(&[
@@ -390,6 +420,8 @@ fn accounts_with_those_below_them_equal_sreport() {
         memory_mib: 3000,
         ..Job::new(id, user, account, from - 60, from, from + seconds)
     };
+
+    // One job crosses midnight, and one the end of the month.
     lab.inject(&[
         job(1, "alice", "lab-a", 1, day(1), 10_000),
         job(2, "erin", "optics", 2, day(2), 7777),
@@ -418,6 +450,7 @@ fn accounts_with_those_below_them_equal_sreport() {
         "end=2026-10-01",
         "format=Account,Login,TresName,Used",
     ]);
+
     // A row without a user is the account with its sub-accounts; root's row is the whole cluster.
     let mut expected: BTreeMap<(String, String), u64> = BTreeMap::new();
     for row in sreport.lines() {
@@ -449,6 +482,7 @@ fn accounts_with_those_below_them_equal_sreport() {
             .next()
             .unwrap();
         let seconds = |name: &str| row[name].as_u64().unwrap();
+        // sreport counts memory in MiB-seconds.
         let mebibyte_seconds =
             (row["mem_gib_hours"].as_f64().unwrap() * 1024.0 * 3600.0).round() as u64;
         for (tres, used) in [
@@ -469,6 +503,7 @@ fn accounts_with_those_below_them_equal_sreport() {
             .any(|row| row["account_tree"] == "lab-a/optics/laser"),
         "{report:#}"
     );
+
     // The days of the month add up to the month.
     let arguments = [
         "report", "usage", "--by", "day,user", "--month", "2026-09", "--format", "json",
@@ -501,6 +536,7 @@ fn live_jobs_equal_sacct() {
         return;
     };
     let (takt, mut server) = serve(&lab, "UTC");
+
     lab.submit(
         "alice",
         &["-J", "train", "--gres=gpu:a100:1", "-t", "5"],
@@ -511,6 +547,7 @@ fn live_jobs_equal_sacct() {
         &["-J", "wide", "-N2", "-n6", "--gres=gpu:1", "-t", "5"],
         "sleep 2",
     );
+    // At most two tasks at a time, so that some of them are pending for a while.
     lab.submit("bob", &["-J", "array", "-a", "0-3%2", "-t", "5"], "sleep 1");
     lab.submit("carol", &["-J", "fails", "-t", "5"], "exit 3");
     let again = lab.submit(
@@ -527,6 +564,7 @@ fn live_jobs_equal_sacct() {
         "sleep 600",
     );
     lab.wait_for_state(again, "RUNNING", SOON);
+
     // The first run is recorded as running before it is recorded as requeued.
     wait_for_answer(
         &takt,
@@ -540,11 +578,13 @@ fn live_jobs_equal_sacct() {
         &["-J", "meanwhile", "-n2", "--gres=gpu:1", "-t", "5"],
         "sleep 1",
     );
+    // Some polls fail meanwhile.
     thread::sleep(Duration::from_secs(3));
     lab.start_service(Service::Slurmdbd);
     lab.run(&["scancel", &again.to_string()]);
     lab.wait_until_idle(SOON);
 
+    // With -D, or sacct hides the run before the requeue.
     let sacct = || {
         let fields = "JobID,User,Account,State,ElapsedRaw,AllocCPUS,AllocTRES";
         lab.run(&[
@@ -603,6 +643,7 @@ fn live_jobs_equal_sacct() {
     }
     expected.retain(|_, usage| *usage != Usage::default());
     assert_eq!(expected.len(), 4, "{rows}");
+
     // Some seconds may pass until a poll sees the end of a run.
     wait_for("the last poll", SOON, || {
         (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(())
@@ -627,6 +668,7 @@ fn jobs_between(from: i64, to: i64) -> Vec<Job> {
     ];
     let mut jobs = Vec::new();
     let mut seed = 42_u64;
+    // The same jobs in each run, so that a failure can be looked into.
     let mut below = move |limit: i64| {
         seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -653,6 +695,7 @@ fn jobs_between(from: i64, to: i64) -> Vec<Job> {
             match below(8) {
                 0 => job.state = "FAILED",
                 1 => job.state = "TIMEOUT",
+                // Cancelled before its start: it used nothing.
                 2 => (job.start, job.state) = (None, "CANCELLED"),
                 _ => {}
             }

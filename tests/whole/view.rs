@@ -52,6 +52,8 @@ impl Island {
         takt.run(import.into_iter().chain([cluster])).ok();
         let [at, exporter_at] = array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
         let exporter = takt.start(["exporter", "--web.listen-address", &exporter_at]);
+
+        // A rule that always fires, so that the sum of the alerts is known.
         fs::create_dir_all(takt.directory().join("rules")).unwrap();
         takt.file(
             "rules/one.rules.yml",
@@ -67,6 +69,7 @@ impl Island {
             ),
         );
         let server = Self::serve(&takt, &at);
+
         let token = [
             "token",
             "create",
@@ -135,6 +138,8 @@ fn rows(answer: &Value, columns: &[&str]) -> Vec<String> {
             .position(|name| name == column)
             .unwrap_or_else(|| panic!("no column {column} in {names:?}"))
     };
+
+    // By name: the columns may grow, and their order is not promised.
     let places: Vec<usize> = columns.iter().map(|column| place(column)).collect();
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -169,6 +174,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
     let physics = Island::start("alpha", &physics.concat());
     let mut chemistry = Island::start("beta", &chemistry.concat());
 
+    // The third server of the view is an exporter, which answers, but not as a server does.
     let takt = Takt::fresh();
     let at = format!("127.0.0.1:{}", free_port());
     takt.file(
@@ -214,9 +220,11 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
     let (jobs, _) = view(&takt, &["jobs", "--user", "ann", "--limit", "1"]);
     assert_eq!(rows(&jobs, &["server", "job_id"]), ["chemistry 11"]);
 
+    // Both ends of a sum: people of one cluster only, and one person of both.
     let (usage, _) = view(&takt, &["usage", "--month", "2026-10"]);
     let columns = ["server", "user", "jobs", "gpu_hours", "cpu_hours"];
     let mut found = rows(&usage, &columns);
+    // Servers answer in any order.
     found.sort();
     let expected = [
         "chemistry ann 1 2.0 8.0",
@@ -229,6 +237,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
     ];
     assert_eq!(found, expected);
 
+    // Shares are never summed: each cluster has a tree of its own.
     let (shares, _) = view(&takt, &["fairshare", "--user", "ann"]);
     let found = rows(&shares, &["server", "cluster", "user"]);
     assert!(found.contains(&"physics alpha ann".to_owned()), "{found:?}");
@@ -281,8 +290,10 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
         page.body
             .contains(&format!("http://{}/jobs/12", physics.at))
     );
+
     let csv = http_get(&format!("{url}/servers.csv?of=nodes")).unwrap();
     assert!(csv.body.contains("beta-n1"), "{}", csv.body);
+
     // A server without a view has no such link.
     let own = http_get(&format!("http://{}/nodes", physics.at)).unwrap();
     assert!(!own.body.contains("All servers"));
@@ -299,6 +310,8 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
         "{}",
         page.body
     );
+
+    // Code 1: nothing answered. Code 2: the name is not in the configuration.
     let run = takt.run(["view", "--only", "chemistry", "--config", "takt.toml"]);
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.stderr.contains("no server answered"), "{run:?}");
@@ -309,6 +322,8 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
             .contains("expected one of physics, chemistry, other"),
         "{run:?}"
     );
+
+    // The view finds a server that is back without a restart of its own.
     chemistry.server = Island::serve(&chemistry.takt, &chemistry.at);
     let (overview, _) = view(&takt, &["overview"]);
     assert_eq!(
@@ -321,6 +336,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
 fn a_refused_token_is_named_with_advice_and_read_again() {
     let alpha = Island::start("alpha", &job("1", "ann", "02", 8, ""));
     let mut beta = Island::start("beta", &job("2", "eve", "03", 8, ""));
+
     // By default, a connection of the same machine needs no token.
     beta.server.kill();
     let config = beta.takt.directory().join("takt.toml");
@@ -360,8 +376,10 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
         ] {
             assert!(warned.contains(part), "{part}: {warned}");
         }
+        // The advice is about the one server whose token is wrong.
         assert!(!warned.contains("physics ("), "{warned}");
     };
+
     // A token that the server has not made.
     fs::write(&beta.token, "unknown").unwrap();
     for subject in ["overview", "nodes", "jobs", "fairshare"] {
@@ -380,15 +398,19 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
     assert!(!page.body.contains("beta-n1"), "{}", page.body);
+
     // A token that may not see jobs.
     let low = ["token", "create", "low", "--role", "status", "--config"];
     let low = beta.takt.run(low.iter().chain(&["takt.toml"])).ok();
     fs::write(&beta.token, low.split_whitespace().last().unwrap()).unwrap();
     refuses(&["jobs"]);
+
+    // Alone, the refused server leaves nothing to show.
     let only = ["view", "jobs", "--only", "chemistry"];
     let run = takt.run(only.iter().chain(&["--config", "takt.toml"]));
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.stderr.contains("no server answered"), "{run:?}");
+
     // The mended file is read without a restart. The restarted server knows its node from its first
     // scrape on.
     fs::write(&beta.token, token).unwrap();

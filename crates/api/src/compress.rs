@@ -27,11 +27,13 @@ pub async fn compress(request: Request, next: Next) -> Response {
         .exact()
         .is_some_and(|size| size >= LEAST);
 
+    // A body that its handler has encoded already must not be encoded twice.
     if !is_wanted || !is_worth_it || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
 
     let (mut parts, body) = response.into_parts();
+    // The length was that of the plain body.
     parts.headers.remove(header::CONTENT_LENGTH);
     parts
         .headers
@@ -72,8 +74,11 @@ fn gzipped(body: Body) -> impl Stream<Item = Result<Bytes, AxumError>> {
                 };
             }
 
+            // A whole answer can be one piece of many megabytes.
             let length = compression.piece.len().min(PIECE_BYTES);
             let plain = compression.piece.split_to(length);
+            // Compression takes milliseconds of a CPU, which would hold up all connections of an
+            // async thread.
             let compress = move || {
                 encoder.write_all(&plain)?;
                 let compressed = mem::take(encoder.get_mut());
@@ -86,6 +91,8 @@ fn gzipped(body: Body) -> impl Stream<Item = Result<Bytes, AxumError>> {
                 .map_err(AxumError::new)?;
 
             compression.encoder = Some(encoder);
+            // An empty piece would end the body for some clients; the encoder may keep small pieces
+            // to itself.
             if !compressed.is_empty() {
                 return Ok(Some((compressed.into(), compression)));
             }
@@ -119,6 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_compressed_piece_by_piece() {
+        // 4 MB in one piece, which gzip can hardly shrink.
         let plain: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
         let pieces: Vec<Bytes> = gzipped(Body::from(plain.clone()))
             .map(Result::unwrap)
@@ -126,6 +134,7 @@ mod tests {
             .await;
         let longest = pieces.iter().map(Bytes::len).max().unwrap();
         assert!(longest <= 2 * PIECE_BYTES, "{longest}");
+
         let mut found = Vec::new();
         GzDecoder::new(&pieces.concat()[..])
             .read_to_end(&mut found)
@@ -140,6 +149,7 @@ mod tests {
             ("deflate, GZIP;q=0.5, br", true),
             ("gzip; q=0", false),
             ("identity", false),
+            // A wildcard would allow gzip; clients that want it name it.
             ("*", false),
             ("gzipped", false),
         ] {

@@ -70,6 +70,7 @@ impl Meter for ConnectionMetrics {
 /// No connections yet, and the places of their requests. Up to [`HTTP_FILES`] `files` may be open for
 /// them.
 pub fn connections(files: usize, registry: &mut Registry) -> (Connections, RequestPlaces) {
+    // Where files are few, both kinds of connections get their part of them.
     let for_requests = files.min(HTTP_FILES) * REQUEST_PLACES / HTTP_FILES;
     let limits = LIMITS.within_files(files - for_requests, 0);
     let connections = Connections::new(limits, registered(registry));
@@ -85,6 +86,7 @@ fn registered(registry: &mut Registry) -> ConnectionMetrics {
     );
 
     for reason in CloseReason::ALL {
+        // Each reason begins at zero, so that `increase` sees its first event.
         drop(metrics.closed.get_or_create(&CloseLabel::of(reason)));
     }
 

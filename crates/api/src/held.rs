@@ -87,11 +87,14 @@ impl AnswerWriter {
             return Ok(());
         }
         self.end_piece()?;
+        // A writer looks at the length only after some kilobytes, so a piece becomes somewhat
+        // longer.
         self.piece.reserve(PIECE_BYTES + PIECE_BYTES / 8);
         Ok(())
     }
 
     fn end_piece(&mut self) -> Result<(), MemoryRefusal> {
+        // The capacity is the memory in use, not the length.
         let bytes = self.piece.capacity() as u64;
         self.memory.grow(bytes)?;
         let piece = mem::take(&mut self.piece);
@@ -118,6 +121,7 @@ impl Write for AnswerWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.piece.extend_from_slice(bytes);
         self.settle().map_err(|refusal| {
+            // serde_json wraps the error of a writer; the refusal is kept for `finish`.
             self.refusal = Some(refusal);
             io::Error::other(refusal)
         })?;
@@ -189,6 +193,7 @@ where
 
 async fn hold(State(memory): State<MemoryBudget>, request: Request, next: Next) -> Response {
     let viewer = request.extensions().get::<Viewer>();
+    // A route without a viewer belongs to no account; its answers are small.
     let Some(account) = viewer.map(|viewer| account_of(&memory, viewer)) else {
         return next.run(request).await;
     };
@@ -204,6 +209,7 @@ async fn hold(State(memory): State<MemoryBudget>, request: Request, next: Next) 
         Body::new(CountedBody { body, arrived })
     });
     let response = next.run(request).await;
+    // A handler reports a damaged body; the lack of memory is the true reason.
     let refusal = arrived.lock().refusal;
     drop(arrived);
     if let Some(refusal) = refusal {
@@ -214,6 +220,7 @@ async fn hold(State(memory): State<MemoryBudget>, request: Request, next: Next) 
     if bytes < LEAST_BYTES || is_held(&response) {
         return response;
     }
+    // The answer exists already: waiting here holds back its reader, and so the next request.
     let mut memory = account.holder(MemoryUse::Answer);
     match memory.grow_soon(bytes).await {
         Ok(()) => {
@@ -287,6 +294,8 @@ impl HttpBody for CountedBody {
 /// The response to a request for whose answer there is no memory.
 pub(super) fn refused(refusal: MemoryRefusal) -> Response {
     let kind = if refusal.is_temporary() {
+        // Worth another try once other requests have given their memory back; the other kind never
+        // fits.
         ErrorKind::Unavailable
     } else {
         ErrorKind::Input
@@ -362,6 +371,7 @@ mod tests {
         };
 
         let answered = (StatusCode::OK, "40000 40000".to_owned());
+        // One account may hold half of the budget: 40,000 of 100,000 bytes fit, 60,000 do not.
         assert_eq!(ask(40_000).await, answered);
         let (status, said) = ask(60_000).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{said}");
@@ -386,6 +396,7 @@ mod tests {
         assert_eq!(budget.held_bytes(), 0);
 
         let mut writer = AnswerWriter::new(&account);
+        // 3 MB are more than one account may have of 4 MiB.
         let written = (0..3000).try_for_each(|_| writer.write_all(&line));
         assert!(written.is_err());
         assert!(matches!(

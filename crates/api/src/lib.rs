@@ -103,6 +103,8 @@ pub fn router(app: App) -> GuardedRouter {
 async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, ErrorBody> {
     blocking(move || {
         let db = app.parts.store.database().connect()?;
+        // A table of the store itself: a query without a table would not notice that the file is
+        // gone.
         db.execute_batch("SELECT 1 FROM records.schema_version")
             .map_err(AnswerError::failed)?;
         Ok("ok")

@@ -51,6 +51,8 @@ pub async fn serve(
                 Ok((stream, address)) => {
                     // A connection over the limits is closed without an answer.
                     if let Some(open) = connections.open(address.ip()) {
+                        // An answer is written in few pieces, and Nagle's algorithm would hold back
+                        // the last one.
                         let _ = stream.set_nodelay(true);
                         let peer = Peer::of(address, stream.local_addr().ok());
                         tasks.spawn(answer(stream, peer, open, router.clone(), stop.clone()));
@@ -61,6 +63,7 @@ pub async fn serve(
         }
     }
 
+    // New clients are refused at once, while the requests in flight end.
     drop(listener);
     while tasks.join_next().await.is_some() {}
 }
@@ -80,6 +83,7 @@ pub async fn serve_socket(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                    // The socket has no address; the loopback one stands for it in logs and rules.
                     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
                     let peer = Peer { address, uid, is_socket: true };
                     if let Some(open) = connections.open(client_of_uid(uid)) {
@@ -134,6 +138,7 @@ async fn answer<S>(
         });
 
         request.extensions_mut().insert(peer);
+        // Handlers give the connection its place, and an import more time.
         request.extensions_mut().insert(Arc::clone(&connection));
 
         let response = router.call(request);
@@ -143,6 +148,7 @@ async fn answer<S>(
             if answering.0.is_upload_ended() && is_of_body(response.status()) {
                 response = too_slow();
             }
+            // From here on, the client has a limited time to read.
             if is_held(&response) {
                 answering.0.answers_from_memory();
             }
@@ -154,6 +160,7 @@ async fn answer<S>(
     });
 
     let http = http1::Builder::new()
+        // `Connections` has limits for all phases, heads included.
         .header_read_timeout(None)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
@@ -171,6 +178,7 @@ async fn answer<S>(
             () = connection.closed() => return,
             () = stop.cancelled(), if !is_ending => {
                 is_ending = true;
+                // The request in flight is answered; an idle connection ends at once.
                 http.as_mut().graceful_shutdown();
             }
         }
@@ -181,11 +189,13 @@ async fn answer<S>(
 /// the body was slow.
 fn is_of_body(status: StatusCode) -> bool {
     let is_error = status.is_client_error() || status.is_server_error();
+
     is_error && status != StatusCode::SERVICE_UNAVAILABLE
 }
 
 /// The answer to an upload that arrives too slowly.
 fn too_slow() -> Response {
+    // The rest of the body would be taken for the next request.
     let close = [(header::CONNECTION, "close")];
     (
         StatusCode::REQUEST_TIMEOUT,
@@ -306,6 +316,8 @@ where
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut some = self.request_line.give(buffer.remaining());
+        // An empty result would mean the end of the stream, so bytes are read until some can be
+        // given.
         if some.is_empty() {
             let mut bytes = [0; 1024];
             let mut arrived = ReadBuf::new(&mut bytes);

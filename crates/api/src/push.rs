@@ -65,6 +65,7 @@ impl Pushing {
     pub fn new(senders: Arc<Senders>, config: &PushConfig, memory: MemoryBudget) -> Self {
         let share = match config.senders.len() {
             0 | 1 => config.max_requests,
+            // Among several senders, none can have more than half of the places.
             _ => config.max_requests.div_ceil(2),
         };
 
@@ -182,6 +183,8 @@ impl Pushing {
 
         let share = self.shares.get(name).unwrap_or(&self.requests);
         let permits = async {
+            // The own place first: a sender that waits for its share must not hold one that others
+            // could use.
             let own = Arc::clone(share).acquire_owned().await.ok()?;
             let shared = Arc::clone(&self.requests).acquire_owned().await.ok()?;
             Some([own, shared])
@@ -237,10 +240,13 @@ async fn read_body(
         length = length.saturating_add(chunk.len());
         if length <= limit {
             if memory.bytes() < length as u64 {
+                // In steps, because chunks may be a few bytes long.
                 let more = (chunk.len() as u64).max(BODY_STEP_BYTES);
                 memory.grow_soon(more).await.map_err(PushRefusal::Memory)?;
             }
             found.extend_from_slice(&chunk);
+        // Beyond that, the connection is closed: reading on would cost more than the refusal is
+        // worth.
         } else if length > limit.saturating_mul(DISCARDED_LIMITS) {
             break;
         }
@@ -283,6 +289,7 @@ async fn write(
     let stored = store_written(&pushing, &name, protocol, &headers, body).await;
 
     let [samples, histograms] = stored.as_ref().map_or([0, 0], |report| {
+        // Repeated samples are stored already, so the sender must not count them as lost.
         let all = report.stored + report.repeated + report.replica;
         [all - report.histograms, report.histograms]
     });
@@ -293,6 +300,8 @@ async fn write(
         Ok(Some(refusal)) | Err(refusal) => refusal.into_response(),
     };
 
+    // Senders of version 2.0 compare these counts with theirs, on errors too. Exemplars are not
+    // kept.
     for (name, count) in WRITTEN.into_iter().zip([samples, histograms, 0]) {
         let name = HeaderName::from_static(name);
         response.headers_mut().insert(name, count.into());
@@ -331,6 +340,8 @@ async fn store_written(
 
     blocking(move || {
         let mut memory = RequestMemory::new(admitted.memory);
+        // The length stands in the first bytes of snappy, so the memory is taken before the message
+        // is unpacked.
         memory.take(message_length(&admitted.body, limit)?)?;
         let message = decompress(&admitted.body, limit)?;
 
@@ -370,6 +381,7 @@ impl RequestMemory {
             *refusal = held.grow(bytes as u64).err();
             refusal.is_none()
         };
+
         let read = read(&mut MemoryGrant::new(&mut ask));
         // The reader's own error says less.
         match *refusal {
@@ -460,10 +472,12 @@ fn unpack(body: &[u8], limit: usize, memory: &mut RequestMemory) -> Result<Vec<u
     /// Bytes of the first list; each further one is twice as long.
     const LEAST: usize = 64 << 10;
     let mut message = Vec::new();
+    // One byte more than allowed shows that the message is too long. A gzip bomb ends there.
     let mut decoder = MultiGzDecoder::new(body).take(limit as u64 + 1);
     loop {
         let more = message.len().max(LEAST).min(limit + 1 - message.len());
         memory.take(more)?;
+        // A list that doubles by itself would take memory that was not asked for.
         message.reserve_exact(more);
         let read = decoder.by_ref().take(more as u64).read_to_end(&mut message);
 

@@ -57,6 +57,7 @@ struct Asked {
 type Respond = fn(&Asked, &Viewer, &AppParts, &MemoryAccount) -> Response;
 
 fn handler(form: RequestForm, need: Need, respond: Respond) -> MethodRouter<App> {
+    // A question that is sent with a body, or that changes something, is a POST.
     let method = match form {
         RequestForm::Get => MethodFilter::GET,
         _ => MethodFilter::POST,
@@ -100,6 +101,8 @@ impl Asked {
                 .into(),
             RequestForm::PostJson => {
                 let (parts, body) = request.into_parts();
+                // The body is kept as bytes, because the type of the question is known only to
+                // `respond`.
                 let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &())
                     .await
                     .map_err(IntoResponse::into_response)?;
@@ -195,6 +198,7 @@ fn from_text<Q>(asked: &Asked) -> Result<Q, Refusal>
 where
     Q: ServedQuestion,
 {
+    // `receive` refuses bodies that are not UTF-8, so nothing is lost.
     let text = String::from_utf8_lossy(&asked.body).into_owned();
     let deserializer = IntoDeserializer::<ValueError>::into_deserializer(text);
     Q::deserialize(deserializer).map_err(|error| Refusal::Parameters(AnswerError::usage(error)))
@@ -203,6 +207,7 @@ where
 /// Describes a mistake in the parameters, in the words of the reader instead of the parser's.
 fn malformed(said: &str) -> AnswerError {
     let said = said.strip_prefix("Failed to deserialize ").unwrap_or(said);
+    // axum says `Failed to deserialize query string: key: reason`.
     let said = said.split_once(": ").map_or(said, |(_, rest)| rest);
     let (key, said) = said.split_once(": ").unwrap_or(("parameters", said));
 
@@ -252,6 +257,7 @@ mod tests {
             let (_, said) = refused.as_ref().unwrap_err().split_once(": ").unwrap();
             assert_eq!(said, expected);
         }
+        // 9999-12-30: the last times of dates are accepted.
         let alerts = read::<EndedAlertsQuestion>("from=1&to=253402207200").unwrap();
         assert_eq!(alerts.to, Some(UnixTime(253_402_207_200)));
         let order: CreditOrder = serde_json::from_str("{\"submit\":null}").unwrap();

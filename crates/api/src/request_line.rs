@@ -27,6 +27,7 @@ impl RequestLine {
                 b'>' => self.rest.extend(b"%3E"),
                 b'\n' => {
                     self.is_over = true;
+                    // Headers and body stay as they arrived.
                     self.rest.extend(&bytes[at..]);
                     return;
                 }
@@ -57,6 +58,7 @@ mod tests {
             }
             line.take(part.as_bytes());
             loop {
+                // Less than an escaped part, as a reader with a small buffer would ask.
                 let some = line.give(5);
                 if some.is_empty() {
                     break;

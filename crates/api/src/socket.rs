@@ -29,15 +29,19 @@ pub fn socket_path(configured: Option<&Path>) -> Option<PathBuf> {
 /// # Errors
 /// If another server listens there, or the path cannot be used.
 pub fn listen_on_socket(path: &Path) -> io::Result<UnixListener> {
+    // A socket outlives its server, so only a connection shows whether the server still runs.
     if UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     match fs::symlink_metadata(path) {
+        // Only a socket is removed: a mistyped path must not cost a file.
         Ok(found) if is_socket(&found) => fs::remove_file(path)?,
         Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
         Err(_) => {}
     }
+
     let listener = UnixListener::bind(path)?;
+    // Everyone may connect, whatever the umask is; the kernel says who the client is.
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -53,8 +57,10 @@ pub fn is_trusted_socket(path: &Path) -> bool {
     let (Some(server), Some(folder)) = (server, folder) else {
         return false;
     };
+
     let server = server.uid.as_raw();
     let own = process::geteuid().as_raw();
+    // In a folder that others may write to, its owner did not necessarily create the socket.
     let is_shared = folder.mode() & 0o022 != 0;
     server == 0 || server == own || (server == folder.uid() && !is_shared)
 }
@@ -78,10 +84,12 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o666);
         assert!(is_trusted_socket(&path));
+
         listen_on_socket(&path).unwrap_err();
         drop(first);
         assert!(!is_trusted_socket(&path), "nobody listens");
         drop(listen_on_socket(&path).unwrap());
+
         let file = folder.path().join("file");
         fs::write(&file, "data").unwrap();
         listen_on_socket(&file).unwrap_err();

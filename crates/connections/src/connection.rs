@@ -94,6 +94,7 @@ impl Transfer {
     /// Whether the client is slower than the least rate: each byte gives it time, and `grace` comes
     /// on top.
     fn is_slow(&self, waiting: Duration, grace: Duration, limits: &ConnectionLimits) -> bool {
+        // A rate of zero would divide by zero.
         let earned = Duration::from_secs(self.bytes / limits.min_bytes_per_second.max(1));
         self.waited + waiting > grace + earned
     }
@@ -134,6 +135,8 @@ impl Connection {
         let state = State {
             since: now,
             has_request: false,
+            // The TLS handshake, or the first head, is awaited from the start: a silent client has
+            // the limit of a head, not of idleness.
             has_head: true,
             awaits_body: false,
             upload_waker: None,
@@ -161,6 +164,8 @@ impl Connection {
 
     /// Bytes arrived from the client.
     pub fn received(&self) {
+        // Bytes that arrive during a request are its body, or the next request that a client
+        // pipelines.
         self.change(|state| state.has_head |= !state.has_request);
     }
 
@@ -197,6 +202,7 @@ impl Connection {
 
     /// The answer is complete, though the client may not have read it.
     pub fn answered(&self) {
+        // The place is given back after this lock is released, as in `hold`.
         let mut place = None;
         self.change(|state| {
             state.has_request = false;
@@ -212,6 +218,8 @@ impl Connection {
     pub fn uploads(&self, bytes: Poll<usize>, waker: &Waker) -> bool {
         let mut goes_on = true;
         self.change(|state| {
+            // A body that the handler discards after its answer, or after its time, is not waited
+            // for.
             state.awaits_body = bytes.is_pending() && state.has_request && !state.is_upload_ended;
             match bytes {
                 Poll::Ready(bytes) => state.upload.bytes += bytes as u64,
@@ -244,11 +252,14 @@ impl Connection {
         if state.is_upload_ended {
             return false;
         }
+
         state.is_upload_ended = true;
         // The handler gets as long as a client that stalls.
         state.since = Instant::now();
         state.upload.waited = Duration::ZERO;
+        // A waker may poll the handler at once, which takes this lock.
         let waker = state.upload_waker.take();
+
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         true
@@ -326,17 +337,23 @@ impl Connection {
             Phase::Idle => (limits.idle, false, CloseReason::IdleTimeout),
             Phase::Receiving => {
                 let most = state.upload_time.unwrap_or(limits.upload);
+                // A steady trickle passes the least rate; the total time ends it nevertheless.
                 let is_slow = state.upload.is_slow(lasted, limits.upload_grace, limits)
                     || state.upload.waited + lasted > most;
                 (limits.stall, is_slow, CloseReason::ReceiveTimeout)
             }
             Phase::Sending => {
+                // Only an answer in memory has a total time: one that is made while it is read
+                // holds little.
                 let is_late =
                     state.is_in_memory && state.answer.waited + lasted > limits.answer_in_memory;
+                // The rate counts only while the kernel's buffer is full: otherwise the server is
+                // the slow one.
                 let is_slow = state.is_blocked
                     && (is_late || state.answer.is_slow(lasted, limits.stall, limits));
                 (limits.stall, is_slow, CloseReason::SendTimeout)
             }
+            // The server's own work has limits of its own, of queries and of reports.
             Phase::Answering => return None,
         };
 
@@ -354,15 +371,20 @@ impl Connection {
         if state.place.is_some() {
             return false;
         }
+
         match state.phase() {
             // Of a request without a place, the body is read only for the sake of its refusal.
             Phase::Head | Phase::Idle | Phase::Receiving => true,
+            // A reader that has just begun to wait may have lost a packet; it keeps its answer for
+            // a moment.
             Phase::Sending => now.saturating_duration_since(state.since) >= limits.stall_patience,
             Phase::Answering => false,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is complete before it could panic, so a poisoned lock still has a consistent
+        // state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -85,8 +85,10 @@ where
 
     /// Adds a connection. `None` where the limits are reached and every other connection is in use.
     pub fn open(self: &Arc<Self>, address: IpAddr) -> Option<OpenConnection<M>> {
+        // The part of an IPv6 address that its owner chooses does not make it another client.
         let client = client_of(address);
         let mut table = self.lock();
+
         if let Some(crowded) = self.crowded(&table, client)
             && !self.close_waiting(&mut table, crowded)
         {
@@ -94,11 +96,14 @@ where
             table.log_refusal();
             return None;
         }
+
         let number = table.next_number;
         table.next_number += 1;
+
         let connection = Arc::new(Connection::new(client, Instant::now()));
         table.open.insert(number, Arc::clone(&connection));
         self.meter.opened(table.open.len());
+
         Some(OpenConnection {
             number,
             connection,
@@ -109,6 +114,9 @@ where
     /// The client that has to give way to a new connection of `client`. `None` below the limits.
     fn crowded(&self, table: &Table, client: IpAddr) -> Option<IpAddr> {
         let counts = table.counts();
+
+        // A client beyond its own limit loses one of its own connections, before others are looked
+        // at.
         if counts.get(&client).copied().unwrap_or(0) >= self.limits.per_client {
             Some(client)
         } else if counts.values().sum::<usize>() >= self.limits.total {
@@ -136,6 +144,9 @@ where
         ) {
             return;
         }
+
+        // The usual cause is a lack of open files. The pause keeps the loop of accepts from
+        // spinning until one is closed.
         tracing::warn!(%error, "cannot accept a connection");
         self.make_room();
         time::sleep(ACCEPT_PAUSE).await;
@@ -153,7 +164,9 @@ where
                 Some((*number, reason))
             })
             .collect();
+
         for (number, reason) in overdue {
+            // The second time, the handler has had its chance to answer, and the connection closes.
             let told = reason == CloseReason::ReceiveTimeout
                 && table.open.get(&number).is_some_and(|one| one.end_upload());
             if told {
@@ -191,6 +204,8 @@ where
 
     fn close(&self, table: &mut Table, number: u64, reason: CloseReason) {
         if let Some(connection) = table.open.remove(&number) {
+            // Removed here at once, not when its task ends, so that the new connection finds room
+            // now.
             connection.close();
             self.meter.opened(table.open.len());
             self.meter.closed(reason);
@@ -207,6 +222,8 @@ where
 impl Table {
     /// Open connections without a place, by client.
     fn counts(&self) -> HashMap<IpAddr, usize> {
+        // A request with a place is counted by its class; here it would take the room of clients
+        // that are not known yet.
         let mut counts = HashMap::new();
         for connection in self.open.values().filter(|one| !one.has_place()) {
             *counts.entry(connection.client).or_insert(0) += 1;
@@ -219,6 +236,7 @@ impl Table {
         if self.logged_at.is_some_and(|at| at.elapsed() < LOG_PAUSE) {
             return;
         }
+
         self.logged_at = Some(Instant::now());
         let counts = self.counts();
         let held_by = largest_holders(counts.iter());
@@ -236,6 +254,7 @@ impl Table {
             .iter()
             .filter(|(_, one)| is_wanted(one))
             .map(|(number, one)| (*number, one.since()));
+
         since.min_by_key(|(_, since)| *since)
     }
 }
@@ -262,6 +281,8 @@ where
     M: Meter,
 {
     fn drop(&mut self) {
+        // One that was closed for another is no longer in the table, and removing it twice does no
+        // harm.
         let mut table = self.connections.lock();
         table.open.remove(&self.number);
         self.connections.meter.opened(table.open.len());

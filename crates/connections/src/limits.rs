@@ -59,10 +59,13 @@ impl ConnectionLimits {
 /// If the kernel refuses.
 pub fn raise_open_files(wanted: u64) -> io::Result<()> {
     let now = getrlimit(Resource::Nofile);
+    // Without privileges, the soft limit can be raised up to the hard one only.
     let wanted = now.maximum.map_or(wanted, |most| most.min(wanted));
+    // A limit that an administrator set higher, or that is unlimited (`None`), is not lowered.
     if now.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
+
     let raised = Rlimit {
         current: Some(wanted),
         maximum: now.maximum,

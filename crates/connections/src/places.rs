@@ -119,6 +119,8 @@ impl ClassPlaces {
         let mut taken = self.lock();
         let held = taken.by_holder.get(&holder).copied().unwrap_or(0);
 
+        // The holder's own limit comes first: its message says what this holder can change, even
+        // when all places are taken.
         let refusal = if held >= self.per_holder {
             let (class, per_holder) = (self.class, self.per_holder);
             Some(NoPlace::Holder { class, per_holder })
@@ -128,6 +130,7 @@ impl ClassPlaces {
         } else {
             None
         };
+
         if let Some(refusal) = refusal {
             self.refused.fetch_add(1, Ordering::Relaxed);
             self.log(&mut taken);
@@ -144,6 +147,7 @@ impl ClassPlaces {
         if taken.logged_at.is_some_and(|at| at.elapsed() < LOG_PAUSE) {
             return;
         }
+
         taken.logged_at = Some(Instant::now());
         tracing::warn!(
             class = self.class,
@@ -178,6 +182,7 @@ impl Drop for TakenPlace {
         taken.count -= 1;
         if let Some(held) = taken.by_holder.get_mut(&self.holder) {
             *held -= 1;
+            // Holders are addresses and names without a bound; their entries must not pile up.
             if *held == 0 {
                 taken.by_holder.remove(&self.holder);
             }
@@ -201,6 +206,7 @@ mod tests {
         let refused = places.take(address(1)).unwrap_err();
         assert!(matches!(refused, NoPlace::Holder { per_holder: 6, .. }));
 
+        // The two places beyond the limit of one holder are what it leaves to others.
         let user = || PlaceHolder::User("alice".into());
         let others = [places.take(user()).unwrap(), places.take(user()).unwrap()];
         let refused = places.take(user()).unwrap_err();
@@ -211,6 +217,8 @@ mod tests {
             "10.0.0.1 6, \"alice\" 2"
         );
 
+        // A place that is given back is free for the same holder, and no entry of a holder stays
+        // behind.
         taken.pop();
         drop(places.take(address(1)).unwrap());
         drop((taken, others));
@@ -220,6 +228,8 @@ mod tests {
 
     #[test]
     fn holders_of_different_kinds_have_different_names() {
+        // A user can choose a name that looks like an address, a uid or a sender; the log must not
+        // confuse them.
         let all = [
             PlaceHolder::User("1000".into()),
             PlaceHolder::User("uid 1000".into()),

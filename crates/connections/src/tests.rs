@@ -48,6 +48,9 @@ fn connections_leave_files_for_other_work() {
     let total = |files| LIMITS.within_files(files, 4096).total;
     assert_eq!(total(usize::MAX), 1024);
     assert_eq!(total(4096), 1024);
+
+    // Below 2 x 4096 files the reserve would leave too few connections, so half of the files is
+    // theirs.
     assert_eq!(total(1024), 512);
     assert_eq!(total(256), 128);
     assert_eq!(LIMITS.within_files(8, 256).total, 4);
@@ -59,14 +62,18 @@ fn the_longest_waiting_connection_of_the_busiest_client_closes() {
     let other = connections.open(OTHER).unwrap();
     let crowd: Vec<_> = (0..3).map(|_| connections.open(ONE).unwrap()).collect();
     crowd[0].connection.requested();
+
+    // The fifth connection is one more than the limit.
     let late = connections.open(ONE).unwrap();
     assert!(!is_closed(&other), "its client has only one");
     assert!(!is_closed(&crowd[0]), "it is being answered");
     assert!(is_closed(&crowd[1]) && !is_closed(&crowd[2]) && !is_closed(&late));
+
     for busy in [&crowd[2], &late] {
         busy.connection.requested();
     }
     assert!(connections.open(ONE).is_none(), "all are in use");
+
     drop(crowd);
     assert!(connections.open(ONE).is_some());
 }
@@ -74,6 +81,7 @@ fn the_longest_waiting_connection_of_the_busiest_client_closes() {
 #[test]
 fn one_client_cannot_have_all() {
     let connections = with_total(1024);
+    // One more than its limit, though the table has room for 768 others.
     let crowd: Vec<_> = (0..=LIMITS.per_client)
         .map(|_| connections.open(ONE).unwrap())
         .collect();
@@ -99,7 +107,9 @@ fn each_phase_has_its_time() {
         assert!(is_closed(&open));
         assert_eq!(closed(), before + 1);
     };
+
     phase(|_| {}, LIMITS.head, CloseReason::HeaderTimeout);
+
     let idle = |connection: &Connection| {
         connection.requested();
         connection.sending();
@@ -107,18 +117,22 @@ fn each_phase_has_its_time() {
         connection.sent();
     };
     phase(idle, LIMITS.idle, CloseReason::IdleTimeout);
+
+    // A piece that was handed over, but that the kernel has not taken.
     let unread = |connection: &Connection| {
         connection.requested();
         connection.sending();
         connection.answered();
     };
     phase(unread, LIMITS.stall, CloseReason::SendTimeout);
+
     let blocked = |connection: &Connection| {
         connection.requested();
         connection.writes(Poll::Pending);
         connection.answered();
     };
     phase(blocked, LIMITS.stall, CloseReason::SendTimeout);
+
     let slow = connections.open(ONE).unwrap();
     slow.connection.requested();
     connections.close_overdue(Instant::now() + Duration::from_secs(86_400));
@@ -141,9 +155,11 @@ fn after_bytes(
 ) -> impl Fn(u64) -> Option<CloseReason> {
     let connection = Connection::new(ONE, Instant::now());
     connection.requested();
+
     moves(&connection, Poll::Pending);
     moves(&connection, Poll::Ready(bytes));
     moves(&connection, Poll::Pending);
+
     let began = Instant::now();
     move |seconds| connection.overdue(&LIMITS, began + Duration::from_secs(seconds))
 }
@@ -154,10 +170,12 @@ fn each_byte_gives_an_upload_and_a_reader_time_but_none_may_stop() {
         one.uploads(bytes, Waker::noop());
     };
     let late = Some(CloseReason::ReceiveTimeout);
+
     let few = after_bytes(3, upload);
     assert_eq!((few(14), few(16)), (None, late), "15 s for a small body");
     let more = after_bytes(5 << 10, upload);
     assert_eq!((more(19), more(21)), (None, late), "5 KiB are 5 s more");
+    // Bytes that came early do not buy a pause beyond the limit of a stall.
     let much = after_bytes(1 << 20, upload);
     assert_eq!((much(29), much(31)), (None, late), "no byte for 30 s");
 
@@ -179,6 +197,7 @@ fn a_large_upload_has_more_time() {
         let connection = Connection::new(ONE, Instant::now());
         connection.requested();
         prepare(&connection);
+        // Fast enough for every rate, so only the total time can end it.
         connection.uploads(Poll::Ready(1 << 30), Waker::noop());
         connection.uploads(Poll::Pending, Waker::noop());
         connection.overdue(&limits, Instant::now() + Duration::from_secs(21))
@@ -216,9 +235,13 @@ fn waits_of_a_transfer_add_up() {
     let connection = Connection::new(ONE, Instant::now());
     connection.requested();
     let upload = |bytes| connection.uploads(bytes, Waker::noop());
+
     assert!(upload(Poll::Pending));
     std::thread::sleep(Duration::from_millis(20));
     assert!(upload(Poll::Ready(1)) && upload(Poll::Pending));
+
+    // 20 ms of waiting before the byte and 11 ms after it are more than the grace; either alone is
+    // less.
     let began = connection.since();
     let limits = ConnectionLimits {
         upload_grace: Duration::from_millis(30),
@@ -274,6 +297,8 @@ fn a_request_with_a_place_leaves_room_for_new_connections() {
             open
         })
         .collect();
+
+    // Four requests with places are open, twice the total; two more connections still find room.
     let waiting = [
         connections.open(OTHER).unwrap(),
         connections.open(OTHER).unwrap(),
@@ -295,8 +320,10 @@ fn a_reader_gives_way_only_after_patience() {
     reader.connection.requested();
     reader.connection.sending();
     assert!(connections.open(OTHER).is_none(), "it may read on");
+
     connections.close_slowest_reader(Duration::from_secs(5));
     assert!(!is_closed(&reader));
+
     let late = Instant::now() + LIMITS.stall_patience;
     assert!(reader.connection.gives_way(&LIMITS, late));
     connections.close_slowest_reader(Duration::ZERO);

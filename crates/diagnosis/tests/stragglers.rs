@@ -156,6 +156,7 @@ fn case(seed: u64) -> Case {
             index == victim
         }
     };
+    // Signs with a physical cause need no past; the others are found by a change.
     let is_from_the_start = matches!(
         plot,
         Plot::Heat | Plot::PowerBrakeOfANode | Plot::QuotaOnANode | Plot::FilesOfANode
@@ -205,6 +206,7 @@ fn case(seed: u64) -> Case {
             windows: Vec::new(),
         })
         .collect();
+    // Some nodes miss scrapes now and then.
     let silent_node = random.happens(0.05).then(|| random.below(nodes));
     let bad_window = begins;
 
@@ -260,6 +262,8 @@ fn case(seed: u64) -> Case {
 
         // A checkpoint: everybody waits for the write.
         let is_pause = random.happens(0.03);
+        // A synchronous step: all wait for the slowest rank, and the slowest link sets the time of
+        // the exchange.
         let own = |rank: &Rank| compute * rank.load / rank.clock_share + rank.host;
         let slowest = now.iter().map(own).fold(0.0, f64::max);
         let link = now.iter().map(|rank| rank.link_factor).fold(1.0, f64::max);
@@ -271,6 +275,8 @@ fn case(seed: u64) -> Case {
             let waits_for_host = if is_unused { 1.0 } else { rank.host / step };
             let pause = if is_pause { 0.3 } else { 1.0 };
             let busy = ((1.0 - waits_for_host) * pause * random.noise(0.01)).clamp(0.0, 1.0);
+            // A rank that waits for the others spins in a kernel: it looks busy and draws little
+            // power.
             let spins = (1.0 - works - waits_for_host).max(0.0);
             let idle_watts = 90.0;
             let watts = idle_watts
@@ -284,6 +290,7 @@ fn case(seed: u64) -> Case {
             readings[Metric::LinkErrors] = Some(rank.link_errors);
             readings[Metric::CpuThrottled] = Some(rank.throttled);
             readings[Metric::FileWait] = Some(rank.file_wait * random.noise(0.1));
+            // Without the reason for its clock, as of cards that do not report one.
             if plot != Plot::LowClock {
                 readings[Metric::HeldDown] = Some(rank.held_down);
             }
@@ -338,11 +345,13 @@ fn a_slow_gpu_is_named_within_three_minutes_and_nobody_in_vain() {
         };
         let mut right = None;
         let mut wrong = false;
+        // As the server asks: again after each window, with what is known by then.
         for windows in 1..=WINDOWS {
             if let Pace::Slow(slow) = after(&case, windows) {
                 if is_right(&slow, windows) {
                     right = right.or(Some(windows.saturating_sub(case.begins)));
                 } else {
+                    // Also a right name before the fault begins.
                     wrong = true;
                 }
             }

@@ -60,6 +60,7 @@ impl Place {
 
         let wrong = || AskError::Address(text.to_owned());
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        // A path with blanks or line ends would add lines to the request.
         let is_plain = path
             .chars()
             .all(|c| c.is_ascii_graphic() && !"?#".contains(c));
@@ -93,6 +94,7 @@ impl Place {
         };
         let (status, body) = request.send(wanted.trim_end_matches('&'))?;
         let (status, body) = match code(&status) {
+            // The exporter refuses a name that does not run there; the whole page has the others.
             Some(400) => request.send("")?,
             _ => (status, body),
         };
@@ -143,6 +145,8 @@ impl Request<'_> {
             .map_err(|source| self.broken(source))?;
 
         let answer = self.read(&mut stream)?;
+        // After the answer: the process that answered must still listen, or another one may have
+        // taken its place.
         trust(peer)?;
 
         let broken = || self.broken(ErrorKind::InvalidData.into());
@@ -155,6 +159,7 @@ impl Request<'_> {
 
         // An answer that was cut would look like a node without the faults of its end.
         let body = &body[4..];
+        // HTTP/1.0 ends with the connection, so only the length shows that the answer is whole.
         let length = lines.find_map(|line| {
             let (name, value) = line.split_once(':')?;
             let is_length = name.eq_ignore_ascii_case("content-length");
@@ -175,6 +180,7 @@ impl Request<'_> {
         };
         let mut last = ErrorKind::NotFound.into();
         for peer in address.to_socket_addrs().map_err(cannot)? {
+            // All addresses share one time, which a prolog of Slurm has to keep.
             match TcpStream::connect_timeout(&peer, self.left()?) {
                 Ok(stream) => return Ok((stream, peer)),
                 Err(error) => last = error,
@@ -188,6 +194,7 @@ impl Request<'_> {
         let mut buffer = [0; 1 << 16];
         loop {
             stream
+                // Set again for each read: a page that trickles must not extend the time.
                 .set_read_timeout(Some(self.left()?))
                 .map_err(|source| self.broken(source))?;
             match stream.read(&mut buffer) {
@@ -201,6 +208,7 @@ impl Request<'_> {
                 }
                 Err(source) => return Err(self.broken(source)),
             }
+            // Another program on the port could send without an end.
             if answer.len() > MOST_BYTES {
                 return Err(self.broken(ErrorKind::FileTooLarge.into()));
             }
@@ -265,6 +273,8 @@ fn listeners(table: &str, port: u16) -> impl Iterator<Item = u32> {
     const LISTENING: &str = "0A";
     table.lines().filter_map(move |line| {
         let mut words = line.split_whitespace();
+        // Columns: number, local address, remote address, state, two pairs of queues and timers,
+        // retransmissions, user.
         let local = words.nth(1)?;
         let state = words.nth(1)?;
         let uid = words.nth(3)?;
@@ -323,6 +333,7 @@ mod tests {
         assert_eq!(place("g01:9855").unwrap(), "g01:9855/metrics");
         assert_eq!(place("http://[::1]:1/").unwrap(), "[::1]:1/metrics");
         assert_eq!(place("http://g01:1/takt").unwrap(), "g01:1/takt");
+        // The last one would smuggle a header into the request.
         for wrong in ["g01", ":9855", "g01:http", "g01:1/a b", "g01:1/a\r\nX: y"] {
             assert!(matches!(place(wrong), Err(AskError::Address(_))), "{wrong}");
         }
@@ -343,6 +354,7 @@ mod tests {
             "{asked}"
         );
 
+        // 36 bytes are missing.
         let (place, server) = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\na 1\n");
         let error = place.page(&[], None, LONG).unwrap_err();
         assert!(matches!(error, AskError::Broken { .. }), "{error}");
@@ -373,6 +385,7 @@ mod tests {
             0: 0100007F:267F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 10 1 0 100 0 0 10 0\n   \
             1: 0100007F:267F 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 11 1 0 20 4 30 10 -1\n   \
             2: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0\n";
+        // The second line is a connection from the same port, which does not listen.
         assert_eq!(listeners(table, 9855).collect::<Vec<_>>(), [1001]);
         assert_eq!(listeners(table, 22).collect::<Vec<_>>(), [0]);
         assert!(is_trusted(0) && is_trusted(998) && is_trusted(62_000));

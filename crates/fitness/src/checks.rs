@@ -205,6 +205,7 @@ impl Checks {
 
     fn validate(&self) -> Result<(), String> {
         let known = |name: &&String| !CHECKS.iter().any(|check| check.name == **name);
+        // A misspelt name would leave the check as it is, without a word.
         if let Some(name) = self.checks.keys().find(known) {
             let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
             return Err(format!(
@@ -219,6 +220,7 @@ impl Checks {
             ("nfs.max_hung_seconds", self.nfs.max_hung_seconds),
             ("clock.max_offset_seconds", self.clock.max_offset_seconds),
         ];
+        // NaN compares false with everything, and would pass each limit.
         let not_positive = |(_, value): &&(&str, f64)| !(*value > 0.0 && value.is_finite());
         if let Some((key, value)) = numbers.iter().find(not_positive) {
             return Err(format!("{key}: expected more than 0, found {value}"));
@@ -255,6 +257,7 @@ impl Checks {
 
 /// The mistake of a TOML file with its line.
 fn one_line(error: &toml::de::Error, text: &str) -> String {
+    // Slurm logs the output of a prolog line by line.
     let message = error.message().replace('\n', " ");
     let Some(span) = error.span() else {
         return message;

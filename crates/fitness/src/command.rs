@@ -98,6 +98,8 @@ pub struct Answer {
 impl NodeOk {
     /// Asks the exporter and judges. Changes nothing.
     pub fn answer(&self) -> Answer {
+        // Mistakes of the command line end before the exporter is asked, and never count as a fault
+        // of the node.
         let usage = |error: String| Answer {
             stdout: String::new(),
             stderr: words::plain(&format!("takt node ok: {error}"), 1000),
@@ -131,6 +133,8 @@ impl NodeOk {
         let mut findings = Vec::new();
         let job_gpus = match self.find_job_gpus(facts) {
             Ok(job_gpus) => job_gpus,
+            // A job must not start where its GPU does not exist; the other checks still count for
+            // all GPUs.
             Err(part) => {
                 findings.push(Finding {
                     check: "gpu_count",
@@ -149,6 +153,7 @@ impl NodeOk {
         } else {
             Fitness::Fit
         };
+        // A dry run in a prolog must drain nothing.
         let exit_code = u8::from(is_unfit && !self.dry_run);
         let mut stdout = self.printed(&findings, fitness, exit_code, None);
         if self.format == OutputFormat::Text && self.dry_run {
@@ -177,6 +182,7 @@ impl NodeOk {
             text: error.to_string(),
             action: Action::Fail,
         };
+        // Only an unfit node has a reason for `scontrol`.
         let counted = match self.if_unknown {
             IfUnknown::Unfit => std::slice::from_ref(&failed),
             _ => &[],
@@ -217,6 +223,8 @@ impl NodeOk {
         let within = Duration::from_millis(self.timeout_milliseconds);
         let page = place.page(COLLECTORS, password, within)?;
         let stranger = || AskError::Stranger(place.address().to_owned());
+        // Another exporter on this port has pages, too, and each missing metric would look like a
+        // healthy node.
         let facts = Facts::parse(&page).map_err(|_| stranger())?;
         if facts.are_of_takt_exporter() {
             Ok(facts)
@@ -229,6 +237,8 @@ impl NodeOk {
         let path = self.checks.as_deref().unwrap_or(Path::new(CHECKS_FILE));
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
+            // Only the default file may be missing. A named one that is missing would turn its
+            // checks off.
             Err(error) if self.checks.is_none() && error.kind() == ErrorKind::NotFound => {
                 return Ok(Checks::default());
             }
@@ -282,6 +292,7 @@ fn read_password(path: &Path) -> Result<String, ChecksError> {
         source,
     })?;
     let line = text.trim_end_matches(['\r', '\n']);
+    // A line feed in the header would end it.
     if !line.contains(':') || line.contains('\n') {
         return Err(ChecksError::Mistake {
             path: path.to_owned(),
@@ -300,6 +311,7 @@ fn node_name() -> String {
         let name = fs::read_to_string(HOSTNAME_FILE).unwrap_or_default();
         name.trim().split('.').next().unwrap_or_default().to_owned()
     };
+
     of_slurm.unwrap_or_else(of_machine)
 }
 

@@ -77,6 +77,7 @@ impl Facts {
             let Line::Sample(sample) = line else {
                 continue;
             };
+            // Only the few metrics of the checks are kept; a page has thousands of series.
             let name = sample.series.split(|byte| *byte == b'{').next();
             let metric = METRICS
                 .iter()

@@ -33,6 +33,7 @@ impl JobGpus {
     /// With the part of the list that is no GPU of this node.
     pub fn find(list: &str, order: GpuOrder, facts: &Facts) -> Result<Self, String> {
         let infos = facts.of("takt_gpu_info");
+        // A GPU that is gone has no information, and NVML renumbers the others without it.
         let are_numbered = facts.of("takt_gpu_up").iter().all(|up| {
             facts
                 .of_with("takt_gpu_info", "uuid", up.label("uuid"))
@@ -41,6 +42,7 @@ impl JobGpus {
         });
 
         let mut uuids = BTreeSet::new();
+
         for part in list
             .split(',')
             .map(str::trim)
@@ -100,5 +102,6 @@ fn range(text: &str) -> Option<(u32, u32)> {
     const MOST: u32 = 1024;
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    // A range such as 0-4000000000 must not be counted through.
     (first <= last && last < MOST).then_some((first, last))
 }

@@ -227,6 +227,7 @@ fn readings(facts: &Facts, checks: &Checks, now: f64) -> Vec<Found> {
             });
         };
 
+        // A collector without hardware reports no success either, and that is no fault.
         let is_absent = value("takt_exporter_collector_absent") == Some(1.0);
         match value("node_scrape_collector_success") {
             Some(0.0) if !is_absent => push(format!("the exporter's collector {collector} fails")),
@@ -235,6 +236,7 @@ fn readings(facts: &Facts, checks: &Checks, now: f64) -> Vec<Found> {
         }
 
         let age = value("takt_exporter_collector_read_timestamp_seconds").map(|at| now - at);
+        // Also a reading from the future: after a jump of the clock, its age proves nothing.
         if let Some(age) = age.filter(|age| !is_absent && age.abs() > limit) {
             push(format!(
                 "the exporter's reading of {collector} is {age:.0} s old, more than {limit} s"
@@ -249,6 +251,7 @@ fn needed_collectors(facts: &Facts, checks: &Checks) -> BTreeSet<&'static str> {
     let is_on = |name| checks.action(name) != Action::Off;
     let is_infiniband = |link: &LinkCheck| link.device.contains('/');
     let mut needed = BTreeSet::new();
+
     let has_gpus = !facts.of("takt_gpu_up").is_empty();
     let expects_gpus = checks.gpus.count.is_some_and(|count| count > 0);
     if has_gpus || expects_gpus || checks.gpus.nvlinks.is_some() {
@@ -292,6 +295,7 @@ fn gpu_recovery(facts: &Facts, _: &Checks, _: f64) -> Vec<Found> {
     let actions = facts.of("takt_gpu_recovery_action").iter().filter(wanted);
     actions
         .map(|fact| {
+            // The numbers are NVML's `nvmlDeviceGpuRecoveryAction_t`.
             let action = match fact.value as i64 {
                 1 => "the driver asks for a reset of the GPU",
                 2 => "the driver asks for a reboot of the node",
@@ -361,6 +365,7 @@ fn gpu_nvlink(facts: &Facts, checks: &Checks, _: f64) -> Vec<Found> {
         return Vec::new();
     };
     let mut found = Vec::new();
+    // A GPU that does not answer has a finding of its own.
     for gpu in facts.of("takt_gpu_up").iter().filter(|up| up.value == 1.0) {
         let links = facts.of_with("takt_gpu_nvlink_up", "uuid", gpu.label("uuid"));
         let up = links.filter(|link| link.value == 1.0).count();
@@ -409,6 +414,7 @@ fn problem_of_mount(facts: &Facts, mount: &MountCheck) -> Option<String> {
     };
     let is_set = |metric| values(metric).any(|value| value != 0.0);
 
+    // A mount that hangs has an error and no size.
     if values("node_filesystem_device_error").next().is_none()
         && values("node_filesystem_size_bytes").next().is_none()
     {
@@ -421,6 +427,7 @@ fn problem_of_mount(facts: &Facts, mount: &MountCheck) -> Option<String> {
         return Some("is read-only".to_owned());
     }
 
+    // Two mounts on one point: users see the upper one, but which it is the page does not say.
     let lowest = |metric| values(metric).reduce(f64::min);
     let needs_space = mount.min_free_bytes > 0 || mount.min_free_ratio > 0.0;
     let Some(free) = lowest("node_filesystem_avail_bytes") else {
@@ -480,6 +487,7 @@ fn speed_of(facts: &Facts, device: &str) -> Option<f64> {
     const ACTIVE: f64 = 4.0;
 
     let Some((name, port)) = device.split_once('/') else {
+        // The exporter has no speed of a link that is down.
         let mut links = facts.of_with("takt_link_negotiated_bits_per_second", "device", device);
         return links.next().map(|fact| fact.value);
     };
@@ -511,6 +519,7 @@ fn link_speed(facts: &Facts, _: &Checks, _: f64) -> Vec<Found> {
 
 fn clock(facts: &Facts, checks: &Checks, _: f64) -> Vec<Found> {
     let value = |metric| facts.of(metric).first().map(|fact| fact.value);
+    // The offset of a clock that is not synchronised means nothing.
     if value("node_timex_sync_status") == Some(0.0) {
         return vec![Found::of_node("not synchronised".to_owned())];
     }

@@ -75,6 +75,7 @@ pub(crate) fn reason(findings: &[Finding]) -> String {
     if failed.is_empty() {
         return String::new();
     }
+    // The prefix of NHC, by which its own scripts recognise the nodes that they drained.
     plain(&format!("NHC: {}", failed.join("; ")), LONGEST_REASON)
 }
 
@@ -123,6 +124,7 @@ pub(crate) fn json(
 /// A text on one line without unseen characters, cut to a length. Blanks in a row become one, since NHC's parts are
 /// two blanks apart: no name can look like the next part.
 pub(crate) fn plain(text: &str, longest: usize) -> String {
+    // White space is kept here, because the next step turns each of it into one blank.
     let seen = text.replace(|c| is_unseen(c) && !char::is_whitespace(c), "\u{fffd}");
     let words: Vec<&str> = seen.split_whitespace().collect();
     let text = words.join(" ");

@@ -96,6 +96,7 @@ impl Bucket {
         if let Some(token) = keys.token {
             builder = builder.with_token(token);
         }
+        // The variables are those of Amazon's tools, so one environment serves both.
         let endpoint = config.endpoint.clone();
         if let Some(endpoint) = endpoint.or_else(|| variable("AWS_ENDPOINT_URL")) {
             builder = builder.with_endpoint(endpoint);
@@ -103,6 +104,8 @@ impl Bucket {
 
         let path = PathBuf::from(format!("s3://{address}"));
         let store = builder.build().map_err(io::Error::other);
+        // A runtime of its own: rounds block, and may run on a thread that belongs to another
+        // runtime.
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("lake-s3")
@@ -118,6 +121,7 @@ impl Bucket {
     }
 
     fn key(&self, name: &str) -> Result<Key, LakeError> {
+        // The prefix alone is the lake's folder, and has no slash at its end.
         let whole = match (self.prefix.as_str(), name) {
             (prefix, "") => prefix.to_owned(),
             ("", name) => name.to_owned(),
@@ -133,6 +137,7 @@ impl Bucket {
     where
         T: Send + 'static,
     {
+        // Not `block_on`, which panics on a thread of another runtime.
         let (send, answer) = mpsc::channel();
         self.runtime
             .as_ref()
@@ -151,6 +156,7 @@ impl Bucket {
         T: Send + 'static,
     {
         match self.wait(request) {
+            // A missing file is no error: it may be the first round.
             Ok(Err(Error::NotFound { .. })) => Ok(None),
             Ok(done) => done.map(Some).map_err(io::Error::other),
             Err(error) => Err(error),
@@ -200,6 +206,7 @@ impl Files for Bucket {
     fn is_empty(&self) -> Result<bool, LakeError> {
         let store = Arc::clone(&self.store);
         let key = self.key("")?;
+        // One name is enough; a bucket may hold millions.
         let first = async move { store.list(Some(&key)).try_next().await };
         let found = self.read_by("", first)?.flatten().is_none();
         Ok(found)
@@ -244,6 +251,8 @@ impl Files for Bucket {
 
     fn fetch(&self, name: &str, aside: &Path) -> Result<LocalFile, LakeError> {
         let path = self.path_of(name);
+        // DuckDB reads files of this machine. The copy is deleted with the value, or, after a
+        // crash, by a round a day later.
         let file = tempfile::Builder::new()
             .prefix(COPY)
             .suffix(".parquet")
@@ -289,6 +298,8 @@ impl Files for Bucket {
     fn check_create(&self, name: &str, bytes: &[u8]) -> Result<(), LakeError> {
         match self.put(name, bytes, PutMode::Create) {
             Err(Error::AlreadyExists { .. }) => Ok(()),
+            // A server that takes the second put, or does not know the condition, would let two
+            // writers lose commits.
             Ok(()) | Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
                 let path = self.path_of("");
                 Err(LakeError::Unconditional { path })
@@ -315,6 +326,7 @@ impl Files for Bucket {
                 store: "S3",
                 source: source.into(),
             };
+            // A single request is complete or does not exist; parts are joined by a last request.
             if size <= PART_BYTES {
                 let part = next_part(&mut file, PART_BYTES).map_err(failed)?;
                 return store.put(&key, part.into()).await.map(drop);
@@ -352,6 +364,7 @@ impl Files for Bucket {
         let key = self.key(name)?;
         let delete = async move {
             match store.delete(&key).await {
+                // The reply to an earlier attempt may have been lost.
                 Err(Error::NotFound { .. }) => Ok(()),
                 done => done,
             }
@@ -380,6 +393,7 @@ struct Keys {
 impl Keys {
     /// Reads the configured file, or the environment.
     fn of(config: &S3Config) -> Result<Self, LakeError> {
+        // Read in each round, so that changed keys need no restart.
         let Some(path) = &config.credentials_file else {
             let variable = |name: &str| env::var(name.to_uppercase()).ok();
             return Self::find(variable)
@@ -405,6 +419,7 @@ impl Keys {
                     has_keys = true;
                     found.push((key.trim().to_lowercase(), value.trim().to_owned()));
                 }
+                // The next section belongs to another user.
                 None if has_keys => break,
                 None => {}
             }
@@ -447,6 +462,7 @@ impl HttpConnector for Connector {
             .https_only(!self.allow_http)
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
+            // Files are compressed already, and a changed body would not fit its length.
             .no_gzip()
             .build()
             .map_err(|error| Error::Generic {
@@ -506,6 +522,7 @@ mod tests {
         let text = "# mine\n[default]\naws_access_key_id = A1\nAWS_SECRET_ACCESS_KEY=s/+=\n\n\
                     [other]\naws_access_key_id = B2\naws_session_token = t\n";
         let keys = Keys::parse(text).unwrap();
+        // A secret may contain `=`; the second section must not add its token to the first.
         assert_eq!((keys.id.as_str(), keys.secret.as_str()), ("A1", "s/+="));
         assert_eq!(keys.token, None);
         assert_eq!(

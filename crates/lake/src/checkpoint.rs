@@ -71,9 +71,13 @@ fn actions(version: &Version, removed_since_ms: i64) -> Vec<Action> {
     let removed = version
         .removed
         .values()
+        // Their files are deleted already, or by the next round; without this, each checkpoint
+        // would be longer than the last.
         .filter(|remove| remove.deletion_timestamp > removed_since_ms)
         .cloned()
         .map(|remove| Remove {
+            // A checkpoint repeats what commits said, so readers that follow changes must not see
+            // it as one.
             data_change: false,
             ..remove
         });
@@ -111,6 +115,7 @@ pub fn write(
     let lines = actions
         .iter()
         .map(|action| serde_json::to_string(action).expect("plain fields serialise") + "\n");
+    // Through a file of JSON lines, because DuckDB gives the columns their nested types from there.
     let json = staged.with_extension("json");
     fs::write(&json, lines.collect::<String>()).map_err(LakeError::write(&json))?;
 
@@ -127,6 +132,7 @@ pub fn write(
     files.place(staged, &name_of(table, number))?;
     crash_point("lake-checkpoint-placed");
 
+    // After the checkpoint itself: the pointer must not name a file that a crash prevented.
     let pointer = LastCheckpoint {
         version: number,
         size: actions.len() as u64,
@@ -161,6 +167,7 @@ pub fn read(
         file_list([file.path()])
     );
 
+    // Each row comes back as the JSON line that a commit would have.
     let lines = || -> Result<Vec<String>, duckdb::Error> {
         db.prepare(&sql)?.query_map([], |row| row.get(0))?.collect()
     };
@@ -188,6 +195,7 @@ pub fn read(
         }
     }
 
+    // Such a checkpoint would make a reader take the table for empty.
     if version.protocol.is_none() || version.meta_data.is_none() {
         return Err(invalid("it has no protocol or no columns".to_owned()));
     }

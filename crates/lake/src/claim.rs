@@ -45,6 +45,8 @@ impl LakeState {
     /// Reads the state from a data directory. A data directory that never wrote a lake has the
     /// default.
     pub fn read(data: &Path) -> Self {
+        // A missing or damaged file means an unknown identity: the lake then looks like that of
+        // another data directory.
         let text = fs::read(data.join(STATE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
@@ -55,6 +57,7 @@ impl LakeState {
     /// If the file cannot be written.
     pub fn write(&self, data: &Path) -> Result<(), LakeError> {
         let path = data.join(STATE);
+        // Written aside and renamed, so that a crash leaves the old state or the new one.
         let new = data.join(format!("{STATE}.new"));
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::from);
         let written = text.and_then(|text| fs::write(&new, text));
@@ -80,6 +83,7 @@ pub fn claim(files: &mut dyn Files, data: &Path, anew: bool) -> Result<String, L
     match &known {
         Some(known) if known.id == state.id => {}
         Some(_) if !anew => return Err(LakeError::Foreign { path }),
+        // An empty folder where the lake was: its file system is probably not mounted.
         None if was_here && !anew => return Err(LakeError::Gone { path }),
         None if !files.is_empty()? => return Err(LakeError::Occupied { path }),
         None | Some(_) => {}
@@ -87,6 +91,8 @@ pub fn claim(files: &mut dyn Files, data: &Path, anew: bool) -> Result<String, L
 
     files.begin()?;
     if state.id.is_empty() {
+        // Noted before the lake names it, so that a crash in between leaves a lake that this
+        // directory can claim again.
         state.id = random_id()?;
         state.write(data)?;
     }
@@ -100,10 +106,12 @@ pub fn claim(files: &mut dyn Files, data: &Path, anew: bool) -> Result<String, L
     match &known {
         Some(known) if known.id == state.id => {}
         Some(_) => files.replace(OWNER, &bytes)?,
+        // If two data directories begin here at the same moment, one fails at this step.
         None if files.create(OWNER, &bytes)? => {}
         None => return Err(LakeError::Foreign { path }),
     }
 
+    // In each round, because a server's settings, or the server, may have changed.
     files.check_create(OWNER, &bytes)?;
 
     if !was_here {
@@ -146,6 +154,7 @@ pub fn random_id() -> Result<String, LakeError> {
     fs::File::open(SOURCE)
         .and_then(|mut source| io::Read::read_exact(&mut source, &mut bytes))
         .map_err(LakeError::read(SOURCE))?;
+    // Version 4 and the variant, as RFC 9562 has them for random UUIDs.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -125,6 +125,7 @@ impl LakeConfig {
             ));
         }
 
+        // Amazon's own server is always reached by https.
         let endpoint = self.s3.endpoint.as_deref().unwrap_or("https://");
         let is_plain = endpoint.starts_with("http://");
         if !is_plain && !endpoint.starts_with("https://") {
@@ -138,6 +139,7 @@ impl LakeConfig {
             ));
         }
 
+        // Last, so that a file is checked alike by both builds as far as possible.
         if !cfg!(feature = "s3") {
             return Err(ConfigError::new(
                 "path",
@@ -199,6 +201,7 @@ mod tests {
                 "{error}"
             );
         }
+
         config.path = Some("lake".into());
         config.resolve_paths(Path::new("/etc/takt"));
         assert_eq!(config.path.as_deref(), Some(Path::new("/etc/takt/lake")));

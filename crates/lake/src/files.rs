@@ -67,6 +67,7 @@ pub fn configured(config: &LakeConfig) -> Result<Box<dyn Files>, LakeError> {
     if let Some(address) = config.s3_address() {
         return Ok(Box::new(crate::bucket::Bucket::open(address, &config.s3)?));
     }
+    // The state in the data directory names the folder, whatever the working directory was.
     let path = std::path::absolute(path).map_err(LakeError::read(path))?;
     Ok(Box::new(Folder::new(&path)))
 }
@@ -125,6 +126,7 @@ impl Folder {
                 created => created.map_err(LakeError::write(&path))?,
             }
 
+            // The umask of the process must not decide who reads the lake.
             fs::set_permissions(&path, Permissions::from_mode(self.mode))
                 .and_then(|()| sync(folder_of(&path)))
                 .map_err(LakeError::write(&path))?;
@@ -175,6 +177,7 @@ impl Files for Folder {
 
     fn begin(&mut self) -> Result<(), LakeError> {
         fs::create_dir_all(&self.path).map_err(LakeError::write(&self.path))?;
+        // The folder's permissions are known only now if it was just created.
         *self = Self::new(&self.path);
         for name in names_in(&self.path)? {
             if name.starts_with(UNFINISHED) {
@@ -187,6 +190,7 @@ impl Files for Folder {
     fn is_empty(&self) -> Result<bool, LakeError> {
         Ok(names_in(&self.path)?
             .iter()
+            // A fresh ext4 file system has this folder.
             .all(|name| name == "lost+found" || name.starts_with(UNFINISHED)))
     }
 
@@ -198,6 +202,7 @@ impl Files for Folder {
         while let Some(folder) = folders.pop() {
             let path = root.join(&folder);
             for name in names_in(&path)? {
+                // Links are not followed: one to a folder above would never end.
                 let is_folder = fs::symlink_metadata(path.join(&name)).is_ok_and(|it| it.is_dir());
                 if is_folder {
                     folders.push(format!("{folder}{name}/"));
@@ -249,6 +254,8 @@ impl Files for Folder {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), LakeError> {
+        // A rename takes the place of a file in one step; readers see the old content or the new
+        // one.
         self.write(name, bytes, |aside, path| fs::rename(aside, path))
     }
 
@@ -257,6 +264,8 @@ impl Files for Folder {
         let path = self.path.join(name);
         let aside = aside(&path);
         let write = || {
+            // A copy, because the data directory is usually on another file system, where a rename
+            // fails.
             let bytes = io::copy(&mut File::open(source)?, &mut File::create(&aside)?)?;
             self.finish(&File::open(&aside)?)?;
             crash_point("lake-file-written");

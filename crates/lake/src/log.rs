@@ -238,6 +238,7 @@ impl Version {
             .collect();
         numbers.sort_unstable();
 
+        // A gap in the numbers asks for a file that does not exist, and is reported as missing.
         for (expected, number) in (next..).zip(numbers) {
             for action in actions(files, table, expected)? {
                 self.apply(action)
@@ -268,6 +269,8 @@ impl Version {
             self.meta_data = Some(meta_data);
         }
         if let Some(remove) = action.remove {
+            // Delta allows it, but Takt never writes it: another program has written here, or a
+            // commit is lost.
             if self.files.remove(&remove.path).is_none() {
                 return Err(format!(
                     "it removes {}, which is not in the table",
@@ -277,6 +280,8 @@ impl Version {
             self.removed.insert(remove.path.clone(), remove);
         }
         if let Some(add) = action.add {
+            // A file may return: a corrected month that is corrected back has its former digest and
+            // name.
             self.removed.remove(&add.path);
             if let Some(before) = self.files.insert(add.path.clone(), add) {
                 return Err(format!("it adds {} a second time", before.path));
@@ -304,6 +309,8 @@ impl Version {
         };
 
         let mut text = String::new();
+        // Applied to a copy first: a commit that does not fit must neither be written nor change
+        // this version.
         let mut next = self.clone();
         for action in iter::once(info).chain(actions) {
             text += &serde_json::to_string(&action).expect("plain fields serialise");
@@ -360,6 +367,7 @@ fn number(name: &str) -> Option<u64> {
 pub fn numbered(name: &str, ending: &str) -> Option<u64> {
     let name = name.strip_prefix(LOG)?.strip_prefix('/')?;
     let digits = name.strip_suffix(ending)?;
+    // Other names, such as those of compacted logs, are not commits.
     if digits.len() == 20 {
         digits.parse().ok()
     } else {

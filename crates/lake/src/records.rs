@@ -77,6 +77,7 @@ fn rows(table: &Table, now: Timestamp) -> String {
         (FAIRSHARE.name, FAIRSHARE_ROWS),
     ];
     let found = rows.iter().find(|(name, _)| *name == table.name);
+    // Microseconds, as DuckDB counts.
     let now = format!("make_timestamp({})", now.0.saturating_mul(1000));
     found.map_or("", |(_, sql)| sql).replace("$NOW", &now)
 }
@@ -123,6 +124,7 @@ pub fn check_name(table: &'static Table, file: &Add) -> Result<(), LakeError> {
     if name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(());
     }
+
     Err(LakeError::UnknownFile {
         table: table.name,
         file: file.path.clone(),
@@ -140,6 +142,8 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
         check_name(table, file)?;
         let is_other = match months.get(file.partition()) {
             Some(name) => name != file.stem(),
+            // A month without rows in the store is removed, unless the store deletes such rows by
+            // itself.
             None => !forgets(table),
         };
         if is_other {
@@ -147,6 +151,7 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
         }
     }
 
+    // An empty table is rather a mistake, such as a wrong data directory, than a wish.
     if months.is_empty() && !old.is_empty() {
         return Err(LakeError::Emptied { table: table.name });
     }
@@ -160,6 +165,7 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
 
     let mut new = Vec::new();
     for (month, name) in &months {
+        // The digest is the name, so an equal name means equal rows.
         if known.contains(name) {
             continue;
         }
@@ -179,6 +185,8 @@ pub fn write(open: &mut OpenTable<'_>) -> Result<(), LakeError> {
 
         let name = name_of(staged.digest);
         let is_same = |file: &Add| file.partition() == month && file.stem() == name;
+
+        // The month was changed and changed back meanwhile; its file stays.
         if old.iter().any(is_same) {
             old.retain(|file| !is_same(file));
         } else {

@@ -126,6 +126,7 @@ impl<'d> Lake<'d> {
             Err(error) => error_chain(error),
         };
 
+        // Read again: the claim may have changed it.
         let mut state = LakeState::read(data);
         state.tried_at = Some(now.whole_seconds());
         if error.is_empty() {
@@ -158,6 +159,7 @@ impl<'d> Lake<'d> {
                 table: table.name.to_owned(),
                 ..TableSummary::default()
             };
+            // An error of one table must not keep the others from being written.
             if let Err(error) = round.table(table, &mut done) {
                 done.error = error_chain(&error);
             }
@@ -209,6 +211,7 @@ impl Round<'_> {
         let data = self.lake.database.directory();
         let version = Version::read(self.files, table.name, &names, data)?;
 
+        // Before anything is written: what a crash left may take the space that the round needs.
         clean(
             self.files,
             table,
@@ -269,6 +272,8 @@ impl OpenTable<'_> {
             .map_err(LakeError::sql("write a file", self.table.name))?;
 
         let table = self.table;
+        // Read back from the file, so that the log has what readers find, and a damaged file is
+        // noticed here.
         let statistics = statistics(&round.db, table, &file)
             .map_err(LakeError::sql("read back a file", table.name))?
             .map(|(rows, digest, stats)| Staged {
@@ -293,6 +298,7 @@ impl OpenTable<'_> {
         let path = format!("{}/{part}/{name}", self.table.name);
 
         let size = self.round.files.place(&staged.path, &path)?;
+        // A crash here leaves a file that no commit names, which the next round deletes.
         crash_point("lake-file-placed");
         self.summary.files += 1;
         self.summary.rows += staged.rows;
@@ -360,11 +366,13 @@ impl OpenTable<'_> {
     fn checkpoint(&mut self) -> Result<(), LakeError> {
         let round = self.round;
         let lake = round.lake;
+        // Commits are numbered from 0.
         let commits = |number: Option<u64>| number.map_or(0, |number| number + 1);
         let since = commits(self.version.number).saturating_sub(commits(self.version.checkpoint));
         if since < lake.config.checkpoint_commits {
             return Ok(());
         }
+
         let staged = lake.database.staging(STAGING, lake.min_free_bytes)?;
         let kept_since = lake.kept_since(round.now);
         let table = self.table.name;
@@ -384,6 +392,7 @@ fn clean(
     for name in names {
         let last = name.rsplit('/').next().unwrap_or_default();
         let is_left = last.starts_with(UNFINISHED) || {
+            // Readers that opened the table before its removal may still read the file.
             let is_read = |at: i64| at > before_ms;
             let removed = version.removed.get(name);
             last.ends_with(".parquet")
@@ -401,6 +410,7 @@ fn clean(
 
 /// Removes copies of the lake's files that a crash has left in the data directory.
 fn remove_copies(data: &Path) {
+    // A command may be reading its copy at this moment, `takt lake verify` for instance.
     const OLD: Duration = Duration::from_secs(86_400);
     for name in names_in(data).unwrap_or_default() {
         let path = data.join(&name);
@@ -422,10 +432,12 @@ pub(crate) fn statistics(
     let mut columns = vec!["count(*)".to_owned(), table.digest()];
     for name in table.measured {
         let text = |value: &str| match table.kind_of(name) {
+            // Milliseconds, the resolution that Delta's statistics have for times.
             ColumnType::Time => format!("strftime({value}(\"{name}\"), '%Y-%m-%dT%H:%M:%S.%g')"),
             _ => format!("CAST({value}(\"{name}\") AS VARCHAR)"),
         };
         columns.extend([text("min"), text("max")]);
+        // Number of NULLs.
         columns.push(format!("count(*) - count(\"{name}\")"));
     }
 
@@ -445,6 +457,7 @@ pub(crate) fn statistics(
         for (at, name) in table.measured.iter().enumerate() {
             let at = 2 + 3 * at;
             for (values, at) in [(&mut least, at), (&mut most, at + 1)] {
+                // A column of NULLs only has no smallest value.
                 if let Some(value) = row.get::<_, Option<String>>(at)? {
                     values.insert((*name).to_owned(), Value::String(value));
                 }

@@ -32,6 +32,7 @@ pub fn resolution(table: &Table) -> Option<Resolution> {
 /// If the file has no such name.
 pub fn block_of<'a>(table: &'static Table, file: &'a Add) -> Result<&'a str, LakeError> {
     file.stem()
+        // From the end: names of blocks contain dashes themselves.
         .rsplit_once('-')
         .filter(|(block, part)| {
             FinishedBlock::is_name(block) && part.bytes().all(|byte| byte.is_ascii_digit())
@@ -78,6 +79,8 @@ pub fn write(open: &mut OpenTable<'_>, resolution: Resolution) -> Result<(), Lak
 
     let mut known = BTreeSet::new();
     for file in open.version.files.values() {
+        // One file shows that its block is committed, because all files of a block are in one
+        // commit.
         known.insert(block_of(open.table, file)?.to_owned());
     }
 
@@ -98,6 +101,8 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
     let mut old = Vec::new();
     for file in open.version.files.values() {
         let name = block_of(open.table, file)?;
+        // Only the days of the block: the replaced one may reach further, and its other days have
+        // another successor.
         if block.replaces(name) && span.contains(&file.partition().to_owned()) {
             old.push(file.clone());
         }
@@ -107,6 +112,7 @@ fn add(open: &mut OpenTable<'_>, block: &FinishedBlock, kept_from: &str) -> Resu
     let mut new = Vec::new();
     for day in rows.chunk_by(|one, next| one.day == next.day) {
         let name = day[0].day.as_str();
+        // The beginning of a block may be past the lake's retention.
         if name < kept_from {
             continue;
         }

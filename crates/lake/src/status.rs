@@ -72,6 +72,7 @@ fn status_of(table: &Table, version: &Version) -> TableStatus {
     let files = || version.files.values();
     let partitions = || files().map(Add::partition);
     let text = |partition: Option<&str>| partition.unwrap_or_default().to_owned();
+
     TableStatus {
         table: table.name.to_owned(),
         version: version.number,

@@ -99,6 +99,7 @@ impl Table {
             })
             .collect::<Vec<_>>()
             .join(", ");
+        // As text, because the sum of 64-bit hashes needs 128 bits, which the driver reads best so.
         format!("CAST(sum(hash({columns})) AS VARCHAR)")
     }
 
@@ -114,6 +115,7 @@ impl Table {
     pub(crate) fn first_actions(&self, id: String, now_ms: i64) -> Vec<Action> {
         let features = vec!["timestampNtz".to_owned()];
         let protocol = Protocol {
+            // Times without a zone need a named feature, which exists from these versions on.
             min_reader_version: 3,
             min_writer_version: 7,
             reader_features: features.clone(),
@@ -158,6 +160,7 @@ impl Table {
                 json!({
                     "name": column.name,
                     "type": column.kind.delta(),
+                    // Old files lack columns that were added later, and have NULL there.
                     "nullable": true,
                     "metadata": {},
                 })

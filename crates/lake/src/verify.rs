@@ -67,6 +67,7 @@ impl Lake<'_> {
 
         for table in TABLES {
             let names = files.list(table.name)?;
+            // Without checkpoints, which are compared with the result.
             match Version::replay(&*files, table.name, &names, u64::MAX) {
                 Ok(version) if version.number.is_none() => {
                     let text = "it has no log: write it with takt lake init".to_owned();
@@ -101,6 +102,7 @@ impl Verification<'_> {
         let newest = checkpoint::newest(names);
         let is_named = match &named {
             None => newest.is_none(),
+            // It may name an older one: a crash between both files leaves the former pointer.
             Some(Ok(named)) => {
                 let name = checkpoint::name_of(table.name, named.version);
                 newest.is_some() && self.files.size(&name)?.is_some()
@@ -158,6 +160,7 @@ impl Verification<'_> {
     /// Reads a file completely. Returns the number and the digest of its rows.
     fn file(&self, table: &Table, file: &Add) -> Result<Rows, String> {
         let name = format!("{}/{}", table.name, file.path);
+        // The size first: it is known without reading the file.
         let size = self
             .files
             .size(&name)
@@ -245,6 +248,7 @@ impl Verification<'_> {
                     let sum = lake.entry(key).or_default();
                     *sum = (sum.0 + rows, sum.1.wrapping_add(*digest));
                 }
+                // It has its own finding; a second one about its rows would mislead.
                 None => unreadable.push(key),
             }
         }
@@ -253,6 +257,8 @@ impl Verification<'_> {
 
         for block in self.lake.database.finished_blocks(resolution, self.now) {
             let name = block.to_string();
+            // A block is replaced or written as a whole, so each finished one must be there, unless
+            // it is too old.
             let is_past = day_of(block.to()) < kept_from;
             let is_known = |(known, _): &(String, String)| *known == name;
             if !lake.keys().chain(&unreadable).any(is_known) {
@@ -331,6 +337,7 @@ impl Verification<'_> {
                 continue;
             }
 
+            // The name is the digest of the rows, so the file can be checked without the store.
             let is_as_named = found
                 .get(file.path.as_str())
                 .is_none_or(|(_, digest)| name_of(*digest) == file.stem());
@@ -386,6 +393,7 @@ impl Verification<'_> {
 
         let zones = zones(&self.store)?;
         for (cluster, month, of_lake) in sums {
+            // Without a calendar, the days of this cluster have no known begin and end to compare.
             let Some(zone) = zones.get(&cluster) else {
                 continue;
             };
@@ -450,6 +458,7 @@ fn reported(
 ) -> Result<u64, LakeError> {
     let now = jiff::Timestamp::try_from(now).unwrap_or_default();
     let today = now.to_zoned(zone.clone()).strftime("%Y-%m-%d").to_string();
+    // The current month ends with the last finished day, as in the lake.
     let period = if today.starts_with(month) {
         Period::span(&format!("{month}-01"), &today, zone, now)
     } else {

@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Returns the address that limits count: an IPv4 address, or the /64 network of an IPv6 address,
 /// because a host has a whole network of those.
 pub fn client_of(address: IpAddr) -> IpAddr {
+    // A dual-stack listener reports IPv4 clients as ::ffff:a.b.c.d; they count as IPv4.
     let IpAddr::V6(address) = address.to_canonical() else {
         return address.to_canonical();
     };
+
     let network = u128::from(address) & !u128::from(u64::MAX);
     // ::1 stays as it is.
     if network == 0 {

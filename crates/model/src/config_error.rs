@@ -37,6 +37,7 @@ impl ConfigError {
     /// a colon: of several keys (`user, account`), the first is the place of the mistake.
     pub fn with_problem(key: impl Display, problem: impl Display) -> Self {
         let key = key.to_string();
+
         Self {
             path: steps(&key),
             place: format!("{key}: "),
@@ -83,6 +84,7 @@ impl ConfigError {
 
 fn steps(path: &str) -> Vec<KeyStep> {
     let path = path.split([',', ':']).next().unwrap_or_default();
+
     let mut steps = Vec::new();
     for part in path.split('.') {
         let (name, index) = part.split_once('[').unwrap_or((part, ""));
@@ -121,6 +123,7 @@ mod tests {
     #[test]
     fn the_first_of_several_keys_is_the_place() {
         let error = ConfigError::new("user, account", "one of them", "none");
+
         let error = error.in_list("budgets: ", "budgets", 0);
         assert_eq!(
             error.path(),

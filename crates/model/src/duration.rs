@@ -19,6 +19,7 @@ const MAX: Duration = Duration::from_nanos(i64::MAX as u64);
 /// Parses a duration: integers with units, each unit at most once, largest first; or `0`. Returns
 /// `None` for other texts.
 pub fn parse(text: &str) -> Option<Duration> {
+    // Only zero may come without a unit, as in Prometheus.
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -29,15 +30,20 @@ pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut units = UNITS.iter();
     let mut total_ms = 0u64;
+
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let behind = &rest[digits..];
         let name = &behind[..behind
             .find(|c: char| c.is_ascii_digit())
             .unwrap_or(behind.len())];
+
+        // The iterator keeps its place, so a unit that comes again, or after a smaller one, is not
+        // found.
         let (_, unit_ms) = units.find(|(unit, _)| *unit == name)?;
         let count: u64 = rest[..digits].parse().ok()?;
         total_ms = total_ms.checked_add(count.checked_mul(*unit_ms)?)?;
+
         rest = &behind[name.len()..];
     }
 
@@ -90,6 +96,7 @@ mod tests {
             (" 1m", None),
             ("1 m", None),
             ("99999999999999999999s", None),
+            // Go's nanoseconds end between 292 and 293 years.
             ("292y", Some(9_208_512_000_000)),
             ("293y", None),
         ] {

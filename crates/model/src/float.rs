@@ -26,6 +26,7 @@ pub fn exponential(value: f64) -> String {
 pub fn format_open_metrics(value: f64) -> String {
     // Zero has no sign in a label.
     let text = format_g(if value == 0.0 { 0.0 } else { value });
+
     if value.is_finite() && !text.contains(['e', '.']) {
         text + ".0"
     } else {
@@ -50,6 +51,8 @@ pub fn parse_float(text: &str) -> Option<f64> {
         .find(|byte| !b"+-".contains(byte))
         .is_some_and(|byte| byte.is_ascii_alphabetic());
     let is_valid = match value {
+        // Rust parses 1e400 as infinity, where Go reports an overflow. Only a word such as `+Inf`
+        // means it.
         value if value.is_infinite() => is_word,
         value if value.is_nan() => text.starts_with(['n', 'N']),
         _ => true,
@@ -80,6 +83,7 @@ pub fn is_normal_spelling(value: &str) -> bool {
         && !fraction.contains('.')
         && (fraction == "0" || !(fraction.is_empty() || fraction.ends_with('0')))
         && (whole == "0" || !(whole.is_empty() || whole.starts_with('0')))
+        // Below 1e-4 the one spelling has an exponent.
         && !value.starts_with("0.000")
     {
         return true;

@@ -12,6 +12,8 @@ pub fn is_match(pattern: &str, name: &str) -> bool {
     loop {
         let before = name.clone();
         match (pattern.next(), name.next()) {
+            // Only the last star needs another try: an earlier one took as little as it could, and
+            // taking more gains nothing.
             (Some('*'), _) => {
                 name = before;
                 retry = Some((pattern.clone(), name.clone()));

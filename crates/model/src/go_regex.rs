@@ -47,6 +47,7 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
         if let Some(length) = repetition(rest)? {
             let lazy = usize::from(rest[length..].starts_with('?'));
             let after = &rest[length + lazy..];
+            // Rust accepts `a**`; Go refuses a repetition of a repetition.
             if let Some(first) = repeated {
                 return Err(GoRegexError::Nested(
                     first[..first.len() - after.len()].to_owned(),
@@ -62,6 +63,7 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
         rest = &rest[c.len_utf8()..];
         match c {
             '\\' if rest.starts_with('Q') => {
+                // Without `\E`, the quotation extends to the end, as in Go.
                 let (quoted, after) = rest[1..].split_once("\\E").unwrap_or((&rest[1..], ""));
                 out.push_str(&regex::escape(quoted));
                 rest = after;
@@ -100,6 +102,7 @@ pub fn expand_within(
 
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
+        // Checked in each turn, before the text grows by one more group.
         if out.len() > max_bytes {
             return None;
         }
@@ -110,6 +113,7 @@ pub fn expand_within(
             out.push('$');
             rest = after;
         } else if let Some((name, after)) = reference(after) {
+            // Go takes `$01` for the name of a group, which no group has.
             let is_number = name.bytes().all(|byte| byte.is_ascii_digit())
                 && (name == "0" || !name.starts_with('0'));
             let group = if is_number {
@@ -151,6 +155,7 @@ fn reference(text: &str) -> Option<(&str, &str)> {
 /// Translates an escape sequence. Returns the rest of the pattern.
 fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str, GoRegexError> {
     let Some(c) = rest.chars().next() else {
+        // A lone backslash at the end stays one, which the crate `regex` reports.
         out.push('\\');
         return Ok(rest);
     };
@@ -225,6 +230,7 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
         rest = after;
     }
 
+    // A `]` directly after the bracket is a literal.
     let mut first = true;
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
@@ -233,6 +239,7 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
                 out.push(']');
                 return Ok(after);
             }
+            // Rust takes an unknown `[:name:]` for a nested class; Go reports it.
             '[' if after.starts_with(':') && after.contains(":]") => {
                 let end = after.find(":]").map_or(after.len(), |at| at + 2);
                 let name = after[1..end].trim_end_matches(":]");
@@ -272,6 +279,7 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
     }
 
     let Some((inside, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
+        // In Go, a brace that begins no valid count is a literal.
         return Ok(None);
     };
 
@@ -299,6 +307,7 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
 
 /// Checks the text after `(?`: Go has named and unnamed groups, and the flags i, m, s and U.
 fn check_flags(rest: &str) -> Result<(), GoRegexError> {
+    // `(?<=` and `(?<!` are look-behinds, which neither dialect has.
     if rest.starts_with("P<")
         || (rest.starts_with('<') && !rest.starts_with("<=") && !rest.starts_with("<!"))
     {
@@ -319,6 +328,7 @@ mod tests {
     use regex::Regex;
 
     fn matches(pattern: &str, text: &str) -> bool {
+        // Anchored and with `s`, as matchers use the translation.
         Regex::new(&format!("^(?s:{})$", translate(pattern).unwrap()))
             .unwrap()
             .is_match(text)

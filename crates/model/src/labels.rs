@@ -41,6 +41,7 @@ impl Labels {
     /// Sets a label, replacing an earlier value. An empty value removes the label.
     pub fn set(&mut self, name: &str, value: &str) {
         match (self.position(name), value.is_empty()) {
+            // Changing makes a copy only if another clone shares the labels.
             (Ok(at), true) => drop(Arc::make_mut(&mut self.0).remove(at)),
             (Ok(at), false) => Arc::make_mut(&mut self.0)[at].1 = value.into(),
             (Err(_), true) => {}
@@ -119,6 +120,8 @@ impl fmt::Display for Labels {
             .filter(|(name, _)| *name != METRIC_NAME)
             .peekable();
 
+        // A metric without other labels has no braces; labels without a metric keep them, even if
+        // empty.
         if rest.peek().is_none() && !self.metric().is_empty() {
             return Ok(());
         }

@@ -59,10 +59,13 @@ impl RegexError {
 /// If Go or the crate `regex` rejects the expression, or if it exceeds the limits on size and time.
 pub fn whole(pattern: &str) -> Result<Regex, RegexError> {
     let translated = go_regex::translate(pattern)?;
+    // The size limit alone does not help: with `(?i)`, each class is folded over all of Unicode
+    // before sizes are checked.
     let classes = ["[", "\\p", "\\P"].map(|class| translated.matches(class).count());
     if ignores_case(&translated) && classes.iter().sum::<usize>() > MAX_FOLDED_CLASSES {
         return Err(RegexError::TooManyClasses);
     }
+
     let regex = RegexBuilder::new(&format!("^(?s:{translated})$"))
         .size_limit(MAX_COMPILED)
         .nest_limit(MAX_NESTING)
@@ -155,6 +158,8 @@ impl Matcher {
         let Some(regex) = &self.regex else {
             return self.op.accepts(self.value == value);
         };
+        // One match may take long on a long value, so the deadline is asked before each. Plain
+        // comparisons are never slow.
         let is_late = self.deadline.is_some_and(|at| Instant::now() >= at);
         !is_late && self.op.accepts(regex.is_match(value))
     }
@@ -172,6 +177,7 @@ impl Matcher {
 
         let short = normal.strip_suffix(".0").unwrap_or(&normal);
         let spellings = [value, &normal, short];
+        // A negative condition excludes the number, so no spelling of it may match.
         if !self.op.accepts(true) {
             spellings.into_iter().all(|value| self.accepts(value))
         } else {
@@ -220,6 +226,7 @@ mod tests {
             ".*",
             "(?i)[a-z]",
         ] {
+            // As long as a hostile query could make them.
             for size in [1_000, 16_000, 40_000] {
                 let pattern = unit.repeat(size / unit.len());
                 match whole(&pattern) {
@@ -234,6 +241,8 @@ mod tests {
             "{:?}",
             begin.elapsed()
         );
+
+        // A dashboard's variable with all nodes of a large cluster is such an alternation.
         let hosts: Vec<String> = (0..4_000).map(|n| format!("node{n:04}")).collect();
         assert!(whole(&hosts.join("|")).unwrap().is_match("node3999"));
     }
@@ -242,6 +251,7 @@ mod tests {
     fn nothing_is_accepted_after_the_deadline() {
         let matcher = |op| Matcher::new("a", op, "x.*").unwrap();
         for op in [MatchOp::Regex, MatchOp::NotRegex] {
+            // A value that the condition accepts in time, so that only the deadline refuses it.
             let value = if op == MatchOp::Regex { "xy" } else { "y" };
             assert!(matcher(op).accepts(value));
             let hour = Duration::from_secs(3600);

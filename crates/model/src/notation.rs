@@ -40,6 +40,7 @@ impl NotedHistogram {
             histogram.hint = ResetHint::Unknown;
         }
         match histogram.validate(false) {
+            // Test scripts often leave out the count or some buckets.
             Ok(()) | Err(HistogramError::Total) => Ok(histogram),
             Err(HistogramError::Count) if histogram.count.is_nan() => Ok(histogram),
             Err(error) => Err(error),
@@ -104,9 +105,11 @@ fn expand(word: &str, out: &mut Vec<NotedValue>) -> Result<(), NotationError> {
     let more = |text: &str| {
         text.parse::<usize>()
             .ok()
+            // Rust parses `+1` as a count; Prometheus' grammar does not.
             .filter(|_| !text.starts_with('+'))
     };
     let mut push = |count: usize, values: &mut dyn Iterator<Item = NotedValue>| {
+        // Checked before the values are made: `1x9999999999` in a rules test would fill the memory.
         if count > VALUES_MAX - out.len().min(VALUES_MAX) {
             return Err(NotationError::TooMany);
         }
@@ -178,6 +181,7 @@ fn expand_histograms(word: &str, push: &mut Push<'_>) -> Result<(), NotationErro
     let Some((step, sign)) = step else {
         return push(count, &mut iter::repeat(NotedValue::Histogram(first)));
     };
+
     let is_finer = step.histogram.schema < first.histogram.schema;
     if is_finer || !step.histogram.has_kind_of(&first.histogram) {
         return Err(NotationError::Finer);
@@ -213,6 +217,7 @@ fn histogram(inner: &str) -> Result<NotedHistogram, NotationError> {
 
     let mut rest = if inner.trim().is_empty() { "" } else { inner };
     while !rest.is_empty() {
+        // A list in brackets may contain blanks; elsewhere a blank ends the part.
         let end = match (rest.find('['), rest.find(char::is_whitespace)) {
             (Some(open), blank) if blank.is_none_or(|blank| open < blank) => {
                 rest.find(']').map_or(rest.len(), |close| close + 1)
@@ -258,6 +263,7 @@ fn histogram(inner: &str) -> Result<NotedHistogram, NotationError> {
             }
             _ => return Err(malformed()),
         }
+        // Keys are compared in lower case, as they are read.
         if seen.contains(&key) {
             return Err(NotationError::Twice(key));
         }
@@ -302,6 +308,7 @@ fn plain_number(text: &str) -> Option<f64> {
 fn signed_number(text: &str) -> Option<(f64, &str)> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (value, rest) = number(unsigned)?;
+
     Some((if text.starts_with('-') { -value } else { value }, rest))
 }
 
@@ -376,6 +383,7 @@ mod tests {
             ("4x2 .5x1 5.", "4 4 4 0.5 0.5 5"),
             ("1e2+1e1x1 1e-2x1 1E3", "100 110 0.01 0.01 1000"),
             ("0.6+0.1x2", "0.6 0.7 0.7999999999999999"),
+            // A step of +0 would turn -0 into 0.
             ("-0 -0x1", "-0 -0 -0"),
             ("Inf -inf +Inf nan Inf+1x1", "inf -inf inf NaN inf inf"),
             ("1_000 010 08 0x2", "1000 8 8 0 0 0"),

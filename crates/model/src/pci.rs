@@ -16,6 +16,7 @@ pub fn bus_id(text: &str) -> Option<String> {
         .trim_end_matches([':', '.']);
 
     let (address, function) = text.split_once('.').unwrap_or((text, "0"));
+    // From the end, because the domain may be missing.
     let mut parts = address
         .rsplit(':')
         .map(|part| u32::from_str_radix(part, 16).ok());
@@ -24,6 +25,7 @@ pub fn bus_id(text: &str) -> Option<String> {
     let bus = parts.next()??;
     let domain = parts.next().unwrap_or(Some(0))?;
     let function = u32::from_str_radix(function, 16).ok()?;
+
     if parts.next().is_some() {
         return None;
     }

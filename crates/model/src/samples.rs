@@ -35,6 +35,8 @@ impl Samples {
     pub fn clear(&mut self) {
         self.last = 0;
         self.count = 0;
+        // A name is kept for one scrape without samples: a metric that returns at once finds its
+        // memory.
         self.groups.retain(|group| !group.lines.is_empty());
         self.groups.iter_mut().for_each(|group| group.lines.clear());
     }
@@ -43,6 +45,7 @@ impl Samples {
     /// next scrape.
     pub fn fit(&mut self) {
         for lines in self.groups.iter_mut().map(|group| &mut group.lines) {
+            // A little room is left, because the next scrape's numbers may have more digits.
             let wanted = lines.len() + lines.len() / 16 + 64;
             if lines.capacity() > wanted + wanted / 4 {
                 lines.shrink_to(wanted);
@@ -126,6 +129,7 @@ impl Samples {
         let count = self.groups.len();
 
         let length: usize = parts.iter().map(|part| part.len()).sum();
+
         self.last = (self.last..count)
             .chain(0..self.last.min(count))
             .find(|&at| is_made_of(&self.groups[at].name, parts, length))
@@ -149,6 +153,7 @@ fn is_made_of(name: &str, parts: &[&str], length: usize) -> bool {
     if name.len() != length {
         return false;
     }
+
     let mut rest = name;
     for part in parts {
         match rest.strip_prefix(part) {
@@ -201,6 +206,7 @@ mod tests {
                 1.0,
             );
         }
+
         let length = samples.groups[0].lines.len();
         samples.fit();
         assert!((length..length * 5 / 4).contains(&samples.groups[0].lines.capacity()));

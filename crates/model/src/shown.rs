@@ -48,6 +48,7 @@ pub fn visible_json(json: &str) -> String {
             out.push(c);
             continue;
         }
+        // JSON escapes have four digits, so characters beyond U+FFFF become a surrogate pair.
         for unit in c.encode_utf16(&mut [0; 2]) {
             let _ = write!(out, "\\u{unit:04x}");
         }
@@ -61,12 +62,14 @@ pub fn shell_word(text: &str) -> String {
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();
     }
+    // In single quotes a shell expands nothing; only the quote itself has to leave them.
     format!("'{}'", printable(text).replace('\'', r"'\''"))
 }
 
 /// The text for a cell of a CSV file, as [`printable`], with `⏎` for a line feed and a `'` in front of what a spreadsheet would
 /// run as a formula. A cell may hold line feeds, but on a terminal its second line would look like a record.
 pub fn csv_cell(text: &str) -> String {
+    // Spreadsheets skip blanks and unseen characters before they look for a formula.
     let visible = text.trim_start_matches(|c: char| {
         c == ' ' || c == '\u{3000}' || is_unseen(c) && !FORMULA.contains(&c)
     });
@@ -85,11 +88,13 @@ pub fn without_secrets(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(colon) = rest.find(':') {
+        // A scheme is the run of its characters directly before the colon.
         let scheme = rest[..colon].rfind(|c: char| !is_in_scheme(c));
         let scheme = scheme.map_or(0, |before| {
             before + rest[before..].chars().next().map_or(1, char::len_utf8)
         });
         let slashes = slashes_after(&rest[scheme..], colon - scheme);
+        // `10:20` or `key: value` is no address; the search continues behind the colon.
         if slashes == 0 {
             out.push_str(&rest[..=colon]);
             rest = &rest[colon + 1..];
@@ -113,6 +118,7 @@ pub fn shown_address(address: &str) -> String {
     let begin = address.find(':').map_or(0, |colon| {
         let slashes = slashes_after(address, colon);
         let scheme = &address[..colon];
+        // `http:me:pass@host` is a web address for many parsers; `g01:9855` is a host and its port.
         if slashes > 0 || is_web(scheme) {
             colon + 1 + slashes
         } else {
@@ -149,6 +155,7 @@ fn is_in_scheme(c: char) -> bool {
 
 /// The part of an address behind its scheme.
 fn without_secrets_in(address: &str) -> String {
+    // The fragment first: a `?` behind `#` belongs to it.
     let (address, fragment) = match address.split_once('#') {
         Some((address, fragment)) => (address, Some(fragment)),
         None => (address, None),
@@ -163,6 +170,7 @@ fn without_secrets_in(address: &str) -> String {
         Some(end) => format!("{HIDDEN}@{}", &authority[end..]),
         None => authority.to_owned(),
     };
+
     for (at, segment) in path.split('/').enumerate() {
         let shown = if looks_like_token(segment) {
             HIDDEN
@@ -179,6 +187,7 @@ fn without_secrets_in(address: &str) -> String {
     {
         out.push(if at == 0 { '?' } else { '&' });
         let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+        // Browsers encode the brackets of `collect[]`.
         let plain = name.replace("%5B%5D", "[]");
         match (name, value.replace("%40", "@")) {
             ("", value) if value.is_empty() => {}
@@ -189,6 +198,7 @@ fn without_secrets_in(address: &str) -> String {
             (name, _) => out.push_str(&format!("{name}={value}")),
         }
     }
+
     match fragment {
         None => out,
         Some("") => out + "#",
@@ -207,6 +217,8 @@ fn user_end(authority: &str) -> Option<usize> {
 /// Whether a segment of a path may be a secret: long, with letters and several digits.
 fn looks_like_token(segment: &str) -> bool {
     let count = |is: fn(&char) -> bool| segment.chars().filter(is).count();
+    // Host names such as `gpu-node-17` and API paths have fewer characters or digits than keys and
+    // UUIDs.
     segment.len() >= TOKEN_LENGTH
         && count(char::is_ascii_digit) >= 2
         && count(char::is_ascii_alphabetic) > 0
@@ -231,6 +243,7 @@ pub fn refuse_user(key: &str, address: &str, instead: &str) -> Result<(), Config
     } else {
         return Ok(());
     };
+
     Err(ConfigError::with_problem(key, problem))
 }
 
@@ -310,6 +323,8 @@ mod tests {
         ] {
             assert_eq!(csv_cell(formula), format!("'{formula}"), "{formula:?}");
         }
+        // A carriage return and a tab begin a formula in some programs, even after they were
+        // replaced.
         assert_eq!(csv_cell("\r=1"), "'\u{fffd}=1");
         assert_eq!(csv_cell("\t=1"), "' =1");
         // On a terminal it would be a line of its own.
@@ -341,10 +356,12 @@ mod tests {
                 "http://g01/p?target=http%3A%2F%2Fme%3Apass%40host",
                 "http://g01/p?target=<hidden>",
             ),
+            // Spellings that browsers and HTTP libraries take for http://me:pass@g01.
             ("http:\\\\me:pass@g01", "http:\\\\<hidden>@g01"),
             ("HTTP:/me:pass@g01", "HTTP:/<hidden>@g01"),
             ("http:me:pass@g01", "http:<hidden>@g01"),
             ("https:///me:pass@g01/a", "https:///<hidden>@g01/a"),
+            // Encoded once and twice: some proxies decode a second time.
             ("http://me%3Apass%40g01/a", "http://<hidden>@g01/a"),
             ("me%3Apass%2540g01:1", "<hidden>@g01:1"),
             ("http://g01/metrics#s3cret?a", "http://g01/metrics#<hidden>"),

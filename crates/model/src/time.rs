@@ -34,6 +34,7 @@ impl Timestamp {
     /// Returns the second that contains the timestamp.
     #[inline]
     pub fn whole_seconds(self) -> UnixTime {
+        // Rounds down before 1970, too: an interval must not gain a second there.
         UnixTime(self.0.div_euclid(1000))
     }
 

@@ -3,6 +3,7 @@
 /// Formats an amount: `1,234` from 100 on, `12.3` from 10 on, `0.12` below 10.
 pub fn amount(value: f64) -> String {
     let magnitude = value.abs();
+    // The limits are those at which rounding reaches one more digit: 9.996 must not become `10.00`.
     match magnitude {
         m if m >= 99.95 => whole(value.round()),
         m if m >= 9.995 => format!("{value:.1}"),
@@ -102,6 +103,7 @@ pub fn with_separators(number: &str) -> String {
     let end = rest.find(|c: char| !c.is_ascii_digit());
     let (digits, rest) = rest.split_at(end.unwrap_or(rest.len()));
 
+    // Texts that only begin with digits, such as dates and versions, stay as they are.
     let is_number = matches!(sign, "" | "-" | "<")
         && rest
             .strip_prefix('.')
@@ -191,6 +193,7 @@ mod tests {
                 "1e6"
             ]
         );
+        // A remainder of a float sum must not show as `-0.00`.
         assert_eq!(money(-0.004, "EUR"), "0.00 EUR");
         assert_eq!(month("2026-13"), "2026-13");
     }

@@ -29,6 +29,7 @@ impl<'a> ItemStatement<'a> {
                 continue;
             }
 
+            // A cast says by itself that the parameter is an array; the statement keeps it.
             if statement[at].kind == Kind::Parameter && is_cast(statement, at + 1) {
                 arrays.insert(number(statement[at]));
             }
@@ -47,6 +48,8 @@ fn test<'a>(statement: &[Token<'a>], at: usize) -> Option<(Token<'a>, usize)> {
     if word.kind != Kind::Word || !(word.is("any") || word.is("all")) {
         return None;
     }
+
+    // Only a lone parameter: DuckDB finds the type of `ANY ($1 || x)` by itself.
     let mut next = significant(statement, at + 1);
     let (_, open) = next.next()?;
     let (_, parameter) = next.next()?;

@@ -71,6 +71,7 @@ impl Passwords {
                 continue;
             }
 
+            // At the first colon: a password may contain colons, a user's name may not.
             let (user, password) = line.split_once(':').ok_or(PasswordsError::Line(at + 1))?;
             if user.is_empty() {
                 return Err(PasswordsError::Line(at + 1));
@@ -93,6 +94,7 @@ impl Passwords {
 }
 
 fn salted(password: &str) -> Password {
+    // A salt of its own for each user and each start: equal passwords have different hashes.
     let salt = random::<SALT_BYTES>();
     let hash = gen_salted_password(password, &salt, ITERATIONS);
     Password::new(Some(salt), hash)
@@ -227,6 +229,7 @@ impl StartupHandler for Sessions {
                 client.session_extensions().insert(guard);
                 finish_authentication(client, &parameters()).await
             }
+            // Without passwords, only the first message belongs to the login.
             (ClientAuth::Open(..), _) => Ok(()),
             (ClientAuth::Refused, _) => Err(fatal(
                 "28000",
@@ -234,6 +237,7 @@ impl StartupHandler for Sessions {
             )),
         };
 
+        // A failed login drops the place here, so that guesses of passwords take none.
         if matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
             place
                 .into_iter()
@@ -264,6 +268,8 @@ mod tests {
         assert_eq!(read("# x\n:secret-secret\n"), Err(PasswordsError::Line(2)));
         assert_eq!(read("grafana:1234567\n"), Err(PasswordsError::Short(1)));
         assert_eq!(read("# nobody\n"), Err(PasswordsError::Empty));
+
+        // Errors and logs print such values with `Debug`.
         assert!(!format!("{:?}", Passwords::read("a:secret-secret").unwrap()).contains("secret"));
     }
 }

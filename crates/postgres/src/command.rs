@@ -118,6 +118,7 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 
 /// Returns the command of a statement.
 pub fn command(statement: &[Token<'_>]) -> Command {
+    // Drivers put comments before their statements, such as the name of an application.
     let words: Vec<Token<'_>> = statement
         .iter()
         .filter(|token| token.kind != Kind::Space)
@@ -134,6 +135,7 @@ pub fn command(statement: &[Token<'_>]) -> Command {
         "begin" => Command::Begin,
         "start" if second("transaction") => Command::Begin,
         "commit" | "end" => Command::Commit,
+        // Without writes, a savepoint holds nothing, so going back to one changes nothing.
         "rollback" if second("to") => Command::Accepted("ROLLBACK"),
         "rollback" | "abort" => Command::Rollback,
         "savepoint" => Command::Accepted("SAVEPOINT"),
@@ -146,6 +148,7 @@ pub fn command(statement: &[Token<'_>]) -> Command {
         "set" => set(&words[1..]),
         "show" if !is_about_tables(&words) => Command::Show(name_of(&words[1..])),
         word if REFUSED.contains(&word) => Command::Refused(first.to_ascii_uppercase()),
+        // Also misspelt and unknown words: DuckDB's message about them is the best one.
         _ => Command::Select,
     }
 }
@@ -172,6 +175,8 @@ fn name_of(words: &[Token<'_>]) -> String {
 
 /// Parses the words after `SET`.
 fn set(words: &[Token<'_>]) -> Command {
+    // `LOCAL` ends with the transaction. As nothing is written, clients set such values once a
+    // session.
     let words = match words {
         [session, characteristics, ..]
             if session.is("session") && characteristics.is("characteristics") =>
@@ -186,6 +191,7 @@ fn set(words: &[Token<'_>]) -> Command {
     };
 
     let (name, value) = match words {
+        // Isolation and access mode: all statements only read, whatever is set.
         [transaction, ..] if transaction.is("transaction") => return Command::Accepted("SET"),
         [names, rest @ ..] if names.is("names") => ("client_encoding".to_owned(), rest),
         [time, zone, rest @ ..] if time.is("time") && zone.is("zone") => {
@@ -197,6 +203,7 @@ fn set(words: &[Token<'_>]) -> Command {
         _ => return Command::Refused("SET without a name and a value".to_owned()),
     };
 
+    // To accept another setting would promise an effect that it does not have here.
     if !SETTINGS.contains(&name.as_str()) {
         return Command::Refused(format!("SET {name}"));
     }
@@ -224,6 +231,7 @@ pub fn milliseconds(text: &str) -> Option<u64> {
         "h" => 3_600_000,
         _ => return None,
     };
+
     text[..digits]
         .parse::<u64>()
         .ok()?
@@ -274,6 +282,7 @@ mod tests {
             ("show time zone", Command::Show("timezone".into())),
             ("SHOW TABLES", Command::Select),
             ("/* x */ select 1", Command::Select),
+            // Left to DuckDB, whose message names the mistake.
             ("SELEC 1", Command::Select),
             ("COPY jobs TO STDOUT", Command::Refused("COPY".into())),
             (

@@ -146,6 +146,7 @@ impl SqlConfig {
                     address,
                 )
             })?;
+            // SQL shows the jobs of all users, so the network needs a login.
             if !parsed.ip().is_loopback() && self.password_file.is_none() {
                 let expected = "a password_file, or an address that only this machine can reach";
                 return Err(ConfigError::new("listen_address", expected, address));
@@ -211,6 +212,7 @@ impl SqlConfig {
         let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
         let chain = chain
             .and_then(|chain| {
+                // A file without a certificate is no error for the iterator.
                 if chain.is_empty() {
                     Err(rustls::pki_types::pem::Error::NoItemsFound)
                 } else {
@@ -230,6 +232,7 @@ impl SqlConfig {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, private)?;
+        // Clients with `sslnegotiation=direct` require this protocol's name, as of PostgreSQL 17.
         tls.alpn_protocols = vec![b"postgresql".to_vec()];
 
         Ok(Some(Certificate {

@@ -95,6 +95,7 @@ impl ConnectionError {
 fn unread(error: PgWireError) -> ConnectionError {
     match error {
         PgWireError::IoError(error) => match error.kind() {
+            // `LimitedStream` reports its two limits through these kinds.
             io::ErrorKind::InvalidData => ConnectionError::Malformed(error.into()),
             io::ErrorKind::OutOfMemory => ConnectionError::NoMemory(error),
             _ => ConnectionError::Broken(error),
@@ -120,12 +121,14 @@ pub(super) async fn serve(
     let sessions = Arc::new(sessions);
     loop {
         let was_logged_in = sessions.logged_in.is_cancelled();
+        // A new account for each message, because the user is only known after the login.
         let memory = was_logged_in.then(|| {
             let account = sessions.account(&socket);
             account.holder(MemoryUse::Statement)
         });
 
         if was_logged_in {
+            // The time in which the last rows had to be read ends with the next message.
             sessions.connection.requested();
             sessions.connection.answers_from_memory();
         }
@@ -143,6 +146,8 @@ pub(super) async fn serve(
             }
         };
 
+        // Before the check of the password: further guesses must not even learn whether they were
+        // right.
         let proves_password = matches!(message, PgWireFrontendMessage::PasswordMessageFamily(_));
         if has_passwords && !was_logged_in && proves_password {
             check_guesses(&mut socket, &access, address).await?;
@@ -166,6 +171,8 @@ pub(super) async fn serve(
         }
 
         match processed {
+            // A request to cancel has a connection of its own, which PostgreSQL closes without an
+            // answer.
             Ok(()) if is_cancel_request => return Ok(()),
             Ok(()) => {}
             Err(error) if was_logged_in => {
@@ -197,7 +204,9 @@ fn begin_message(socket: &mut Socket, memory: Option<HeldMemory>) {
         LOGIN_BYTES_MAX
     };
     stream.memory = memory;
+
     if was_large {
+        // A client may already have sent the beginning of its next message.
         let rest = socket.read_buffer().clone();
         *socket.read_buffer_mut() = rest;
     }
@@ -226,6 +235,7 @@ async fn begin(
         .await?
         .ok_or_else(|| ConnectionError::Malformed(no_tls().into()))?
         .into_parts();
+    // Around TLS: the limit counts the bytes of messages, after they are decrypted.
     let stream = LimitedStream {
         stream: old.io,
         left: LOGIN_BYTES_MAX,
@@ -234,6 +244,7 @@ async fn begin(
         connection,
     };
 
+    // Bytes that arrived with the negotiation are the first ones of the login.
     let mut parts = FramedParts::new(stream, old.codec);
     parts.read_buf = old.read_buf;
     parts.write_buf = old.write_buf;
@@ -307,6 +318,7 @@ impl LimitedStream {
         let Some(memory) = &mut self.memory else {
             return Ok(());
         };
+        // Taken in steps: one request for each read would be thousands for a large message.
         let wanted = (MESSAGE_COPIES * self.received) as u64;
         if self.received <= LOGIN_BYTES_MAX || memory.bytes() >= wanted {
             return Ok(());
@@ -327,6 +339,7 @@ impl AsyncRead for LimitedStream {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the message is too large");
             return Poll::Ready(Err(error));
         }
+
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let received = buffer.filled().len() - before;
@@ -380,6 +393,7 @@ mod tests {
         let connections = Arc::new(Connections::new(LIMITS, SqlMetrics::default()));
         let open = connections.open(peer.ip()).unwrap();
         open.connection.requested();
+        // A day of computing: a slow statement is no reason to close.
         connections.close_overdue(Instant::now() + Duration::from_secs(86_400));
         assert_eq!(connections.count(), 1);
 
@@ -390,6 +404,7 @@ mod tests {
             memory: None,
             connection: Arc::clone(&open.connection),
         };
+        // More than the kernel's buffers take.
         let rows = vec![0; 64 << 20];
         let sent = time::timeout(Duration::from_millis(200), stream.write_all(&rows)).await;
         assert!(sent.is_err(), "the client does not read");

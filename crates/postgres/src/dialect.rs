@@ -107,9 +107,11 @@ impl<'s> Translator<'_, 's> {
             return at + 1;
         }
 
+        // Spaces and comments do not end the beginning of a table or of a result.
         let was_table = mem::take(&mut self.scope().next_is_table);
         let was_result = mem::take(&mut self.scope().next_is_result);
         if let Some(next) = self.qualifier(at) {
+            // A qualifier is dropped, so the name behind it still begins the table or result.
             self.scope().next_is_table = was_table;
             self.scope().next_is_result = was_result;
             return next;
@@ -135,6 +137,7 @@ impl<'s> Translator<'_, 's> {
             return next;
         }
 
+        // Only here: the same call elsewhere, such as in WHERE, is an ordinary function.
         if was_table && let Some(next) = self.table_function(at) {
             return next;
         }
@@ -152,6 +155,7 @@ impl<'s> Translator<'_, 's> {
     }
 
     fn scope(&mut self) -> &mut ParenthesisLevel {
+        // Statements with too many closing parentheses reach DuckDB, which reports them.
         if self.scopes.is_empty() {
             self.scopes.push(ParenthesisLevel::default());
         }
@@ -163,6 +167,8 @@ impl<'s> Translator<'_, 's> {
         match (token.kind, token.text) {
             (Kind::Symbol, "(") => self.scopes.push(ParenthesisLevel::default()),
             (Kind::Symbol, ")") => drop(self.scopes.pop()),
+            // A comma separates tables after FROM and results after SELECT; in other lists it
+            // begins nothing.
             (Kind::Symbol, ",") => {
                 let scope = self.scope();
                 scope.next_is_table = scope.tables;
@@ -183,6 +189,7 @@ impl<'s> Translator<'_, 's> {
                     ..ParenthesisLevel::default()
                 };
             }
+            // The first result comes after `DISTINCT`.
             (Kind::Word, _) if token.is("distinct") => {
                 let scope = self.scope();
                 scope.next_is_result = scope.results;
@@ -231,10 +238,13 @@ impl<'s> Translator<'_, 's> {
         }
         let at = self
             .phrase(at, &["takt", "."])
+            // `takt.x` alone may be a column of a table with the alias `takt`.
             .filter(|&at| self.schema(at).is_some())
             .unwrap_or(at);
         let (schema, end) = self.schema(at)?;
         if schema == "information_schema" {
+            // The catalog for clients has a schema of this name, because DuckDB's own one lists its
+            // internals.
             self.out.push_str("information.");
         }
         Some(end)
@@ -268,6 +278,8 @@ impl<'s> Translator<'_, 's> {
     /// Translates `OPERATOR(pg_catalog.~)` to `~`.
     fn operator(&mut self, at: usize) -> Option<usize> {
         let mut at = self.phrase(at, &["operator", "("])?;
+        // psql qualifies the operators of its catalog queries, so that a search path cannot replace
+        // them.
         at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
         let mut operator = String::new();
         while let Some((next, token)) = self.significant(at) {
@@ -308,6 +320,7 @@ impl<'s> Translator<'_, 's> {
             .iter()
             .any(|word| first.is(word))
         {
+            // DuckDB has these tests for subqueries.
             return None;
         }
 
@@ -382,6 +395,7 @@ impl<'s> Translator<'_, 's> {
         let open = self.phrase(at + 1, &["("])?;
         let close = self.closing(open)?;
         let is = |list: &[&str]| list.iter().any(|function| name.is(function));
+        // Functions of several rows or columns stay; wrapping them would make one value of them.
         let many = is(TABLES) || name.text.to_ascii_lowercase().starts_with("duckdb_");
         if name.kind == Kind::Word && (many || is(AFTER_FROM)) {
             return None;
@@ -397,6 +411,7 @@ impl<'s> Translator<'_, 's> {
 
         let after = close + 1;
         let alias_at = self.phrase(after, &["as"]).unwrap_or(after);
+        // Words that may follow a table are not its alias.
         let ends = |token: &Token<'_>| {
             AFTER_FROM
                 .iter()
@@ -414,6 +429,7 @@ impl<'s> Translator<'_, 's> {
         };
 
         match self.phrase(alias_at + 1, &["("]) {
+            // The client names the columns itself.
             Some(_) => self.out.push_str(&format!(" AS {}", alias.text)),
             None => self.out.push_str(&format!(" AS {0}({0})", alias.text)),
         }
@@ -459,6 +475,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let mut quoted = false;
     let mut in_quotes = false;
 
+    // Only a bare NULL is one; `"NULL"` is a text.
     let finish = |item: &mut String, quoted: bool| {
         let text = mem::take(item);
         let bare = text.trim();
@@ -476,6 +493,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
         match c {
             '\\' => item.extend(characters.next()),
             '"' => {
+                // Blanks before the opening quote are not part of the item.
                 if !in_quotes && item.trim().is_empty() {
                     item.clear();
                 }
@@ -485,6 +503,7 @@ pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
                 items.push(finish(&mut item, quoted));
                 quoted = false;
             }
+            // Arrays of several dimensions are not supported.
             '{' | '}' if !in_quotes => return None,
             c => item.push(c),
         }

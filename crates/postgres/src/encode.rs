@@ -79,6 +79,7 @@ fn size_of(kind: &Type) -> i16 {
 
 /// Encodes one row of an answer.
 pub fn row(batch: &RecordBatch, at: usize, fields: &[FieldInfo]) -> DataRow {
+    // Most values have fewer than 32 bytes, so one allocation is usually enough.
     let mut out = Vec::with_capacity(32 * fields.len());
     for (column, field) in batch.columns().iter().zip(fields) {
         let value = cell(column, at);
@@ -125,6 +126,7 @@ fn text(value: &Cell<'_>, kind: &Type) -> String {
         Cell::Bytes(bytes) => bytes
             .iter()
             .fold("\\x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
+        // All times are UTC.
         Cell::Timestamp(n) => match *kind {
             Type::TIMESTAMPTZ => format!("{}+00", instant(*n)),
             _ => instant(*n),
@@ -165,6 +167,7 @@ fn instant(microseconds: i64) -> String {
             .datetime()
             .to_string()
             .replacen('T', " ", 1),
+        // DuckDB's infinite times are the ends of the range, which no calendar has.
         Err(_) => if microseconds > 0 {
             "infinity"
         } else {
@@ -190,6 +193,8 @@ fn list(items: &dyn Array) -> String {
         Cell::Null => "NULL".to_owned(),
         value => {
             let text = text(&value, &kind);
+            // PostgreSQL's rule for quotes: without them, `NULL` and blanks would be read
+            // otherwise.
             let bare = !text.is_empty()
                 && !text.eq_ignore_ascii_case("null")
                 && !text.contains(|c: char| c.is_whitespace() || "{}\",\\".contains(c));
@@ -208,6 +213,7 @@ fn list(items: &dyn Array) -> String {
 fn binary(value: &Cell<'_>, kind: &Type, out: &mut Vec<u8>) {
     match (value, kind) {
         (Cell::Bool(b), _) => out.push(u8::from(*b)),
+        // The casts lose nothing: `type_of` chose the type from the column's width.
         (Cell::Int(n), &Type::INT2) => out.extend_from_slice(&(*n as i16).to_be_bytes()),
         (Cell::Int(n), &Type::INT4) => out.extend_from_slice(&(*n as i32).to_be_bytes()),
         (Cell::Int(n), &Type::INT8) => out.extend_from_slice(&(*n as i64).to_be_bytes()),
@@ -245,6 +251,7 @@ fn binary(value: &Cell<'_>, kind: &Type, out: &mut Vec<u8>) {
 fn binary_list(items: &dyn Array, out: &mut Vec<u8>) {
     let kind = type_of(items.data_type());
 
+    // An empty array has no dimension, and then neither a length nor a first index.
     let dimensions = i32::from(!items.is_empty());
     for n in [dimensions, i32::from(items.null_count() > 0)] {
         out.extend_from_slice(&n.to_be_bytes());
@@ -277,6 +284,7 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
         i8::try_from(places).unwrap_or(0),
     );
 
+    // Digits are grouped by four from the decimal point, so both sides are padded away from it.
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
     let padded = format!(
         "{:0>whole_width$}{:0<part_width$}",
@@ -296,9 +304,11 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
         })
         .collect();
 
+    // PostgreSQL leaves out groups of zeros at both ends.
     let leading = groups.iter().take_while(|&&group| group == 0).count();
     let used = groups.len() - groups.iter().rev().take_while(|&&group| group == 0).count();
     let digits = groups.get(leading..used).unwrap_or_default();
+    // The power of 10,000 of the first group; negative for a small fraction.
     let weight = if digits.is_empty() {
         0
     } else {
@@ -370,6 +380,7 @@ mod tests {
         assert_eq!(sent(0, 0), [0, 0, 0, 0]);
         assert_eq!(sent(12_345, 0), [2, 1, 0, 0, 1, 2345]);
         assert_eq!(sent(-120_500, 4), [2, 0, 0x4000, 4, 12, 500]);
+        // 0.00005: all groups before the second one after the point are zeros.
         assert_eq!(sent(5, 5), [1, -2, 0, 5, 5000]);
         assert_eq!(sent(10_000, 0), [1, 1, 0, 0, 1]);
     }

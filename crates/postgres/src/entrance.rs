@@ -32,6 +32,7 @@ impl Entrance {
         config: &SqlConfig,
         manager: Arc<ConnectionManager>,
     ) -> Result<Self, SqlConfigError> {
+        // Before the files are read: a change during the reading is then found at the next client.
         let stamps = stamps(config);
         let certificate = config.certificate()?;
         let pem = certificate
@@ -65,6 +66,7 @@ impl Entrance {
                     tracing::info!("read the passwords and the certificate of SQL again");
                 }
                 Err(error) => {
+                    // Noted although nothing was read, or each client would log the same error.
                     self.stamps = stamps;
                     let error = takt_model::error_chain(&error);
                     tracing::error!(%error, "cannot use the changed passwords or certificate of SQL; keeping the previous ones");

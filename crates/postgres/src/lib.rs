@@ -140,6 +140,7 @@ impl SqlServer {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a SQL connection");
+                    // Without open files, accepting fails at once, again and again.
                     time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -173,6 +174,8 @@ impl SqlServer {
             let mut caller = None;
             let mut holder = PlaceHolder::Address(open.connection.client);
 
+            // Without passwords the kernel says who the client is; the user's name in the message
+            // proves nothing.
             let auth = if auth.is_open() {
                 let peer = Peer::of(socket.peer_addr()?, socket.local_addr().ok());
                 let viewer = access.viewer_of(peer).await;
@@ -188,6 +191,7 @@ impl SqlServer {
                 auth
             };
 
+            // The second handle sees the end of the connection while pgwire has the first one.
             let socket = socket.into_std()?;
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
             let socket = TcpStream::from_std(socket)?;

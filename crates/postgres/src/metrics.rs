@@ -46,6 +46,7 @@ impl Meter for SqlMetrics {
 
     fn closed(&self, reason: CloseReason) {
         let reason = match reason {
+            // Before the login, a client that is too slow has the phase of a head.
             CloseReason::HeaderTimeout => "login_timeout",
             other => other.name(),
         };
@@ -68,6 +69,7 @@ impl SqlMetrics {
             metrics.closed.clone(),
         );
         for reason in REASONS {
+            // Each reason begins at zero, so that `increase` sees its first event.
             drop(metrics.closed.get_or_create(&CloseLabel { reason }));
         }
         metrics

@@ -117,6 +117,7 @@ fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError
         at,
         kind: kind.name().to_owned(),
     };
+
     let Some(bytes) = parameter.bytes else {
         return Ok(null(kind));
     };
@@ -134,6 +135,7 @@ fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError
     }
     let text = std::str::from_utf8(bytes)
         .ok()
+        // PostgreSQL's texts have no zero byte, and DuckDB's lexer would end at it.
         .filter(|text| !text.contains('\0'))
         .ok_or_else(wrong)?;
     from_text(text, kind).ok_or_else(wrong)
@@ -210,6 +212,8 @@ fn from_text(text: &str, kind: &Type) -> Option<String> {
         }
         Type::FLOAT4 | Type::FLOAT8 => double(parse_double(text)?),
         Type::NUMERIC => match text.trim() {
+            // As written, because a double would lose digits. The parse only shows that it is a
+            // plain number.
             digits if digits.parse::<f64>().is_ok_and(f64::is_finite) => digits.to_owned(),
             other => double(parse_double(other)?),
         },
@@ -219,6 +223,8 @@ fn from_text(text: &str, kind: &Type) -> Option<String> {
             _ => return None,
         },
         Type::BYTEA => {
+            // PostgreSQL's older escape format is not read; drivers send hexadecimal digits since
+            // 9.0.
             let digits = text.strip_prefix("\\x")?;
             let bytes = (0..digits.len())
                 .step_by(2)
@@ -284,6 +290,8 @@ fn from_binary(bytes: &[u8], kind: &Type) -> Option<String> {
                 .ok()
                 .filter(|text| !text.contains('\0'))?,
         ),
+        // The items have the type in the array's own head, which must not be trusted to be the
+        // parameter's.
         ref kind if kind.name().starts_with('_') => {
             let (items, of) = binary_items(bytes)?;
             let items = items.into_iter().map(|item| {
@@ -299,6 +307,8 @@ fn from_binary(bytes: &[u8], kind: &Type) -> Option<String> {
 /// Returns the items of an array of at most one dimension, and their type.
 fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
     let word = |at: usize| Some(i32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    // Words: dimensions, whether there are NULLs, the items' type, and per dimension length and
+    // first index.
     let of = Type::from_oid(u32::try_from(word(8)?).ok()?)?;
     // PostgreSQL has no arrays of arrays. In a message that has them, each level would take a part of the stack.
     if of.name().starts_with('_') {
@@ -309,6 +319,7 @@ fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
         1 => usize::try_from(word(12)?).ok()?,
         _ => return None,
     };
+    // Without a reserve: the number comes from the client, and 2^31 items would be 32 GiB.
     let mut items = Vec::new();
     let mut at = 20;
     for _ in 0..count {
@@ -320,6 +331,7 @@ fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
                 at += length;
                 Some(item)
             }
+            // A length of -1 means NULL.
             Err(_) => None,
         });
     }
@@ -349,8 +361,10 @@ fn numeric(bytes: &[u8]) -> Option<String> {
     let sign = match *sign as u16 {
         0 => "",
         0x4000 => "-",
+        // 0xC000 is NaN. Infinities, 0xD000 and 0xF000, become NaN, too.
         _ => return Some("'NaN'::DOUBLE".to_owned()),
     };
+    // Groups that the client left out are zeros.
     let whole: String = (0..=i32::from(*weight).max(0))
         .rev()
         .map(|power| format!("{:04}", digit(power)))
@@ -392,6 +406,7 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
     let (time, zone) = time.split_at(zone);
     let zone = match zone {
         "" | "Z" => "Z".to_owned(),
+        // `+02`, as PostgreSQL prints full hours.
         hours if hours.len() == 3 => format!("{hours}:00"),
         other => other.to_owned(),
     };
@@ -493,6 +508,7 @@ mod tests {
             "make_timestamp(946684800000000)"
         );
         assert_eq!(
+            // Two groups, 12 and 500, of which the first has weight 0; negative; four places.
             binary(&[0, 2, 0, 0, 0x40, 0, 0, 4, 0, 12, 1, 244], Type::NUMERIC).unwrap(),
             "-12.0500"
         );

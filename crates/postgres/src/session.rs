@@ -181,6 +181,8 @@ impl Sessions {
         C: ClientInfo,
     {
         let asked = command(statement);
+        // As in PostgreSQL: a COMMIT of a failed transaction is answered with ROLLBACK, and all
+        // else is refused.
         if client.transaction_status() == TransactionStatus::Error {
             return match asked {
                 Command::Rollback | Command::Commit => Ok(StatementResult::Done(
@@ -192,6 +194,7 @@ impl Sessions {
                 )),
             };
         }
+
         Ok(match asked {
             Command::Select => {
                 StatementResult::Rows(self.select(client, translate(statement)).await?)
@@ -243,6 +246,7 @@ impl Sessions {
             .setting("statement_timeout")
             .and_then(|text| milliseconds(&text))
             .map_or(self.limits.timeout, |n| {
+                // A client may shorten its time but not extend the administrator's.
                 Duration::from_millis(n).min(self.limits.timeout)
             });
         Limits {
@@ -259,6 +263,7 @@ impl Sessions {
     {
         let limits = self.limits();
         let cancel = Cancel::default();
+        // Dropped with this future when the client leaves or cancels.
         let _guard = CancelOnDrop(cancel.clone());
         let answer = self
             .ask(client, move |asker, database| {
@@ -266,6 +271,8 @@ impl Sessions {
             })
             .await?
             .map_err(|failure| sql_error(&failure))?;
+
+        // The protocol has no word for "cut off", and a client would take the part for the whole.
         if answer.truncated() {
             Err(error(
                 "54000",
@@ -305,6 +312,7 @@ impl Sessions {
                 &database,
             )
         });
+
         tokio::select! {
             answer = running => answer.map_err(|error| PgWireError::ApiError(Box::new(error))),
             () = self.client_gone() => Ok(Err(SqlError::Cancelled)),
@@ -325,6 +333,7 @@ impl Sessions {
         let count = count(statement).max(named.len());
         let named = |at: usize| named.get(at).cloned().flatten();
         let items = ItemStatement::of(statement);
+        // The query process is asked only if the client left a type open.
         let found = if (0..count).all(|at| named(at).is_some()) {
             HashMap::new()
         } else {
@@ -354,6 +363,7 @@ impl Sessions {
         loop {
             match self.peer.peek(&mut [0]).await {
                 Ok(0) | Err(_) => return,
+                // The next message of a pipeline: peeking would return at once again.
                 Ok(_) => time::sleep(LOOK_INTERVAL).await,
             }
         }
@@ -402,9 +412,11 @@ impl Sessions {
         // Binary parameters become longer as text.
         let bytes = LITERAL_GROWTH * lengths.sum::<usize>();
         let _literals = self.hold(client, bytes).await?;
+        // Held to the end of this function, as long as the texts exist.
         let _tokens = self.hold_tokens(client, text, TRANSLATIONS).await?;
         let literals =
             literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
+
         let Some(statement) = statements(text).pop() else {
             return Ok(StatementResult::Done(Response::EmptyQuery));
         };
@@ -431,6 +443,7 @@ fn response(outcome: StatementResult, format: &Format) -> Response {
             let fields = Arc::new(fields(answer.schema(), |at| format_of(format, at)));
             let schema = Arc::clone(&fields);
             let (batches, memory) = answer.into_batches();
+            // Lazily: rows encoded all at once would be a second copy of the result.
             let rows = batches.into_iter().flat_map(move |batch| {
                 let fields = Arc::clone(&fields);
                 // Held while there are rows to send.
@@ -486,6 +499,7 @@ where
             Some(asked) => asked.await.is_ok(),
             None => false,
         };
+        // The end of the handle is no request to cancel.
         if !is_asked {
             pending::<()>().await;
         }
@@ -494,6 +508,7 @@ where
 
 /// Sends a response. Returns the state of the transaction after it.
 async fn send<C>(
+    // A failed transaction stays so until its end.
     client: &mut C,
     response: Response,
     status: TransactionStatus,
@@ -535,6 +550,7 @@ fn sql_error(failure: &SqlError) -> PgWireError {
         SqlError::Unavailable(_) => "57P03",
         SqlError::TooLarge => "54000",
         SqlError::Store(_) => "58000",
+        // DuckDB's errors have no codes; the words before the colon are their classes.
         SqlError::Statement(text) => match text.split_once(':').map_or("", |(kind, _)| kind) {
             "Parser Error" => "42601",
             "Catalog Error" if text.contains("Function with name") => "42883",
@@ -586,6 +602,8 @@ impl SimpleQueryHandler for Sessions {
                 is_failed |= matches!(response, Response::Error(_));
                 status = send(client, response, status).await?;
             }
+            // As in PostgreSQL, an error ends the message: later statements may depend on the
+            // failed one.
             if is_failed {
                 break;
             }
@@ -639,6 +657,8 @@ impl QueryParser for AsItIs {
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
+        // The tokens are counted and dropped; each execution makes them again, so that a portal
+        // holds its text only.
         let tokens = self.0.hold_tokens(client, sql, 0).await?;
         let count = statements(sql).len();
         drop(tokens);
@@ -756,6 +776,7 @@ impl ExtendedQueryHandler for Sessions {
         let reported_types = self
             .parameter_types(client, &statement, &target.parameter_types)
             .await?;
+        // The first answer stays: the client encodes its values for these types.
         let reported_types = target
             .statement
             .reported_types
@@ -788,6 +809,7 @@ impl ExtendedQueryHandler for Sessions {
                 .collect();
             let bound =
                 bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
+            // The line feed ends a comment in the last line of the statement.
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
         };
         let answer = match self.select(client, described("NULL::VARCHAR")?).await {
@@ -823,11 +845,13 @@ impl ExtendedQueryHandler for Sessions {
         if !has_rows {
             return Ok(DescribePortalResponse::new(Vec::new()));
         }
+
         let cancelled = cancellation(client).await;
         let outcome = tokio::select! {
             outcome = self.run_prepared(client, target) => outcome?,
             () = cancelled => return Err(PgWireError::QueryCanceled),
         };
+
         match response(outcome, &target.result_column_format) {
             Response::Query(found) => {
                 let fields = found.row_schema().as_ref().clone();

@@ -78,6 +78,7 @@ fn next(text: &str, first: char) -> (Kind, usize) {
             (Kind::Space, text.find('\n').map_or(text.len(), |at| at + 1))
         }
         '/' if text.starts_with("/*") => (Kind::Space, block_comment(text)),
+        // An escape text: only there a backslash protects a quote.
         'e' | 'E' if text[1..].starts_with('\'') => {
             (Kind::Text, 1 + quoted(&text[1..], '\'', true))
         }
@@ -99,6 +100,7 @@ fn block_comment(text: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;
     while at < text.len() {
+        // By bytes: both marks are ASCII, so no character is split.
         let rest = &text.as_bytes()[at..];
         if rest.starts_with(b"/*") {
             (depth, at) = (depth + 1, at + 2);
@@ -142,6 +144,7 @@ fn dollar(text: &str) -> (Kind, usize) {
     let tag = text[1..]
         .find(|c: char| !(c.is_alphanumeric() || c == '_'))
         .map_or(text.len(), |at| at + 1);
+    // A lone dollar; the next token begins behind it.
     if !text[tag..].starts_with('$') {
         return (Kind::Symbol, 1);
     }
@@ -156,12 +159,14 @@ fn number(text: &str) -> usize {
     let mut end = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
         .unwrap_or(text.len());
+
     if text[end..].starts_with(['e', 'E']) {
         let exponent = &text[end + 1..];
         let sign = usize::from(exponent.starts_with(['+', '-']));
         let digits = exponent[sign..]
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(exponent.len() - sign);
+        // `1e` is the number 1 and a word.
         if digits > 0 {
             end += 1 + sign + digits;
         }
@@ -174,6 +179,7 @@ fn number(text: &str) -> usize {
 pub fn statements(text: &str) -> Vec<Vec<Token<'_>>> {
     tokens(text)
         .split(|token| token.kind == Kind::Symbol && token.text == ";")
+        // Drivers send `;` or a comment as a ping; an empty statement has no answer of its own.
         .filter(|tokens| tokens.iter().any(|token| token.kind != Kind::Space))
         .map(<[Token<'_>]>::to_vec)
         .collect()

@@ -35,6 +35,7 @@ pub(crate) fn aggregate(
     if let (CountValues, Param::Text(label)) = (op, param) {
         return count_values(label, grouping, &columns, steps, budget);
     }
+
     let groups = groups(columns, grouping);
     let scalar = match param {
         Param::Scalar(values) => values.as_slice(),
@@ -46,8 +47,10 @@ pub(crate) fn aggregate(
     if op == Quantile {
         warn_of_quantiles(scalar, about);
     }
+
     let mut result = Vec::with_capacity(groups.len());
     for group in &groups {
+        // Before the group is folded: a grouping by many labels has about as many groups as series.
         budget.hold(steps)?;
         let members = &group.members;
         let mut values = match op {
@@ -86,14 +89,18 @@ pub(crate) fn aggregate(
             }),
             _ => quantiles(members, scalar),
         };
+
         let mut histograms = Vec::new();
         if members.iter().any(Column::has_histograms) {
             match op {
                 Sum | Avg => histograms = native::totals(op, group, &mut values, about),
+                // These count histograms like floats.
                 Count | Group => {}
                 _ => native::remark_ignored(op, members, AggregationPart::Argument, about),
             }
         }
+
+        // One computed member makes the group's name wrong.
         let nameless = members.iter().any(|member| member.nameless);
         result.extend(
             Column {
@@ -146,6 +153,7 @@ where
     for member in members {
         for (folded, next) in folded.iter_mut().zip(&member.values) {
             match (folded.as_mut(), next) {
+                // Member by member, so that the inner loop runs over neighbouring memory.
                 (Some(folded), Some(next)) => add(folded, *next),
                 (None, Some(next)) => *folded = Some(first(*next)),
                 (_, None) => {}
@@ -213,6 +221,7 @@ fn quantiles(members: &[Column], phi: &[f64]) -> Vec<Option<f64>> {
     phi.iter()
         .enumerate()
         .map(|(step, phi)| {
+            // One list for all steps, which is sorted in place.
             present.clear();
             present.extend(members.iter().filter_map(|member| member.values[step]));
             if present.is_empty() {
@@ -231,6 +240,7 @@ fn warn_of_quantiles(phi: &[f64], about: &mut About<'_>) {
     }
     let max = worst(f64::max);
     let min = worst(f64::min);
+    // As in Prometheus, a range of steps has one remark for each side, with its worst value.
     if max > 1.0 {
         about.invalid_quantile(0, max);
     }
@@ -253,11 +263,13 @@ fn count_values(
     }
     let label = label.text.as_str();
     let grouping = match grouping {
+        // The new label distinguishes the results, even if `by` does not name it.
         Grouping::By(names) => {
             Grouping::By(names.iter().cloned().chain([label.to_owned()]).collect())
         }
         without => without.clone(),
     };
+
     let mut counts = ValueCounts {
         label,
         grouping: &grouping,
@@ -285,6 +297,7 @@ fn count_values(
             };
             counts.count(place, step);
         }
+        // The text of a histogram is the value of its label.
         for (step, histogram) in column.histograms.iter().enumerate() {
             if let Some(histogram) = histogram {
                 let place = counts.place(column, &histogram.to_string())?;
@@ -319,6 +332,7 @@ impl ValueCounts<'_> {
             .places
             .entry(labels.clone())
             .or_insert(self.result.len());
+        // Each value is a series of its own: a gauge with noise makes as many as it has samples.
         if place == self.result.len() {
             self.budget.hold(self.steps)?;
             self.result.push(Column {

@@ -106,6 +106,7 @@ impl ForcedBuckets {
 /// A number with two significant digits (Go's `%.2g`).
 fn two_digits(value: f64) -> String {
     let rounded: f64 = format!("{value:.1e}").parse().unwrap_or(value);
+    // `%.2g` has an exponent from the number of its digits on, here from 100.
     if rounded != 0.0 && !(1e-4..1e2).contains(&rounded.abs()) {
         exponential(rounded)
     } else {
@@ -132,6 +133,7 @@ impl Remarks {
         let forced = self
             .forced
             .into_iter()
+            // Figures are added last: remarks that differ by them only are one.
             .map(|(text, (at, buckets))| detail((text, at), buckets.figures()));
         Annotations {
             warnings: self.warnings.into_iter().map(plain).collect(),
@@ -394,6 +396,7 @@ impl About<'_> {
         let text = format!("PromQL info: {}", with_metric(text, metric));
         let at = self.argument(argument);
         let forced = &mut self.remarks.forced;
+        // The figures of all steps and histograms become one remark.
         let joined = forced
             .get(&text)
             .map_or(buckets, |(_, known)| known.join(buckets));
@@ -456,6 +459,7 @@ mod tests {
     fn there_are_not_too_many_remarks() {
         let quantiles: Vec<String> = (2..14).map(|n| format!("quantile({n}, up)")).collect();
         let [warnings, _] = messages(&quantiles.join(" + "));
+        // Twelve different quantiles: ten remarks, and one about the rest.
         assert_eq!(warnings.len(), 11);
         assert_eq!(warnings[10].as_str(), "2 more warning annotations omitted");
     }

@@ -46,6 +46,7 @@ pub(crate) fn with_scalar(
         Place::Left => elements(op, scalar, value, return_bool),
     };
     let mut apply = |mut column: Column| {
+        // Rare, and slower: each step may be a float or a histogram.
         if column.has_histograms() {
             return with_histograms(op, column, scalar, place, return_bool, about).unless_empty();
         }
@@ -71,6 +72,7 @@ fn with_histograms(
         let scalar = Element::Float(*scalar);
         elements.push(column.element(step).and_then(|element| match place {
             Place::Right => native::combined(op, &element, &scalar, return_bool, about),
+            // The operands keep their order: 1 - h is not h - 1.
             Place::Left => {
                 let found = native::combined(op, &scalar, &element, return_bool, about)?;
                 // A comparison keeps the vector's value.

@@ -90,6 +90,8 @@ impl Budget {
 
     /// Accounts for samples or points about to be held, then does what [`check`](Self::check) does.
     pub fn hold(&self, samples: usize) -> Result<(), Error> {
+        // Added first, without a lock: threads of one query may exceed the limit by one request at
+        // most.
         let held = self
             .held
             .fetch_add(samples as u64, Ordering::Relaxed)
@@ -108,6 +110,7 @@ impl Budget {
             return Ok(());
         };
         let series = self.series.load(Ordering::Relaxed);
+        // Memory is not given back while the query runs, because its peak decides.
         let bytes = held * SAMPLE_BYTES + series * SERIES_BYTES;
         if bytes <= self.asked.load(Ordering::Relaxed) {
             return Ok(());
@@ -178,6 +181,7 @@ mod tests {
         budget.hold_series(100).unwrap();
         budget.hold(1000).unwrap();
         budget.hold(100_000).unwrap();
+        // The second 100,000 samples take the place of the first.
         budget.settle(0);
         budget.hold(100_000).unwrap();
         assert!(matches!(budget.hold(1 << 20), Err(Error::Unavailable(_))));

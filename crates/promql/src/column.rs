@@ -61,6 +61,7 @@ impl Column {
             match element {
                 Some(Element::Float(value)) => self.values[step] = Some(value),
                 Some(Element::Histogram(histogram)) => {
+                    // Only as long as needed: most columns have no histogram at all.
                     self.histograms.resize(step, None);
                     self.histograms.push(Some(histogram));
                 }
@@ -83,6 +84,7 @@ impl Column {
 
     /// Itself, unless it has no value any more.
     pub fn unless_empty(mut self) -> Option<Self> {
+        // An empty list means "no histogram anywhere", which `has_histograms` relies on.
         if !self.histograms.iter().any(Option::is_some) {
             self.histograms.clear();
         }
@@ -164,6 +166,8 @@ pub(crate) fn merge(columns: Vec<Column>) -> Result<Vec<Column>, Error> {
                 }
                 for (known, value) in known.values.iter_mut().zip(column.values) {
                     match (&known, value) {
+                        // Two series of one name after the name was dropped, such as
+                        // rate({__name__=~"a|b"}).
                         (Some(_), Some(_)) => return Err(same_labelset()),
                         (None, Some(_)) => *known = value,
                         _ => {}

@@ -67,6 +67,7 @@ impl<'a> Latest<'a> {
 
         let point = points[..self.points].last();
         let newest = match (point, histograms[..self.histograms].last()) {
+            // At equal times the histogram wins, as in Prometheus' storage.
             (Some(point), Some(histogram)) if point.at > histogram.at => Newest::Float(point),
             (_, Some(histogram)) => Newest::Histogram(histogram),
             (point, None) => Newest::Float(point?),
@@ -75,6 +76,7 @@ impl<'a> Latest<'a> {
         let ended = stale[..self.stale]
             .last()
             .is_some_and(|stale| *stale > newest.at());
+        // The look-back is open at its left end: a sample exactly as old is too old.
         (!ended && newest.at() > at.minus_ms(self.lookback_ms)).then_some(newest)
     }
 }
@@ -118,6 +120,7 @@ impl Bounds {
         T: Dated,
     {
         self.end = advance(points, self.end, |point| point.at() <= end);
+        // Both ends only move forwards, so a range query walks each series once.
         self.first = advance(points, self.first, |point| point.at() <= start);
         &points[self.first..self.end]
     }
@@ -165,6 +168,8 @@ mod tests {
         let samples = samples.map(|(at, value)| (Timestamp(at), value));
         let series = SeriesData::new(Default::default(), samples);
         let mut latest = Latest::new(&series, 15);
+        // The marker at 10 ends the series at once, and the sample of 20 is gone at 35, when it is
+        // 15 old.
         let seen = [0, 9, 10, 19, 20, 34, 35].map(|at| match latest.at(Timestamp(at)) {
             Some(Newest::Float(point)) => Some(point.value),
             _ => None,

@@ -79,6 +79,7 @@ pub fn instant_parsed(
     let span = QuerySpan {
         grid,
         end: at,
+        // `step()` is zero in an instant query, while the grid needs a step to divide by.
         step_ms: 0,
     };
 
@@ -169,6 +170,8 @@ pub fn range(
         let series = columns
             .into_iter()
             .map(|column| {
+                // Counted first: a list that doubles could take twice the memory that the budget
+                // knows of.
                 let mut points = Vec::with_capacity(column.values.iter().flatten().count());
                 let present = grid
                     .times()
@@ -218,6 +221,7 @@ fn run(
 ) -> Result<Answer, Error> {
     let grid = span.grid;
     let budget = Budget::new(options.limits.clone());
+    // Before the query is parsed: a grid of billions of steps fails here.
     budget.hold(grid.steps)?;
     let context = Context {
         start: grid.start,
@@ -237,6 +241,7 @@ fn run(
     };
 
     let kind = expression.value_type();
+    // A range query of a range vector would be a matrix of matrices.
     if span.step_ms > 0 && !matches!(kind, Type::Scalar | Type::Vector) {
         return Err(Error::Invalid(format!(
             "invalid expression type \"{kind}\" for range query, must be Scalar or instant Vector"
@@ -280,6 +285,7 @@ pub(crate) struct Evaluator<'a> {
 impl Evaluator<'_> {
     /// A node of type scalar: one value a step.
     pub fn scalar(&mut self, node: &Node, grid: &Grid) -> Result<Vec<f64>, Error> {
+        // Numbers take a value for each step, like series.
         self.budget.hold(grid.steps)?;
         match node {
             Node::Number(value) => Ok(vec![*value; grid.steps]),
@@ -331,6 +337,7 @@ impl Evaluator<'_> {
         if grid.steps == 0 {
             return Ok(Vec::new());
         }
+        // The inputs of the node are gone once its result exists.
         let held = self.budget.held();
         let columns = self.vector_unsettled(node, grid)?;
         self.budget.settle(held);
@@ -403,6 +410,8 @@ impl Evaluator<'_> {
         let (place, scalar, vector) = match (lhs.kind(), rhs.kind()) {
             (Type::Vector, Type::Vector) => {
                 let lhs = self.vector(lhs, grid)?;
+                // Rules like `up == 0 and …` are empty most of the time, and their right side may
+                // be expensive.
                 if self.options.lazy
                     && lhs.is_empty()
                     && matches!(op, Operator::And | Operator::Unless)
@@ -433,6 +442,7 @@ impl Evaluator<'_> {
         let about = &mut self.remarks.about(places);
         let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool, about);
 
+        // A filter keeps its elements, and so their names.
         if op.compares() && !return_bool {
             Ok(columns)
         } else {
@@ -448,6 +458,7 @@ impl Evaluator<'_> {
                 *value = -*value;
             }
             for histogram in column.histograms.iter_mut().flatten() {
+                // Copied only if another column shares the histogram.
                 Arc::make_mut(histogram).scale(-1.0);
             }
         }
@@ -505,6 +516,7 @@ mod tests {
         for (left, op, fails) in [
             ("nothing", "and", false),
             ("nothing", "unless", false),
+            // The result of `or` depends on the right side, so its error shows.
             ("nothing", "or", true),
             ("a", "and", true),
         ] {

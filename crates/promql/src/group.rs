@@ -60,6 +60,7 @@ impl<'a> Groups<'a> {
         } = self;
         table
             .find(self.hash(labels), |&group| {
+                // Compared in full: equal hashes do not mean equal labels.
                 grouping.pairs(&first[group]).eq(grouping.pairs(labels))
             })
             .copied()
@@ -70,6 +71,7 @@ impl<'a> Groups<'a> {
         if let Some(known) = self.find(labels) {
             return known;
         }
+
         let hash = self.hash(labels);
         self.first.push(labels.clone());
         let Self {

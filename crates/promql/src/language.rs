@@ -57,6 +57,7 @@ pub fn operators() -> Vec<Feature> {
     let matchers = ["=~", "!~", "@"].map(|name| Feature::new(name, Support::Always));
 
     let binary = Operator::all().map(|op| {
+        // Operators on histograms that the grammar knows and no evaluator answers.
         let trims = matches!(op, Operator::TrimUpper | Operator::TrimLower);
         Feature::new(
             op.name(),

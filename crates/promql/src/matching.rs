@@ -25,6 +25,7 @@ fn filtered(
 ) -> Vec<Column> {
     let mut groups = Groups::new(grouping);
 
+    // One flag a step: set operators look at each step alone, as an element may come and go.
     let mut presence: Vec<Vec<bool>> = Vec::new();
     for other in others {
         let group = groups.place(&other.labels);
@@ -78,6 +79,8 @@ impl Pairing<'_> {
         match self.op {
             Operator::And => merge(filtered(lhs, &rhs, grouping, self.steps, true)),
             Operator::Unless => merge(filtered(lhs, &rhs, grouping, self.steps, false)),
+
+            // The right side's elements come after all of the left side's, as in Prometheus.
             Operator::Or => {
                 let rest = filtered(rhs, &lhs, grouping, self.steps, false);
                 merge(lhs.into_iter().chain(rest).collect())
@@ -92,6 +95,8 @@ impl Pairing<'_> {
         rhs: Vec<Column>,
         about: &mut About<'_>,
     ) -> Result<Vec<Column>, Error> {
+        // The sides are swapped, so that the rest knows only one direction; `sides` swaps the
+        // values back.
         let (many, one) = if self.matching.side == Side::Right {
             (rhs, lhs)
         } else {
@@ -110,6 +115,8 @@ impl Pairing<'_> {
 
         let mut result = Vec::new();
         for group in groups {
+            // Before the pairs are made: each has a value a step, and there can be far more of them
+            // than operands.
             self.budget
                 .hold(group.many.len().saturating_mul(self.steps))?;
             result.extend(self.pair(group, about)?);
@@ -160,6 +167,7 @@ impl Pairing<'_> {
         Group { many, mut one }: Group,
         about: &mut About<'_>,
     ) -> Result<Vec<Column>, Error> {
+        // Filled elements are added behind the real ones, so that they can be cut off again below.
         let lacks_one = |step| !has_any(&one, step);
         let filled_one = self.filled(&many, lacks_one, self.matching.fill_right);
         let real = one.len();
@@ -185,6 +193,9 @@ impl Pairing<'_> {
         about: &mut About<'_>,
     ) -> Result<Vec<bool>, Error> {
         let is_one_to_one = self.matching.side == Side::None;
+
+        // Lists of matches cost a flag a step and pair, so they are made only where something may
+        // clash.
         let may_clash = many.len() * one.len() > 1;
         let must_know = may_clash || self.matching.fill_left.is_some();
 
@@ -199,6 +210,8 @@ impl Pairing<'_> {
                     let matched: Vec<bool> = (0..self.steps)
                         .map(|step| self.is_match(many, one, step))
                         .collect();
+                    // One to one, any second match of the group is wrong. With `group_left`, only a
+                    // second one that gives the same labels.
                     if is_one_to_one {
                         refuse_second(&seen, &matched, MANY_TO_ONE)?;
                     } else {
@@ -248,6 +261,8 @@ impl Pairing<'_> {
     /// The results of the operator, one a step.
     fn combined(&self, many: &Column, one: &Column, about: &mut About<'_>) -> Column {
         let (lhs, rhs) = self.sides(many, one);
+
+        // The slow way only for series that have histograms: nearly all have floats alone.
         if lhs.has_histograms() || rhs.has_histograms() {
             let elements = (0..self.steps).map(|step| {
                 let lhs = lhs.element(step)?;
@@ -298,6 +313,8 @@ impl Pairing<'_> {
                 Grouping::Without(names) => names.iter().for_each(|name| drop(labels.remove(name))),
             }
         }
+
+        // An empty value removes the label, so a stale one of the many side does not stay.
         for name in &self.matching.include {
             labels.set(name, one.get(name).unwrap_or_default());
         }

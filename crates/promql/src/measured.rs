@@ -18,7 +18,10 @@ fn compared(expression: Expression) -> Option<Expression> {
     match expression.kind {
         ExpressionKind::Paren(inner) => compared(*inner),
         ExpressionKind::Binary(binary) => match binary.op {
+            // Both sides of `and` may compare; the result has the elements of the left one.
             Operator::And | Operator::Unless => compared(binary.lhs),
+            // With `bool` the comparison gives 0 or 1 for each element, so the rule fires on all of
+            // them.
             op if op.compares() && !binary.return_bool => match binary.lhs.kind {
                 ExpressionKind::Number(_) => Some(binary.rhs),
                 _ => Some(binary.lhs),
@@ -66,6 +69,9 @@ mod tests {
             measured("max by (node) (up{a=\"b\"}) == 0", None),
             some(r#"max by (node) (up{a="b"})"#)
         );
+
+        // Rules without one comparison at the top: a value, a function, `bool`, two alternatives, a
+        // fault.
         assert_eq!(of("heat"), None);
         assert_eq!(of("vector(1)"), None);
         assert_eq!(of("a > bool 1"), None);

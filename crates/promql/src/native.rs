@@ -43,6 +43,8 @@ pub(crate) fn combined(
         (false, true) => Some(Element::Histogram(Arc::clone(kept))),
         (false, false) => None,
     };
+
+    // Such elements leave the result with an info, not an error, so that mixed series can be asked.
     let is_histogram = |element: &Element| matches!(element, Element::Histogram(_));
     if !takes(op, is_histogram(lhs), is_histogram(rhs)) {
         about.incompatible(lhs.kind(), op.name(), rhs.kind());
@@ -65,6 +67,7 @@ pub(crate) fn combined(
         }
         (Operator::Sub, Element::Histogram(lhs), Element::Histogram(rhs)) => {
             join(lhs, rhs, HistogramOperation::Subtraction, about)?;
+            // A difference may fall, so it is no counter whose resets count.
             changed(lhs, |lhs| {
                 lhs.subtract(rhs);
                 lhs.hint = ResetHint::Gauge;
@@ -101,6 +104,7 @@ fn changed(
     histogram: &NativeHistogram,
     change: impl FnOnce(&mut NativeHistogram),
 ) -> Option<Element> {
+    // A copy: the store and other steps share the histogram.
     let mut histogram = histogram.clone();
     change(&mut histogram);
     histogram.compact();
@@ -123,6 +127,8 @@ pub(crate) fn totals(
         let Some((_, first)) = present.next() else {
             continue;
         };
+
+        // Floats and histograms have no common sum; Prometheus leaves the group out with a warning.
         if value.take().is_some() {
             about.mixed_group();
             continue;
@@ -144,6 +150,8 @@ pub(crate) fn totals(
             about.mixed_buckets_in_group(column.labels.metric());
             continue;
         }
+
+        // Once a step, although several members may differ.
         if is_reconciled {
             about.bounds_reconciled_in_group();
         }
@@ -191,6 +199,8 @@ mod tests {
                 (Timestamp::from_seconds(at.into()), of(count))
             });
             memory.add_histograms(labels.clone(), samples);
+
+            // The series is a histogram until 120 s and a float from 240 s on.
             memory.add(labels, [(Timestamp::from_seconds(240), Some(5.0))]);
         }
         memory

@@ -14,7 +14,9 @@ impl Kahan {
     pub fn add(&mut self, value: f64) {
         let total = self.sum + value;
         if total.is_infinite() {
+            // Infinity less infinity is NaN, which would spoil the sum.
             self.compensation = 0.0;
+        // Neumaier: the smaller of the two loses digits, whichever it is.
         } else if self.sum.abs() >= value.abs() {
             self.compensation += (self.sum - total) + value;
         } else {
@@ -73,6 +75,7 @@ impl Mean {
         if self.incremental {
             self.kahan.total()
         } else {
+            // Each part by itself: the sum of both may overflow where the mean does not.
             self.kahan.sum / self.count + self.kahan.compensation / self.count
         }
     }
@@ -106,6 +109,8 @@ pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
         return f64::INFINITY;
     }
     values.sort_unstable_by(nan_first);
+
+    // Linear interpolation between the two values around the rank.
     let rank = phi * (values.len() - 1) as f64;
     let lower = rank.floor() as usize;
     let upper = (lower + 1).min(values.len() - 1);
@@ -124,6 +129,8 @@ pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     if a == b || (a.is_nan() && b.is_nan()) {
         return true;
     }
+
+    // Near 0 a relative difference says nothing, so the smallest normal float is the measure there.
     let sum = a.abs() + b.abs();
     let difference = (a - b).abs();
     if a == 0.0 || b == 0.0 || sum < f64::MIN_POSITIVE {
@@ -147,6 +154,8 @@ mod tests {
 
     #[test]
     fn kahan_keeps_what_a_plain_sum_loses() {
+        // A plain sum loses both ones in 1e100 and gives 0; Kahan's without Neumaier's step does
+        // so, too.
         let mut kahan = Kahan::default();
         [1.0, 1e100, 1.0, -1e100]
             .into_iter()

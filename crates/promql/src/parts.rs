@@ -30,6 +30,7 @@ where
         parts.push(mem::replace(&mut items, rest));
     }
 
+    // Most queries are small: a thread would cost more than their work.
     if parts.is_empty() {
         return body(items).map(|result| vec![result]);
     }
@@ -40,9 +41,11 @@ where
             .map(|part| scope.spawn(move || body(part)))
             .collect();
 
+        // The caller's thread takes the last part instead of waiting idly.
         let last = body(items);
         let mut results = running
             .into_iter()
+            // A panic of a part has to look like one of the caller.
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
             .collect::<Result<Vec<_>, E>>()?;
         results.push(last?);
@@ -63,6 +66,7 @@ mod tests {
 
     #[test]
     fn results_keep_their_order() {
+        // Nothing, fewer items than threads, one thread, and all threads.
         for (count, work) in [(0, 0), (1, usize::MAX), (7, 0), (1000, usize::MAX)] {
             let parts = in_parts((0..count).collect(), work, Ok::<Vec<i32>, ()>).unwrap();
             assert_eq!(parts.concat(), (0..count).collect::<Vec<_>>());

@@ -173,6 +173,7 @@ impl Node {
             Node::Negate(of) | Node::Aggregate { of, .. } => of.is_step_invariant(),
             Node::Binary { lhs, rhs, .. } => lhs.is_step_invariant() && rhs.is_step_invariant(),
             Node::Call { function, args, .. } => {
+                // Their value changes with the step even where their argument does not.
                 let depends_on_time =
                     matches!(function.name, "time" | "timestamp" | "predict_linear")
                         || matches!(function.body, Body::Date(_));
@@ -255,6 +256,9 @@ impl Context {
             let text = format!("experimental modifier {}", extension.name());
             return Err(unsupported(text));
         }
+
+        // A regular expression over many series may take long, so the matchers look at the clock,
+        // too.
         let conditions = selector
             .conditions()
             .into_iter()
@@ -282,6 +286,7 @@ impl Context {
     }
 
     fn duration(&self, of: &DurationExpression, may_be_negative: bool) -> Result<i64, Error> {
+        // Durations are computed in seconds, as `step()` and `range()` give them.
         let times = QueryTimes {
             step: self.step_ms as f64 / 1e3,
             range: (self.end - self.start) as f64 / 1e3,
@@ -322,6 +327,7 @@ impl Context {
             return Err(unsupported(format!("experimental function {name}()")));
         }
 
+        // The answer is known before the evaluation, so these calls become numbers.
         let seconds = |ms: i64| Ok(Node::Number(ms as f64 / 1e3));
         match function.body {
             Body::Whole(Whole::Start) => return seconds(self.start.0),
@@ -381,6 +387,7 @@ impl Context {
             return Err(unsupported(text.to_owned()));
         }
 
+        // Prometheus has `fill` behind `promql-binop-fill-modifiers`.
         let modifiers = &binary.matching;
         let fills = modifiers.fill_left.is_some() || modifiers.fill_right.is_some();
         if fills && !self.experimental {

@@ -37,6 +37,8 @@ pub(crate) fn rank(
                 result.extend(members.into_iter().filter_map(Column::unless_empty));
             }
             _ => {
+                // `limitk` takes histograms; the others need an order, which histograms do not
+                // have.
                 if op != Aggregation::Limitk {
                     native::remark_ignored(op, &members, AggregationPart::Whole, about);
                 }
@@ -55,9 +57,11 @@ fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<boo
         (min, max) = (min.min(*value), max.max(*value));
     }
 
+    // `min` and `max` of floats pass over NaN.
     let nan = param.iter().any(|value| value.is_nan());
     let refuse = |text: String| Err(Error::Execution(text));
     if op == Aggregation::LimitRatio {
+        // A ratio of 0 picks nothing, which is no error.
         if !nan && min == 0.0 && max == 0.0 {
             return Ok(false);
         }
@@ -79,6 +83,9 @@ fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<boo
     if nan {
         return refuse("Parameter value is NaN".to_owned());
     }
+
+    // Prometheus converts the parameter to an int64 and refuses one that does not fit, as do its
+    // messages.
     if min <= i64::MIN as f64 {
         return refuse(format!("Scalar value {} underflows int64", format_g(min)));
     }
@@ -90,9 +97,12 @@ fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<boo
 
 fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) -> Vec<Column> {
     let mut picked = vec![vec![false; steps]; members.len()];
+
+    // Members keep their order over several steps, as no rank holds for all of them.
     let mut order: Vec<usize> = (0..members.len()).collect();
 
     for (step, k) in param.iter().enumerate() {
+        // A cast from f64 saturates, so a huge `k` picks all.
         let k = if *k < 1.0 { 0 } else { *k as usize };
         let chosen = match op {
             Aggregation::Limitk => (0..members.len())
@@ -142,6 +152,7 @@ fn best(members: &[Column], step: usize, k: usize, largest: bool) -> Vec<usize> 
         }
     }
 
+    // The heap only knows the worst; the answer has the best first and NaN last.
     heap.sort_by(|(_, a), (_, b)| {
         a.partial_cmp(b)
             .map(|order| if largest { order.reverse() } else { order })
@@ -195,6 +206,7 @@ fn keep(column: &mut Column, wanted: impl Fn(usize) -> bool) {
 fn sampling_place(labels: &Labels) -> f64 {
     let mut encoded = Vec::new();
     for text in labels.iter().flat_map(|(name, value)| [name, value]) {
+        // One byte for lengths below 255, else 255 and three bytes (`labels_stringlabels.go`).
         match u8::try_from(text.len()) {
             Ok(length) if length < 255 => encoded.push(length),
             _ => {

@@ -50,6 +50,8 @@ impl Evaluator<'_> {
         let shift = selector.shift;
         let first = shift.apply(grid.start).minus_ms(lookback_ms);
         let last = shift.apply(grid.last()).plus_ms(lookback_ms);
+
+        // The look-back is open on the left; the store's bounds are closed.
         let first = first.plus_ms(1);
 
         let series = self.select(selector, first, last, grid, lookback_ms, "")?;
@@ -60,6 +62,7 @@ impl Evaluator<'_> {
             self.budget.check()?;
             let SeriesData { labels, points, .. } = series;
             if !series.histograms.is_empty() {
+                // Refused by name rather than answered as if the series had floats only.
                 return Err(extended_histograms(Extension::Smoothed));
             }
 
@@ -120,6 +123,7 @@ impl Evaluator<'_> {
         let series = self.select(selector, first, last, grid, 0, function)?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
 
+        // A step costs about as much as a sample, even where it looks at none.
         let work = series
             .iter()
             .map(|series| series.points.len() + series.histograms.len() + grid.steps)
@@ -191,6 +195,7 @@ impl Evaluator<'_> {
             about.native(remark, &metric);
         }
 
+        // Remarks need the results: a series without one must not be remarked on.
         match function.name {
             "rate" | "increase" => {
                 for column in &columns {
@@ -216,6 +221,8 @@ impl Evaluator<'_> {
             }
             "double_exponential_smoothing" => {
                 let used = |step: usize| columns.iter().any(|column| column.values[step].is_some());
+                // Prometheus checks the factors only where it has a series, so an empty result is
+                // no error.
                 for scalars in scalars
                     .iter()
                     .enumerate()
@@ -250,6 +257,8 @@ impl Evaluator<'_> {
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
 
         let work = window_work(&series, window, grid);
+
+        // Shared by all threads: nothing in it changes, and each series brings its own bounds.
         let walk = Walk {
             function: name,
             body,
@@ -324,6 +333,7 @@ impl Evaluator<'_> {
             )
             .collect::<Result<Vec<Series>, Error>>()?;
 
+        // A series without a sample in the window is not in the answer.
         let length = |series: &Series| series.points.len() + series.histograms.len();
         series.retain(|series| length(series) > 0);
 
@@ -370,6 +380,7 @@ impl Evaluator<'_> {
                 let number = after.0.div_euclid(step_ms).saturating_add(1);
                 let first = Timestamp(number.saturating_mul(step_ms));
                 let inner = Grid::new(first, last, step_ms);
+                // Before anything is evaluated: `[100y:1ms]` has more steps than memory.
                 self.budget.hold(inner.steps)?;
 
                 let series = self
@@ -425,6 +436,7 @@ impl Evaluator<'_> {
         range_ms: i64,
         function: &str,
     ) -> Result<Vec<SeriesData>, Error> {
+        // A source may answer one evaluation with the newest sample alone.
         let step_ms = if grid.steps > 1 { grid.step_ms } else { 0 };
         let selection = Selection {
             matchers: &selector.matchers,
@@ -459,6 +471,8 @@ fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
     const WEIGHT: usize = 32;
     let points = |series: &Windowful| series.points.len() + WEIGHT * series.histograms.len();
     let points: usize = series.iter().map(points).sum();
+
+    // Each sample is in about so many windows, and each of them looks at it again.
     let overlap = window.range_ms / grid.step_ms.max(1) + 1;
 
     points.saturating_mul(
@@ -516,6 +530,7 @@ impl Walk<'_> {
             return Ok(None);
         };
 
+        // Only the steps whose window can hold a sample are walked; a short-lived series has few.
         let until = newest.plus_ms(window.range_ms).plus_ms(reach.before_ms);
         let steps = grid.steps_at(shift, oldest.minus_ms(reach.after_ms), until);
         values.resize(steps.start, None);

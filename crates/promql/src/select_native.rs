@@ -49,6 +49,7 @@ impl Walk<'_> {
         let mut found = Vec::new();
         let mut elements = Vec::with_capacity(self.grid.steps);
         for (step, count) in looked_at.iter_mut().enumerate() {
+            // At each step, as histograms cost far more than floats.
             self.budget.check()?;
             let now = self.grid.time(step);
             let end = shift.apply(now);
@@ -65,6 +66,7 @@ impl Walk<'_> {
             };
             *count += (slice.points.len() + histograms.len()) as u64;
             let element = match self.window.extension() {
+                // A float that follows the histograms, or comes before them, is a window of floats.
                 _ if histograms.is_empty() && slice.points.is_empty() => None,
                 _ if histograms.is_empty() => (self.body)(&slice).map(Element::Float),
                 Some(extension) => {
@@ -72,6 +74,9 @@ impl Walk<'_> {
                 }
                 None => of_window(self.function, &slice, histograms, self.body, &mut found),
             };
+
+            // A histogram may have thousands of buckets, so it is charged by its size, not as one
+            // sample.
             if let Some(Element::Histogram(histogram)) = &element {
                 self.budget.hold(histogram.bucket_count())?;
             }

@@ -174,6 +174,8 @@ impl Memory {
         let metric = matchers
             .iter()
             .find(|m| m.name() == METRIC_NAME && m.op() == MatchOp::Equal);
+
+        // Nearly all selectors name a metric, and then only its series are walked.
         if let Some(metric) = metric {
             let series = self.metrics.get(metric.value()).into_iter().flatten();
             return series.filter(fits).collect();
@@ -190,6 +192,7 @@ impl SeriesData {
         let place = place_of(&self.points, at, |point| point.at);
         let stale = place_of(&self.stale, at, |stale| *stale);
 
+        // An instant has either a value or a marker, whichever came last.
         match (value, place, stale) {
             (Some(value), Ok(place), _) => self.points[place].value = value,
             (Some(value), Err(place), stale) => {
@@ -212,6 +215,7 @@ impl SeriesData {
 /// Where an instant is in a sorted list, or where it belongs.
 fn place_of<T>(list: &[T], at: Timestamp, of: impl Fn(&T) -> Timestamp) -> Result<usize, usize> {
     match list.last() {
+        // The newest sample is appended without a search.
         Some(last) if of(last) >= at => list.binary_search_by_key(&at, of),
         _ => Err(list.len()),
     }
@@ -221,6 +225,7 @@ fn place_of<T>(list: &[T], at: Timestamp, of: impl Fn(&T) -> Timestamp) -> Resul
 fn within<T>(list: &[T], from: Timestamp, to: Timestamp, of: impl Fn(&T) -> Timestamp) -> &[T] {
     let begin = list.partition_point(|one| of(one) < from);
     let end = list.partition_point(|one| of(one) <= to);
+    // `from` may lie after `to`, at the ends of time.
     &list[begin..end.max(begin)]
 }
 

@@ -55,6 +55,7 @@ const GAUGE_HISTOGRAM: u64 = 5;
 /// If the page is damaged or too long, or a native histogram breaks a rule.
 pub fn text_page(page: &[u8], limit: usize) -> Result<Vec<u8>, PageError> {
     let mut out = PageText {
+        // The text is longer than the protobuf, whose numbers and lengths are binary.
         text: String::with_capacity(2 * page.len()),
         limit,
     };
@@ -89,6 +90,7 @@ fn write_family(family: &[u8], out: &mut PageText) -> Result<(), PageError> {
     }
 
     let index = usize::try_from(kind).unwrap_or(usize::MAX);
+    // A type of a later version still has samples.
     let word = KINDS.get(index).copied().unwrap_or("untyped");
     let described = if is_plain_name(name) {
         name.to_owned()
@@ -101,6 +103,7 @@ fn write_family(family: &[u8], out: &mut PageText) -> Result<(), PageError> {
     let _ = writeln!(out.text, "# HELP {described} {help}");
     let _ = writeln!(out.text, "# TYPE {described} {word}");
 
+    // A second pass, as name and type may come after the metrics in a message.
     for field in Fields(family) {
         if let (4, metric) = field? {
             write_metric(name, kind, metric.bytes()?, out)?;
@@ -118,6 +121,7 @@ fn write_metric(name: &str, kind: u64, metric: &[u8], out: &mut PageText) -> Res
         out,
     };
 
+    // Labels and time first: they belong to every line, and may come last.
     for field in Fields(metric) {
         match field? {
             (1, pair) => {
@@ -177,6 +181,7 @@ fn write_summary(line: &mut LineWriter<'_>, summary: &[u8]) -> Result<(), PageEr
 }
 
 fn write_histogram(line: &mut LineWriter<'_>, kind: u64, message: &[u8]) -> Result<(), PageError> {
+    // A target may send both forms of one histogram; the native one has the finer buckets.
     if is_native(message)? {
         let read = read_histogram(message, HistogramFields::Exposition)?;
         let mut histogram: NativeHistogram = read
@@ -206,6 +211,7 @@ fn write_histogram(line: &mut LineWriter<'_>, kind: u64, message: &[u8]) -> Resu
             (2, number) => sum = number.double()?,
             (3, bucket) => {
                 let [bound, in_bucket] = bucket_numbers(bucket.bytes()?)?;
+                // Clients may leave out the last bucket, whose count is that of the histogram.
                 has_infinity |= bound == f64::INFINITY;
                 line.write("_bucket", Some(("le", &number(bound))), in_bucket)?;
             }
@@ -223,6 +229,7 @@ fn write_histogram(line: &mut LineWriter<'_>, kind: u64, message: &[u8]) -> Resu
 
 /// Whether a histogram has spans or a zero bucket.
 fn is_native(message: &[u8]) -> Result<bool, WireError> {
+    // As in Prometheus, one of an empty histogram's spans or a zero bucket shows that it is native.
     for field in Fields(message) {
         match field? {
             (9 | 12, _) => return Ok(true),
@@ -280,6 +287,8 @@ impl LineWriter<'_> {
         let out = &mut self.out.text;
         let metric = format!("{}{suffix}", self.name);
         let is_plain = is_plain_name(&metric);
+
+        // Any UTF-8 is a name; other names than the classic ones stand in quotes among the labels.
         if is_plain {
             out.push_str(&metric);
         }
@@ -456,11 +465,13 @@ size_count{} 4 100
 
     #[test]
     fn a_page_that_is_too_long_as_text_is_refused() {
+        // The whole text has some 500 bytes.
         assert_eq!(text_page(&page(), 300), Err(PageError::TooLong(300)));
     }
 
     #[test]
     fn a_bad_histogram_names_its_metric() {
+        // A span of one bucket without a count for it.
         let native = [0x08, 6, 0x28, 2, 0x62, 2, 0x10, 1];
         let page = family("bad", 4, &[message(7, &native)]);
         assert_eq!(

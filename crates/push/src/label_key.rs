@@ -26,6 +26,7 @@ impl LabelKey {
     /// Returns the key of a list of texts, given the key of each.
     #[inline]
     pub(crate) fn of_list(keys: impl Iterator<Item = Self>) -> Self {
+        // Multiplied in turn, so that the order of the texts counts.
         let start = u128::from(*SEED);
         Self(keys.fold(start, |all, key| {
             all.wrapping_mul(FACTOR).wrapping_add(key.0)

@@ -40,6 +40,7 @@ impl<'a> MemoryGrant<'a> {
     /// If more is not granted.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), MemoryDenied> {
         if bytes > self.left {
+            // In large steps: `ask` may block, and takes a lock that all requests share.
             let more = (bytes - self.left).max(STEP_BYTES);
             let ask = self.ask.as_mut().ok_or(MemoryDenied)?;
             if !ask(more) {
@@ -66,6 +67,7 @@ impl<'a> MemoryGrant<'a> {
         list: &mut Vec<T>,
         more: usize,
     ) -> Result<(), MemoryDenied> {
+        // The usual case, kept small so that it is inlined; growing is not.
         if list.capacity() - list.len() >= more {
             Ok(())
         } else {

@@ -71,6 +71,8 @@ pub(crate) fn read_histogram(
                 is_float = true;
             }
             (3, sum) => histogram.sum = sum.double()?,
+            // Kept as it is sent until the staleness marker is known: such a message may have any
+            // schema.
             (4, number) => schema = zigzag(number.varint()?),
             (5, threshold) => histogram.zero_threshold = threshold.double()?,
             (6, count) => histogram.zero_count = count.varint()? as f64,
@@ -106,7 +108,10 @@ pub(crate) fn read_histogram(
         histogram.custom_values = mem::take(&mut bounds).into();
         histogram.positive = positive.buckets(is_float)?;
         histogram.negative = negative.buckets(is_float)?;
+        // Reserved finer schemas are valid, and are stored at the finest resolution that queries
+        // know.
         histogram.reduce_to(SCHEMA_MAX);
+        // One NaN for all, so that none is taken for a staleness marker later.
         if histogram.sum.is_nan() {
             histogram.sum = f64::NAN;
         }
@@ -137,6 +142,8 @@ impl SentBuckets {
             self.deltas
                 .iter()
                 .map(|delta| {
+                    // Each number is the difference from the bucket before; a hostile sum must not
+                    // wrap.
                     count = count.checked_add(*delta).ok_or(HistogramError::Count)?;
                     Ok(count as f64)
                 })
@@ -148,13 +155,17 @@ impl SentBuckets {
         let mut index = 0_i64;
 
         for (nth, &(offset, length)) in self.spans.iter().enumerate() {
+            // Only the first span may begin below zero: buckets come in ascending order.
             if nth > 0 && offset < 0 {
                 return Err(HistogramError::Spans);
             }
             index = index.saturating_add(offset);
+            // Ends with the counts, so a span of 2^60 buckets costs nothing.
             for _ in 0..length {
                 let count = counts.next().ok_or(HistogramError::Spans)?;
                 let number = i32::try_from(index).map_err(|_| HistogramError::Spans)?;
+                // Senders join spans over small gaps with empty buckets, which the store does not
+                // keep.
                 if count != 0.0 {
                     buckets.push((number, count));
                 }
@@ -297,6 +308,7 @@ mod tests {
 
     #[test]
     fn floats_need_not_add_up_exactly() {
+        // 0.1 + 0.5 is less than the count of 0.7: rates and averages are rounded.
         let mut message = vec![0x11];
         message.extend(0.7_f64.to_le_bytes());
         message.extend([0x5a, 2, 0x10, 2, 0x6a, 16]);
@@ -314,6 +326,7 @@ mod tests {
     #[test]
     fn a_histogram_cut_off_in_a_bucket_is_damaged() {
         let message = message();
+        // The last field of two bytes, and two of the three deltas.
         let in_deltas = message.len() - 4;
         assert_eq!(read_histogram(&message[..in_deltas]), Err(WireError));
     }

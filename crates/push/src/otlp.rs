@@ -83,12 +83,14 @@ impl Translation {
     ) -> Result<Translated, OtlpError> {
         let request = match encoding {
             Encoding::Protobuf => {
+                // Before the message is decoded: afterwards the memory is in use.
                 memory.take(decoded_bytes(message))?;
                 ExportRequest::decode(message)?
             }
             Encoding::Json => {
                 let most = message.len().saturating_mul(JSON_GROWTH);
                 memory.take(most)?;
+                // Empty items grow more than granted, so the reader counts them and stops.
                 from_json(message, most)?
             }
         };

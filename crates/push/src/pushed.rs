@@ -120,6 +120,7 @@ impl PushedSeries {
         let block = last.map_or(0, |last| last.block.end)..self.blocks.len();
         let references = last.map_or(0, |last| last.references.end)..self.references.len();
 
+        // Series without references have their labels in the blocks, as in version 1.0.
         let key = if references.is_empty() {
             LabelKey::of_text(&self.blocks[block.clone()])
         } else {
@@ -211,6 +212,7 @@ pub(crate) fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
             match field? {
                 (1, Field::Bytes(text)) => name = text,
                 (2, Field::Bytes(text)) => value = text,
+                // A name that is no text would otherwise be read as an empty one.
                 (1 | 2, _) => return Err(LabelError::Damaged),
                 _ => {}
             }
@@ -234,6 +236,8 @@ fn checked_labels<'a>(
             return Err(LabelError::NoName);
         }
 
+        // The specifications require sorted names. A receiver that sorts would accept two keys for
+        // one series.
         match last.map(|last| last.cmp(name)) {
             Some(std::cmp::Ordering::Equal) => return Err(LabelError::Twice(name.to_owned())),
             Some(std::cmp::Ordering::Greater) => {
@@ -242,6 +246,7 @@ fn checked_labels<'a>(
             _ => last = Some(name),
         }
 
+        // An empty label equals an absent one.
         if !value.is_empty() {
             pairs.push((name.into(), value.into()));
         }

@@ -46,6 +46,7 @@ impl Protocol {
         }
         let proto = parts.find_map(|part| part.strip_prefix("proto="));
         match proto.map(|name| name.trim_matches('"')) {
+            // Senders of the first version do not know the parameter.
             None | Some("prometheus.WriteRequest") => Some(Self::V1),
             Some("io.prometheus.write.v2.Request") => Some(Self::V2),
             Some(_) => None,
@@ -112,6 +113,7 @@ impl RequestWriter {
 
             Self::V2 { request, positions } => {
                 let symbols = &mut request.symbols;
+                // Each text once: labels repeat in most series.
                 let mut position = |text: &str| {
                     positions.get(text).copied().unwrap_or_else(|| {
                         let next = u32::try_from(symbols.len()).unwrap_or(u32::MAX);

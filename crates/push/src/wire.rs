@@ -113,9 +113,11 @@ impl<'a> Fields<'a> {
                 self.take(4)?;
                 Field::Fixed32
             }
+            // Groups (3 and 4) are obsolete; the other numbers do not exist.
             _ => return Err(WireError),
         };
 
+        // Protobuf has no field 0.
         if key >> 3 == 0 {
             return Err(WireError);
         }
@@ -132,6 +134,7 @@ impl<'a> Iterator for Fields<'a> {
             return None;
         }
         let field = self.take_field();
+        // The iterator ends with its error, or a caller that skips errors would not end.
         if field.is_err() {
             self.0 = &[];
         }

@@ -23,6 +23,7 @@ pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
         let said = match check_one(path) {
             Ok(said) => said,
             Err(error) => {
+                // The other files are checked all the same, as `promtool check` does.
                 bad += 1;
                 format!("FAILED: {error:#}")
             }
@@ -42,6 +43,8 @@ pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
 fn check_one(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path).context("cannot be read")?;
     let shown = path.display().to_string();
+
+    // By content, not by name: sites call these files as they like.
     let is_routing = Node::read(&text).is_ok_and(|root| {
         root.pairs()
             .is_ok_and(|mut keys| keys.any(|(key, _)| key == "route"))
@@ -49,7 +52,9 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
 
     if is_routing {
         let mut routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+        // Templates and secret files are relative to the file, as in Alertmanager.
         let base = path.parent().unwrap_or(Path::new(""));
+        // Templates that cannot be read are named together with those that have mistakes.
         let unread = routing.read_templates(base);
         let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base)
             .map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
@@ -71,6 +76,7 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
     rules.add(&name, &shown, &text)?;
     let (samples, events) = rules.count();
 
+    // Such a template runs a query for each alert of a storm.
     let mut said = format!("{} rules found", samples + events);
     for rule in rules.with_queries() {
         let (name, line) = (&rule.name, rule.line);
@@ -119,6 +125,7 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
         let found = glob::matching(&base.join(pattern))
             .with_context(|| format!("{shown}: rule_files: {pattern}"))?;
 
+        // A pattern without wildcards is returned as it is, whether or not the file exists.
         let found = Vec::from_iter(found.into_iter().filter(|path| path.exists()));
         if found.is_empty() {
             writeln!(stdout(), "{shown}: warning: no file is called {pattern}")?;

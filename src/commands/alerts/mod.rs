@@ -149,6 +149,8 @@ fn visible(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> 
     for text in matchers {
         wanted.push(parse_matcher(text).map_err(|error| anyhow!("{error}"))?);
     }
+
+    // The server filters by itself only in Alertmanager's API, so this is done here.
     let wanted = Matchers(wanted);
     let shown = server.ask(&AlertsQuestion {})?.alerts.into_iter();
     let alerts = shown.filter(|alert| {
@@ -188,6 +190,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     };
     alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
 
+    // The worst first, and of the same severity the newest.
     alerts.sort_by_cached_key(|alert| {
         let severity = text(&alert["labels"]["severity"]);
         let since = Reverse(text(since(alert)));
@@ -246,6 +249,7 @@ fn state(status: &Value) -> String {
             .collect::<Vec<_>>()
     };
 
+    // The ids of silences and of inhibiting alerts say nothing in a table.
     let mut why = named("mutedBy");
     why.extend(named("silencedBy").first().map(|_| "silenced".to_owned()));
     why.extend(
@@ -370,6 +374,7 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
     let statement = format!(
         "SELECT {columns} FROM {table} WHERE {} ORDER BY {order} DESC LIMIT {}",
         wanted.join(" AND "),
+        // One more than is shown, to know whether there are others.
         asked.limit.saturating_add(1)
     );
     let mut answer = source.ask(&SqlQuestion { statement })?;
@@ -387,6 +392,7 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
         }
     }
 
+    // Columns that a narrow terminal does without.
     let minor = &["labels", "value", "severity", "attempts", "state_before"];
     super::sql::show_timed(asked.format, &answer, minor)?;
     super::note_cut(is_cut, asked.limit);
@@ -401,6 +407,7 @@ fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
         let (name, value) = named
             .ok_or_else(|| anyhow!("expected LABEL=VALUE, found {pair:?}"))
             .usage()?;
+        // Labels are often copied from a message, where values have quotes.
         let value = value.trim_matches('"');
         labels.set(name, value);
         query.push(format!("{name}={value}"));
@@ -436,6 +443,7 @@ fn in_use(place: &Place, of_file: bool) -> Result<Option<Server>, Failure> {
         return Ok(None);
     }
     let (_, at) = place::find(place)?;
+    // A server that does not answer is no error here, but a wrong address is.
     let server = source::running(at)?.ok();
     if server.is_none() {
         let mut err = io::stderr();

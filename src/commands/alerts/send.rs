@@ -47,6 +47,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
         let said = match result {
             TrialResult::Sent => "sent".to_owned(),
             TrialResult::Failed(why) => why.clone(),
+            // A channel that two receivers share gets one message.
             TrialResult::SameAs(first) => format!("the same as {first}"),
             TrialResult::Untested(why) => format!("not tested: {why}"),
         };
@@ -69,6 +70,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
 /// Sends by the configuration file.
 fn by_file(place: &Place, asked: &AlertsTestSend) -> Result<Vec<Trial>, Failure> {
     let config = place::load(place).usage()?;
+    // The secrets are read with the rights of this user, who may not have them.
     let loaded = alerting::load(&config).usage()?;
     let settings = alerting::settings(&config);
 

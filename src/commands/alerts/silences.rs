@@ -66,12 +66,16 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     if asked.matchers.is_empty() {
         return list(&server, asked);
     }
+
+    // All matchers are parsed first, so that a mistake in one leaves no silence behind.
     let mut parsed = Vec::new();
     for text in &asked.matchers {
         let of_text =
             parse_matchers(text).map_err(|error| Failure::Usage(anyhow!("{text}: {error}")))?;
         parsed.extend(of_text);
     }
+
+    // A time without an offset is one of the cluster's zone, which only the server knows.
     let matchers: Vec<Value> = parsed.iter().map(in_json).collect();
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
     let start = asked
@@ -92,6 +96,7 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
         asked.duration,
         asked.matchers.join(" ")
     );
+    // A silence for later may be right without an alert, so this is a warning only.
     if matched == 0 {
         for said in unknown_names(&server, &parsed) {
             writeln!(io::stderr(), "warning: {said}")?;
@@ -102,6 +107,7 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
 
 /// A matcher as Alertmanager's API has it.
 fn in_json(matcher: &Matcher) -> Value {
+    // Alertmanager's API splits the operator into two flags.
     let is_regex = matches!(matcher.op(), MatchOp::Regex | MatchOp::NotRegex);
     let is_equal = matches!(matcher.op(), MatchOp::Equal | MatchOp::Regex);
     json!({
@@ -126,6 +132,7 @@ fn unknown_names(server: &Server, matchers: &[Matcher]) -> Vec<String> {
         groups.flat_map(|group| group["rules"].as_array().into_iter().flatten())
     };
     let alerts: Vec<String> = rules().map(|rule| text(&rule["name"])).collect();
+    // Labels that rules add are on alerts, not on series.
     let of_rules = rules().filter_map(|rule| rule["labels"].as_object());
     let of_rules: Vec<&String> = of_rules.flat_map(|labels| labels.keys()).collect();
     let Some(labels) = texts("/api/v1/labels") else {
@@ -166,6 +173,8 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     if alerts.is_empty() {
         return Err(anyhow!("no firing alert matches {}", asked.matchers.join(" ")).into());
     }
+
+    // By all labels, so that a later alert of the same rule still notifies.
     let mut out = stdout();
     for alert in &alerts {
         let labels = alert["labels"].as_object().into_iter().flatten();
@@ -193,6 +202,7 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
 /// Parses an instant with an offset from UTC, or in the cluster's time zone.
 fn instant(text: &str, zone: &TimeZone) -> Result<jiff::Timestamp, Failure> {
     let local = || text.parse::<DateTime>().ok()?.to_zoned(zone.clone()).ok();
+    // With an offset first: a local time has none, so the texts cannot be confused.
     text
         .parse()
         .ok()
@@ -218,6 +228,7 @@ fn set(
     let now = jiff::Timestamp::now();
     let starts_at = start.unwrap_or(now);
     let ends_at = starts_at.checked_add(jiff::SignedDuration::try_from(length)?)?;
+    // It would silence nothing, and a wrong date is easily typed.
     if ends_at <= now {
         return Err(Failure::Usage(anyhow!(
             "--start: the silence would have ended at {ends_at}"
@@ -254,6 +265,7 @@ fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
             .into_iter()
             .flatten()
             .map(|one| {
+                // Without `isEqual`, as older clients send it, a matcher is an equality.
                 let op = match (one["isRegex"].as_bool(), one["isEqual"].as_bool()) {
                     (Some(true), Some(false)) => "!~",
                     (Some(true), _) => "=~",

@@ -53,6 +53,8 @@ impl History {
         let nodes = self.demo.cluster.nodes.len();
         let bar = Progress::new((spans.len() * nodes) as u64);
         bar.begin_step("Writing five weeks of history");
+
+        // One batch waits at most: a faster producer would fill the memory.
         let (sender, receiver) = sync_channel::<Past>(1);
 
         thread::scope(|scope| {
@@ -63,6 +65,7 @@ impl History {
                 batch: Vec::new(),
             };
 
+            // The newest span first: the pages show something after seconds.
             for span in spans {
                 for node in 0..nodes {
                     if self.is_stopped() {
@@ -79,6 +82,7 @@ impl History {
         let finished = self.finish(&bar);
         bar.end();
         match finished {
+            // An error that the shutdown caused is not worth a message.
             _ if self.is_stopped() => false,
             Ok(()) => {
                 let seconds = began.elapsed().as_secs_f64();
@@ -103,6 +107,7 @@ impl History {
     fn write(&self, past: Receiver<Past>) {
         let mut unsealed = 0;
         for past in past {
+            // The server owns the store, and its end must not wait for the history.
             let Some(store) = self.store.upgrade() else {
                 return;
             };
@@ -112,6 +117,8 @@ impl History {
                     if let Err(error) = store.write_past(batch) {
                         tracing::error!(%error, "cannot write the history");
                     }
+                    // Within a span only the memory is a reason to seal; a block of half a day
+                    // would need merging.
                     MOST_UNSEALED
                 }
                 Past::EndOfSpan => WORTH_SEALING,
@@ -134,6 +141,7 @@ impl History {
         bar.begin_step("Sealing the samples");
         store.seal()?;
 
+        // A day more than the five weeks, and a day ahead, so that no job at an end is left out.
         let name = self.demo.cluster.name;
         let period = (self.now - 36 * 86_400, self.now + 86_400);
 
@@ -167,6 +175,7 @@ impl History {
                     submit: job.submit,
                     node: node.name.clone(),
                     uuid: node.gpus[*gpu].uuid.clone(),
+                    // A job that still runs is seen by the poll from now on.
                     seen: (start, job.end.min(self.now)),
                 }));
             }
@@ -197,6 +206,7 @@ struct Progress {
 
 impl Progress {
     fn new(steps: u64) -> Self {
+        // The hidden bar still counts, for the lines.
         if !io::stderr().is_terminal() {
             let bar = ProgressBar::hidden();
             bar.set_length(steps);
@@ -272,6 +282,7 @@ impl PastSamples<'_> {
         if let Some(sender) = &self.sender
             && sender.send(past).is_err()
         {
+            // The writer ends when the server does; the producer then only runs out.
             self.sender = None;
         }
     }
@@ -286,6 +297,7 @@ impl HistorySink for PastSamples<'_> {
     }
 
     fn sample(&mut self, series: Option<SeriesId>, at: Timestamp, value: Option<f64>) {
+        // A gap is written as Prometheus' marker, so that a graph shows it as one.
         let value = value.unwrap_or(STALE);
         self.batch
             .extend(series.map(|series| (series, Sample { at, value })));

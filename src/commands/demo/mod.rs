@@ -87,6 +87,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
     let now = UnixTime::from(Now::now());
     let demo = Arc::new(Demo::new(cluster, now, asked.speed));
 
+    // The ports are open before the configuration is written, which names them.
     let http = listener()?;
     let smtp = listener()?;
     let settings = Settings {
@@ -98,6 +99,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
     let config_file = folder.path().join("takt.toml");
     settings.write(&demo, folder.path(), &config_file)?;
 
+    // Read again at each reload, as a user of the demo may edit the file.
     let source: server::Source = Arc::new(move || {
         let text = fs::read_to_string(&config_file)
             .with_context(|| format!("cannot read {}", config_file.display()))?;
@@ -146,6 +148,8 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
         })
         .await;
 
+        // The cluster serves until the server has ended, or its last scrapes would look like
+        // faults.
         cluster.abort();
         if let Some(filling) = filling {
             // A panic was printed when it happened.
@@ -154,6 +158,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
         served
     });
 
+    // After the threads, which write into it.
     folder.end();
     served
 }
@@ -182,6 +187,7 @@ fn listen_address(asked: &DemoArgs) -> String {
         .listen_address
         .clone()
         .unwrap_or_else(|| match TcpListener::bind(ADDRESS) {
+            // The socket is closed again at once; the server opens its own.
             Ok(_) => ADDRESS.to_owned(),
             Err(_) => "127.0.0.1:0".to_owned(),
         })
@@ -197,6 +203,7 @@ impl Folder {
     fn new(keep: Option<&Path>) -> Result<Self, Failure> {
         let folder = match keep {
             Some(path) => {
+                // An existing folder is refused: it may hold data.
                 fs::create_dir(path)
                     .with_context(|| format!("--keep: cannot create {}", path.display()))
                     .usage()?;
@@ -276,6 +283,7 @@ fn welcome_user(
 
     let file = folder.join(format!("{user}-token"));
     fs::write(&file, answer.token.unwrap_or_default())?;
+    // The server takes the holder of this token for the user, and /tmp is shared.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
 
     let minutes = link.seconds / 60;
@@ -320,6 +328,7 @@ pub fn slurm_program(asked: &DemoSlurm) -> Result<(), Failure> {
             .no_proxy()
             .build()?
             .post(url)
+            // One argument a line; the demo's Slurm is never called with line breaks.
             .body(asked.args.join("\n"))
             .send()
             .await

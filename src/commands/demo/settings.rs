@@ -24,8 +24,10 @@ impl Settings {
         let url = format!("http://{}", self.cluster);
         fs::write(folder.join("slack-token"), "xoxb-demo-token-0000\n")?;
         let token = folder.join("slack-token");
+        // The server refuses a secret that others can read.
         fs::set_permissions(token, fs::Permissions::from_mode(0o600))?;
         let takt = env::current_exe().context("cannot find the takt program")?;
+        // The path stands in single quotes in a shell script.
         let takt = takt.to_string_lossy().replace('\'', r"'\''");
         for program in PROGRAMS {
             let path = folder.join("slurm").join(program);
@@ -51,6 +53,7 @@ impl Settings {
             .map(|node| format!("\"{}:9855\"", node.name))
             .collect();
         let targets = targets.join(", ");
+        // Large clusters are scraped less often, so that the demo fits a laptop.
         let (interval, gap) = match demo.cluster.size {
             Size::Three => (5, 700),
             Size::Thirty => (10, 1300),

@@ -49,6 +49,7 @@ missing.txt    what could not be read, and why
 pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new()
         .write(true)
+        // Never over another file, and never through a link that someone placed in /tmp.
         .create_new(true)
         .mode(0o600)
         .open(file)
@@ -64,6 +65,7 @@ pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Fa
     bundle.add_or_note("takt.toml", configuration(place))?;
     bundle.add("machine.txt", &machine())?;
 
+    // Without a server the bundle is still useful, so its absence is only noted.
     let server = place::find(place).and_then(|(_, at)| source::server(at));
     match server {
         Ok(server) => {
@@ -78,6 +80,7 @@ pub fn write(place: &Place, diagnosis: &Diagnosis, file: &Path) -> Result<(), Fa
         bundle.add_or_note(&format!("{unit}.log"), journal(unit))?;
     }
 
+    // Last, as it has the failures of all others.
     let missing = mem::take(&mut bundle.missing);
     bundle.add("missing.txt", &missing)?;
     let mut compressed = bundle.archive.into_inner()?;
@@ -100,6 +103,7 @@ where
     fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
+        // The extracted files, too, are only for the one who extracts them.
         header.set_mode(0o600);
         header.set_mtime(jiff::Timestamp::now().as_second().max(0).cast_unsigned());
         let path = format!("takt-doctor/{name}");

@@ -45,6 +45,7 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         slurm: asked.slurm.clone(),
     };
 
+    // A broken configuration is the very case in which help is needed.
     let diagnosis = match place::mistake(place) {
         None => ask(place, &question)?,
         Some((mistakes, file)) => {
@@ -68,6 +69,7 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         format => print(format, &listing(&diagnosis), &diagnosis)?,
     }
 
+    // Findings are sorted by severity, so the first decides.
     Ok(match diagnosis.findings.first() {
         None => ExitCode::SUCCESS,
         Some(Finding {
@@ -120,6 +122,7 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> io::Result<()> {
         writeln!(out, "   accepted: {names}")?;
     }
 
+    // A check without data is not in order; silence would say so.
     if !diagnosis.unknown.is_empty() {
         let count = diagnosis.unknown.len();
         writeln!(

@@ -17,6 +17,7 @@ fn pending() -> JobReport {
             user: "ann".into(),
             account: "vision".into(),
             partition: "gpu".into(),
+            // A user's escape sequence must not reach the terminal of the one who looks.
             name: Some("train\u{1b}[2J".into()),
             req_tres: Some("cpu=8,mem=64G,node=1,gres/gpu=2".into()),
             timelimit: Some(7200),
@@ -61,6 +62,7 @@ fn shown_with(report: JobReport, events: Vec<ClusterEvent>) -> String {
         events,
     };
     let text = one_run(&answer, &report);
+    // Lines wrap at the width, not in the middle of a word by the terminal.
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
@@ -138,6 +140,7 @@ fn a_failed_job_shows_the_cause_its_use_and_the_lines_to_change() {
     let node = NodeReport {
         node: "g1".into(),
         gpus: vec![
+            // Gaps of the measurement show as blanks, not as zeros.
             gpu("0", 0.9, [Some(0.0), Some(0.9), None, Some(1.0)].repeat(5)),
             gpu("1", 0.0, vec![Some(0.0); 20]),
         ],
@@ -252,6 +255,7 @@ fn what_was_not_measured_has_its_reason() {
             ..Efficiency::default()
         }),
         cpu_unmeasured: Some(
+            // A word that is longer than the rest of the line moves to the next one.
             "no cpuacct cgroup on gpu-node-with-a-long-name-0001.example.org".into(),
         ),
         run: JobRun {

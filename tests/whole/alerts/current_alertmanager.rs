@@ -127,6 +127,7 @@ impl Both {
         let program = or_skip(need_current("alertmanager"))?;
         let lab = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n")?;
         let theirs = or_skip(Channel::slack())?;
+
         // A string of JSON is one of YAML.
         let payload = TEMPLATES.iter().map(|text| json!(text).to_string());
         let payload = format!(
@@ -285,6 +286,7 @@ fn messages_and_answers_are_those_of_the_current_alertmanager() {
                     for alert in &mut *alerts {
                         *alert = alert["fingerprint"].take();
                     }
+
                     // Alertmanager takes the alerts of a group from a map.
                     alerts.sort_by_cached_key(Value::to_string);
                 }

@@ -75,6 +75,7 @@ fn a_kernel_line_and_its_end_reach_every_channel() {
         steps.contains("inactive,firing,event") && steps.contains("firing,inactive,event_over"),
         "{steps}"
     );
+
     // The channel has a message before its state is committed.
     let unsent = "SELECT count(*) AS n FROM notifications WHERE state <> 'sent'";
     wait_for("the state of every message", SOON, || {
@@ -82,6 +83,7 @@ fn a_kernel_line_and_its_end_reach_every_channel() {
         (counted.ok() == "n\n0\n").then_some(())
     });
     lab.stop();
+
     // The command works without a server too.
     assert_eq!(
         lab.takt(&["alerts", "history", "--alert", "GpuXid", "--format", "csv"])
@@ -102,6 +104,7 @@ fn decisions_survive_kills_and_are_sent_when_the_channel_is_back() {
         (!lab.get("/api/v2/alerts").as_array()?.is_empty()).then_some(())
     });
     lab.kill();
+
     // A fault while the server is away: the exporter keeps the event.
     lab.fault(48);
     lab.slack.run();
@@ -165,6 +168,7 @@ fn refusals_rate_limits_and_lost_messages() {
         return;
     };
     lab.wait_for_listener();
+
     // A rate limit first, then success. The message to update was deleted, so "resolved" is a new
     // message.
     lab.slack.script(
@@ -187,6 +191,7 @@ fn refusals_rate_limits_and_lost_messages() {
         "{posted:?}"
     );
     assert_eq!(lab.smtp.mails("ann@lab.example", 1).len(), 1);
+
     // A refusal for good: the receiver's mail channel has the message already and gets no second
     // copy.
     lab.slack.script(
@@ -225,6 +230,7 @@ fn a_message_without_an_answer_from_slack_is_not_sent_twice() {
     lab.kill();
     lab.serve();
     lab.slack.wait("/api/conversations.history", 1);
+
     // The message that was found is updated when the alert ends.
     let updated = lab.slack.wait("/api/chat.update", 1);
     assert!(
@@ -296,6 +302,7 @@ fn events_arrive_from_an_exporter_with_tls_and_password() {
     certificate("ca", false);
     certificate("exporter", true);
     certificate("server", true);
+
     // The password is `secret`.
     lab.takt.file(
         "web.yml",
@@ -332,6 +339,7 @@ fn events_arrive_from_an_exporter_with_tls_and_password() {
     );
     lab.takt.file("takt.toml", format!("{before}{target}"));
     lab.serve();
+
     // Samples of the exporter before this one are still visible, under another job label.
     lab.wait_for_series("takt_events_listeners{job=\"takt\"}", ",\"1\"]");
     lab.fault(79);

@@ -225,6 +225,7 @@ impl FaultLab {
             let run = self.lab.takt(&["sql", "--format", "csv", open]);
             (run.stdout == "n\n0\n").then_some(())
         });
+
         // The next start finds everything in order.
         self.lab.stop();
         fs::remove_file(self.lab.takt.directory().join("takt.log")).unwrap();
@@ -295,6 +296,7 @@ fn a_full_disk_while_alerts_begin_and_end_stops_no_message() {
         let number = lab.begin_alerts();
         lab.wait_for_messages(number);
         lab.wait_for_report();
+
         // The end of an alert, too, is reported while the disk is full.
         lab.write_heat(number, 20);
         wait_for("the end", SOON, || {

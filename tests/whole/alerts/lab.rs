@@ -194,6 +194,7 @@ impl Lab {
         server.wait_until("serving", SOON, || {
             http_get(&page).ok().filter(|page| page.status == 200)
         });
+
         // The exporter's greeting means that the server listens to events.
         server.wait_until("seeing the exporter", SOON, || {
             http_get(&format!(

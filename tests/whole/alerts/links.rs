@@ -104,6 +104,7 @@ fn a_link_in_a_message_acknowledges_once_and_only_by_its_button() {
         "{}",
         long.body
     );
+
     // Neither does a page of another site, which would act under the name of the user who opens it.
     let elsewhere = [
         ("Content-Type", "application/x-www-form-urlencoded"),

@@ -97,6 +97,7 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
             .replace("/hook", "/elsewhere")
             .replace("receiver: ops", "receiver: ops # new"),
     );
+
     // Until then, the doctor says so, and a test asks the channel in use unless it is told to read the file.
     let unread = lab.takt(&["doctor", "--only", "config.read"]).stdout;
     assert!(
@@ -147,6 +148,7 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     });
     let error = failed["lastError"].as_str().unwrap();
     assert!(error.contains("found duplicate series"), "{error}");
+
     // The log has the same reason, not only that the rule failed.
     let of_rule = wait_for("a line in the log", SOON, || {
         let log = lab.server.as_ref().unwrap().log();
@@ -242,6 +244,7 @@ fn faults_of_a_job_go_to_its_owner() {
     };
     let uuid = label("uuid");
     let bus = label("pci_bus_id");
+
     // The series of the exporter that map the GPU to its job and the job to its user.
     let held = |metric: &str, labels: &str| {
         format!(
@@ -293,6 +296,7 @@ fn faults_of_a_job_go_to_its_owner() {
     );
     let mail = lab.smtp.mails("bob@lab.example", 1).remove(0);
     assert!(mail.contains("Job 7 of bob used more memory"), "{mail}");
+
     // A fault of the machine pages the operators and is not mailed to the owner.
     kernel(&format!(
         "NVRM: Xid (PCI:{bus}): 79, pid=1, GPU has fallen off the bus"
@@ -411,6 +415,7 @@ fn nodes_in_a_maintenance_reservation_send_no_messages() {
             "takt_slurm_node_maintenance{reservation=\"firmware\"}",
             "\"node0\"",
         );
+
         // A new fault during maintenance, and the end of an alert that was sent before.
         lab.fault(79);
         wait_for("the fault", SOON, || {
@@ -426,6 +431,7 @@ fn nodes_in_a_maintenance_reservation_send_no_messages() {
                 .is_empty()
                 .then_some(())
         });
+
         // The end is sent at once, the fault that nobody was told of is not.
         let hook = lab.slack.wait("/hook", 2);
         assert_eq!(&hook[1]["body"]["status"], &json!("resolved"));
@@ -433,6 +439,7 @@ fn nodes_in_a_maintenance_reservation_send_no_messages() {
         lab.wait_for_series("takt_slurm_node_maintenance", "\"result\":[]");
         assert_eq!(hook.len(), 2);
         assert!(!hook[1]["body"].to_string().contains("XID 79"), "{hook:?}");
+
         // After the reservation alerts are sent again.
         lab.fault(48);
         assert!(

@@ -39,6 +39,7 @@ fn faults_of_alerting_are_reported_by_working_channels() {
     let mail = wait_for("a mail about Slack", SOON, || {
         says("TaktDeliveryFailing").pop()
     });
+
     // Quoted-printable may break lines anywhere.
     let mail = mail.replace("=\r\n", "");
     assert!(
@@ -116,6 +117,7 @@ fn the_heartbeat_stops_with_the_server() {
         return;
     };
     lab.slack.wait("/heartbeat", 3);
+
     // A heartbeat that fails does not stop the later ones.
     lab.slack.script("/heartbeat", json!([{"status": 500}]));
     let failed = |lab: &Lab| {
@@ -133,6 +135,7 @@ fn the_heartbeat_stops_with_the_server() {
     lab.kill();
     let heard = lab.slack.on("/heartbeat").len();
     thread::sleep(Duration::from_secs(11));
+
     // One more may have been on its way.
     let after = lab.slack.on("/heartbeat").len();
     assert!(after <= heard + 1, "{after} of {heard}");

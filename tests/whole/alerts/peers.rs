@@ -30,6 +30,7 @@ fn the_current_prometheus_and_amtool_work_with_takt() {
     let both = || Ok::<_, Skip>((need_current("prometheus")?, need_current("amtool")?));
     if let Some((prometheus, amtool)) = or_skip(both()) {
         let said = prometheus_and_amtool_work_with_takt(&prometheus, &amtool);
+
         // amtool warns of a server of another version.
         assert!(!said.contains("Warning"), "{said}");
     }
@@ -116,6 +117,7 @@ fn prometheus_and_amtool_work_with_takt(prometheus: &Path, amtool_program: &Path
     assert!(amtool(&["alert", "query", "--silenced"]).contains("ByHand"));
     amtool(&["silence", "expire", id.trim()]);
     assert!(amtool(&["silence", "query", "--expired"]).contains("testing"));
+
     // A silence is changed, exported to a file, expired, and imported from the file.
     let id = amtool(&[
         "silence",
@@ -359,6 +361,7 @@ fn takt_and_promtool_agree_on_files() {
         assert_eq!(ours.code == Some(0), expected, "{file}: {ours:?}");
         assert_promtool(["test", "rules", file], expected);
     }
+
     // The shipped rules.
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
     for entry in fs::read_dir(&pack).unwrap() {

@@ -69,6 +69,7 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
         json!({"state": "suppressed", "silencedBy": [id], "inhibitedBy": [], "mutedBy": []})
     );
     assert!(lab.takt(&["alerts", "silence"]).ok().contains("on it"));
+
     // Who was told of the beginning is told of the end at once, also under a silence.
     lab.heat(Some(20.0));
     wait_for("the end", SOON, || {
@@ -77,6 +78,7 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
             .is_empty()
             .then_some(())
     });
+
     // The linked page now shows that the alert has ended.
     // A rendered page is kept for some seconds.
     let page = wait_for("the resolved alert on the page", SOON, || {
@@ -131,6 +133,7 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
     );
     refused(&["ack", "node=g07"], 1, "no firing alert matches");
     refused(&["list", "node~g01"], 2, "node~g01");
+
     // A silence for a future day.
     lab.takt(&[
         "alerts",

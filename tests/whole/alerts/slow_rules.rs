@@ -71,6 +71,7 @@ fn a_slow_rule_delays_no_other_alert_and_no_event() {
         wait_for(name, SOON, || delivered(name).then_some(()));
         begun.elapsed()
     };
+
     // The slow group is in its first evaluation.
     thread::sleep(Duration::from_secs(2));
 
@@ -88,9 +89,11 @@ fn a_slow_rule_delays_no_other_alert_and_no_event() {
     println!("event {event:?}, critical alert {critical:?}, page {page:?}, APIs {apis:?}");
 
     assert!(event < Duration::from_secs(1), "{event:?}");
+
     // Two intervals of the rule, and the exporter's and the server's of reading the value.
     assert!(critical < Duration::from_secs(4), "{critical:?}");
     assert_eq!(page.0, 200);
+
     // Far less than what ends a request; thousands of alerts are written twice.
     assert!(page.1 < Duration::from_secs(5) && apis < Duration::from_secs(5));
 
@@ -99,6 +102,7 @@ fn a_slow_rule_delays_no_other_alert_and_no_event() {
     let found = lab.takt(&["doctor", "--only", "rules"]);
     let found = format!("{}{}", found.stdout, found.stderr);
     assert!(found.contains("slow.rules.yml:slow/Many"), "{found}");
+
     // On a busy machine, an evaluation that was left out has the last word at times.
     wait_for("the reason of the missing texts", SOON, || {
         let rules = lab.get("/api/v1/rules?rule_name[]=Many");

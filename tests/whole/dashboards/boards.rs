@@ -161,6 +161,7 @@ impl Query {
 /// Names of the metrics that a PromQL expression reads.
 pub fn metrics(promql: &str) -> Vec<String> {
     let mut outside = String::new();
+
     // Texts in quotes are values of labels.
     for (i, part) in promql.split('"').enumerate() {
         outside.push_str(if i % 2 == 0 { part } else { " " });

@@ -130,6 +130,7 @@ impl Lab {
         let prometheus = or_skip(Prometheus::configured(&prometheus_configuration(&nodes)));
         let address = format!("127.0.0.1:{}", free_port());
         takt.file("takt.toml", takt_configuration(&address, &nodes));
+
         // The server records fair share a minute after its start, if it knows jobs then.
         import(&takt, &old_jobs());
         let began = jiff::Timestamp::now();
@@ -140,8 +141,10 @@ impl Lab {
             url: format!("http://{address}"),
             _daemons: vec![exporter, server],
         };
+
         // The server writes its own series every 15 seconds, and the rules are evaluated as often.
         lab.wait("count_over_time(takt_store_samples_total[1m]) >= 3");
+
         // Where a board counts the steps at which an alert fired, there must have been one.
         let fired = r#"ALERTS{alertname="NfsHung", alertstate="firing"}"#;
         lab.wait(&format!("count_over_time({fired}[5m:45s])"));
@@ -238,6 +241,7 @@ fn import(takt: &Takt, rows: &str) {
         "--cluster",
         "lab",
     ];
+
     // A row is set aside where the test wants one.
     let run = takt.run(import);
     assert!(matches!(run.code, Some(0 | 1)), "{}", run.stderr);
@@ -290,6 +294,7 @@ fn prometheus_configuration(nodes: &[(&str, String)]) -> String {
     let targets = nodes.iter().map(|(node, address)| {
         format!("      - {{targets: ['{address}'], labels: {{cluster: lab, node: {node}}}}}\n")
     });
+
     // The same machines once more, as another cluster's.
     let others = nodes.iter().map(|(node, address)| {
         format!("      - {{targets: ['{address}'], labels: {{cluster: other, node: {node}}}}}\n")

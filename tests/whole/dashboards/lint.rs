@@ -134,6 +134,7 @@ fn every_board_has_its_variables_and_annotations() {
                 wrong.push(format!("{}: no annotation {wanted}", board.name));
             }
         }
+
         // Those of a whole cluster would cover every curve.
         if annotations.contains("Jobs") != (board.name == "job") {
             wrong.push(format!("{}: jobs are marked on the job board", board.name));
@@ -335,6 +336,7 @@ fn the_made_up_page_is_as_declared() {
         let Some(wanted) = declared.metrics.get(metric) else {
             continue;
         };
+
         // Values of this page contain no `=`, so that every `NAME="` is a label.
         let present: BTreeSet<_> = labels
             .match_indices("=\"")
@@ -421,6 +423,7 @@ fn provisioning_files_agree() {
         alerting["contactPoints"][0]["receivers"][0]["type"],
         "prometheus-alertmanager"
     );
+
     // Variables of boards find the sources by these types.
     for board in boards() {
         for variable in board

@@ -103,6 +103,7 @@ fn the_queue_has_data_from_a_real_slurm() {
             instant_query(&url, &sent).ok()?.first().map(|_| ())
         });
     }
+
     // Boards filter the series of jobs and nodes by these.
     for series in [
         format!(

@@ -49,6 +49,7 @@ pub(super) fn snappy_of(message: &[u8]) -> Vec<u8> {
         length >>= 7;
     }
     body.push(length as u8);
+    // A literal whose length, less one, follows in two bytes.
     body.push(61 << 2);
     body.extend(last.to_le_bytes());
     body.extend(message);
@@ -121,6 +122,8 @@ fn broken_requests_get_the_documented_replies() {
     let mut server = server_with_a_sample(at);
     let good = body(Protocol::V1, &[(&[("__name__", "x")], &[(at, 1.0)])]);
     let v1 = Protocol::V1.content_type();
+
+    // Eight bytes that promise 4 GiB.
     let bomb = [0xff, 0xff, 0xff, 0xff, 0x0f, 0xfe, 0x01, 0x00];
     let cut = &good[..good.len() - 3];
     let long_body = vec![0x61; 3 << 20];
@@ -159,6 +162,7 @@ fn broken_requests_get_the_documented_replies() {
         assert_eq!(page.headers[written], "0", "{what}");
         assert_eq!(server.answered(protocol, status), before + 1.0, "{what}");
     }
+
     // To a reader of one version, a message of the other looks empty: its samples would be lost.
     let one = Protocol::V1;
     let two = Protocol::V2;
@@ -172,6 +176,7 @@ fn broken_requests_get_the_documented_replies() {
             "0"
         );
     }
+
     // A path that is nearly right is no question of the token.
     for (path, right) in [
         ("/api/v1/write/", " /api/v1/write "),
@@ -182,6 +187,7 @@ fn broken_requests_get_the_documented_replies() {
         assert!(page.body.contains(right), "{path}: {}", page.body);
     }
 
+    // The server works on: a good request of another sender is taken.
     let reader = fs::read_to_string(server.takt.directory().join("two.token")).unwrap();
     assert_eq!(server.write_as(&reader, v1, "snappy", &good).status, 204);
     for token in ["", "wrong-wrong-wrong-wrong"] {
@@ -199,10 +205,12 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
     let at = now() - 30_000;
     let mut server = server_with_a_sample(at);
     let year_2100 = 4_102_444_800_000;
+    // A NaN with other bits than Prometheus' stale marker and its usual NaN.
     let payload = f64::from_bits(0x7ff8_0000_dead_beef);
     let good = [("__name__", "good"), ("instance", "a")];
     for protocol in [Protocol::V1, Protocol::V2] {
         let before = ["too_old", "future", "conflict"].map(|reason| server.rejected(reason));
+        // The second version sends its good samples ten seconds later, as those of the first exist.
         let shift = if protocol == Protocol::V1 { 0 } else { 10_000 };
         let page = server.write(
             protocol,
@@ -230,6 +238,7 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
             "{}",
             page.body
         );
+
         // Three new ones, and one that was there.
         let written = &page.headers["x-prometheus-remote-write-samples-written"];
         assert_eq!(written, "4");
@@ -320,6 +329,7 @@ fn bad_points_of_opentelemetry_are_rejected_and_the_others_stored() {
         {{"name":"fine","gauge":{{"dataPoints":[{{"timeUnixNano":"{at}000000","asInt":"7"}}]}}}}"#
     ));
     let page = server.otlp("application/json", "", request.as_bytes());
+    // OpenTelemetry's partial success: an error would make the SDK send everything again.
     assert_eq!(page.status, 200, "{}", page.body);
     assert_eq!(page.headers["content-type"], "application/json");
     let reply: serde_json::Value = serde_json::from_str(&page.body).unwrap();
@@ -344,6 +354,8 @@ fn bad_points_of_opentelemetry_are_rejected_and_the_others_stored() {
     let page = server.otlp("application/json; charset=utf-8", "gzip", &packed);
     assert_eq!(page.status, 200);
     assert_eq!(page.body.as_str(), "{}");
+
+    // 64 MiB of blanks, which gzip makes a thousand times smaller.
     let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..64 {
         bomb.write_all(&[b' '; 1 << 20]).unwrap();
@@ -387,6 +399,7 @@ fn a_full_disk_is_answered_with_503_and_the_sample_is_stored_later() {
     let mut server = Receiver::start("[store]\nmin_free_bytes = 1_000_000_000_000_000");
     let at = now() - 30_000;
     let request = body(Protocol::V2, &[(&[("__name__", "good")], &[(at, 1.5)])]);
+    // Again and again, as a sender does: no attempt may leave a part behind.
     for attempt in 0..3 {
         let page = server.write(Protocol::V2, &request);
         assert_eq!(page.status, 503, "{attempt}: {}", page.body);
@@ -450,6 +463,7 @@ fn a_sender_with_slow_bodies_leaves_requests_to_others() {
         let message = body(Protocol::V1, &[]);
         http_post(&server.write_url(), &headers, &message).unwrap()
     };
+
     // Once the server reads their requests, the sender gets no place.
     let is_refused = (0..100).any(|_| write("one").status == 503);
     assert!(is_refused);

@@ -194,6 +194,7 @@ fn number(url: &str, query: &str) -> Option<f64> {
 /// Compares the samples of every series in `(from, to]`. The last requests may still be on their way.
 fn compare(theirs: &str, ours: &str, selector: &str, (from, to): (i64, i64)) {
     let expected = raw_samples(theirs, selector, from, to);
+    // A selector that fits nothing would make both sides equal.
     assert!(expected.len() > 200, "{} series", expected.len());
     let deadline = Instant::now() + SOON;
     let mut stored = raw_samples(ours, selector, from, to);
@@ -237,6 +238,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         *up.values().next().unwrap().keys().next().unwrap()
     };
     let began = first(&theirs);
+
     // Killed while samples arrive, twice; the second time it is away for some seconds.
     server.kill_and_restart(Duration::ZERO);
     let before = number(&theirs, count).unwrap();
@@ -250,6 +252,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         });
         newest
     };
+    // Two seconds less: the series of the last scrape may come in several requests.
     let newest = catch_up(&mut server, &mut sender) - 2000;
     let selector = "{job=\"node\"}";
     compare(&theirs, &server.url, selector, (began - 1, newest));
@@ -264,6 +267,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
     let newest = catch_up(&mut server, &mut sender) - 2000;
     let from = (restarted * 1000.0) as i64;
     compare(&theirs, &server.url, selector, (from, newest));
+
     // No sample is there that Prometheus does not have, also around the kill.
     let all = raw_samples(&theirs, selector, began - 1, newest);
     for (labels, samples) in raw_samples(&server.url, selector, began - 1, newest) {
@@ -277,6 +281,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         server.metric("takt_push_rejected_samples_total{sender=\"one\",reason=\"conflict\"}"),
         0.0
     );
+
     // Sealed into blocks, they are the same.
     server.takt.run(["store", "seal"]).ok();
     compare(&theirs, &server.url, selector, (from, newest));
@@ -297,6 +302,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     let files = server.takt.directory().to_owned();
     let reference = "http://".to_owned() + &reference_at;
     let debian = Path::new("prometheus");
+    // An agent stores nothing itself, so another Prometheus has the samples to compare with.
     let _reference = prometheus(debian, &files.join("reference"), &reference_at, "", "");
     let to_takt = destination(
         &server.write_url(),
@@ -321,6 +327,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     server.kill_and_restart(Duration::from_secs(3));
     let before = number(&reference, count).unwrap();
     agent.wait_until("sending again", SOON, || enough(&server.url, before + 5.0));
+
     // The series of the exporter end.
     exporter.kill();
     let ended = "absent(node_load1{job=\"node\"})";
@@ -338,6 +345,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     let answered =
         "takt_push_requests_total{sender=\"two\",protocol=\"remote_write_2\",code=\"204\"}";
     assert!(server.metric(answered) > 5.0);
+
     // The agent counts what the reply's headers say.
     let failed = http_get(&format!("http://{agent_at}/metrics"))
         .unwrap()
@@ -378,6 +386,7 @@ fn takt_pushes_to_takt() {
     daemon.wait_until("sending again", SOON, || enough(&server.url, before + 6.0));
     let up = "up{node=\"n1\"}";
     let newest = number(&server.url, &format!("timestamp({up}) * 1000")).unwrap() as i64;
+    // A destination gets the samples after its first start only.
     let from = *raw_samples(&server.url, up, newest - 600_000, newest)
         .values()
         .next()
@@ -387,6 +396,7 @@ fn takt_pushes_to_takt() {
         .unwrap();
     let selector = "{node=\"n1\"}";
     compare(&theirs, &server.url, selector, (from - 1, newest));
+
     // The sender's cluster stays.
     assert!(
         number(

@@ -78,6 +78,8 @@ impl Sent {
         out.extend(double(3, self.sum));
         out.extend(field(4, 0, &zigzag(self.schema)));
         out.extend(double(5, self.zero_threshold));
+        // The numbers of the fields of each side: spans, differences of integers, and counts of
+        // floats.
         for (first, (offset, counts)) in [(8, &self.negative), (11, &self.positive)] {
             if counts.is_empty() {
                 continue;
@@ -89,6 +91,7 @@ impl Sent {
                 let packed: Vec<u8> = counts.iter().flat_map(|one| one.to_le_bytes()).collect();
                 out.extend(bytes(first + 2, &packed));
             } else {
+                // Integer counts are sent as differences to the bucket before.
                 let mut before = 0;
                 let mut packed = Vec::new();
                 for count in counts {
@@ -170,6 +173,7 @@ fn with_bounds(mut sent: Vec<Sent>, bounds: &[f64]) -> Vec<Sent> {
         one.zero_threshold = 0.0;
         one.zero_count = 0.0;
         one.positive.0 = 0;
+        // One bucket more than bounds: the last one reaches to infinity.
         one.positive.1.truncate(bounds.len() + 1);
         one.custom_values = bounds.to_vec();
     }
@@ -188,6 +192,7 @@ fn request(began: i64) -> Vec<Vec<u8>> {
             counts[4] + counts[5],
         ];
         sent.schema = 2;
+
         // Buckets -1 and 0 of schema 3 are bucket 0 of schema 2.
         sent.positive = (0, joined.to_vec());
     }
@@ -209,17 +214,21 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         ..Sent::default()
     });
     let gauges: Vec<Sent> = gauges.collect();
+
+    // A sender that widens its zero bucket over the lowest one.
     let mut wide = counter(began, 9, 0, 99);
     for sent in &mut wide[10..] {
         sent.zero_threshold = 0.25;
         sent.zero_count += sent.positive.1.remove(0);
         sent.positive.0 += 1;
     }
+    // With a sum of NaN the count may exceed that of the buckets.
     let mut with_nan = counter(began, 11, 2, 99);
     for sent in &mut with_nan {
         sent.sum = f64::NAN;
         sent.outside = 3.0;
     }
+    // A staleness marker of histograms is a sum with the marker's bits.
     let mut ends = counter(began, 13, 0, 99);
     ends.truncate(10);
     ends.push(Sent {
@@ -227,6 +236,8 @@ fn request(began: i64) -> Vec<Vec<u8>> {
         sum: STALE,
         ..Sent::default()
     });
+
+    // A series that changes from floats to histograms.
     let floats: Vec<(i64, f64)> = (0..16)
         .map(|step| (began + step * STEP_MS + 3, step as f64))
         .collect();
@@ -235,6 +246,7 @@ fn request(began: i64) -> Vec<Vec<u8>> {
     let bounded = |seed, reset| with_bounds(counter(began, seed, 0, reset), &bounds);
     let elsewhere = with_bounds(counter(began, 23, 0, 99), &[0.5, 1.0, 2.0, 10.0]);
     let below_zero = with_bounds(counter(began, 24, 0, 99), &[-2.0, 0.0, 1.0]);
+
     // A sender leaves out a bound, and another one begins to send exponential buckets.
     let mut fewer = bounded(25, 99);
     for sent in &mut fewer[16..] {
@@ -412,6 +424,7 @@ fn native_histograms_are_answered_as_prometheus_answers() {
         for query in QUERIES {
             let text = ("query", (*query).to_owned());
             let mut asked = Vec::new();
+            // Before and after the changes within the series, and at the end.
             for step in [9, 14, 21, SAMPLES] {
                 let at = began + step * STEP_MS + 1000;
                 asked.push(("query", vec![text.clone(), ("time", seconds(at))]));
@@ -489,6 +502,7 @@ fn native_histograms_of_a_page_are_scraped() {
             .parse::<f64>()
             .ok()
     };
+
     // The page that Takt asks for is counted, too, so compare a handler that is asked by nobody now.
     let ready = "handler=\"/-/ready\"";
     let native = format!("histogram_count({metric}{{{ready},job=\"native\"}})");
@@ -499,6 +513,7 @@ fn native_histograms_of_a_page_are_scraped() {
         (native == classic).then_some(native)
     });
     assert!(both >= 1.0);
+
     // The native job has no classic buckets, the other one no histograms.
     let buckets = |job: &str| of(&format!("count({metric}_bucket{{job=\"{job}\"}})"));
     assert_eq!(buckets("native"), None);
@@ -509,11 +524,13 @@ fn native_histograms_of_a_page_are_scraped() {
     );
     let quantile = format!("histogram_quantile(0.9, sum({metric}{{job=\"native\"}}))");
     assert!(of(&quantile).is_some_and(|value| value > 0.0 && value < 100.0));
+
     // Other metrics of the page are as on the text page.
     let info = "count(prometheus_build_info{job=\"native\"})";
     assert_eq!(of(info), Some(1.0));
     let up = of("count(up{job=~\"native|text\"} == 1)");
     assert_eq!(up, Some(2.0));
+
     // The series end with their target.
     prometheus.kill();
     wait_for("the end of the series", SOON, || {
@@ -548,6 +565,7 @@ fn bad_native_histograms_are_refused_and_counted() {
         change(&mut sent);
         sent.message()
     };
+    // A span of nine buckets with the counts of two.
     let spans = [later(&|_| {}), bytes(11, &field(2, 0, &[9]))].concat();
     let bad: [(&str, Vec<u8>); 7] = [
         ("schema 53 is", later(&|sent| sent.schema = 53)),
@@ -566,18 +584,22 @@ fn bad_native_histograms_are_refused_and_counted() {
         assert!(page.body.contains(words), "{words}: {}", page.body);
         assert_eq!(server.rejected("native_histogram"), number as f64 + 1.0);
     }
+
     // Cut off within a bucket: the whole request is refused.
     let labels = [label("__name__", "fine"), label("node", "g01")].concat();
     let cut = later(&|_| {});
     let one = bytes(1, &[labels, bytes(4, &cut[..cut.len() - 12])].concat());
     let page = server.write(Protocol::V1, &snappy_of(&one));
     assert_eq!(page.status, 400, "{}", page.body);
+
     // The label of the parts cannot be sent.
     let forged = [label("__name__", "fine"), label("__native__", "count")].concat();
     let sample = [double(1, 5.0), field(2, 0, &varint(at.cast_unsigned()))].concat();
     let one = bytes(1, &[forged, bytes(2, &sample)].concat());
     let page = server.write(Protocol::V1, &snappy_of(&one));
     assert!(page.body.contains("reserved"), "{}", page.body);
+
+    // The first one is stored as it was sent.
     let stored = ask(
         &server.url,
         "query",
@@ -589,6 +611,7 @@ fn bad_native_histograms_are_refused_and_counted() {
         serde_json::from_str::<Value>(&histogram).unwrap(),
         serde_json::from_str::<Value>(expected).unwrap()
     );
+
     // Readers of floats see no parts.
     let federate = format!("{}/federate", server.url);
     let page = wait_for("the server's own samples", Duration::from_secs(30), || {

@@ -69,6 +69,7 @@ fn the_opentelemetry_sdk_may_send_deltas() {
         return;
     };
     let mut server = Receiver::start("");
+    // Each sender has series of its own, so one sends deltas and the other one totals.
     let address = |sender: &str| format!("{}/api/v1/otlp/v1/metrics={}", server.url, token(sender));
     let delta = address("one");
     let cumulative = address("two");
@@ -88,6 +89,7 @@ fn the_opentelemetry_sdk_may_send_deltas() {
     assert_eq!(buckets("two"), Some(8.0));
     server.kill_and_restart(Duration::ZERO);
     assert_eq!(export(&python, &["delta", "2", &delta]), "");
+
     // The sum continues from the stored one.
     assert_eq!(of(&server, "one"), Some(18.0));
     let resets = "resets(steps_done_total{sender=\"one\",rank=\"1\"}[1h])";

@@ -49,6 +49,7 @@ fn an_open_server_shows_everything_and_changes_nothing() {
     let lab = Lab::start("anonymous = \"viewer\"");
     let jobs = lab.json(WWW_DATA, "/api/takt/v1/jobs", &AWAY);
     assert_eq!(jobs.as_array().unwrap().len(), 2);
+
     for path in ["/-/reload", "/api/takt/v1/tokens", "/api/v2/silences"] {
         assert_eq!(
             lab.curl(WWW_DATA, path, &["--request", "POST"]).0,
@@ -56,7 +57,10 @@ fn an_open_server_shows_everything_and_changes_nothing() {
             "{path}"
         );
     }
+
+    // The log of sign-ins has names and addresses, so it is no viewer's.
     assert_eq!(lab.curl(WWW_DATA, "/api/takt/v1/audit", &AWAY).0, 401);
+
     // A known viewer sees no less.
     assert_eq!(
         lab.json(ALICE, "/api/takt/v1/whoami", &[])["role"],
@@ -108,6 +112,7 @@ fn a_browser_finds_the_sign_in_page() {
             || page.contains("value=\"&#x2f;jobs?user=a%26b\""),
         "{page}"
     );
+
     // The page tells of `takt login` even where it has no form for a password.
     let without = Lab::start("privacy = \"private\"");
     assert_eq!(without.curl(WWW_DATA, "/jobs", &navigate).0, 303);
@@ -134,6 +139,7 @@ fn sql_shows_the_audit_log_to_admins() {
     assert!(status == 200 && rows.contains("POST /-/reload"), "{rows}");
     let (status, rows) = ask(count, BEARER_READER);
     assert!(status == 200 && rows.contains("[[0,null]]"), "{rows}");
+    // The table by its other names, and through functions that take a name as text.
     for statement in [
         "SELECT * FROM admin.audit",
         "SELECT * FROM memory.admin.audit",

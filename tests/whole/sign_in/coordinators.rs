@@ -33,6 +33,7 @@ fn assert_coordinates(
     for header in alice {
         assert_eq!(whoami(lab, header)["role"], "coordinator", "{header}");
         assert_eq!(jobs(lab, header), ["4248817", "7"]);
+        // The name of bob's job, which looks like a formula.
         let named = lab.curl(WWW_DATA, "/jobs/4248817", &["--header", header]).1;
         assert!(named.contains("=cmd()"), "{named}");
     }
@@ -43,6 +44,7 @@ fn assert_coordinates(
         !other.contains("alice") && !other.contains("physics"),
         "{other}"
     );
+
     // A coordinator changes nothing of the members.
     for path in [
         "/api/takt/v1/credits",
@@ -53,6 +55,7 @@ fn assert_coordinates(
         assert_eq!(lab.curl(WWW_DATA, path, &arguments).0, 403, "{path}");
     }
 
+    // The role ends with the configuration, also for sessions and tokens that exist.
     lab.restart_with(
         |config| config.replace("account_owners.biology", "account_owners.art"),
         wrap,
@@ -72,6 +75,7 @@ fn coordinators_of_a_directory_see_their_account() {
     let filter = "user_filter = \"(&(objectClass=posixAccount)(uid={user})(!(uid=carol)))\"\n";
     let url = format!("ldap://127.0.0.1:{}", slapd.port);
     let auth = slapd.auth(&url, &format!("{filter}{OWNERS}"));
+
     // The group is no role here, whatever its name.
     let auth = auth.replace(
         "groups.admin = [\"hpc-admins\"]",
@@ -79,6 +83,7 @@ fn coordinators_of_a_directory_see_their_account() {
     );
     let mut lab = Lab::start(&auth);
     let session = |user: &str, given: &str| password(&lab, user, given, &[]).cookie.unwrap();
+
     // Another spelling of the name is the same coordinator.
     let alice = [
         session("alice", "correct horse"),

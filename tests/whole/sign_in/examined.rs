@@ -60,6 +60,8 @@ fn the_doctor_names_what_is_wrong_with_the_directory() {
             .replace("cn=takt,dc=uni", "cn=other,dc=uni")
     });
     assert_finds(&lab, "auth.ldap", "refuses bind_dn");
+
+    // A line to paste, with the values of this configuration.
     let line = format!("ldapsearch -x -H {url} -D 'cn=other,dc=uni' -W -b 'dc=uni' -s base");
     assert_eq!(findings(&lab)[0][2], line);
 

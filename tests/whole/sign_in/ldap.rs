@@ -46,6 +46,7 @@ impl Slapd {
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("db")).unwrap();
         certificate(folder.path());
+        // The search account sees no passwords, and an anonymous client may only bind.
         let config = format!(
             "include /etc/ldap/schema/core.schema\ninclude /etc/ldap/schema/cosine.schema\n\
              include /etc/ldap/schema/nis.schema\nmodulepath /usr/lib/ldap\nmoduleload back_mdb\n\
@@ -57,6 +58,7 @@ impl Slapd {
             folder.path().display()
         );
         fs::write(path("slapd.conf"), config).unwrap();
+        // Before slapd starts, as slapadd writes the database itself.
         let mut add = Command::new("slapadd");
         add.arg("-f").arg(path("slapd.conf")).stdin(Stdio::piped());
         let mut add = add.spawn().unwrap();
@@ -156,10 +158,12 @@ fn a_directory_signs_users_in() {
         "{}",
         lab.server.log()
     );
+
     // The entry of carol has alice's name, too: the name is ambiguous, and no one signs in with it.
     assert_eq!(role("alice", "correct horse"), None);
     assert_eq!(role("alice", "carols secret"), None);
     assert_eq!(role("carol", "carols secret"), None);
+    // No password, which LDAP takes for an anonymous bind, and parts of filters and of names.
     for (user, given) in [
         ("bob", ""),
         ("bob", "wrong"),
@@ -177,6 +181,7 @@ fn a_directory_signs_users_in() {
     ] {
         assert_eq!(role(user, given), None, "{user:?} {given:?}");
     }
+
     // The directory's spelling of a name counts, so that one person is one user.
     assert_eq!(role("BOB", "battery staple").as_deref(), Some("bob admin"));
     slapd.daemon.stop();
@@ -200,6 +205,8 @@ fn groups_of_the_directory_decide_who_signs_in() {
         .unwrap();
     assert_eq!(whoami(&lab, &alice)["role"], "user");
     let bob = password(&lab, "bob", "battery staple", &[]).cookie.unwrap();
+
+    // The groups of a session count by the configuration of today.
     lab.restart(|config| {
         config
             .replace("cn=hpc,ou=groups,dc=uni", "cn=others,ou=groups,dc=uni")
@@ -208,6 +215,7 @@ fn groups_of_the_directory_decide_who_signs_in() {
     assert_eq!(whoami(&lab, &alice)["role"], "anonymous");
     assert_eq!(whoami(&lab, &bob)["role"], "anonymous");
     assert!(password(&lab, "alice", "correct horse", &[]).is_refused("group"));
+
     // Sessions of a way that is not configured any more do not count.
     lab.restart(|config| {
         let (before, rest) = config.split_once("[auth.ldap]").unwrap();
@@ -265,6 +273,7 @@ fn false_directory(answer: fn(u8) -> Option<Vec<u8>>) -> u16 {
         for mut stream in listener.incoming().flatten() {
             thread::spawn(move || {
                 let mut request = [0; 4096];
+
                 // A message is a sequence with a number and the request.
                 while stream.read(&mut request).is_ok_and(|length| length > 5) {
                     match answer(request[4]) {
@@ -294,6 +303,7 @@ fn referral(number: u8) -> Option<Vec<u8>> {
 
 /// Success for every bind and every search, and no entry.
 fn yes_to_all(number: u8) -> Option<Vec<u8>> {
+    // Binds and searches take turns.
     let tag = if number.is_multiple_of(2) { 0x65 } else { 0x61 };
     Some(vec![0x30, 12, 2, 1, number, tag, 7, 10, 1, 0, 4, 0, 4, 0])
 }
@@ -306,6 +316,7 @@ fn a_directory_that_hangs_refers_or_says_yes_signs_nobody_in() {
     if or_skip(needs_slapd()).is_none() {
         return;
     }
+    // The last answer claims to have 4 GiB.
     let directories: [(&str, DirectoryReply); 4] = [
         ("hangs", |_| None),
         ("refers", referral),

@@ -46,6 +46,7 @@ impl Munged {
         set_mode(folder.path(), 0o755);
         let run = folder.path().join("run");
         fs::create_dir(&run).unwrap();
+        // All users must reach the socket in it.
         set_mode(&run, 0o755);
         let key = folder.path().join("key");
         let mut bytes = [0; 1024];
@@ -124,6 +125,7 @@ fn takt_login_works_from_another_machine() {
     assert_eq!(page, url);
     let form = format!("code={code}");
     let arguments = ["--data", &form, "--header", SAME];
+    // The page first says whose session it will be.
     let (status, said) = lab.curl(WWW_DATA, "/login/user", &arguments);
     assert!(status == 200 && said.contains("alice"), "{said}");
     assert_eq!(lab.curl(WWW_DATA, "/login/session", &arguments).0, 303);
@@ -131,6 +133,7 @@ fn takt_login_works_from_another_machine() {
         let said = login(uid, &url).fails(1);
         assert!(said.contains("root, system users"), "{uid}: {said}");
     }
+
     // The same server under another name: a server in the middle would ask in this way.
     let said = login(BOB, &format!("http://127.0.0.1:{}", lab.port)).fails(1);
     assert!(
@@ -175,6 +178,7 @@ fn takt_login_signs_the_commands_of_another_machine_in() {
     let takt = |uid: u32, arguments: &[&str]| {
         let home = home.path().join(uid.to_string());
         fs::create_dir_all(&home).unwrap();
+        // Made by root, for the user.
         set_mode(&home, 0o777);
         let command = lab.command(uid, &[&["--server", &url], arguments].concat());
         let mut command = with_munge(&run, &command);
@@ -245,14 +249,18 @@ fn credentials_of_others_are_refused() {
     };
     let (status, said) = send(&good(ALICE));
     assert!(status == 200 && said.contains("alice"), "{said}");
+
+    // A credential counts once, as anyone on the way may have read it.
     let used = good(ALICE);
     assert_eq!(send(&used).0, 200);
     refused(&used, "Replayed credential");
     let mut changed = good(ALICE).into_bytes();
+    // One character in the middle is another.
     let middle = changed.len() / 2;
     changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
     refused(&String::from_utf8(changed).unwrap(), "munge refuses");
     let asked = challenge();
+    // Any user of a node with munge could decode it, and pass it on.
     let open = munged.credential(ALICE, &["--ttl=60"], &payload(&asked, &url));
     refused(&open, "not restricted");
     let for_bob = munged.credential(
@@ -262,6 +270,7 @@ fn credentials_of_others_are_refused() {
     );
     refused(&for_bob, "munge refuses");
     let own = format!("--restrict-uid={}", asked["uid"]);
+    // Slurm's own credentials are made all the time, and must not sign anyone in.
     let slurm = munged.credential(ALICE, &[&own], "a payload of Slurm");
     refused(&slurm, "another program");
     let elsewhere = munged.credential(
@@ -271,6 +280,7 @@ fn credentials_of_others_are_refused() {
     );
     refused(&elsewhere, "made for http://evil.example");
     refused("MUNGE:guess:", "munge refuses");
+
     // Ten attempts a minute from one address.
     assert_eq!(send(&good(ALICE)).0, 200, "the tenth");
     refused(&good(ALICE), "too many attempts");

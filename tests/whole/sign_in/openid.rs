@@ -76,6 +76,7 @@ fn start() -> Option<(Lab, Idp, TempDir)> {
     let port = free_port();
     let secret = tempdir().unwrap();
     let file = secret.path().join("secret");
+    // Characters that HTTP's basic authentication and forms encode in different ways.
     fs::write(&file, "a secret: with + and %\n").unwrap();
     let auth = AUTH.replace("IDP", &port.to_string());
     let lab = Lab::start(&auth.replace("SECRET", &file.display().to_string()));
@@ -181,6 +182,7 @@ fn a_provider_signs_users_in() {
         "user",
         "no admin any more"
     );
+
     // Root, system users, strangers and names that are no Unix names.
     let strangers = [
         "root",
@@ -215,6 +217,7 @@ fn a_provider_signs_users_in() {
         signed.cookie.is_some()
     });
     assert!(is_signed_in, "{}", lab.server.log());
+
     let down = Browser::new(&lab, "down");
     let answer = down.answer();
     drop(idp);
@@ -242,11 +245,13 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         return;
     };
     idp.signs_in("alice", &["hpc"]);
+
     let changed = |answer: &str, key: &str, value: &str| {
         let (start, rest) = answer.split_once(&format!("{key}=")).unwrap();
         let end = rest.find('&').map_or("", |at| &rest[at..]);
         format!("{start}{key}={value}{end}")
     };
+
     // The attacker's own answer, in the browser of another person (login CSRF).
     let mallory = Browser::new(&lab, "mallory");
     let answer = mallory.answer();
@@ -260,6 +265,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         victim.open(&answer).is_refused("provider"),
         "another sign-in begun"
     );
+
     // It still counts where it belongs, once.
     assert!(mallory.open(&answer).cookie.is_some());
     assert!(mallory.open(&answer).is_refused("provider"), "twice");
@@ -280,6 +286,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
             "{name}: ended"
         );
     }
+
     // A code that the provider gave to another sign-in: PKCE and the nonce tie it to its own.
     let one = Browser::new(&lab, "one");
     let two = Browser::new(&lab, "two");
@@ -293,11 +300,13 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         two.open(&injected).is_refused("provider"),
         "an injected code"
     );
+
     // The provider's refusal, with markup, is not shown.
     let refused = Browser::new(&lab, "refused");
     let answer = refused.answer();
     let error = changed(&answer, "code", "x").replace("code=x", "error=%3Cscript%3E");
     assert!(refused.open(&error).is_refused("provider"));
+
     let away = Browser::new(&lab, "away");
     away.open("/login/oidc?next=https://evil.example/");
     assert_eq!(
@@ -316,6 +325,7 @@ fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
     };
     idp.signs_in("alice", &["hpc"]);
     let other = Idp::start(idp.folder.clone(), &lab, free_port());
+
     // Each program has a file of its own for whom it signs in.
     other.signs_in("bob", &["hpc", "hpc-admins"]);
     let issuer = |idp: &Idp| format!("http://127.0.0.1:{}", idp.port);
@@ -328,6 +338,8 @@ fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
         (browser, answer)
     };
     let to_other = |address: &str| address.replace(&issuer(&idp), &issuer(&other));
+
+    // With the other's name, with the name of the right one, and without a name.
     for (name, change) in [
         ("honest", None),
         ("renamed", Some(encoded(&idp))),
@@ -350,6 +362,7 @@ fn answers_of_other_providers_and_for_other_programs_sign_nobody_in() {
     let (browser, answer) = asked("wiki", &of_other_program);
     assert!(answer.contains("code="), "{answer}");
     assert!(browser.open(&answer).is_refused("provider"), "wiki's code");
+
     // The address names a sign-in of Takt's own: it works unchanged.
     let (browser, answer) = asked("right", &nothing);
     assert!(

@@ -38,6 +38,7 @@ fn a_password_signs_a_browser_in() {
     assert_eq!(said, "set the password of alice\n");
     let short = passwd(&lab, ALICE, &[], "short").fails(2);
     assert!(short.contains("at least 10 characters"), "{short}");
+    // Only an administrator sets another's password, and root has none at all.
     passwd(&lab, ALICE, &["bob"], RIGHT).fails(2);
     passwd(&lab, ROOT, &["root"], RIGHT).fails(2);
     assert_eq!(
@@ -58,6 +59,7 @@ fn a_password_signs_a_browser_in() {
     assert_eq!(known["user"], "alice");
     assert_eq!(known["role"], "user");
     assert_eq!(known["way"], "session");
+
     // Another site cannot send the browser elsewhere, nor sign it in.
     let away = ["--data-urlencode", "next=//evil.example/"];
     assert_eq!(password(&lab, "alice", RIGHT, &away).to, "/");
@@ -78,6 +80,7 @@ fn a_password_signs_a_browser_in() {
             "{header}"
         );
     }
+
     // Wrong in different ways, refused in the same way.
     for (user, given) in [
         ("alice", "wrong horse"),
@@ -95,6 +98,8 @@ fn a_password_signs_a_browser_in() {
         page.contains("The name or the password is wrong") && page.contains("name=\"password\""),
         "{page}"
     );
+
+    // The reason comes from the address, so it is not shown as it is.
     let (_, page) = lab.curl(WWW_DATA, "/login?failed=%3Cscript%3E", &[]);
     assert!(
         page.contains("did not succeed") && !page.contains("<script>"),
@@ -120,6 +125,7 @@ fn a_password_signs_a_browser_in() {
     );
     assert_eq!(whoami(&lab, &cookie)["role"], "anonymous");
     assert!(password(&lab, "alice", RIGHT, &[]).is_refused("password"));
+
     let cookie = password(&lab, "alice", "another horse", &[])
         .cookie
         .unwrap();
@@ -136,6 +142,8 @@ fn a_password_signs_a_browser_in() {
     for part in ["set_password", "remove_password", "\"action\":\"sign_in\""] {
         assert!(log.contains(part), "{part} in {log}");
     }
+    // Neither passwords nor names that were typed wrongly: people type a password into the wrong
+    // field.
     for secret in ["horse", "staple", "nobody-here", "1=1"] {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
@@ -151,6 +159,7 @@ fn a_signed_in_user_changes_the_own_password() {
     passwd(&lab, ALICE, &[], RIGHT).ok();
     let sign_in = || password(&lab, "alice", RIGHT, &[]).cookie.unwrap();
     let cookie = sign_in();
+    // A session in another browser, which the change has to end.
     let elsewhere = sign_in();
     let (_, page) = lab.curl(WWW_DATA, "/me", &["--header", &cookie]);
     assert!(page.contains("action=\"/me/password\""), "{page}");
@@ -180,6 +189,8 @@ fn a_signed_in_user_changes_the_own_password() {
         assert_eq!(refused.to, format!("/me?password={reason}"));
         assert_eq!(refused.cookie, None, "{reason}");
     }
+
+    // A session whose cookie another site sends along, a request without an origin, and a token.
     let form = [OLD, NEW, NEW];
     for (site, status) in [("Sec-Fetch-Site: cross-site", 403), ("X-None: 1", 401)] {
         assert_eq!(change(&cookie, form, site).status, status, "{site}");
@@ -227,6 +238,7 @@ fn passwords_cannot_be_guessed_quickly() {
         let header = format!("X-Forwarded-For: {address}");
         password(&lab, user, given, &["--header", &header])
     };
+
     for _ in 0..5 {
         assert!(from("198.51.100.7", "alice", "wrong horse").is_refused("password"));
     }
@@ -235,12 +247,14 @@ fn passwords_cannot_be_guessed_quickly() {
         from("198.51.100.7", "ALICE", RIGHT).is_refused("wait"),
         "another case"
     );
+
     // Addresses before the proxy's own do not count.
     assert!(from("192.0.2.1, 198.51.100.7", "alice", RIGHT).is_refused("wait"));
     assert!(
         from("198.51.100.7", "bob", RIGHT).cookie.is_some(),
         "another account"
     );
+    // A stranger cannot lock an account for its owner.
     let signed = from("198.51.100.8", "alice", RIGHT);
     assert!(signed.cookie.is_some(), "another address: {signed:?}");
     let log = lab.json(ROOT, "/api/takt/v1/audit", &["--header", BEARER_ADMIN]);
@@ -276,6 +290,8 @@ fn many_sign_ins_at_once_take_little_memory() {
             .parse()
             .unwrap()
     };
+
+    // The first sign-in allocates what all others share.
     password(&lab, "warm-up", RIGHT, &[]);
     let before = peak_kib();
     let url = format!("http://127.0.0.1:{}/login/password", lab.port);
@@ -307,6 +323,8 @@ fn many_sign_ins_at_once_take_little_memory() {
                 .unwrap()
         })
         .collect();
+
+    // While the hashes are computed.
     for _ in 0..5 {
         assert_eq!(http_get(&healthy).unwrap().status, 200);
         thread::sleep(Duration::from_millis(50));
@@ -326,6 +344,7 @@ fn many_sign_ins_at_once_take_little_memory() {
         150,
         "{answers:?}"
     );
+
     // The fiftieth wrong password of an address is the last one that is checked.
     assert!(count("failed=password") <= 50, "{answers:?}");
     let grown = peak_kib().saturating_sub(before) >> 10;

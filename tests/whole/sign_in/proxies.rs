@@ -23,6 +23,7 @@ fn nginx(lab: &Lab, upstream: &str) -> (Daemon, u16) {
     fs::create_dir(&folder).unwrap();
     set_mode(&folder, 0o755);
     let port = free_port();
+    // nginx makes these folders at its start, and the usual ones belong to the system's nginx.
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {kind};\n"))
         .concat();
@@ -104,6 +105,7 @@ fn nginx_signs_users_in_and_nobody_else_can() {
     assert_eq!(known["user"], "alice");
     assert_eq!(known["role"], "user");
     assert_eq!(known["way"], "proxy");
+
     // The proxy replaces what its client sends; root names no user.
     for header in [
         "X-Remote-User: bob",
@@ -123,9 +125,11 @@ fn nginx_signs_users_in_and_nobody_else_can() {
         let known: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(known["role"], "anonymous", "{uid}: {known}");
     }
+    // Which of two names counts would depend on the reader.
     let twice = ["--header", NAMED, "--header", "X-Remote-User: bob"];
     let known = lab.json(WWW_DATA, "/api/takt/v1/whoami", &twice);
     assert_eq!(known["role"], "anonymous", "two names");
+    // Some servers take `_` for `-`, so such a header may pass a filter.
     let other = ["--header", "x_remote_user: alice"];
     assert_eq!(
         lab.json(WWW_DATA, "/api/takt/v1/whoami", &other)["role"],
@@ -143,6 +147,8 @@ fn nginx_signs_users_in_and_nobody_else_can() {
         )
         .0
     };
+
+    // An order without the browser's word about its origin counts as one without a sign-in.
     assert_eq!(order(&[]), 401);
     assert_eq!(order(&["--header", "Sec-Fetch-Site: cross-site"]), 403);
     assert_eq!(order(&["--header", SAME]), 200);
@@ -171,6 +177,7 @@ fn nginx_signs_users_in_through_the_socket() {
     let (_nginx, port) = nginx(&lab, &format!("http://unix:{socket}"));
     let alice = [&CLIENT[..], &["--user", "alice:hers"]].concat();
     assert_eq!(whoami(port, &alice)["user"], "alice");
+
     // The same header from others at the socket.
     for uid in [BOB, ROOT] {
         let arguments = ["--unix-socket", &socket, "--header", NAMED];
@@ -229,6 +236,7 @@ fn caddy_signs_users_in_with_a_secret() {
          groups.support = [\"helpdesk\"]\ngroups.user = [\"hpc\"]",
         secret.display()
     ));
+    // The server has read it at its start.
     fs::remove_file(&secret).unwrap();
     let hash = Command::new("caddy")
         .args(["hash-password", "--plaintext", "hers"])
@@ -268,6 +276,7 @@ fn caddy_signs_users_in_with_a_secret() {
         "anonymous",
         "no group may sign in"
     );
+
     // Directly at the server, as a proxy that knows all but the secret.
     for header in [
         "X-Takt-Proxy-Secret: 0123456789abcdeX",
@@ -327,6 +336,7 @@ fn check_config_looks_at_secrets_and_users() {
         unknown.contains("no user has the name no-such-user"),
         "{unknown}"
     );
+
     let ldap = "[auth.ldap]\nurl = \"ldaps://localhost\"\nbase = \"dc=uni\"\n";
     let missing = said(&format!("{ldap}ca_file = \"ca.pem\"")).fails(2);
     assert!(missing.contains("auth: ldap: ca_file"), "{missing}");

@@ -69,6 +69,7 @@ impl Channel {
     /// Starts the program again on the same port.
     pub fn run(&mut self) {
         let log = self.directory.path().join("log");
+        // Its first line is the port; a line of an earlier start must not be read.
         let _ = fs::remove_file(&log);
         let mut command = Command::new(PYTHON);
         command
@@ -127,6 +128,7 @@ impl Channel {
 
     /// Returns the requests to a path that were answered with success.
     pub fn on(&self, path: &str) -> Vec<Value> {
+        // Slack answers failures with status 200.
         let is_ok = |one: &Value| {
             one["status"] == 200
                 && !one["answer"]

@@ -59,12 +59,15 @@ impl Machine {
             need_program(program)?;
         }
         need_file("/lib/systemd/systemd", "systemd")?;
+        // An overlay's upper folder cannot lie on an overlay, which a container's disk often is.
         let disk = Mount::tmpfs(directory, "size=2g");
         for folder in ["files", "work", "root"] {
             fs::create_dir(directory.join(folder)).unwrap();
         }
         prepare(&directory.join("files"));
         let mut command = Command::new("unshare");
+        // The first process of a PID namespace takes all others with it, so nothing outlives the
+        // test.
         command.args([
             "--fork",
             "--kill-child=SIGKILL",

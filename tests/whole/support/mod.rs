@@ -44,6 +44,7 @@ pub fn need(programs: &[Needed]) -> Result<(), Skip> {
     }
     let programs: Vec<_> = missing.iter().map(|n| n.program).collect();
     let mut packages: Vec<_> = missing.iter().map(|n| n.package).collect();
+    // Neighbours in the list often are of one package.
     packages.dedup();
     Err(Skip(format!(
         "needs {}; apt-get install {}",
@@ -88,6 +89,7 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
                 env::var_os("TAKT_TEST_NO_SKIP").is_none(),
                 "{test} would be skipped: {skip}"
             );
+
             // Written to the terminal although the output of passing tests is captured: a skipped
             // test must be visible.
             let line = format!("test {test} ... skipped: {skip}\n");
@@ -118,6 +120,8 @@ pub fn need_current(program: &str) -> Result<PathBuf, Skip> {
 pub fn releases(debian: Needed) -> Result<Vec<PathBuf>, Skip> {
     let current = need_current(debian.program).ok();
     let installed = find_program(debian.program);
+
+    // The current one first, as it decides.
     let found: Vec<_> = current.into_iter().chain(installed).collect();
     if found.is_empty() {
         need(&[debian])?;

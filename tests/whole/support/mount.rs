@@ -23,6 +23,7 @@ impl Mount {
         let (program, arguments): (_, &[&str]) = if is_new {
             ("mkfs.ext4", &["-q", "-F"])
         } else {
+            // A file system that was aborted has to be checked before it can be written again.
             ("e2fsck", &["-f", "-y"])
         };
         let done = Command::new(program)
@@ -88,6 +89,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        // Lazily, as a killed program may still hold files for a moment.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }

@@ -18,9 +18,12 @@ pub fn with_packages(folder: &str) -> Result<PathBuf, Skip> {
         .join("tests")
         .join(folder);
     let _one = INSTALL.lock().unwrap_or_else(PoisonError::into_inner);
+
     // npm writes this file last.
     if !folder.join("node_modules/.package-lock.json").exists() {
         let run = Command::new("npm")
+            // Without scripts: packages of others run nothing on this machine while they are
+            // installed.
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
             .current_dir(&folder)
             .output()

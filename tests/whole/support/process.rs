@@ -34,6 +34,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `command` in a process group of its own, with all its output in the file `log`.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
+        // Appended, as a test may start a program again and look into one log.
         let file = fs::OpenOptions::new()
             .create(true)
             .append(true)
@@ -76,6 +77,7 @@ impl Daemon {
     pub fn load(&self) -> f64 {
         let ticks = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+
             // User and system time are the 14th and 15th field; the second, the name, may contain
             // spaces.
             stat.rsplit(')')
@@ -87,6 +89,7 @@ impl Daemon {
                 .map(|field| field.parse::<f64>().unwrap())
                 .sum::<f64>()
         };
+        // Half a second is 50 ticks of the kernel's clock, which is enough to tell idle from busy.
         let before = ticks();
         let began = Instant::now();
         thread::sleep(Duration::from_millis(500));
@@ -112,6 +115,7 @@ impl Daemon {
             if let Some(result) = ready() {
                 return result;
             }
+            // A program that has ended is never ready, so the limit is not waited for.
             assert!(
                 self.is_running(),
                 "{} ended before it was {what}:\n{}",
@@ -131,6 +135,7 @@ impl Daemon {
     /// Sends SIGTERM and waits for the end; kills the program after the limit.
     pub fn stop(&mut self) -> ExitStatus {
         if self.is_running() {
+            // To the program alone: its children are its own affair in an orderly end.
             let _ = kill_process(self.group(), Signal::TERM);
             let deadline = Instant::now() + STOP_TIMEOUT;
             while self.is_running() && Instant::now() < deadline {
@@ -203,6 +208,7 @@ pub fn free_port() -> u16 {
     let user = rustix::process::getuid().as_raw();
     let locks = env::temp_dir().join(format!("takt-test-ports-{user}"));
     fs::create_dir_all(&locks).unwrap();
+
     // Test programs that run at the same time begin at different places.
     let start = process::id().wrapping_mul(97);
     for _ in 0..COUNT {
@@ -211,6 +217,7 @@ pub fn free_port() -> u16 {
         let Ok(lock) = File::create(locks.join(port.to_string())) else {
             continue;
         };
+        // The lock keeps other tests away, the attempt to bind all other programs.
         let is_ours = lock.try_lock().is_ok();
         if is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,6 +262,7 @@ pub fn http_get_with(
         body: response
             .body_mut()
             .with_config()
+            // Pages of large clusters exceed the client's default limit.
             .limit(512 << 20)
             .read_to_string()?,
     })
@@ -312,6 +320,7 @@ fn spawn(mut command: Command) -> io::Result<Child> {
         });
         orders
     });
+
     // SAFETY: the closure makes one system call, which is allowed between fork and exec.
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));

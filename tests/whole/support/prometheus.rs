@@ -107,6 +107,7 @@ impl Prometheus {
         let query = format!("count(sum_over_time(up[10m]) >= {scrapes})");
         let url = self.url.clone();
         let targets = self.targets as f64;
+        // Scrapes are a second apart.
         let limit = Duration::from_secs(30 + 2 * scrapes as u64);
         self.daemon.wait_until("scraping every target", limit, || {
             instant_query(&url, &query)
@@ -163,6 +164,7 @@ pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
     if answer["status"] != "success" {
         return Err(answer["error"].as_str().unwrap_or(&page.body).to_owned());
     }
+
     let result = &answer["data"]["result"];
     match answer["data"]["resultType"].as_str() {
         Some("scalar") => Ok(vec![Sample {
@@ -212,6 +214,7 @@ pub fn raw_samples(
     to: i64,
     ignored: &[&str],
 ) -> BTreeMap<String, RawSamples> {
+    // A range at one instant gives the stored samples, without interpolation.
     let query = format!("{selector}[{}ms]", to - from);
     let time = format!("{}.{:03}", to / 1000, to % 1000);
     let parameters = [("query", query.as_str()), ("time", &time)];

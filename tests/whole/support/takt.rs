@@ -89,6 +89,7 @@ impl Takt {
         A: AsRef<OsStr>,
     {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+
         // Settings of the person who runs the tests must not affect a test.
         for (name, _) in
             env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TAKT_"))
@@ -113,11 +114,13 @@ impl Takt {
 
         let built = Path::new(env!("CARGO_BIN_EXE_takt"));
         fs::create_dir(&folder).unwrap();
+
         // A build with DuckDB compiled in has no library beside it.
         let library = built.with_file_name("libduckdb.so");
         for file in [built, &library].into_iter().filter(|file| file.exists()) {
             copy_program(file, &folder.join(file.file_name().unwrap()));
         }
+        // The umask of the one who runs the tests may be strict.
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         program
     }
@@ -141,6 +144,9 @@ impl Takt {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
+
+        // Written on a thread: a program that prints before it has read everything would block
+        // both.
         let mut stdin = child.stdin.take().unwrap();
         let output = thread::scope(|scope| {
             // A program that does not read all its input closes the pipe; that does not fail the

@@ -13,6 +13,7 @@ pub fn scrape_target(page: fn(path: &str) -> Page) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
+            // A scraper keeps connections open, so each has its thread.
             thread::spawn(move || answer(stream, page));
         }
     });
@@ -22,6 +23,7 @@ pub fn scrape_target(page: fn(path: &str) -> Page) -> SocketAddr {
 fn answer(mut stream: TcpStream, page: fn(&str) -> Page) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     while let Some(Ok(request)) = lines.next() {
+        // The headers up to the blank line; a scrape has no body.
         while lines
             .next()
             .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))

@@ -103,6 +103,7 @@ impl Answer {
         let mut end = Vec::new();
         for (key, remarks) in [("warnings", &self.warnings), ("infos", &self.infos)] {
             if !remarks.is_empty() {
+                // `Display` of a value is JSON, and cannot fail.
                 let remarks = serde_json::Value::from(remarks.clone());
                 end.extend(format!(",{key:?}:{remarks}").into_bytes());
             }

@@ -41,8 +41,11 @@ pub(super) async fn federate(
             &viewer,
             Ok(BTreeMap::new()),
             move |selection, store, matchers, found: &mut Result<_, MemoryRefusal>| {
+                // Once refused, the other selectors are not asked.
                 let Ok(series) = found else { return Ok(()) };
                 let mut held = holding.lock().unwrap_or_else(PoisonError::into_inner);
+                // Counted and held before the series are read, or a `match[]` of everything would
+                // fill the memory first.
                 let bytes = store.count(matchers) as u64 * SERIES_BYTES;
                 if let Err(refusal) = held.grow(bytes) {
                     *found = Err(refusal);
@@ -50,6 +53,7 @@ pub(super) async fn federate(
                 }
                 let mut meter = |_| selection.is_in_time();
                 let newest = store.instant_metered(matchers, now, lookback, &mut meter)?;
+                // By labels: a series that several selectors select is written once.
                 let named = newest
                     .into_iter()
                     .map(|series| (series.labels.clone(), series));

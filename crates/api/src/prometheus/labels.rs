@@ -27,6 +27,7 @@ pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Param
             &viewer,
             BTreeSet::new(),
             move |_, store, matchers, found| {
+                // As in Prometheus, an empty range selects nothing, and is no error.
                 if from <= to {
                     found.extend(store.series(Listed { matchers, from, to })?);
                 }
@@ -60,6 +61,7 @@ pub(super) async fn values(
     if name.is_empty() {
         return Err(ApiError::bad_data(format!("invalid label name: {name:?}")));
     }
+
     listing(&api, &viewer, &params, move |store, listed| {
         store.label_values(&name, listed)
     })
@@ -118,6 +120,7 @@ fn unescaped(mut rest: &str) -> Option<String> {
                 out.push(
                     u32::from_str_radix(hex, 16)
                         .ok()
+                        // No code point has more digits.
                         .filter(|_| hex.len() <= 6)
                         .and_then(char::from_u32)?,
                 );
@@ -142,6 +145,7 @@ mod tests {
             ("U__service_2e_name", "service.name"),
             ("U__a__b", "a_b"),
             ("U___1f600_", "😀"),
+            // Malformed escapes stay as they are.
             ("U__a_zz_", "U__a_zz_"),
             ("U__a_2e", "U__a_2e"),
             ("U__a_d800_", "U__a_d800_"),

@@ -51,6 +51,7 @@ fn operation(route: &Route, parameters: Vec<Value>, body: Option<Value>) -> Valu
         json!({"application/json": {"schema": schema}})
     };
 
+    // Two routes answer with texts instead of the JSON envelope.
     let content = match route.path {
         "/federate" => json!({"text/plain": {"schema": {"type": "string"}}}),
         "/api/v1/openapi.yaml" => json!({
@@ -168,6 +169,7 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
                 write_yaml(out, item, depth + 1);
             }
         }
+        // Empty objects and lists are written as in JSON, too.
         plain => out.push_str(&format!(" {plain}")),
     }
 
@@ -209,6 +211,7 @@ mod tests {
         let read = Node::read(&text).unwrap();
         let document = document();
         assert_same(&read, &document, "");
+
         let range = &document["paths"]["/api/v1/query_range"];
         assert_eq!(range["get"]["parameters"][3]["name"], "step");
         assert!(range["post"]["requestBody"].is_object());

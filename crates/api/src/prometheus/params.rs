@@ -40,6 +40,7 @@ where
                 })?;
             all.extend(form);
         }
+        // As in Go's `Request.Form`, a value of the form comes before one of the address.
         all.extend(address);
         Ok(Self(all))
     }
@@ -143,6 +144,7 @@ impl Params {
             Ok(0) => Ok(usize::MAX),
             Ok(limit) => Ok(usize::try_from(limit).unwrap_or(usize::MAX)),
             Err(error) => {
+                // In the words of Go's `strconv`, which clients of Prometheus know.
                 let is_long = matches!(
                     error.kind(),
                     IntErrorKind::PosOverflow | IntErrorKind::NegOverflow
@@ -187,6 +189,7 @@ impl Params {
 /// The conditions of a selector of `match[]`.
 pub(super) fn selector(text: &str) -> Result<Vec<Matcher>, String> {
     let matchers = takt_promql::selector(text).map_err(|error| error.to_string())?;
+    // Such a selector would select every series, usually by mistake.
     if matchers.iter().all(|matcher| matcher.accepts("")) {
         return Err("match[] must contain at least one non-empty matcher".to_owned());
     }
@@ -196,8 +199,10 @@ pub(super) fn selector(text: &str) -> Result<Vec<Matcher>, String> {
 /// Seconds since 1970 or RFC 3339.
 fn time(text: &str) -> Result<Timestamp, String> {
     let error = || format!("cannot parse {text:?} to a valid timestamp");
+
     if let Some(seconds) = number(text) {
         let ms = (seconds * 1e3).round();
+        // A cast beyond the range would silently become the last time of all.
         return if ms.abs() < i64::MAX as f64 {
             Ok(Timestamp(ms as i64))
         } else {
@@ -252,6 +257,7 @@ fn duration(text: &str) -> Result<i64, String> {
                 .find(|c: char| c.is_ascii_digit())
                 .unwrap_or(after.len()),
         );
+        // The iterator keeps its place, so a repeated or larger unit is not found.
         let (_, ms) = units.find(|(name, _)| *name == unit).ok_or_else(error)?;
         let count: i64 = digits.parse().map_err(|_| error())?;
         total = count
@@ -330,6 +336,7 @@ mod tests {
             "-5m",
             "5",
             "1h 5m",
+            // Beyond the 292 years of Go's nanoseconds.
             "300y",
             "99999999999999999999s",
         ] {
@@ -352,6 +359,7 @@ mod tests {
         ]
         .into_iter()
         .collect();
+        // An empty value is as good as none.
         assert_eq!(params.get("a"), Some("1"));
         assert_eq!(params.get("b"), None);
         assert_eq!(params.selectors().unwrap().len(), 2);

@@ -109,6 +109,8 @@ impl Question for QueryQuestion {
         } else {
             Evaluation::instant(&params, &config.query)
         };
+        // Through the JSON of the API, so that a command shows the same numbers with and without a
+        // server.
         let answer = evaluation
             .and_then(|evaluation| {
                 let account = account_of(&config.memory, viewer);
@@ -169,10 +171,12 @@ impl Drop for CancelWhenDropped {
 async fn evaluate(api: &Api, viewer: &Viewer, evaluation: Evaluation) -> Reply {
     let _canceled = CancelWhenDropped(Arc::clone(&evaluation.options.limits.canceled));
     let account = account_of(&api.app.config().memory, viewer);
+    // Waiting for a turn is part of the timeout.
     let permit = time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
     let permit = permit
         .map_err(|_| Error::Timeout)?
         .map_err(|error| ApiError::internal(&error))?;
+
     api.blocking(viewer, move |app| {
         // A cancelled evaluation works on until its next check; it keeps its permit until then.
         let _permit = permit;
@@ -237,6 +241,8 @@ impl Evaluation {
             return Err(ApiError::parameter("step", error));
         }
 
+        // As in Prometheus; a mistyped step would otherwise ask for millions of points of each
+        // series.
         if (end - start) / step_ms > MAX_POINTS {
             let error = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query \
                          resolution (?step=XX)";
@@ -263,6 +269,7 @@ impl Evaluation {
     ) -> Result<Self, ApiError> {
         let timeout = params.timeout(config.timeout())?;
         let mut options = config.options(timeout);
+        // Zero means the default, as in Prometheus.
         if let Some(lookback_ms) = params.lookback()?.filter(|&ms| ms > 0) {
             options.lookback_ms = lookback_ms;
         }
@@ -304,6 +311,8 @@ impl Evaluation {
         };
 
         let truncated = truncate(&mut answer.value, self.limit);
+        // The value is consumed while it is written, so that series and text are not in memory
+        // together.
         let value = mem::replace(&mut answer.value, Value::Vector(Vec::new()));
 
         let mut writer = AnswerWriter::new(account);
@@ -361,6 +370,7 @@ impl Evaluation {
 
         let timings = json!({
             "evalTotalTime": evaluated,
+            // Not measured apart; clients expect the keys.
             "resultSortTime": 0.0,
             "queryPreparationTime": 0.0,
             "innerEvalTime": evaluated,
@@ -470,6 +480,7 @@ mod tests {
         };
         let asked = evaluation();
         let canceled = Arc::clone(&asked.options.limits.canceled);
+        // A client that disconnects drops the future of its request.
         let waited = time::timeout(
             Duration::from_millis(10),
             evaluate(&api, &Viewer::server(), asked),
@@ -510,6 +521,7 @@ mod tests {
         let root = tempdir().unwrap();
         let api = api(root.path(), 1);
         let ask = |limit| {
+            // Two series without stored samples: the labels {a="b"} and none.
             let question = "label_replace(vector(1), \"a\", \"b\", \"\", \"\") or vector(2)";
             let params: Params = [("query", question), ("limit", limit), ("time", "1")]
                 .into_iter()

@@ -83,10 +83,12 @@ impl Selection {
                     .map(|matcher| matcher.until(Some(self.deadline)))
                     .collect(),
             );
+            // Compiling regular expressions takes time, too.
             self.check_time()?;
         }
 
         if self.or_all && selectors.is_empty() {
+            // Without conditions, all series are selected.
             selectors.push(Vec::new());
         }
         Ok(selectors)
@@ -113,6 +115,7 @@ impl Selection {
         api.blocking(viewer, move |app| {
             let _permit = permit;
             for matchers in self.selectors()? {
+                // Late matchers accept nothing, so the time is checked before the result is used.
                 let asked = ask(&self, &app.store, &matchers, &mut found);
                 self.check_time()?;
                 asked.map_err(|error| ApiError::internal(&error))?;

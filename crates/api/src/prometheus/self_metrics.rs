@@ -22,6 +22,7 @@ pub(super) async fn self_metrics(State(api): State<Api>, By(viewer): By, params:
         .map_err(|error| ApiError::internal(&error))?;
     let mut families = families(&page).map_err(|error| ApiError::internal(&error))?;
 
+    // By the name that Prometheus shows, with `_total` for counters.
     families.retain(|family| {
         let name = family.name();
         pattern
@@ -64,6 +65,7 @@ fn families(page: &str) -> Result<Vec<Family>, ReadError> {
                 let labels = sample.labels()?;
                 if families
                     .last()
+                    // A sample without metadata begins a family of its own.
                     .is_none_or(|last| !labels.metric().starts_with(&last.name))
                 {
                     families.push(Family::new(labels.metric()));
@@ -186,6 +188,7 @@ fn number(value: f64) -> Value {
         value if value.is_nan() => "NaN".into(),
         f64::INFINITY => "Infinity".into(),
         f64::NEG_INFINITY => "-Infinity".into(),
+        // Whole numbers without `.0`, as Go writes them; beyond 2^53 not each one is exact.
         value if value.fract() == 0.0 && value.abs() < 9e15 => (value as i64).into(),
         value => value.into(),
     }

@@ -184,6 +184,7 @@ pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params)
             }
         }
 
+        // The bytes of the distinct values, as in Prometheus' head.
         let bytes = |values: &BTreeSet<&str>| values.iter().map(|value| value.len()).sum();
         Answer::of(&json!({
             "headStats": {

@@ -107,6 +107,7 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
                 break;
             }
 
+            // A target's series have all of its labels.
             let of_target: Vec<Matcher> = target
                 .labels
                 .iter()
@@ -128,6 +129,7 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
             for (name, about) in known.iter().filter(|(name, _)| has_series(name)) {
                 let mut entry = described(about);
                 entry["target"] = json!(map(&target.labels));
+                // As in Prometheus: the name is left out where the client asked for it.
                 if metric.is_none() {
                     entry["metric"] = name.as_str().into();
                 }
@@ -263,6 +265,7 @@ pub(super) fn job(target: &TargetStatus) -> &str {
 }
 
 fn shown(target: &TargetStatus) -> Value {
+    // Go's zero time, which Prometheus writes before the first scrape.
     let never = || "0001-01-01T00:00:00Z".to_owned();
     let at =
         |at: takt_model::Timestamp| jiff::Timestamp::try_from(at).ok().map(|at| at.to_string());

@@ -44,6 +44,7 @@ fn write_each<T>(
         if at > 0 {
             out.push(b',');
         }
+
         write(out, &one);
         answer.settle()?;
     }
@@ -65,6 +66,7 @@ fn write_sample(out: &mut Vec<u8>, sample: &Sample) {
 
 fn write_series(out: &mut Vec<u8>, series: &Series) {
     write_metric(out, &series.labels);
+    // A series has `values`, even if empty, unless all of its points are histograms.
     if !series.points.is_empty() || series.histograms.is_empty() {
         out.extend(br#","values":"#);
         write_list(out, &series.points, |out, point| {
@@ -144,6 +146,8 @@ fn write_histogram_point(out: &mut Vec<u8>, at: Timestamp, histogram: &NativeHis
     if !buckets.is_empty() {
         out.extend(br#","buckets":"#);
         write_list(out, &buckets, |out, bucket| {
+            // Prometheus' numbers: 0 the upper bound, 1 the lower, 2 none, 3 both belong to the
+            // bucket.
             let bounds = match (bucket.has_lower, bucket.has_upper) {
                 (false, true) => b'0',
                 (true, false) => b'1',
@@ -186,6 +190,7 @@ fn short(out: &mut Vec<u8>, value: f64) {
 }
 
 fn write_instant(out: &mut Vec<u8>, at: Timestamp) {
+    // The sign apart: -0.001 has no whole seconds that could carry it.
     let sign = if at.0 < 0 { "-" } else { "" };
     let ms = at.0.unsigned_abs();
     let seconds = ms / 1000;
@@ -218,6 +223,7 @@ mod tests {
             json(&Value::Scalar(point(1_500, 2.0))),
             r#"{"resultType":"scalar","result":[1.500,"2"]}"#
         );
+
         let labels: Labels = [("__name__", "up"), ("node", "g\"01")]
             .into_iter()
             .collect();
@@ -229,6 +235,7 @@ mod tests {
             }])),
             r#"{"resultType":"vector","result":[{"metric":{"__name__":"up","node":"g\"01"},"value":[1,"-Inf"]}]}"#
         );
+
         let points = vec![
             point(-1, 1e20),
             point(1001, -0.0),
@@ -259,6 +266,7 @@ mod tests {
             json(&Value::Scalar(point(0, 1e21))),
             r#"{"resultType":"scalar","result":[0,"1000000000000000000000"]}"#
         );
+
         let histogram = NativeHistogram {
             count: 4.0,
             sum: 1.5,

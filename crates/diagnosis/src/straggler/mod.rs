@@ -134,6 +134,7 @@ pub struct Evidence {
 
 /// Judges the readings of a job's GPUs, of which the last window ends at `end`.
 pub fn pace(gpus: &[GpuReadings], end: UnixTime) -> Pace {
+    // Only GPUs of one model: another model differs by design.
     let alike = alike(gpus);
     let job = Job { gpus: &alike, end };
     if let Some(why) = job.why_unknown() {
@@ -154,6 +155,7 @@ fn alike(gpus: &[GpuReadings]) -> Vec<&GpuReadings> {
     for gpu in gpus {
         let latest = &gpu.windows[gpu.windows.len().saturating_sub(LATEST)..];
         let measured = latest.iter().filter(|window| !window.is_empty()).count();
+        // A GPU with gaps could neither be named nor serve as a peer.
         if measured >= SEEN_IN {
             models.entry(&gpu.model).or_default().push(gpu);
         }
@@ -189,6 +191,7 @@ impl Job<'_> {
         }
         match self.typical(Metric::Utilization, |_, _| true) {
             None => Some("the utilization of its GPUs is not measured".to_owned()),
+            // Differences among idle GPUs are noise, and no job waits.
             Some(busy) if busy < UNUSED => Some("most of its GPUs do nothing now".to_owned()),
             Some(_) => None,
         }
@@ -227,6 +230,7 @@ impl Job<'_> {
             .latest()
             .filter_map(|window| lone(self.gpus, window, sign))
             .collect();
+        // The finding is about now, so the last one counts.
         let who = found.last()?.clone();
         if found.iter().filter(|one| **one == who).count() < SEEN_IN {
             return None;
@@ -257,6 +261,8 @@ impl Job<'_> {
     }
 
     fn slow_gpu(&self) -> Option<SlowGpu> {
+        // Causes before symptoms: a GPU that is held down also has a low clock, and the first sign
+        // found is reported.
         let signs = [
             HELD_DOWN,
             CPU_THROTTLED,
@@ -281,11 +287,15 @@ impl Job<'_> {
     /// Heat or a power brake holds its clocks down, and it works while the others wait.
     fn is_held_down(&self, suspect: &Suspect) -> Option<Found> {
         let clock = self.evidence(suspect, Metric::Clock);
+        // Some heat costs no clock. A card that does less than the others is not what they wait
+        // for.
         if clock.is_some_and(|clock| clock.value > 0.97 * clock.others) || self.works_less(suspect)
         {
             return None;
         }
         let tensor = self.evidence(suspect, Metric::Tensor);
+        // The slow one works all the time, so its tensor activity is higher than that of the
+        // others, which spin.
         let is_seen = tensor.is_some_and(|tensor| tensor.value > 1.03 * tensor.others);
         Some(Found {
             cause: Cause::HeldDown,
@@ -301,6 +311,7 @@ impl Job<'_> {
     /// Its processes wait for CPUs or files, so it has less to do than the others, which spin.
     fn lacks_work(&self, suspect: &Suspect) -> Option<Found> {
         let busy = self.evidence(suspect, Metric::Utilization)?;
+        // The others spin in kernels while they wait, which looks busy; this one has gaps.
         if busy.others < BUSY || busy.others - busy.value < SLOWED || busy.value < UNUSED {
             return None;
         }
@@ -316,6 +327,8 @@ impl Job<'_> {
 
     /// Its link is the only bad one, and since then every GPU does less.
     fn has_a_slow_link(&self, suspect: &Suspect) -> Option<Found> {
+        // All ranks share the exchange, so a slow link shows in none of them alone, but in the pace
+        // of all.
         let slowed = self
             .slowed_since(suspect.first)
             .filter(|slowed| *slowed >= SLOWED)?;
@@ -332,6 +345,7 @@ impl Job<'_> {
     /// It differs from the others more than in its own past. Without a past, the difference may be by design.
     fn has_slowed_down(&self, suspect: &Suspect) -> Option<Found> {
         let now = self.evidence(suspect, suspect.metric)?;
+        // Without the window before the change, which may be half of each.
         let past = 0..suspect.first.saturating_sub(1);
         if past.len() < LEAST_PAST {
             return None;
@@ -343,7 +357,9 @@ impl Job<'_> {
             })?,
             others: self.typical_in(suspect.metric, past, |at, gpu| !suspect.who.has(at, gpu))?,
         };
+        // As shares of the others, so that a change of the whole job does not count.
         let lost = before.value / before.others - now.value / now.others;
+
         let is_unused = self
             .evidence(suspect, Metric::Utilization)
             .is_some_and(|busy| busy.value < UNUSED || busy.others < BUSY);
@@ -352,6 +368,7 @@ impl Job<'_> {
         }
 
         if suspect.metric == Metric::Clock {
+            // A GPU with less to do lowers its clock by itself.
             return (!self.works_less(suspect)).then_some(Found {
                 cause: Cause::LowClock,
                 others_wait_ratio: Some(lost),
@@ -371,6 +388,7 @@ impl Job<'_> {
             let found = self.evidence(suspect, metric);
             found.is_some_and(|found| found.value < least * found.others)
         };
+        // Utilization has the wider margin, because it is a coarse share of time.
         is_less(Metric::Tensor, 0.9) || is_less(Metric::Utilization, 0.8)
     }
 
@@ -386,6 +404,7 @@ impl Job<'_> {
             let now = self.typical(metric, |_, _| true)?;
             (before > 0.0).then(|| (1.0 - now / before).clamp(0.0, 1.0))
         };
+        // Power is the weaker sign: a GPU that spins draws some, too.
         lost(Metric::Tensor).or_else(|| lost(Metric::Power))
     }
 
@@ -401,6 +420,7 @@ impl Job<'_> {
             waits.is_some_and(|waits| waits >= ALL_WAIT)
         });
         found
+            // Threads may wait for files while the GPUs work, as loaders do that read ahead.
             .filter(|_| busy < 1.0 - ALL_WAIT)
             .map(|(_, cause)| cause)
     }
@@ -424,6 +444,7 @@ impl Job<'_> {
         ];
         let mut evidence: Vec<Evidence> = Vec::new();
         for metric in metrics {
+            // The sign may be one of the other metrics itself.
             if evidence.iter().all(|known| known.metric != metric) {
                 evidence.extend(self.evidence(suspect, metric));
             }

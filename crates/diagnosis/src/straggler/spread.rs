@@ -40,6 +40,7 @@ impl Sign {
         } else {
             value - others.median
         };
+        // In a job whose GPUs differ much anyway, a small difference proves nothing.
         let noise = NOISE * others.deviation;
         difference
             >= self
@@ -75,6 +76,7 @@ impl Spread {
         values
             .iter_mut()
             .for_each(|value| *value = (*value - median).abs());
+        // The factor that makes this the standard deviation for normally distributed values.
         let deviation = 1.4826 * self::median(&mut values)?;
         Some(Self { median, deviation })
     }
@@ -125,6 +127,7 @@ pub(super) fn lone(gpus: &[&GpuReadings], window: usize, sign: Sign) -> Option<L
         .filter(|(_, value)| sign.is_shown_by(*value, all))
         .map(|(index, _)| *index)
         .collect();
+
     if let [one] = outliers[..] {
         return Some(Lone::Gpu(one));
     }

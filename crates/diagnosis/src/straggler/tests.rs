@@ -58,6 +58,7 @@ fn a_power_brake_is_named_with_its_time_and_what_it_costs() {
     assert!(found.was_even_before);
     assert_eq!(found.cause, Cause::HeldDown);
     assert_eq!(found.certainty, Certainty::Certain);
+    // 1 - 1.2 / 1.98 of the clock.
     assert!((found.others_wait_ratio.unwrap() - 0.394).abs() < 0.001);
 
     let words = Pace::Slow(found.clone()).words("GPU 1 of g01", "14:02");
@@ -96,6 +97,7 @@ fn what_cannot_be_said_has_its_reason() {
     assert!(why(&job()[..3]).contains("only 3 of its GPUs"));
 
     let mut short = job();
+    // One window less than the decision needs.
     short.iter_mut().for_each(|gpu| gpu.windows.truncate(4));
     assert!(why(&short).contains("three minutes"));
 
@@ -111,6 +113,7 @@ fn what_cannot_be_said_has_its_reason() {
 fn all_wait_for_files_and_no_gpu_is_slow() {
     let mut gpus = job();
     for window in gpus.iter_mut().flat_map(|gpu| &mut gpu.windows) {
+        // All GPUs are idle for more than half of the time, and their threads wait for files.
         window[Metric::Utilization] = Some(0.4);
         window[Metric::FileWait] = Some(0.6);
     }
@@ -137,6 +140,7 @@ proptest! {
     fn the_order_of_gpus_and_the_names_of_nodes_do_not_matter(seed in any::<u64>()) {
         let mut gpus = with_power_brake();
         let len = gpus.len();
+        // A shuffle that depends on the seed only.
         for at in (1..len).rev() {
             gpus.swap(at, (seed.rotate_left(at as u32) % (at as u64 + 1)) as usize);
         }

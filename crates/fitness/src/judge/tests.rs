@@ -162,6 +162,7 @@ fn what_the_file_asks_for_must_be_there() {
             "!links mlx5_0/1: 400000000000 bit/s, expected 800000000000 or more",
         ]
     );
+
     let off = "mounts = []\n[checks]\nclock = \"fail\"\nreadings = \"off\"\n";
     assert_eq!(
         found("node_timex_sync_status 0\n", off, &JobGpus::All),
@@ -178,6 +179,7 @@ fn a_fault_of_another_jobs_gpu_is_a_warning() {
         found(&page, "", &job_gpus)[0].starts_with('!')
     };
     assert!(
+        // GPU-b is the second on the bus and has minor number 0.
         !fails("0", GpuOrder::Pci) && !fails("1", GpuOrder::Minor) && !fails("", GpuOrder::Pci)
     );
     assert!(
@@ -222,6 +224,7 @@ fn many_findings_are_counted_and_hide_no_fault_of_the_job() {
             "takt_gpu_fabric_ready{{uuid=\"GPU-x{number}\"}} 0\n"
         ));
     }
+    // The only fault of the job comes last.
     page.push_str("takt_gpu_fabric_ready{uuid=\"GPU-b\"} 0\n");
     let only = JobGpus::Only(["GPU-b".to_owned()].into());
     let found = found(&page, "", &only);
@@ -234,6 +237,7 @@ proptest! {
     /// A text of a user is a label's value: it changes no other check's result.
     #[test]
     fn any_text_of_a_user_changes_only_its_own_line(user in "(?s).*") {
+        // As the exporter escapes label values.
         let escaped = user.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let page = format!("{WELL}takt_gpu_process_without_job{{uuid=\"GPU-a\",user=\"{escaped}\"}} 1\n");
         let found = found(&page, "", &JobGpus::All);

@@ -36,6 +36,8 @@ pub fn config() -> LakeConfig {
 /// A round over the store that another process has left; does nothing unless it is asked to.
 #[test]
 fn a_round_of_another_process() {
+    // The test program runs itself with this variable; in an ordinary run the test has nothing to
+    // do.
     let Some(folder) = env::var_os(FOLDER) else {
         return;
     };
@@ -49,6 +51,7 @@ fn a_round_of_another_process() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         lab.use_s3(endpoint);
     }
+
     let done = lab.try_round(&lab.config, false).unwrap();
     assert_eq!(done.error(), "");
     if env::var_os(VERIFIES).is_some() {
@@ -80,6 +83,7 @@ pub fn prepare(lab: &mut Lab) {
         ..config()
     };
     let end = |hour: i64| Some(MONTH + 2 * DAY + hour * HOUR);
+
     lab.round();
     lab.import("1", MONTH + DAY + 9 * HOUR, end(11));
     lab.round();
@@ -129,6 +133,8 @@ pub fn check_killed(lab: &Lab, files: &Path, [before, after]: [&Tables; 2], step
             }
         }
     }
+
+    // A round that was cut off may be behind the store, but must not have written anything wrong.
     let findings = lab.verify();
     let late = ["the next round writes", "it has no log: write it"];
     let is_late = |finding: &String| late.iter().any(|it| finding.contains(it));
@@ -193,6 +199,7 @@ fn kill(stride: usize) {
         assert!(has_ended, "{}", String::from_utf8_lossy(&output.stderr));
         output.status
     };
+    // Without a kill: the state that every interrupted round has to reach in the end.
     work_of(&[(VERIFIES, "1")]);
     let whole = Lab::again(&work, config());
     let after = tables(&whole, &whole.lake());
@@ -203,6 +210,7 @@ fn kill(stride: usize) {
     drop(whole);
     let lake = work.join("lake").display().to_string();
     let log = root.path().join("calls").display().to_string();
+    // Ends with the first number that the round does not reach.
     for call in (1..2000).step_by(stride) {
         let _ = fs::remove_file(&log);
         let at = call.to_string();
@@ -220,10 +228,12 @@ fn kill(stride: usize) {
             eprintln!("the round makes less than {call} calls");
             return;
         }
+
         assert_eq!(status.signal(), Some(9), "{failed}");
         let seen = Lab::again(&work, config());
         check_killed(&seen, &seen.lake(), [&before, &after], &failed);
         drop(seen);
+
         let next = other_process(&work, &[(VERIFIES, "1")]).output().unwrap();
         assert!(next.status.success(), "{failed}: {next:?}");
         let ended = Lab::again(&work, config());

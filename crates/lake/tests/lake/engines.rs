@@ -82,6 +82,7 @@ pub fn check(lab: &Lab, answers: &Value, engines: &[&str], page: &Value, step: &
         .iter()
         .map(|table| (table.table.clone(), table.rows.into()));
     let rows = Value::Object(rows.collect());
+    // Averages over 720 samples that rise by 1/7 W.
     let power = json!([
         ["g01", 720, 300.0 + 719.0 / 7.0],
         ["g02", 720, 300.0 + 719.0 / 7.0],
@@ -96,6 +97,7 @@ pub fn check(lab: &Lab, answers: &Value, engines: &[&str], page: &Value, step: &
         3,
         "{expected}"
     );
+
     for engine in engines {
         for question in ["rows", "gpu_seconds", "power"] {
             let answer = &answers[engine][question];
@@ -182,10 +184,13 @@ pub fn check_page(lab: &Lab, page: &Value, step: &str) {
         assert_eq!(*rows, Value::Array(own), "{step}: {title}");
         compared += 1;
     }
+
+    // A page whose queries are no longer found would otherwise pass.
     assert!(compared >= 10, "only {compared} queries of {}", PAGES[1]);
     for (title, rows) in page.as_object().unwrap() {
         assert!(!rows.as_array().unwrap().is_empty(), "{title} has no rows");
     }
+
     let hours = &page["GPU-hours of a month by user, as in the report"];
     let reported = reported(lab);
     let reported = reported.as_array().unwrap();
@@ -200,6 +205,7 @@ pub fn check_page(lab: &Lab, page: &Value, step: &str) {
 /// Reads the lake after the first round and after corrections, from checkpoints and from commits behind
 /// them. `others` are engines with the Python of each.
 fn read_twice(lab: &mut Lab, python: &Path, others: &[(PathBuf, &str)]) {
+    // So few that one round reads a checkpoint with commits behind it.
     lab.config.checkpoint_commits = 2;
     lab.end_all();
     let address = lab.lake().display().to_string();
@@ -224,6 +230,7 @@ fn read_twice(lab: &mut Lab, python: &Path, others: &[(PathBuf, &str)]) {
             check(lab, &answers, &[engine], page, step);
         }
     }
+
     let checkpoints: Vec<String> = fs::read_dir(lab.lake().join("usage/_delta_log"))
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())

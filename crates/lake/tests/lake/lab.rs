@@ -95,6 +95,7 @@ impl Lab {
             Timestamp(now.0 + 1000 * offset.load(Ordering::Relaxed))
         });
         let config = StoreConfig {
+            // The disk of a test machine may be nearly full.
             min_free_bytes: 0,
             commit_interval_ms: 20,
             ..StoreConfig::default()
@@ -167,9 +168,11 @@ impl Lab {
             Some(MONTH + 2 * DAY + 10 * HOUR),
         );
         self.import("2", MONTH + 3 * DAY, Some(MONTH + 4 * DAY));
+        // A run without a duration: it is a record and no usage.
         self.import("3", MONTH + 3 * DAY, Some(MONTH + 3 * DAY));
         self.import("4", self.running_since(), None);
         self.import_more();
+
         let db = self.store.database().connect().unwrap();
         let end = 1_000_000 * (MONTH + 2 * DAY + 10 * HOUR);
         let measured = "cluster, job_id, submit_time, run_end_time, assessed_at, held_seconds,
@@ -193,6 +196,7 @@ impl Lab {
             1_000_000 * (SAMPLES - 4 * DAY)
         ))
         .unwrap();
+
         self.write_samples(noise);
         self.store.seal().unwrap();
     }
@@ -224,6 +228,7 @@ impl Lab {
             let power = series("takt_gpu_power_watts", &gpu);
             let energy = series("takt_gpu_energy_joules_total", &gpu);
             let busy = series("takt_gpu_utilization_ratio", &gpu);
+            // Characters that JSON, SQL and Parquet each treat in their own way.
             let load = series("node_load1", &[("odd", "\"quoted\", \\ and Ä")]);
             for step in 0..36 * HOUR / STEP {
                 let at = Timestamp(1000 * (start + step * STEP));
@@ -233,6 +238,7 @@ impl Lab {
                     (busy, level(utilization, step * STEP / HOUR)),
                     (
                         load,
+                        // The end of a series, which is NULL in the lake.
                         if step == 500 {
                             STALE
                         } else {
@@ -262,6 +268,7 @@ impl Lab {
             let series = self.store.series_number(&labels.into_iter().collect());
             for step in 0..DAY / STEP {
                 let at = Timestamp(1000 * (start + step * STEP));
+                // A linear congruential generator: the same noise in each run.
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let value = f64::from_bits(seed >> 12 | 1.0_f64.to_bits());
                 samples.push((series, Sample { at, value }));
@@ -413,6 +420,7 @@ fn files_in(lake: &Path, table: &str) -> Vec<PathBuf> {
         for line in fs::read_to_string(commit).unwrap().lines() {
             let action: serde_json::Value = serde_json::from_str(line).unwrap();
             if let Some(path) = action["remove"]["path"].as_str() {
+                // Takt's log removes only what it has added.
                 assert!(files.remove(path), "{path}");
             }
             if let Some(path) = action["add"]["path"].as_str() {

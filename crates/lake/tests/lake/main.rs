@@ -54,6 +54,7 @@ fn a_round_writes_what_is_missing_and_the_next_one_nothing() {
     for table in &done.tables {
         assert!(table.files > 0 && table.rows > 0, "{table:?}");
     }
+
     assert_eq!(lab.verify(), [""; 0]);
     let status = lab.status();
     let names: Vec<&str> = status.tables.iter().map(|t| t.table.as_str()).collect();
@@ -71,6 +72,7 @@ fn a_round_writes_what_is_missing_and_the_next_one_nothing() {
     let oslo_day = |seconds: i64| (seconds + 2 * HOUR).div_euclid(DAY);
     let days = oslo_day(lab.now().0 / 1000) - oslo_day(lab.running_since());
     assert_eq!((rows["usage"], days), (8 + 3, 3));
+
     let again = lab.round();
     assert!(again.tables.iter().all(|t| t.files == 0 && t.removed == 0));
     assert_eq!(lab.status().tables, status.tables);
@@ -82,8 +84,10 @@ fn files_have_the_permissions_of_the_folder() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::new();
     fs::create_dir_all(lab.lake()).unwrap();
+    // Neither the default nor what a usual umask gives.
     fs::set_permissions(lab.lake(), fs::Permissions::from_mode(0o750)).unwrap();
     lab.round();
+
     let mut folders = vec![lab.lake()];
     let mut count = 0;
     while let Some(folder) = folders.pop() {
@@ -125,6 +129,7 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
     assert_eq!(before.len(), 1);
     let version = lab.version("job_runs");
     let usage = lab.gpu_seconds();
+
     lab.import(
         "1",
         MONTH + DAY + 9 * HOUR,
@@ -137,6 +142,7 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
         "{findings:?}"
     );
     assert!(is_named("usage: month 2026-10 of lab has "), "{findings:?}");
+
     let done = lab.round();
     let changed: Vec<&str> = done
         .tables
@@ -151,6 +157,8 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
     assert_eq!(lab.verify(), [""; 0]);
     let both = files(&lab, "job_runs");
     assert!(both.len() == 2 && both.contains(&before[0]), "{both:?}");
+
+    // The grace is a day.
     lab.later(23 * HOUR);
     lab.round();
     assert_eq!(
@@ -169,6 +177,7 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
 #[test]
 fn deleted_series_leave_the_lake() {
     let lab = Lab::new();
+
     lab.round();
     let before = lab.status();
     let matcher = Matcher::metric("takt_gpu_power_watts");
@@ -210,11 +219,13 @@ fn what_the_store_forgets_stays_until_the_lakes_own_retention() {
         (before[0].rows, before[0].files)
     );
     assert_eq!(lab.verify(), [""; 0]);
+
     lab.config.retention_days = 10;
     lab.round();
     let after = lab.status().tables;
     assert_eq!((after[0].rows, after[0].files), (0, 0));
     assert_eq!(after[1].rows, before[1].rows, "rows of five minutes stay");
+
     lab.later(25 * HOUR);
     lab.round();
     assert_eq!(files(&lab, "samples"), [""; 0]);
@@ -269,6 +280,8 @@ fn each_defect_has_a_finding() {
         let mut is_found = false;
         for at in [20, whole.len() / 3, whole.len() / 2] {
             let mut bytes = whole.clone();
+            // Within the pages, and not in the footer, whose damage makes the whole file
+            // unreadable.
             bytes[at] ^= 0x55;
             fs::write(&file, bytes).unwrap();
             is_found |= !lab.verify().is_empty();
@@ -276,6 +289,7 @@ fn each_defect_has_a_finding() {
         assert!(is_found, "{table}: no changed byte is found");
         fs::write(&file, &whole).unwrap();
     }
+
     let log = lab
         .lake()
         .join("usage/_delta_log/00000000000000000001.json");
@@ -361,6 +375,7 @@ fn lost_and_doubled_samples_are_findings() {
     let removed = actions(&lab, "samples", "remove").pop().unwrap();
     let is_removed = |add: &&serde_json::Value| add["add"]["path"] == removed["remove"]["path"];
     let again = before.iter().rfind(is_removed).unwrap();
+    // Both blocks now have the rows of these days.
     commit(&lab, "samples", std::slice::from_ref(again));
     let findings = lab.verify();
     assert!(
@@ -378,6 +393,7 @@ fn a_lake_has_one_writer() {
         path: Some(lab.lake()),
         ..LakeConfig::default()
     };
+
     let error = other.try_round(&config, false).unwrap_err();
     assert!(matches!(error, LakeError::Foreign { .. }), "{error}");
     // The operator moves to another data directory, with a copy of the old one's records.
@@ -389,6 +405,8 @@ fn a_lake_has_one_writer() {
     let error = other.try_round(&config, false).unwrap_err();
     assert!(matches!(error, LakeError::Gone { .. }), "{error}");
     assert!(!lab.lake().exists());
+
+    // A folder of a person's files must not become a lake, even on request.
     fs::create_dir(lab.lake()).unwrap();
     fs::write(lab.lake().join("thesis.tex"), "x").unwrap();
     let error = other.try_round(&config, true).unwrap_err();
@@ -430,6 +448,7 @@ fn records_that_are_all_gone_stay_in_the_lake() {
     let rows = lab.status().tables[3].rows;
     let db = lab.store().database().connect().unwrap();
     db.execute_batch("DELETE FROM records.jobs").unwrap();
+
     let done = lab.try_round(&lab.config, false).unwrap();
     assert!(
         done.error().contains("no rows for the table job_runs"),
@@ -466,6 +485,7 @@ fn new_columns_are_a_commit() {
         .join("usage/_delta_log/00000000000000000000.json");
     let text = fs::read_to_string(&first).unwrap();
     assert!(text.contains("billing_seconds"));
+    // As if an earlier version had named the column differently.
     fs::write(&first, text.replace("billing_seconds", "other_seconds")).unwrap();
     let version = lab.version("usage");
     let done = lab.round();
@@ -506,6 +526,7 @@ fn checkpoints_are_the_version_of_their_number() {
     let pointer = fs::read_to_string(log.join("_last_checkpoint")).unwrap();
     assert!(pointer.starts_with(r#"{"version":2,"size":"#), "{pointer}");
     assert_eq!(lab.verify(), [""; 0]);
+
     for hour in 12..15 {
         correct(&lab, hour);
     }

@@ -41,6 +41,7 @@ impl Lab {
         self.config.s3 = S3Config {
             endpoint: Some(endpoint),
             credentials_file: Some(keys),
+            // The servers of the tests have no TLS.
             allow_http: true,
             ..S3Config::default()
         };
@@ -84,6 +85,7 @@ fn written_corrected_and_verified(s3: &S3) {
             .iter()
             .all(|table| table.files == 0 && table.removed == 0)
     );
+
     lab.correct(11);
     lab.round();
     assert_eq!(lab.version("usage"), 2);
@@ -97,6 +99,7 @@ fn written_corrected_and_verified(s3: &S3) {
             .count()
     };
     assert_eq!(parquet("job_runs"), 2);
+
     lab.later(25 * HOUR);
     lab.config.retention_days = 1;
     lab.round();
@@ -106,6 +109,7 @@ fn written_corrected_and_verified(s3: &S3) {
     lab.round();
     assert_eq!(parquet("samples"), 0);
     assert_eq!(lab.verify(), [""; 0]);
+
     let left: Vec<_> = fs::read_dir(lab.data())
         .unwrap()
         .flatten()
@@ -136,6 +140,7 @@ fn read_by_engines(test: &str, s3: &S3, python: &Path) {
     lab.round();
     lab.correct(12);
     lab.round();
+    // Past the failing connection, which is for Takt's requests only.
     let endpoint = s3.own_endpoint();
     let keys = [
         ("AWS_ENDPOINT_URL", endpoint.as_str()),
@@ -170,6 +175,7 @@ fn an_hour_of_503_harms_nothing() {
     let samples = lab.samples();
     lab.correct(11);
     s3.judge(|_| Fate::Refuse);
+    // Every five minutes, as the server repeats a failed round.
     for round in 0..12 {
         let error = lab.try_round(&lab.config, false).unwrap_err();
         let text = takt_model::error_chain(&error);
@@ -185,6 +191,7 @@ fn an_hour_of_503_harms_nothing() {
     assert!(state.succeeded_at < state.tried_at, "{state:?}");
     assert_eq!(s3.files(), before);
     assert_eq!(lab.samples(), samples);
+
     s3.judge(|_| Fate::Pass);
     assert_eq!(lab.status().tables, rows.tables);
     lab.round();
@@ -229,6 +236,7 @@ fn cut_off(s3: &S3) {
             Fate::Pass
         }
     });
+
     lab.round();
     assert!(cut.load(Ordering::Relaxed) > 20);
     assert_eq!(lab.verify(), [""; 0]);
@@ -274,6 +282,7 @@ fn lost_reply(s3: &S3) {
         }
     });
     lab.round();
+    // Seven tables with two commits each.
     assert!(lost.load(Ordering::Relaxed) >= 14, "{lost:?}");
     for table in lab.status().tables {
         assert_eq!(table.version, Some(1), "{table:?}");

@@ -50,6 +50,7 @@ impl<'s> Scene<'s> {
             after: Tables::new(),
             requests: Vec::new(),
         };
+
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         let status = scene.round(move |request| {
@@ -142,6 +143,7 @@ fn kill_each(test: &str, stride: usize) {
         let puts = scene.requests.iter().filter(|it| it.method == "PUT");
         let puts = puts.count();
         assert!(requests > 40 && puts > 10, "{:?}", scene.requests);
+
         let kills = scene.kill_at_each(|index, _| index % stride == 0);
         eprintln!("{test}: {kills} kills at {requests} requests with {puts} puts");
     }

@@ -103,11 +103,13 @@ impl S3 {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        // moto is a Python program, which takes seconds to start on a busy machine.
         let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(own).is_err() {
             assert!(Instant::now() < end, "the S3 server does not answer");
             thread::sleep(Duration::from_millis(100));
         }
+
         let judge: Judge = Box::new(|_| Fate::Pass);
         let judge = Arc::new(Mutex::new(judge));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -292,6 +294,7 @@ fn serve(
                 return Ok(());
             }
         }
+
         let mut words = head.split(' ');
         let method = words.next().unwrap_or("");
         let target = words.next().unwrap_or("");
@@ -322,6 +325,7 @@ fn serve(
             let mut victim = victim.lock().unwrap_or_else(PoisonError::into_inner);
             let victim = victim.as_mut().expect("a process runs");
             victim.kill()?;
+            // Until the process is gone: it must not see the reply.
             victim.wait()?;
         }
         let mut client = client.try_clone()?;

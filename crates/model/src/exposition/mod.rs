@@ -32,6 +32,7 @@ impl Format {
     /// Returns the format that an `Accept` header prefers; text 0.0.4 if the header is absent or
     /// names neither.
     pub fn negotiate(accept: Option<&str>) -> Self {
+        // Weights of zero mean "not acceptable", so a format needs more than zero to be chosen.
         let mut best = (0.0, Self::Text);
         for range in accept.unwrap_or_default().split(',') {
             let mut parts = range.split(';').map(str::trim);
@@ -43,6 +44,8 @@ impl Format {
 
             let quality = parts
                 .find_map(|part| part.strip_prefix("q="))
+                // A format without a weight has weight 1; one whose weight is malformed is not
+                // chosen.
                 .map_or(1.0, |q| q.trim().parse().unwrap_or(0.0));
             if quality > best.0 {
                 best = (quality, format);

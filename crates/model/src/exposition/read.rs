@@ -40,6 +40,8 @@ pub struct ReadError {
 impl ReadError {
     fn new(line: usize, expected: &'static str, found: &[u8]) -> Self {
         const SHOWN: usize = 40;
+        // A character has at most 4 bytes, and a hostile line of megabytes must not be decoded for
+        // 40 of them.
         let text = String::from_utf8_lossy(&found[..found.len().min(4 * SHOWN)]);
         let found = match text.char_indices().nth(SHOWN) {
             _ if found.is_empty() => "the end of the line".to_owned(),
@@ -104,6 +106,7 @@ impl Sample<'_> {
         let name = match self.kind {
             Some(MetricType::Histogram) => "le",
             Some(MetricType::Summary) => "quantile",
+            // With other types the label is free text, and a rule may compare it as it is written.
             _ => return Ok(labels),
         };
         if let Some(normal) = labels.get(name).and_then(normal_spelling) {
@@ -118,6 +121,8 @@ impl Sample<'_> {
         if self.exemplar.is_empty() {
             return None;
         }
+        // The syntax was checked with the line. Only the UTF-8 of its labels can fail, and costs
+        // the exemplar, not the sample.
         exemplar::parse(self.exemplar).ok()
     }
 
@@ -288,6 +293,8 @@ impl<'a> Page<'a> {
         }
 
         let number = self.rest.strip_prefix(expected)?.strip_prefix(b" ")?;
+        // Only the whole line is known to be valid: `1 5` has a timestamp, and takes the general
+        // path.
         let (value, length) = decimal(number)
             .filter(|&(_, length)| number.get(length) == Some(&b'\n'))
             .or_else(|| long_number(number))?;
@@ -314,6 +321,7 @@ impl<'a> Page<'a> {
             let line = &self.rest[..end];
             self.rest = self.rest.get(end + 1..).unwrap_or_default();
             self.line += 1;
+
             let said = match self.format {
                 Format::Text => text_line(line),
                 Format::OpenMetrics => openmetrics_line(line),
@@ -343,6 +351,9 @@ impl<'a> Page<'a> {
                 ParsedLine::End => self.ended = true,
             }
         }
+
+        // Without `# EOF`, the page was cut off on its way: half of its series would look as if
+        // they had ended.
         match self.format {
             Format::OpenMetrics if !self.ended => Err(ReadError {
                 line: self.line + 1,

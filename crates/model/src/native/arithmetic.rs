@@ -16,6 +16,7 @@ impl NativeHistogram {
     /// Multiplies all counts and the sum.
     pub fn scale(&mut self, factor: f64) {
         self.map_counts(|count| count * factor);
+        // Negative counts are no counter, so later steps must not look for resets.
         if factor < 0.0 {
             self.hint = ResetHint::Gauge;
         }
@@ -44,11 +45,14 @@ impl NativeHistogram {
         if halvings <= 0 || schema == SCHEMA_CUSTOM {
             return;
         }
+        // A shift of 32 or more would overflow; after 31 all indices are 0 or 1.
         let halvings = halvings.cast_unsigned().min(31);
         for buckets in [&mut self.positive, &mut self.negative] {
             for (index, _) in buckets.iter_mut() {
+                // Bucket i ends at base^i, so the buckets 1 and 2 become 1, and 0 and -1 become 0.
                 *index = (index.saturating_sub(1) >> halvings) + 1;
             }
+            // Indices ascend, so joined buckets are neighbours.
             buckets.dedup_by(|next, kept| {
                 let is_same = next.0 == kept.0;
                 if is_same {
@@ -62,6 +66,7 @@ impl NativeHistogram {
 
     /// Whether both have the same layout and the same counts. NaN equals NaN.
     pub fn is_same(&self, other: &Self) -> bool {
+        // Compared by bits: NaN is not equal to itself.
         let bits = |histogram: &Self| {
             [histogram.count, histogram.sum, histogram.zero_count].map(f64::to_bits)
         };
@@ -81,6 +86,7 @@ impl NativeHistogram {
         if !self.has_kind_of(before) {
             return true;
         }
+
         if self.differs_in_bounds(before) {
             let common = self.common_bounds(before);
             let [mut now, mut then] = [self.clone(), before.clone()];
@@ -89,18 +95,25 @@ impl NativeHistogram {
             return now.is_reset(&then);
         }
 
+        // A counter never gets finer by itself: Prometheus clients only reduce the resolution until
+        // they reset.
         let is_finer = self.schema > before.schema || self.zero_threshold < before.zero_threshold;
         if self.count < before.count || is_finer {
             return true;
         }
+
+        // The zero bucket must cover whole buckets of the earlier histogram, or its count cannot be
+        // compared.
         let (zero_count, threshold) = before.zero_count_up_to(self.zero_threshold);
         if threshold != self.zero_threshold || self.zero_count < zero_count {
             return true;
         }
+
         let mut before = before.clone();
         before.reduce_to(self.schema);
         let fell = |now: &[(i32, f64)], then: &[(i32, f64)]| {
             then.iter().any(|&(index, count)| {
+                // Buckets within the zero bucket are part of its count, which was compared above.
                 let is_outside =
                     self.is_custom() || bucket_bound(self.schema, index) > self.zero_threshold;
                 let found = now.binary_search_by_key(&index, |(index, _)| *index);
@@ -116,6 +129,7 @@ impl NativeHistogram {
             .iter_mut()
             .chain(&mut self.negative)
             .map(|(_, count)| count);
+
         let others = [&mut self.count, &mut self.sum, &mut self.zero_count];
         counts
             .chain(others)
@@ -123,6 +137,7 @@ impl NativeHistogram {
     }
 
     fn combine(&mut self, other: &Self, sign: f64) {
+        // A gauge stays one in every sum; of two different counters, nothing is known.
         self.hint = match (self.hint, other.hint) {
             (one, two) if one == two => one,
             (ResetHint::Gauge, _) | (_, ResetHint::Gauge) => ResetHint::Gauge,
@@ -137,6 +152,7 @@ impl NativeHistogram {
         self.zero_count += sign * zero_count;
         self.count += sign * other.count;
         self.sum += sign * other.sum;
+
         self.reduce_to(other.schema);
         let reduced;
         let other = if other.schema > self.schema {
@@ -147,6 +163,8 @@ impl NativeHistogram {
         } else {
             other
         };
+
+        // The other's buckets within the zero bucket were counted with it.
         let threshold = self.zero_threshold;
         let schema = self.schema;
         let outside = |bucket: &&(i32, f64)| bucket_bound(schema, bucket.0) > threshold;
@@ -176,6 +194,8 @@ impl NativeHistogram {
     fn widen_zero_bucket(&mut self, other: &Self) -> f64 {
         let mut zero_count = other.zero_count;
         let mut threshold = other.zero_threshold;
+        // Each may have to grow to the end of a bucket that the other's threshold cuts, so both
+        // take turns until they agree.
         while threshold != self.zero_threshold {
             if self.zero_threshold > threshold {
                 (zero_count, threshold) = other.zero_count_up_to(self.zero_threshold);
@@ -206,6 +226,8 @@ impl NativeHistogram {
             let mut zero_count = self.zero_count;
             for buckets in [&self.positive, &self.negative] {
                 for &(index, count) in buckets {
+                    // Buckets ascend: the first one that begins beyond the threshold ends the
+                    // search.
                     if bucket_bound(self.schema, index.saturating_sub(1)) >= threshold {
                         break;
                     }
@@ -213,6 +235,7 @@ impl NativeHistogram {
                     widest = widest.max(bucket_bound(self.schema, index));
                 }
             }
+
             if widest == threshold {
                 return (zero_count, threshold);
             }
@@ -261,6 +284,7 @@ mod tests {
         fine.add(&of(0, &[(1, 10.0), (4, 1.0)]));
         // (-1, 0] of schema 1 is 0 of schema 0, and so on.
         assert_eq!(fine, of(0, &[(0, 3.0), (1, 17.0), (3, 1.0), (4, 1.0)]));
+
         let mut coarse = of(0, &[(1, 10.0)]);
         coarse.subtract(&of(1, &[(1, 3.0), (2, 4.0)]));
         assert_eq!(coarse, of(0, &[(1, 3.0)]));
@@ -273,6 +297,7 @@ mod tests {
         wide.zero_threshold = 0.75;
         wide.zero_count = 5.0;
         wide.count += 5.0;
+
         narrow.add(&wide);
         // 0.75 lies in the bucket (0.5, 1].
         assert_eq!(narrow.zero_threshold, 1.0);
@@ -312,6 +337,7 @@ mod tests {
         assert_eq!(scaled.sum, -1.0);
         assert_eq!(&*scaled.positive, &[(1, -1.0)][..]);
         assert_eq!(scaled.hint, ResetHint::Gauge);
+
         scaled.divide(0.0);
         assert_eq!(scaled.count, f64::NEG_INFINITY);
         assert_eq!(scaled.positive.len(), 0);

@@ -24,6 +24,7 @@ impl NativeHistogram {
             return self.custom_values.is_empty();
         }
         let bounds = &self.custom_values;
+        // The bucket after the last bound holds what is above all bounds.
         let last = i32::try_from(bounds.len()).unwrap_or(i32::MAX);
         bounds.iter().all(|bound| bound.is_finite())
             && bounds.is_sorted_by(|one, next| one < next)
@@ -47,6 +48,7 @@ impl NativeHistogram {
                 _ => bound(index - 1).unwrap_or(f64::INFINITY),
             },
             upper: bound(index).unwrap_or(f64::INFINITY),
+            // The first bucket begins at -Inf and includes it.
             has_lower: index == 0,
             has_upper: true,
             count,
@@ -59,6 +61,8 @@ impl NativeHistogram {
             let own = usize::try_from(*index)
                 .ok()
                 .and_then(|index| self.custom_values.get(index));
+            // The new bucket is the one of the first kept bound that is not below the own one;
+            // without such a bound, the last.
             let place = own.map_or(bounds.len(), |own| {
                 bounds.partition_point(|bound| bound < own)
             });
@@ -126,6 +130,7 @@ mod tests {
         let one = of(&[1.0, 2.0, 5.0], &[4.0, 8.0, 4.0, 8.0]);
         let other = of(&[2.0, 5.0, 7.0], &[1.0, 2.0, 1.0, 2.0]);
         assert!(one.differs_in_bounds(&other));
+
         let mut sum = one.clone();
         sum.add(&other);
         assert_eq!(sum, of(&[2.0, 5.0], &[13.0, 6.0, 11.0]));

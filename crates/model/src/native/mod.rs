@@ -138,6 +138,7 @@ impl NativeHistogram {
         if !counts.all(|count| count >= 0.0) {
             return Err(HistogramError::Count);
         }
+        // NaN observations count, but have no bucket; only a sum of NaN shows that there were some.
         let is_less = is_whole && !self.sum.is_nan() && self.total() < self.count;
         if is_less || !self.adds_up() {
             return Err(HistogramError::Total);
@@ -163,6 +164,7 @@ impl NativeHistogram {
 
     /// The buckets from the lowest to the highest. The zero bucket is left out where it is empty.
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = NativeBucket> + '_ {
+        // Stored from zero outwards, so the negative ones come in reverse.
         let negative = self.negative.iter().rev().map(|&(index, count)| {
             let bucket = self.positive_bucket(index, count);
             NativeBucket {
@@ -191,6 +193,7 @@ impl NativeHistogram {
         if self.is_custom() {
             return self.custom_bucket(index, count);
         }
+
         let lower = bucket_bound(self.schema, index.saturating_sub(1));
         NativeBucket {
             // The zero bucket takes its part of a bucket that it overlaps.
@@ -231,6 +234,7 @@ mod tests {
         assert_eq!(bucket_bound(0, -1), 0.5);
         assert_eq!(bucket_bound(-4, 1), 65536.0);
         assert!((bucket_bound(1, 1) - 2.0_f64.sqrt()).abs() < 1e-15);
+        // The last finite bucket of a schema ends at the largest float instead of 2^1024.
         assert_eq!(bucket_bound(8, 1024 << 8), f64::MAX);
         assert_eq!(bucket_bound(8, (1024 << 8) + 1), f64::INFINITY);
         assert_eq!(bucket_bound(-4, 64), f64::MAX);

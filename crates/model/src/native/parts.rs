@@ -113,6 +113,7 @@ impl NativeHistogram {
             ResetHint::Reset => 1,
             ResetHint::Gauge => 2,
         };
+        // One number for both, because a part costs a series of its own.
         let layout = f64::from(self.schema * HINTS + hint);
         let others = [
             (NativePart::Layout, layout),
@@ -120,6 +121,7 @@ impl NativeHistogram {
             (NativePart::ZeroCount, self.zero_count),
             (NativePart::ZeroThreshold, self.zero_threshold),
         ];
+
         let exponential: &[(i32, f64)] = if self.is_custom() {
             &[]
         } else {
@@ -187,16 +189,20 @@ impl HistogramParts {
     /// If the parts do not belong together: down-sampling joined parts of different histograms.
     pub fn histogram(self) -> Result<NativeHistogram, HistogramError> {
         let mut histogram = self.histogram;
+        // An average of two layouts shows that down-sampling mixed histograms.
         if self.layout.fract() != 0.0 {
             return Err(HistogramError::Schema(self.layout as i32));
         }
         let layout = self.layout as i32;
+        // Euclidean, because schemas may be negative while hints are not.
         histogram.schema = layout.div_euclid(HINTS);
         histogram.hint = match layout.rem_euclid(HINTS) {
             1 => ResetHint::Reset,
             2 => ResetHint::Gauge,
             _ => ResetHint::Unknown,
         };
+
+        // The store returns series in any order; the bounds give custom buckets their indices.
         let mut custom = self.custom;
         custom.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
         let bounds = custom.iter().map(|(bound, _)| *bound);
@@ -206,6 +212,8 @@ impl HistogramParts {
         histogram.compact();
         histogram.positive.sort_unstable_by_key(|(index, _)| *index);
         histogram.negative.sort_unstable_by_key(|(index, _)| *index);
+
+        // Not as whole numbers: down-sampled counts are averages.
         histogram.validate(false)?;
         Ok(histogram)
     }
@@ -273,6 +281,7 @@ mod tests {
 
         #[test]
         fn any_parts_make_a_histogram_or_an_error(
+            // A damaged store can hold parts of any names and values.
             parts in prop::collection::vec(("[a-z0-9-]{0,5}", any::<f64>()), 0..9),
         ) {
             let mut gathered = HistogramParts::default();
@@ -296,6 +305,7 @@ mod tests {
         assert_eq!(parts.histogram(), Err(HistogramError::Total));
         let mut parts = HistogramParts::default();
         parts.add(NativePart::Count, 3.0);
+        // Half way between two layouts, as an average of both would be.
         parts.add(NativePart::Layout, 4.5);
         assert!(matches!(parts.histogram(), Err(HistogramError::Schema(_))));
     }

@@ -161,6 +161,7 @@ impl<'de> Deserializer<'de> for Node {
                 format!("expected one of {}", variants.join(", ")),
             ));
         };
+
         let text: StrDeserializer<'_, Mistake> = text.as_str().into_deserializer();
         text.deserialize_enum(name, variants, visitor)
             .map_err(|error| error.on(line))
@@ -197,6 +198,7 @@ impl<'de> MapAccess<'de> for Pairs {
             return Ok(None);
         };
         self.value = Some(value);
+        // As if in quotes: a key `on` or `1` is a text for every target type.
         let key = Node {
             line,
             value: Value::Scalar { text, quoted: true },
@@ -246,6 +248,7 @@ mod tests {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
         let list = vec!["a".to_owned(), "2".to_owned()];
+
         assert_eq!(
             read,
             Some {
@@ -302,6 +305,7 @@ mod tests {
                 "{text}"
             );
         }
+        // 39 doublings of one item: about a kilobyte of text stands for 2^39 nodes.
         let bomb = (1..40).fold("a0: &a0 [x]\n".to_owned(), |text, n| {
             let before = n - 1;
             text + &format!("a{n}: &a{n} [*a{before}, *a{before}]\n")

@@ -55,6 +55,7 @@ impl Loader {
                         self.anchors.get(&anchor).cloned().ok_or_else(|| {
                             Mistake::new(line, "an alias that stands for nothing")
                         })?;
+                    // Counted as often as it is used: the copies take the memory, not the text.
                     self.nodes += size_of_tree(&node);
                     self.place(node, 0)?;
                 }
@@ -69,6 +70,7 @@ impl Loader {
             }
         }
 
+        // An empty file is null, which is an empty list or mapping for those who ask for one.
         let nothing = Value::Scalar {
             text: String::new(),
             quoted: false,
@@ -80,6 +82,7 @@ impl Loader {
     }
 
     fn start(&mut self, line: usize, anchor: usize, is_map: bool) -> Result<(), Mistake> {
+        // The tree is walked recursively, and a file of opening brackets would use up the stack.
         if self.open.len() == DEPTH_MAX {
             return Err(Mistake::new(
                 line,
@@ -158,6 +161,7 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
     let mut merged = Vec::new();
     let mut items = items.into_iter();
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        // Only texts can be keys; a list or mapping as a key is refused.
         let key = Key {
             line: key.line,
             text: key.text()?.to_owned(),
@@ -175,6 +179,7 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
         }
     }
 
+    // After all own pairs, because `<<` may come before the keys that override it.
     for node in merged.iter().flat_map(|node| match &node.value {
         Value::List(nodes) => nodes.iter().collect(),
         _ => vec![node],

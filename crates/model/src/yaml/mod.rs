@@ -278,6 +278,7 @@ pub fn unknown_key(key: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()
         .min_by_key(|known| strsim::osa_distance(key, known));
+
     match nearest {
         Some(nearest) => format!("unknown key `{key}`; did you mean `{nearest}`?"),
         None => format!("unknown key `{key}`"),
@@ -352,6 +353,7 @@ mod tests {
     #[test]
     fn scalars_stay_text() {
         let node = Node::read("a: 1.0\nb: 'on'\nc: ~\nd: 0x10\n").unwrap();
+
         assert_eq!(
             node.text_pairs().unwrap(),
             [("a", "1.0"), ("b", "on"), ("c", ""), ("d", "0x10")]
@@ -364,6 +366,7 @@ mod tests {
         let text = "a: {url: 'http://x/ä', urls: [b]}\nlist:\n- token: geheim # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  x\n  y\n";
         let expected = "a: {url: http://secret.invalid, urls: [b]}\nlist:\n- token: <secret> # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  <secret>";
         assert_eq!(without(text, &["url", "token"]).trim_end(), expected);
+        // Everything below a secret key is secret, at any depth.
         let nested = "h: {X: {secrets: [a, 'b'], values: [c]}}\nproxy: {Y: [d], Z: [e]}\nf: [g]\n";
         let expected = "h: {X: {secrets: [<secret>, <secret>], values: [c]}}\nproxy: {Y: [<secret>], Z: [<secret>]}\nf: [g]\n";
         assert_eq!(without(nested, &["secrets", "proxy"]), expected);
@@ -374,6 +377,7 @@ mod tests {
         let text = "base: &b {x: 1, y: 2}\nmore:\n  <<: *b\n  y: 3\nsame: *b\n";
         let node = Node::read(text).unwrap();
         let fields = node.fields(&["base", "more", "same"]).unwrap();
+
         let more = fields.require("more").unwrap().text_pairs().unwrap();
         assert_eq!(
             more,
@@ -412,6 +416,7 @@ mod tests {
     #[test]
     fn nested_aliases_are_bounded() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        // 10^9 nodes from a text of less than a kilobyte.
         for at in 1..9 {
             let item = format!("*a{}", at - 1);
             text += &format!("a{at}: &a{at} [{}]\n", vec![item; 10].join(", "));

@@ -22,6 +22,7 @@ pub fn without(text: &str, keys: &[&str]) -> String {
     let mut places = Vec::new();
     let mut open: Vec<OpenNode> = Vec::new();
     for event in Parser::new_from_str(text) {
+        // Callers pass texts that were read before, so nothing secret follows a syntax error.
         let Ok((event, span)) = event else { break };
 
         let mut is_secret = open.last().is_some_and(|parent| parent.is_secret);
@@ -64,6 +65,7 @@ pub fn without(text: &str, keys: &[&str]) -> String {
         }
     }
 
+    // The parser counts positions in characters, not in bytes.
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

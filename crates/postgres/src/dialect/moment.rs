@@ -68,6 +68,7 @@ impl Translator<'_, '_> {
                 has_zone |= kind == MomentType::Instant;
                 at = after;
             } else if let Some((zone, after)) = self.zone(at) {
+                // An unknown zone leaves the statement as it is, and DuckDB reports it.
                 moment = moment.at(&TimeZone::get(zone).ok()?)?;
                 has_zone = true;
                 at = after;
@@ -157,6 +158,7 @@ fn read(text: &str, kind: MomentType) -> Option<Moment> {
             .trim()
             .split_once([' ', 'T'])
             .unwrap_or((text.trim(), "00:00"));
+        // `timestamp '… +02'` ignores the offset, in PostgreSQL too.
         let time = &time[..time.find(['+', '-', 'Z']).unwrap_or(time.len())];
         return format!("{date}T{}", time.trim())
             .parse()

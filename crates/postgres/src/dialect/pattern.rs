@@ -23,6 +23,7 @@ impl Translator<'_, '_> {
         let (pattern_at, pattern) = self.significant(at + 1)?;
         let may_escape = match pattern.kind {
             Kind::Text => pattern.text.contains('\\'),
+            // Its value is not known yet, and may contain a backslash.
             Kind::Parameter => true,
             _ => false,
         };
@@ -48,6 +49,7 @@ impl Translator<'_, '_> {
         let inside = pattern.text.strip_prefix('\'')?.strip_suffix('\'')?;
         let regex = (pattern.kind == Kind::Text).then(|| of_similar(inside))?;
 
+        // `%` and `_` match line feeds, too, which a `.` does only with this flag.
         self.out.push_str(&format!("SIMILAR TO '(?s){regex}'"));
         Some(pattern_at + 1)
     }
@@ -57,6 +59,7 @@ impl Translator<'_, '_> {
         let is_operator = |token: &&Token<'_>| {
             token.kind == Kind::Symbol && token.text.len() == 1 && OPERATORS.contains(token.text)
         };
+        // All characters of the operator first: `!~~*` must not become `!~` and a rest.
         let length = self.tokens[at..].iter().take_while(is_operator).count();
         let operator = self.tokens[at..at + length].iter().map(|token| token.text);
         let operator: String = operator.collect();
@@ -87,6 +90,7 @@ fn of_similar(pattern: &str) -> String {
             }
             '%' if !in_brackets => regex.push_str(".*"),
             '_' if !in_brackets => regex.push('.'),
+            // Plain characters in `SIMILAR TO`.
             '.' | '^' | '$' if !in_brackets => regex.extend(['\\', c]),
             c => {
                 in_brackets = c == '[' || in_brackets && c != ']';

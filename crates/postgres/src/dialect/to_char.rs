@@ -66,6 +66,7 @@ impl Translator<'_, '_> {
 
         let open = self.phrase(at + 1, &["("])?;
         let close = self.closing(open)?;
+        // The format is the last argument; the first one may contain texts of its own.
         let format_at = (open..close)
             .rev()
             .find(|&at| self.tokens[at].kind == Kind::Text)?;
@@ -106,6 +107,8 @@ fn strftime(literal: &str) -> Option<String> {
                 rest = after;
             }
             '%' => out.push_str("%%"),
+            // Letters may be patterns that this table lacks; a wrong date is worse than DuckDB's
+            // error.
             c if c.is_alphanumeric() => return None,
             c => out.push(c),
         }

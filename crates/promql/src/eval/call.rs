@@ -18,6 +18,7 @@ impl Evaluator<'_> {
         match function.body {
             Body::Native(body) => {
                 let mut columns = self.vector(&args[0], grid)?;
+                // Floats have no result, and no remark either, as in Prometheus.
                 columns.retain(Column::has_histograms);
                 for column in &mut columns {
                     column.values = column
@@ -59,6 +60,7 @@ impl Evaluator<'_> {
                 }
             },
             Body::Window(body) => {
+                // The window is not always first: `quantile_over_time(0.5, v[5m])`.
                 let (windows, scalars): (Vec<_>, Vec<_>) =
                     args.iter().partition(|arg| arg.kind() == Type::Matrix);
                 let scalars = self.scalars(scalars, grid)?;
@@ -95,6 +97,7 @@ impl Evaluator<'_> {
             }
             Whole::AbsentOverTime => {
                 let window = window_of(args.first())?;
+                // Refused with Prometheus' message; `present_over_time` below would accept it.
                 if let Some(extension) = window.extension() {
                     functions::extended("absent_over_time", extension).map_err(Error::Execution)?;
                 }
@@ -136,6 +139,7 @@ impl Evaluator<'_> {
                 columns
                     .iter_mut()
                     .for_each(|column| column.histograms.clear());
+                // The order of a range query is that of the labels, so sorting would be in vain.
                 if grid.steps == 1 {
                     functions::sort_by_value(&mut columns, descending);
                 }
@@ -151,6 +155,8 @@ impl Evaluator<'_> {
                 functions::sort_by_label(&mut columns, &texts().collect::<Vec<_>>(), descending);
                 Ok(columns)
             }
+            // A plain selector gives the times of its samples, anything else the time of the
+            // evaluation.
             Whole::Timestamp => match &args[0] {
                 Node::Selector(selector) => self.instant_times(selector, grid),
                 arg => {
@@ -219,6 +225,7 @@ impl Evaluator<'_> {
             extension: None,
         };
         let infos = self.sample_times(&selector, grid)?;
+        // The result has the size of its input, beside it.
         self.budget.hold(base.iter().map(Column::size).sum())?;
         functions::info(&base, &infos, &conditions, grid.steps)
     }
@@ -243,6 +250,7 @@ impl Evaluator<'_> {
                 for (step, value) in column.values.iter_mut().enumerate() {
                     *value = value.and_then(|value| body(step, value));
                 }
+                // Functions of floats pass over histograms, as in Prometheus.
                 column.histograms.clear();
                 column.unless_empty()
             })

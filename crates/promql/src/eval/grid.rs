@@ -15,6 +15,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// From `start` to `end`, both included; empty where the end comes first.
     pub fn new(start: Timestamp, end: Timestamp, step_ms: i64) -> Self {
+        // In 128 bits: the ends may be the smallest and the largest time.
         let span = i128::from(end.0) - i128::from(start.0);
         let steps = if span < 0 {
             0
@@ -42,6 +43,7 @@ impl Grid {
         let step_of = |at: Timestamp| {
             let since = i128::from(at.0) + i128::from(shift.offset_ms) - i128::from(self.start.0);
             let step_ms = i128::from(self.step_ms.max(1));
+            // Rounded up: the first step that is not before the instant.
             let step = (since.max(0) + step_ms - 1) / step_ms;
             usize::try_from(step).map_or(self.steps, |step| step.min(self.steps))
         };
@@ -93,6 +95,7 @@ impl StepSamples {
             step_ms,
             steps,
         } = self.grid;
+        // Instants of subqueries lie between the steps of the query, and before its start.
         let after = (i128::from(at.0) - i128::from(start.0) + i128::from(step_ms) - 1)
             .div_euclid(i128::from(step_ms));
         let step = usize::try_from(after.max(0))

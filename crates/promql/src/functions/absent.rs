@@ -36,6 +36,7 @@ fn labels(argument: &Node) -> Labels {
         .iter()
         .filter(|matcher| matcher.name() != METRIC_NAME)
     {
+        // Two different values for one label contradict each other, so the label is left out.
         if matcher.op() == MatchOp::Equal && seen.insert(matcher.name()) {
             labels.set(matcher.name(), matcher.value());
         } else {

@@ -27,7 +27,9 @@ impl Date {
         let days = seconds.div_euclid(86_400);
         let second_of_day = seconds.rem_euclid(86_400);
 
+        // Days from 0000-03-01 to 1970-01-01.
         let shifted = days + 719_468;
+        // 400 years have 146,097 days, and the calendar repeats after them.
         let era = shifted.div_euclid(146_097);
         let day_of_era = shifted.rem_euclid(146_097);
         let year_of_era =
@@ -65,6 +67,7 @@ impl Date {
             day,
             hour: second_of_day / 3_600,
             minute: second_of_day % 3_600 / 60,
+            // 1970-01-01 was a Thursday.
             weekday: (days + 4).rem_euclid(7),
             day_of_year: lengths[..month as usize - 1].iter().sum::<i64>() + day,
             days_in_month: lengths[month as usize - 1],
@@ -97,6 +100,7 @@ mod tests {
         let edge = Date::from_unix(1_456_790_399.0);
         assert_eq!(edge.hour, 23);
         assert_eq!(edge.minute, 59);
+        // The cast ends at the limits of i64; nothing may overflow behind it.
         Date::from_unix(f64::MAX);
         Date::from_unix(f64::MIN);
     }

@@ -91,6 +91,7 @@ impl Ends {
         counter: bool,
     ) -> Option<Self> {
         let mut last = points.len().checked_sub(1)?;
+        // The last sample up to the start, or else the first one of all.
         let first = points[..last]
             .partition_point(|point| point.at <= start)
             .saturating_sub(1);
@@ -99,6 +100,7 @@ impl Ends {
             last = points[..last].partition_point(|point| point.at < end);
         }
 
+        // All samples lie on one side of the range.
         if points[last].at <= start || (smoothed && points[first].at > end) {
             return None;
         }
@@ -135,6 +137,7 @@ fn difference(slice: &Slice<'_>, smoothed: bool, counter: bool) -> Option<f64> {
         let inside = slice.points[ends.inside].iter().map(|point| point.value);
         let mut before = ends.left;
         for value in inside.chain([ends.right]) {
+            // A reset: the value before it is lost from the difference of the ends.
             if value < before {
                 difference += before;
             }
@@ -154,6 +157,7 @@ fn anchored<'a>(slice: &Slice<'a>) -> Option<Slice<'a>> {
     let inside = slice
         .points
         .partition_point(|point| point.at <= slice.start);
+    // Without a sample up to the start, the first one inside is the anchor.
     let points = &slice.points[inside.saturating_sub(1)..];
     (inside < slice.points.len()).then_some(Slice { points, ..*slice })
 }

@@ -62,6 +62,8 @@ pub(crate) fn quantiles(
         times,
     };
     let mut result = Vec::new();
+    // Columns are cloned for each quantile, because a reduction consumes them; their labels are
+    // shared.
     for (nth, phi) in phis.iter().enumerate() {
         warn_of_quantiles(2 + nth, phi, about);
         for column in quantiles.of(phi, columns.clone(), about) {
@@ -75,6 +77,7 @@ pub(crate) fn quantiles(
 fn by_quantile(label: &str, phi: &[f64], column: Column) -> Vec<Column> {
     let mut distinct: Vec<f64> = Vec::new();
     for phi in phi {
+        // By bits: NaN is a quantile, too, though an invalid one.
         if !distinct
             .iter()
             .any(|known| known.to_bits() == phi.to_bits())
@@ -135,6 +138,7 @@ impl Quantiles<'_> {
             quantile
         });
 
+        // After the reduction, which holds `about` itself.
         for (metric, buckets) in forced {
             about.forced_monotonicity(self.argument, &metric, buckets);
         }
@@ -187,6 +191,8 @@ impl Input {
             if column.has_histograms() {
                 let labels = column.labels.clone();
                 natives.push((labels, mem::take(&mut column.histograms)));
+                // A series may have histograms at some steps and buckets at others, while a target
+                // changes over.
                 let Some(floats) = column.unless_empty() else {
                     continue;
                 };
@@ -194,6 +200,7 @@ impl Input {
             }
 
             let bound = column.labels.remove(BOUND).unwrap_or_default();
+            // A series without `le` is no bucket; one bad series must not cost the histogram.
             let Ok(bound) = bound.parse::<f64>() else {
                 about.bad_bucket_label(self.argument, &bound, self.name_of(&column.labels));
                 continue;
@@ -306,9 +313,12 @@ fn interpolated(phi: f64, buckets: &[Bucket]) -> f64 {
     let at = buckets[..last]
         .partition_point(|bucket| !matches!(bucket.count.partial_cmp(&rank), Some(o) if o.is_ge()));
 
+    // The endless bucket has no upper bound to interpolate to, so its lower one is the best known.
     if at == last {
         return buckets[last - 1].bound;
     }
+    // The first bucket has no lower bound; with a positive upper one, observations are taken to be
+    // above zero.
     if at == 0 && buckets[0].bound <= 0.0 {
         return buckets[0].bound;
     }
@@ -335,6 +345,7 @@ fn bucket_fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     if total == 0.0 || lower.is_nan() || upper.is_nan() {
         return f64::NAN;
     }
+
     if lower >= upper {
         return 0.0;
     }
@@ -379,6 +390,7 @@ fn sorted_up_to_infinity(buckets: &mut Vec<Bucket>) -> bool {
     buckets.dedup_by(|later, earlier| {
         let same = later.bound == earlier.bound;
         if same {
+            // Two spellings of one bound, such as `1` and `1.0`.
             earlier.count += later.count;
         }
         same
@@ -395,6 +407,7 @@ fn make_monotonic(buckets: &mut [Bucket]) -> Option<ForcedBuckets> {
     let mut highest = buckets[0].count;
 
     for bucket in &mut buckets[1..] {
+        // `rate` and `sum` round each bucket by itself, so tiny falls are normal and not remarked.
         if almost_equal(highest, bucket.count, ROUNDING) {
             bucket.count = highest;
         } else if bucket.count < highest {
@@ -406,6 +419,7 @@ fn make_monotonic(buckets: &mut [Bucket]) -> Option<ForcedBuckets> {
                 max_fall: highest - bucket.count,
                 count: 1,
             };
+            // One histogram at one step counts once, however many of its buckets fell.
             let joined = forced.map_or(fall, |known| known.join(fall));
             forced = Some(ForcedBuckets { count: 1, ..joined });
             bucket.count = highest;

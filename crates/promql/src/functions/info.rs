@@ -31,6 +31,7 @@ impl InfoConditions {
         if names.is_empty() {
             names.push(Matcher::metric(TARGET_INFO));
         } else if !names.iter().any(is_positive) {
+            // Only negative conditions on the name would select every series of the store.
             names.extend(Matcher::new(METRIC_NAME, MatchOp::Regex, ".+_info"));
         }
         Self { names, data }
@@ -54,6 +55,7 @@ impl InfoConditions {
             if added.get(name).is_some_and(|known| known != value) {
                 return Err(Error::Execution(format!("conflicting label: {name}")));
             }
+            // Labels of the series itself win.
             if base.get(name).is_none() {
                 added.set(name, value);
             }
@@ -82,6 +84,7 @@ pub(crate) fn info(
     names.sort_unstable();
     names.dedup();
 
+    // A condition that an absent label does not fulfil removes series without an info series.
     let needs_info = conditions.data.iter().any(|one| !one.accepts(""));
     let mut places: HashMap<Labels, usize> = HashMap::new();
     let mut found: Vec<(Labels, Vec<Option<Element>>)> = Vec::new();
@@ -94,6 +97,7 @@ pub(crate) fn info(
             };
 
             let mut labels = column.labels.clone();
+            // An info series in the first argument stays as it is.
             if !conditions.is_info(&labels) {
                 let mut added = Labels::new();
                 let mut is_known = false;
@@ -116,6 +120,7 @@ pub(crate) fn info(
                 found.push((labels, vec![None; steps]));
             }
             let slot = &mut found[place].1[step];
+            // Two series became equal by the added labels.
             if slot.replace(element).is_some() {
                 return Err(same_labelset());
             }
@@ -182,6 +187,7 @@ fn newest<'a>(
             Entry::Occupied(mut place) => {
                 let known = *place.get();
                 let known_at = known.values[step].unwrap_or_default();
+                // Neither is newer, so the labels would depend on the order of series.
                 if known_at == at {
                     return Err(Error::Execution(format!(
                         "found duplicate series for info metric: existing {} @ {}, new {} @ {}",

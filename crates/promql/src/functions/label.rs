@@ -36,6 +36,7 @@ pub(crate) fn replace(
     let target = name(target, "label_replace", "destination")?;
     let mut written = 0;
     for column in &mut columns {
+        // A missing label counts as empty, which a regex such as `.*` fits.
         if let Some(groups) = regex.captures(column.labels.get(&source.text).unwrap_or_default()) {
             let value = expand_within(&groups, &replacement.text, LABEL_BYTES_MAX);
             let value = value.ok_or_else(|| too_long("label_replace"))?;
@@ -69,6 +70,7 @@ pub(crate) fn join(mut columns: Vec<Column>, texts: &[&TextLiteral]) -> Result<V
             .collect();
 
         let separators = separator.len() * values.len().saturating_sub(1);
+        // Counted before the text is made.
         let bytes = values.iter().map(|value| value.len()).sum::<usize>() + separators;
         if bytes > LABEL_BYTES_MAX {
             return Err(too_long("label_join"));
@@ -154,6 +156,7 @@ mod tests {
         assert!(join(columns(1, &long), &many).is_err());
         assert!(join(columns(1, &long), &["b", "", "a"]).is_ok());
 
+        // Each label of 50,000 bytes is allowed, but a thousand of them are 50 MB.
         let error = replace(columns(1000, &long), &["b", "$0", "a", ".*"]).unwrap_err();
         assert!(error.to_string().contains("32 MiB"), "{error}");
         assert!(replace(columns(100, &long), &["b", "$0", "a", ".*"]).is_ok());

@@ -17,6 +17,7 @@ pub(crate) fn variance(histogram: &NativeHistogram) -> f64 {
             (bucket.lower * bucket.upper).sqrt().copysign(bucket.upper)
         };
         let delta = middle - mean;
+
         variance.add(bucket.count * delta * delta);
     }
     variance.total() / histogram.count
@@ -43,6 +44,7 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
         let rank = (1.0 - phi) * histogram.count;
         (rank, histogram.buckets().rev().collect())
     };
+
     let mut count = 0.0;
     let mut found = None;
     for (at, bucket) in buckets.iter().enumerate() {
@@ -52,10 +54,13 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
             break;
         }
     }
+
     let Some((at, mut bucket)) = found else {
         return (f64::NAN, has_nan.then_some(NativeRemark::QuantileIsNaN));
     };
     if histogram.is_custom() {
+        // As with classic buckets: the first one begins at zero, unless it lies below; the last one
+        // has no middle.
         if bucket.lower == f64::NEG_INFINITY {
             if bucket.upper <= 0.0 {
                 return (bucket.upper, None);
@@ -67,6 +72,7 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
     } else {
         narrow_zero_bucket(&mut bucket, histogram);
     }
+    // Float counts may add up to a little more than the total.
     count = count.min(histogram.count);
     if count < rank {
         return if has_nan {
@@ -75,12 +81,14 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
             (bucket.upper, None)
         };
     }
+
     let inside = if is_upward {
         rank - (count - bucket.count)
     } else {
         count - rank
     };
     let rest = buckets[at + 1..].iter().map(|bucket| bucket.count);
+    // More observations than buckets hold: the rest is NaN, and counts as above all values.
     let is_skewed = has_nan && count + rest.sum::<f64>() < histogram.count;
     let remark = is_skewed.then_some(NativeRemark::QuantileIsSkewed);
     let share = inside / bucket.count;
@@ -88,6 +96,7 @@ pub(crate) fn quantile(phi: f64, histogram: &NativeHistogram) -> (f64, Option<Na
     if histogram.is_custom() || holds_zero(&bucket) {
         return (lower + (upper - lower) * share, remark);
     }
+    // Exponential buckets are linear in the logarithm of their values.
     let log_lower = lower.abs().log2();
     let log_upper = upper.abs().log2();
     let value = if lower > 0.0 {
@@ -110,8 +119,10 @@ pub(crate) fn fraction(
     if lower >= upper {
         return (0.0, None);
     }
+
     let in_buckets: f64 = histogram.buckets().map(|bucket| bucket.count).sum();
     let has_nan = histogram.sum.is_nan();
+    // NaN lies in no range, so with NaN the buckets' own total is the end.
     let highest = if has_nan { in_buckets } else { histogram.count };
     let rank = |value| rank_of(value, histogram).unwrap_or(highest).min(highest);
     let remark = has_nan && in_buckets < histogram.count;
@@ -145,6 +156,7 @@ fn rank_of(value: f64, histogram: &NativeHistogram) -> Option<f64> {
         if lower == f64::NEG_INFINITY && upper > value {
             return Some(count);
         }
+
         if upper > value {
             let share = if is_linear {
                 (value - lower) / (upper - lower)
@@ -216,6 +228,7 @@ mod tests {
         let of = |lower, upper| fraction(lower, upper, &histogram()).0;
         assert_eq!(of(f64::NEG_INFINITY, 0.25), 0.125);
         assert!((of(0.0, 2.0_f64.sqrt()) - 0.5).abs() < 1e-12);
+        // No bucket lies between 2 and 4.
         assert_eq!(of(2.0, 4.0), 0.0);
         assert_eq!(of(4.0, f64::INFINITY), 0.25);
         assert_eq!(of(3.0, 1.0), 0.0);
@@ -225,6 +238,7 @@ mod tests {
     fn nan_observations_are_remarked() {
         let mut histogram = histogram();
         histogram.sum = f64::NAN;
+        // Two observations more than the buckets hold.
         histogram.count = 10.0;
         let skewed = Some(NativeRemark::QuantileIsSkewed);
         assert_eq!(quantile(0.2, &histogram), (0.5, skewed));

@@ -29,6 +29,7 @@ pub(super) fn difference(
     if points[last].at <= start || (is_smoothed && points[first].at > end) {
         return None;
     }
+
     let is_gauge = |histogram: &NativeHistogram| histogram.hint == ResetHint::Gauge;
     let mut inside = points[first..]
         .iter()
@@ -57,16 +58,19 @@ pub(super) fn difference(
     } else {
         (*points[last].histogram).clone()
     };
+
     let are_gauges = is_gauge(&left) && is_gauge(&right);
     if !slope.is_counter && !are_gauges {
         remarks.push(NativeRemark::NotGauge);
     }
+
     let mut found = right.clone();
     remark_bounds(&found, &left, HistogramOperation::Subtraction, remarks);
     found.subtract(&left);
     if slope.is_counter {
         // A reset before the left end is part of the interpolation.
         let begin: &NativeHistogram = &points[first + usize::from(starts_between)].histogram;
+        // Then the value at the start was interpolated from zero.
         let spans_reset = starts_between && begin.is_reset(&points[first].histogram);
         let mut before: &NativeHistogram = if spans_reset { begin } else { &left };
         let next = first + 1 + usize::from(spans_reset);
@@ -82,9 +86,11 @@ pub(super) fn difference(
             }
         }
     }
+
     if slope.is_per_second {
         found.divide((end - start) as f64 / 1e3);
     }
+    // A difference may fall from step to step.
     found.hint = ResetHint::Gauge;
     found.compact();
     Some(found)

@@ -23,6 +23,8 @@ pub(crate) fn of_window(
     let float = |value| Some(Element::Float(value));
     let histogram = |found: NativeHistogram| Some(Element::Histogram(Arc::new(found)));
     match function {
+        // Floats and histograms have no common sum, so a target that changes over has no result for
+        // one window.
         "rate" | "increase" | "delta" | "avg_over_time" | "sum_over_time" if is_mixed => {
             remarks.push(NativeRemark::Mixed);
             None
@@ -81,6 +83,7 @@ pub(crate) fn of_extended_window(
             return Some(Element::Float(count));
         }
     };
+
     if !slice.points.is_empty() {
         remarks.push(NativeRemark::Mixed);
         return None;
@@ -122,9 +125,11 @@ fn extrapolated(
         return None;
     };
     let mut difference = difference(points, slope.is_counter, remarks)?;
+
     let seconds = |ms: i64| ms as f64 / 1e3;
     let covered = seconds(last.at - first.at);
     let distance = covered / (points.len() - 1) as f64;
+    // The rule of floats, see `rate.rs`.
     let reach = |gap: f64| {
         if gap >= distance * 1.1 {
             distance / 2.0
@@ -133,6 +138,7 @@ fn extrapolated(
         }
     };
     let mut to_start = reach(seconds(first.at - slice.start));
+    // A counter cannot have begun before its count was zero.
     if slope.is_counter && difference.count > 0.0 && first.histogram.count >= 0.0 {
         to_start = to_start.min(covered * (first.histogram.count / difference.count));
     }
@@ -167,6 +173,7 @@ fn difference(
             ..NativeHistogram::default()
         });
     }
+    // After a reset, only the schemas behind it have to fit.
     let counted = if is_counter {
         &points[1..]
     } else {
@@ -192,11 +199,13 @@ fn difference(
             .map(|point| point.histogram.schema)
             .min()
             .unwrap_or(found.schema);
+        // One resolution for all, or resets between two samples could not be added.
         found.reduce_to(schemas);
     }
     remark_bounds(&found, &before, HistogramOperation::Subtraction, remarks);
     found.subtract(&before);
     if is_counter {
+        // Each reset loses the counts before it, which are added back.
         for point in &points[1..] {
             if point.histogram.is_reset(&before) {
                 remark_bounds(&found, &before, HistogramOperation::Addition, remarks);
@@ -250,6 +259,7 @@ fn between_last_two(
                 remarks.push(NativeRemark::NotGauge);
             }
             let mut found = (***after).clone();
+            // After a reset, all of the new histogram is the increase.
             if !is_counter || !after.is_reset(before) {
                 if !after.has_kind_of(before) {
                     remarks.push(NativeRemark::MixedBuckets);
@@ -308,6 +318,7 @@ fn samples<'a>(
     let mut histograms = histograms.iter().peekable();
     iter::from_fn(move || {
         let next = histograms.peek().map(|next| next.at);
+        // At equal times the histogram comes first.
         let point = points.next_if(|point| next.is_none_or(|next| point.at < next));
         if let Some(point) = point {
             return Some((point.at, Found::Float(point.value)));

@@ -46,6 +46,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         let order = if x.is_ascii_digit() && y.is_ascii_digit() {
             let x = digits(&mut a);
             let y = digits(&mut b);
+            // Without leading zeros, the longer number is the larger one; no parsing can overflow.
             x.len().cmp(&y.len()).then_with(|| x.cmp(&y))
         } else {
             a.next();

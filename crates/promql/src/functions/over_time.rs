@@ -102,6 +102,7 @@ fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {
         .points
         .iter()
         .fold(slice.first_point(), |best, point| {
+            // A NaN at the beginning gives way to any number.
             if better(point.value, best.value) || best.value.is_nan() {
                 *point
             } else {
@@ -114,6 +115,7 @@ fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {
 pub(crate) fn stdvar(slice: &Slice<'_>) -> Option<f64> {
     let mut mean = Kahan::default();
     let mut squares = Kahan::default();
+    // Compensated, because the small differences of large values would be lost in rounding.
     for (at, value) in slice.values().enumerate() {
         let delta = value - mean.total();
         mean.add(delta / (at + 1) as f64);
@@ -181,6 +183,7 @@ pub(crate) fn smooth(slice: &Slice<'_>) -> Option<f64> {
     let mut level = first.value;
     let mut slope = second.value - first.value;
     for (at, value) in slice.values().enumerate().skip(1) {
+        // The first slope is the difference of the first two samples.
         if at > 1 {
             slope = trend * (level - before) + (1.0 - trend) * slope;
         }

@@ -41,6 +41,8 @@ fn extrapolated(slice: &Slice<'_>, counter: bool, per_second: bool) -> Option<f6
 
     let covered = seconds(last.at - first.at);
     let distance = covered / (slice.points.len() - 1) as f64;
+    // A gap of somewhat more than a scrape interval is jitter; a longer one shows where the series
+    // began or ended.
     let reach = |gap: f64| {
         if gap >= distance * 1.1 {
             distance / 2.0
@@ -67,6 +69,7 @@ pub(crate) fn irate(slice: &Slice<'_>) -> Option<f64> {
     let [.., before, last] = slice.points else {
         return None;
     };
+    // After a reset the counter began at zero.
     let rose = if last.value < before.value {
         last.value
     } else {
@@ -103,6 +106,7 @@ pub(crate) fn predict_linear(slice: &Slice<'_>) -> Option<f64> {
 /// Slope and value at `origin` of the least-squares line (`linearRegression`).
 fn regression(points: &[Point], origin: Timestamp) -> (f64, f64) {
     let level = points[0].value;
+    // A constant has slope zero exactly, without the rounding of the sums below.
     if points[1..].iter().all(|point| point.value == level) {
         return if level.is_infinite() {
             (f64::NAN, f64::NAN)

@@ -61,6 +61,8 @@ fn check_messages(eval: &Eval, about: About, messages: &[&String]) -> Result<(),
             None => Ok(()),
         };
     }
+
+    // Before surprises are looked for: a wrong text is both, and the expected one is more helpful.
     if let Some(unmet) = expected
         .iter()
         .find(|expected| !messages.iter().any(|message| meets(expected, message)))
@@ -106,6 +108,8 @@ fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
                 step_ms,
             },
         ) => {
+            // Missing values at the end are legal, but a script with too many values is written
+            // wrongly.
             check_matrix(eval, series, start, step_ms)?;
             let longest = eval
                 .rows
@@ -160,6 +164,8 @@ fn check_vector(eval: &Eval, samples: &[(&Labels, Element)]) -> Result<(), Strin
             (None, _) => return Err("expected a scalar, got a vector".to_owned()),
         }
     }
+
+    // Without `eval_ordered` the order does not count, as in Prometheus' runner.
     for (place, (labels, value)) in samples.iter().enumerate() {
         let found = expected
             .iter()
@@ -230,6 +236,7 @@ fn is_same_histogram(noted: &NotedHistogram, got: &NativeHistogram) -> bool {
     let expected = &noted.histogram;
     let close = |expected: f64, got: f64| almost_equal(expected, got, EPSILON);
     let same_buckets = |expected: &[(i32, f64)], got: &[(i32, f64)]| {
+        // An empty bucket in the middle of a span is the same as none.
         let mut got = got.iter().filter(|(_, count)| *count != 0.0);
         let all = expected.iter().all(|(index, count)| {
             got.next()
@@ -269,6 +276,8 @@ fn check_matrix(
             Vec::from_iter(values),
         ));
     }
+
+    // Instants are compared, too: a value at the wrong step is wrong.
     for (place, one) in series.iter().enumerate() {
         let labels = &one.labels;
         let got = of_series(one);
@@ -296,6 +305,8 @@ fn check_matrix(
             ));
         }
     }
+
+    // A row of blanks alone expects a series without samples, which is the same as no series.
     let missing = |(labels, values): &&(Labels, Vec<(Timestamp, &NotedValue)>)| {
         !values.is_empty() && !series.iter().any(|series| series.labels == *labels)
     };

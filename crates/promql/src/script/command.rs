@@ -88,6 +88,8 @@ pub(super) fn commands(text: &str) -> Vec<(usize, Result<Command, String>)> {
         .map(str::trim)
         .map(|line| if line.starts_with('#') { "" } else { line })
         .collect();
+
+    // Blocks are cut first, so that one malformed command does not hide the next.
     let mut found = Vec::new();
     let mut at = 0;
     while at < lines.len() {
@@ -112,6 +114,8 @@ fn is_command(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let first = words.next().unwrap_or_default().to_ascii_lowercase();
     let second = words.next().unwrap_or_default();
+
+    // The second word, too, must fit: a series may be called `load` or `clear`.
     match first.as_str() {
         "clear" => second.is_empty(),
         "load" | "load_with_nhcb" => duration(second).is_some(),
@@ -225,6 +229,8 @@ fn duration(text: &str) -> Option<i64> {
     let (sign, text) = text
         .strip_prefix('-')
         .map_or((1.0, text), |text| (-1.0, text));
+
+    // A plain number is seconds, as scripts write `instant at 0`.
     let ms = match text.parse::<f64>() {
         Ok(seconds) => seconds * 1e3,
         Err(_) if text.is_empty() => return None,
@@ -239,6 +245,8 @@ impl Eval {
         if let Some(expected) = line.strip_prefix("expect ") {
             return self.expect(expected.trim());
         }
+
+        // The older notation of Prometheus' scripts, which `expect fail` has replaced.
         if self.fails {
             if let Some(text) = line.strip_prefix("expected_fail_message") {
                 self.messages
@@ -297,6 +305,8 @@ impl Eval {
             }
             _ => return Err(format!("unknown expectation {expected:?}")),
         };
+
+        // Without a text any message of that kind will do.
         let message = if kind.starts_with("no_") {
             Message::None
         } else if let Some(text) = rest.strip_prefix("msg:") {

@@ -27,6 +27,7 @@ pub(super) fn from_classic(load: &Load) -> Vec<(Labels, Vec<(Timestamp, NativeHi
         };
         let histograms = found.entry(native).or_default();
         for (step, value) in values.iter().enumerate() {
+            // A part that is missing or stale at a step leaves the others of that step.
             let NotedValue::Float(value) = value else {
                 continue;
             };
@@ -82,6 +83,7 @@ impl ClassicHistogram {
         self.buckets
             .sort_by(|(one, _), (other, _)| one.total_cmp(other));
         let highest = self.buckets.last().map(|(_, count)| *count);
+        // Without `_count` the last bucket counts everything.
         let count = self.count.or(highest)?;
 
         // The last bucket is not written down in a native histogram.
@@ -92,6 +94,8 @@ impl ClassicHistogram {
         if !has_last {
             self.buckets.push((f64::INFINITY, count));
         }
+
+        // Classic buckets are cumulative, native ones are not.
         let mut before = 0.0;
         let mut positive = Vec::new();
         for (index, (_, cumulative)) in (0..).zip(&self.buckets) {

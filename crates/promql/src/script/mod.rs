@@ -89,6 +89,7 @@ impl Runner<'_> {
     }
 
     fn load(&mut self, line: usize, load: Load) {
+        // Besides the classic series, which the script may ask as well.
         if load.with_nhcb {
             for (labels, histograms) in custom::from_classic(&load) {
                 self.memory.add_histograms(labels, histograms);
@@ -145,6 +146,8 @@ impl Runner<'_> {
                 let Some(value) = check(eval, &answer)? else {
                     return Ok(());
                 };
+                // A range has no order, holds only floats and histograms, and `start()` means
+                // another instant there.
                 if eval.ordered
                     || !matches!(value.kind(), "vector" | "scalar")
                     || syntax::parse(&eval.query).is_ok_and(|query| query.depends_on_query_times())

@@ -19,6 +19,7 @@ fn metric(line: &str) -> Result<(Labels, &str), String> {
         .unwrap_or(line.len());
     labels.set(METRIC_NAME, &line[..end]);
     let rest = line[end..].trim_start();
+    // Two braces begin a histogram, the first value, not labels.
     let Some(mut rest) = rest.strip_prefix('{').filter(|_| !rest.starts_with("{{")) else {
         return if end == 0 {
             Err(format!("expected a series, got {line:?}"))
@@ -79,6 +80,9 @@ mod tests {
         assert_eq!(labels.get(METRIC_NAME), Some("my.metric"));
         assert!(series("{} 5").unwrap().0.is_empty());
         assert!(series("5").is_ok_and(|(labels, _)| labels.metric() == "5"));
+
+        // A value without quotes, an unknown escape, a ramp without a count, no end, a histogram
+        // without a series.
         for wrong in ["a{b=c} 1", "a{b='\\é'} 1", "a 1+2", "a{b=\"c\" 1", "{{}} 1"] {
             assert!(series(wrong).is_err(), "{wrong}");
         }

@@ -42,6 +42,7 @@ pub(super) fn check(of: &Expression) -> Result<Type, Fault> {
 
 fn check_selector(at: usize, selector: &VectorSelector) -> Result<(), Fault> {
     if selector.name.is_empty() {
+        // `{}` and `{a=""}` would select every series of the store.
         let has_condition = selector.matchers.iter().any(|m| !m.accepts(""));
         if has_condition {
             return Ok(());
@@ -88,6 +89,7 @@ fn check_call(at: usize, function: &Function, args: &[Expression]) -> Result<(),
         _ => {}
     }
 
+    // The conditions would fail the check of selectors, which must not select everything.
     if let [of, conditions] = args
         && name == "info"
     {
@@ -96,6 +98,7 @@ fn check_call(at: usize, function: &Function, args: &[Expression]) -> Result<(),
     }
 
     for (nth, arg) in args.iter().enumerate() {
+        // Further arguments have the type of the last named one, as in `label_join`.
         let wanted = function
             .args
             .get(nth)
@@ -147,6 +150,7 @@ fn check_binary(at: usize, binary: &BinaryExpression) -> Result<(), Fault> {
         return fault(binary.op_at, text.to_owned());
     }
 
+    // A label of `on` is in the result anyway; copying it would contradict the match.
     let group = matching.group.as_ref();
     let include = group.map_or(&[][..], |group| group.include.as_slice());
     let twice = matching
@@ -165,6 +169,7 @@ fn check_binary(at: usize, binary: &BinaryExpression) -> Result<(), Fault> {
         }
     }
 
+    // The order of these checks decides which message is seen; it is Prometheus'.
     let are_vectors = left == Type::Vector && right == Type::Vector;
     let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
     let text = if !are_vectors && !matching.labels.is_empty() {

@@ -123,6 +123,8 @@ impl DurationExpression {
         if let Some(literal) = self.literal() {
             return Ok(millis(literal.value));
         }
+
+        // A computed duration can become anything, so it is checked here, not in the parser.
         let seconds = self.seconds(times)?;
         if !seconds.is_finite() {
             Err("duration is NaN or infinite".to_owned())
@@ -146,6 +148,8 @@ impl DurationExpression {
                 let lhs = lhs.seconds(times)?;
                 let rhs = rhs.seconds(times)?;
                 match op {
+                    // The parser refuses a literal 0 already; here it is the value of `step()` or
+                    // of a difference.
                     DurationOperator::Div if rhs == 0.0 => {
                         return Err("division by zero".to_owned());
                     }
@@ -217,6 +221,7 @@ pub(super) fn format_ms(ms: i64) -> String {
         text.push('-');
     }
 
+    // The sign is written already; `i64::MIN` has no positive counterpart.
     let mut rest = ms.saturating_abs();
     for (unit, length) in UNITS {
         let has_remainder = rest % length != 0;
@@ -263,6 +268,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
         longest = nth + 1;
         let (_, length) = UNITS[nth];
 
+        // Prometheus counts in nanoseconds, so it refuses more than fits into an i64 of them.
         let is_in_range = |ms: &i64| *ms <= i64::MAX / 1_000_000;
         let count: i64 = count.parse().map_err(|_| invalid())?;
         total = Some(count)
@@ -290,6 +296,7 @@ mod tests {
             ("1h30m", 5_400_000, "1h30m"),
             ("90m", 5_400_000, "1h30m"),
             ("7d", 604_800_000, "1w"),
+            // Weeks only where no day remains.
             ("8d", 691_200_000, "8d"),
             ("1y1ms", 31_536_000_001, "365d1ms"),
             ("0s", 0, "0s"),

@@ -92,6 +92,7 @@ fn selector_tree(kind: &str, selector: &VectorSelector) -> Value {
     let offset = selector.shift.offset.as_ref();
     let mut matchers: Vec<Value> = selector.matchers.iter().map(matcher_tree).collect();
 
+    // Prometheus keeps the name as the last matcher, besides the field.
     if !selector.name.is_empty() {
         matchers.push(json!({
             "name": METRIC_NAME,
@@ -125,6 +126,7 @@ fn matching_tree(binary: &BinaryExpression, matching: &VectorMatching) -> Value 
     let card = match &matching.group {
         Some(group) if group.is_left => "many-to-one",
         Some(_) => "one-to-many",
+        // Set operators match any number on both sides.
         None if binary.op.is_set() => "many-to-many",
         None => "one-to-one",
     };
@@ -152,6 +154,8 @@ fn number(value: Option<f64>) -> Value {
 
 fn function_tree(function: &Function) -> Value {
     let args: Vec<&str> = function.args.iter().map(|arg| arg.api_name()).collect();
+
+    // As in Go's table: 0 for a fixed number, -1 for any number.
     let variadic = match function.more {
         None => 0,
         Some(usize::MAX) => -1,

@@ -138,6 +138,7 @@ impl<'a> Lexer<'a> {
             };
         }
 
+        // Within braces `by` and `sum` are labels, and `:` is wrong, so the rules are others.
         if self.in_braces {
             return self.inside_braces(first, second);
         }
@@ -342,6 +343,7 @@ impl<'a> Lexer<'a> {
         loop {
             let rest = &self.query[self.at..];
             let text = rest.trim_start_matches([' ', '\t', '\n', '\r']);
+            // Prometheus does not know comments between `[` and the first number.
             let comment = (text.starts_with('#') && !self.expects_duration)
                 .then(|| text.find(['\n', '\r']).unwrap_or(text.len()));
             self.at += rest.len() - text.len() + comment.unwrap_or(0);
@@ -358,11 +360,15 @@ pub(crate) fn text_length(rest: &str, quote: char) -> Result<usize, String> {
     while let Some((at, c)) = characters.next() {
         match c {
             c if c == quote => return Ok(at + 1),
+            // Go does not distinguish U+FFFD in the query from bytes that are no UTF-8, and refuses
+            // both.
             char::REPLACEMENT_CHARACTER => return Err("invalid UTF-8 rune".to_owned()),
             '\n' if quote != '`' => break,
             '\\' if quote != '`' => match characters.next().map(|(_, escaped)| escaped) {
                 Some('a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '\\') => {}
                 Some(escaped) if escaped == quote => {}
+                // Three octal digits, the first of which is read already; `\400` does not fit into
+                // a byte.
                 Some(first @ '0'..='7') => {
                     let first = first.to_digit(8).unwrap_or_default();
                     code(&mut characters, 2, 8, first, 0xff)?;
@@ -400,6 +406,7 @@ fn code(
         let digit = c
             .to_digit(radix)
             .ok_or_else(|| format!("illegal character {} in escape sequence", code_point(c)))?;
+        // Eight hexadecimal digits just fit, so nothing is lost before the check below.
         value = value.wrapping_mul(radix).wrapping_add(digit);
     }
     if value > max || (0xd800..0xe000).contains(&value) {
@@ -450,6 +457,8 @@ fn number_length(rest: &str) -> (usize, bool) {
         match at(end) {
             c if c.is_ascii_digit() || (is_hex && c.is_ascii_hexdigit()) => end += 1,
             b'.' => {
+                // The message shows the text up to the first wrong character, so the length has to
+                // be right, too.
                 let is_wrong = dot || is_hex;
                 (dot, end) = (true, end + 1);
                 if is_wrong || matches!(at(end), b'_' | b'.') {
@@ -488,6 +497,8 @@ fn duration_length(rest: &str, mut end: usize) -> Result<usize, usize> {
             return Err(end);
         }
         end += 1;
+
+        // After `m` this is `ms`; `hs` passes, too, and is refused as an unknown unit.
         end += usize::from(is(end, b"s"));
         if !is(end, b"0123456789") {
             break;
@@ -495,6 +506,7 @@ fn duration_length(rest: &str, mut end: usize) -> Result<usize, usize> {
         while is(end, b"0123456789") {
             end += 1;
         }
+        // As in Prometheus' lexer, a year can only come first.
         units = b"smhdw";
     }
 

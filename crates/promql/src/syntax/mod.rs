@@ -214,6 +214,8 @@ mod tests {
         assert!(parse(&"-".repeat(MAX_DEPTH + 1)).is_err());
         let deep = format!("a[{}1{}]", "(".repeat(100_000), ")".repeat(100_000));
         assert!(parse(&deep).is_err());
+
+        // Arguments stand side by side, so their number costs no stack.
         let wide = format!(
             "label_join(a, \"b\", \"c\", {})",
             vec!["\"d\""; 2 * MAX_DEPTH].join(",")

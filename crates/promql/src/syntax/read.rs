@@ -64,6 +64,8 @@ impl<'a> Reader<'a> {
         let mut lhs = self.operand(within)?;
         while let Some(found) = self.operator_binding(tightness) {
             let operator = self.binary_operator(found)?;
+            // The right side takes all operators that bind tighter; those that do not are left to
+            // this loop.
             let rhs = self.expression(operator.right_tightness, within)?;
             lhs = self.binary(lhs, *operator, rhs)?;
         }
@@ -161,6 +163,7 @@ impl<'a> Reader<'a> {
     fn signed(&mut self, within: &str) -> Result<Expression, Fault> {
         let at = self.peek().at;
         let is_negative = self.take().is("-");
+        // `-2 ^ 2` is -4: the sign applies to the power.
         let of = self.expression(Operator::POWER, within)?;
         self.node(at, with_sign(is_negative, of))
     }
@@ -272,6 +275,7 @@ impl<'a> Reader<'a> {
             self.expect(")", within)?;
             return Ok(true);
         };
+        // An unreadable token keeps its own message, which is more exact than this one.
         if !self.begins_operand() && !matches!(self.peek().kind, Kind::Bad(_)) {
             let text = "trailing commas not allowed in function call args";
             return Err(Fault::new(comma.at, text));
@@ -306,6 +310,8 @@ impl<'a> Reader<'a> {
             }
         };
 
+        // Counted here and not in the check of types, as Prometheus does, so this fault comes
+        // first.
         let expected = if op.parameter().is_some() { 2 } else { 1 };
         let count = args.len();
         if count == 0 {
@@ -350,6 +356,7 @@ impl<'a> Reader<'a> {
             }
 
             let token = self.peek();
+            // Keywords and operators are labels, too: `by (on, and)`; brackets and signs are not.
             let is_label = match token.kind {
                 Kind::Identifier
                 | Kind::Metric
@@ -409,6 +416,7 @@ impl<'a> Reader<'a> {
             }
         }
 
+        // `fill` sets both sides; each side alone may come first, once.
         if self.take_if("fill").is_some() {
             let value = self.fill_value()?;
             matching.fill_left = Some(value);
@@ -452,6 +460,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn take(&mut self) -> Token<'a> {
         let token = self.peek().clone();
+        // The last token, the end or a fault, is seen again and again.
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
@@ -555,6 +564,7 @@ fn separates_digits(text: &str) -> bool {
     let is_digit =
         |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit() || is_hex && c.is_ascii_hexdigit());
     digits.match_indices('_').all(|(at, _)| {
+        // Go takes `0x_ff` but not `_ff`.
         let is_first = is_hex && at == 0;
         (is_first || is_digit(digits[..at].chars().next_back()))
             && is_digit(digits[at + 1..].chars().next())
@@ -575,6 +585,7 @@ fn number_value(text: &str) -> Result<f64, &'static str> {
             .map(|integer| integer as f64)
             .map_err(|_| "invalid syntax");
     } else if lower.len() > 1 && lower.starts_with('0') {
+        // `089` is no octal number, so it is read as a decimal one below, as in Prometheus.
         i64::from_str_radix(&lower, 8).ok()
     } else {
         None

@@ -68,6 +68,7 @@ impl Reader<'_> {
         let value = unquote(self.take().text).text;
 
         Matcher::new(&name, op, &value).map_err(|error| {
+            // Without the reason: Go's wording is not Rust's.
             let text = if error.source.is_too_large() {
                 format!("regular expression is too large: {}", quoted(&value))
             } else {
@@ -131,6 +132,8 @@ impl Reader<'_> {
         }
 
         self.expect("]", " in subquery or range, expected \":\" or \"]\"")?;
+
+        // At the bracket, where Prometheus puts it, not at the operand.
         let refused = |text: &str| Err(Fault::new(bracket.at, text));
 
         match of.kind {
@@ -174,6 +177,8 @@ impl Reader<'_> {
 
         let seconds = self.number()?.value;
         let seconds = if is_negative { -seconds } else { seconds };
+
+        // Prometheus' bound, which is one of seconds; the milliseconds below saturate.
         if !seconds.is_finite() || seconds.abs() >= i64::MAX as f64 {
             let seconds = if seconds.is_finite() {
                 format!("{seconds:.6}")
@@ -224,6 +229,8 @@ impl Reader<'_> {
         while let Some((op, found)) =
             duration_operator(self.peek()).filter(|(_, found)| *found >= tightness)
         {
+            // A chain of operators nests on its left side, which the count of `descend` does not
+            // see.
             chain += 1;
             if chain > super::MAX_DEPTH {
                 return Err(self.too_deep());
@@ -279,6 +286,7 @@ impl Reader<'_> {
             self.take();
             let inner = self.duration(0, within)?;
             self.expect(")", within)?;
+            // Prometheus forgets parentheses around a literal, so they are not printed either.
             let is_wrapped = inner.literal().is_none();
             return Ok(DurationExpression {
                 is_wrapped,
@@ -344,6 +352,7 @@ fn in_range(at: usize, literal: NumberLiteral) -> Result<DurationKind, Fault> {
 fn signed(sign: &Token<'_>, of: DurationExpression) -> Result<DurationExpression, Fault> {
     let at = sign.at;
     let kind = match of.literal() {
+        // A literal stays one, so that its sign is checked while parsing.
         Some(literal) if sign.is("-") => DurationKind::Literal(NumberLiteral {
             value: -literal.value,
             ..literal
@@ -423,6 +432,7 @@ fn set_extension(operand: &mut Expression, extension: Extension) -> Result<(), F
         }
     };
     match selector.extension.replace(extension) {
+        // The same modifier twice is legal in Prometheus.
         Some(other) if other != extension => Err(Fault::new(
             operand.at,
             "anchored and smoothed modifiers cannot be used together",

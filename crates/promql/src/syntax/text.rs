@@ -58,6 +58,7 @@ impl From<Vec<u8>> for TextLiteral {
             Err(error) => {
                 let bytes = error.into_bytes();
                 let mut text = String::with_capacity(bytes.len());
+                // One U+FFFD a byte, as Go does; `from_utf8_lossy` writes one a sequence.
                 for chunk in bytes.utf8_chunks() {
                     text.push_str(chunk.valid());
                     text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
@@ -77,6 +78,7 @@ impl From<Vec<u8>> for TextLiteral {
 /// The lexer has checked the escapes; an invalid escape stays unchanged.
 pub(crate) fn unquote(literal: &str) -> TextLiteral {
     let inner = &literal[1..literal.len() - 1];
+    // Raw text knows no escapes, so regular expressions need no doubled backslashes.
     if literal.starts_with('`') {
         return inner.into();
     }
@@ -104,6 +106,7 @@ pub(crate) fn unquote(literal: &str) -> TextLiteral {
         let digits = rest.get(skip..skip + count).unwrap_or_default();
         let code = u32::from_str_radix(digits, radix).unwrap_or_default();
         rest = rest.get(skip + count..).unwrap_or_default();
+        // Characters, whereas the other codes are single bytes.
         if matches!(escape, 'u' | 'U') {
             let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
             bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
@@ -153,6 +156,7 @@ mod tests {
         assert!(!literal.is_label_name());
         assert_eq!(literal.quoted(), r#""a\"\xffA\xf0\x9f""#);
         assert!(unquote(r#""\xf0\x9f\x99\x82""#).is_label_name());
+        // The character itself is valid; it only stands for invalid bytes elsewhere.
         assert!(unquote("'\u{fffd}'").is_label_name());
         assert!(!unquote("''").is_label_name());
     }

@@ -152,6 +152,7 @@ impl Expression {
             height: 0,
             kind,
         };
+        // Kept in each node: to measure the tree again at each level would be quadratic.
         expression.height = expression
             .children()
             .iter()

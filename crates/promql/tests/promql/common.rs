@@ -44,11 +44,13 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
     let mut series = Vec::new();
     let mut add =
         |name: &str, labels: &[(&str, &str)], values: &mut dyn FnMut(i64) -> Option<f64>| {
+            // Each series has its own phase, so that no two samples share an instant.
             let mut at = BEGIN_MS + 137 + 31 * series.len() as i64;
             let labels: Labels = labels.iter().copied().chain([("__name__", name)]).collect();
             let mut samples = Vec::new();
             for step in 0..MINUTES * 4 {
                 samples.extend(values(step).map(|value| (at, value)));
+                // Scrapes are not exact; a perfect rhythm would hide faults of interpolation.
                 at += 15_000 + if step % 7 == 0 { 3 } else { 0 };
             }
             series.push((labels, samples));
@@ -60,12 +62,14 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
                 "requests_total",
                 &[("node", node), ("code", code)],
                 &mut |step| {
+                    // A counter that falls to 0 in the middle of a window.
                     let restarts = node == "g02" && step % 90 == 60;
                     count = if restarts {
                         0.0
                     } else {
                         count + (random.ratio() * 20.0).floor()
                     };
+                    // Single scrapes fail.
                     (step % 41 != 3).then_some(count)
                 },
             );
@@ -112,6 +116,8 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
             }
             counts[bucket]
         };
+
+        // All buckets of a step grow together, so the table is made before the series.
         let mut table = Vec::new();
         for step in 0..MINUTES * 4 {
             table.push([0, 1, 2, 3, 4].map(|bucket| grow(bucket, step, &mut random)));
@@ -138,6 +144,7 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
             (step % 100 < 80).then_some(1.0)
         });
     }
+    // Values for which Go's and Rust's arithmetic may differ.
     for (kind, value) in [
         ("inf", f64::INFINITY),
         ("neg", f64::NEG_INFINITY),
@@ -230,6 +237,7 @@ impl Queries {
     }
 
     fn scalar(&mut self, depth: u32) -> String {
+        // Without depth only the leaves, so that the query ends.
         match self.random.below(if depth == 0 { 3 } else { 7 }) {
             0 => format!("{}", self.random.below(10)),
             1 => format!("{:.2}", self.random.ratio() * 4.0 - 1.0),
@@ -386,6 +394,7 @@ impl Queries {
                         self.vector(inner)
                     ),
                     2 => format!(
+                        // Only on distinct values: which of equal ones stays is not defined.
                         "topk {by} ({labels}) ({}, temperature_celsius)",
                         self.random.below(4)
                     ),

@@ -163,6 +163,7 @@ fn differences(theirs: &Json, ours: Result<Answer, Error>) -> Vec<String> {
 }
 
 fn both(server: &Server, memory: &Memory, query: &str) -> Vec<String> {
+    // Seven seconds after a full minute, so that no subquery's step lies on the end of a window.
     let at_ms = BEGIN_MS + 3_667_000;
     let start_ms = BEGIN_MS + 1_867_000;
     let end_ms = BEGIN_MS + 4_267_000;
@@ -257,6 +258,7 @@ fn parses_and_prints_as_the_current_prometheus_does() {
     let mut wrong = Vec::new();
     for query in &all {
         let ask = |path| server.ask(path, &[("query", (*query).to_owned())]);
+        // Refusals are compared by the two other tests.
         let Ok(ours) = parse(query) else { continue };
         let theirs = ask("format_query");
         if theirs["data"].as_str() != Some(ours.prettify().as_str()) {

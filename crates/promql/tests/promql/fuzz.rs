@@ -41,6 +41,7 @@ fn evaluate(memory: &Memory, query: &str) {
             60_000,
             &options,
         ),
+        // The ends of time, where a sum of instants overflows, and more steps than memory.
         range(memory, query, Timestamp::MIN, Timestamp::MAX, 1, &options),
         range(
             memory,
@@ -87,6 +88,7 @@ fn broken_queries_are_refused_or_answered() {
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
         .as_nanos() as u64;
+    // A fixed seed in the usual tests, so that a failure is one of the change.
     let seed = if long.is_some() { clock } else { 4 };
     let began = Instant::now();
     let memory = common::memory();
@@ -155,6 +157,7 @@ fn deep_queries_do_not_overflow_the_stack_of_a_thread() {
             "[1m:1m])".repeat(140)
         ),
     ];
+    // 2 MiB is the stack that a thread has by default.
     let thread = thread::Builder::new().stack_size(2 << 20).spawn(move || {
         let mut memory = Memory::new();
         memory.add(
@@ -202,6 +205,7 @@ fn each_bound_is_enforced_and_named() {
     };
     assert!(matches!(error("up", narrow), Error::TooManySeries(2)));
 
+    // Even a number is refused, so that a query which waited too long costs nothing more.
     let late = Limits {
         deadline: Some(Instant::now()),
         ..Limits::default()
@@ -229,5 +233,6 @@ fn the_account_falls_again() {
     };
     let one = peak("sum(rate(requests_total[1h]))");
     let many = peak(&vec!["sum(rate(requests_total[1h]))"; 50].join(" + "));
+    // Without a release, fifty operands would hold fifty times as much.
     assert!(many < 2 * one, "{one} samples for one, {many} for fifty");
 }

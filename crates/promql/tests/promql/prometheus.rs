@@ -244,6 +244,8 @@ impl Server {
         let path = |name: &str| directory.path().join(name).display().to_string();
         fs::write(path("page"), page).unwrap();
         fs::write(path("prometheus.yml"), "").unwrap();
+
+        // Samples of the past are backfilled as blocks; a scrape would give them today's time.
         let blocks = [
             "tsdb",
             "create-blocks-from",
@@ -268,6 +270,7 @@ impl Server {
             .arg(format!("--config.file={}", path("prometheus.yml")))
             .arg(format!("--storage.tsdb.path={}", path("data")))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            // The samples are years old and would be deleted at once.
             .args(["--storage.tsdb.retention.time=100y", "--log.level=error"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -472,6 +475,8 @@ pub fn compare(theirs: &Outcome, ours: &Outcome) -> Result<(usize, usize), Strin
                 for ((at, a), (_, b)) in theirs.iter().zip(ours) {
                     values += 1;
                     exact += usize::from(a == b || (a.is_nan() && b.is_nan()));
+                    // Below 1e-3 the difference is absolute: sums that cancel out leave only
+                    // rounding.
                     let close = (a - b).abs() <= EPSILON * a.abs().max(b.abs()).max(1e-3);
                     if !(a == b || (a.is_nan() && b.is_nan()) || close) {
                         return Err(format!("{labels} at {at}: there {a}, here {b}"));
@@ -560,6 +565,7 @@ fn answers_as_prometheus_does() {
         wrong.join("\n")
     );
 
+    // The edges of windows, where the two versions differ on purpose.
     let samples = common::samples();
     let first = samples[0].1[0].0;
     let last = samples[0].1[samples[0].1.len() - 1].0;
@@ -575,6 +581,7 @@ fn answers_as_prometheus_does() {
     }
     eprintln!("{} rules of Prometheus 3 shown to differ", BY_DESIGN.len());
 
+    // The function has another name in 2.42, so it is compared by itself.
     let options = Options {
         experimental: true,
         ..Options::default()
@@ -607,6 +614,7 @@ fn refuses_in_prometheus_words_at_its_places() {
             .map(|error| error.to_string())
             .unwrap_or_default()
     };
+    // These need no Prometheus, so they run everywhere.
     for (query, text) in WRONG_SINCE_3 {
         assert_eq!(refusal(query), *text, "{query}");
     }

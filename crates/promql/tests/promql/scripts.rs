@@ -23,11 +23,13 @@ fn scripts_pass() {
         report.merge(script::run(&name, &fs::read_to_string(file).unwrap()));
     }
     assert!(report.failed.is_empty(), "\n{report}");
+    // An empty folder would pass, too.
     assert!(report.passed > 300, "{report}");
 }
 
 #[test]
 fn a_wrong_script_fails_with_file_and_line() {
+    // A wrong value, an unknown command, buckets out of order, a wrong histogram.
     let text = "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 3\n\nevil\n\nload 1m\n  n {{sum:1}}\n  \
                 o {{schema:-53 custom_values:[2 1]}}\n\neval instant at 0 n\n  n {{sum:2}}\n";
     let report = script::run("wrong.test", text);
@@ -63,6 +65,8 @@ fn every_function_has_a_script() {
         .lines()
         .filter(|line| line.starts_with("eval"))
         .collect();
+    // As a word and with arguments: `rate` is also within `irate`, and a metric may be called
+    // `sum`.
     let is_called = |name: &str, line: &str| {
         line.match_indices(name).any(|(at, _)| {
             let before = line[..at].chars().next_back();

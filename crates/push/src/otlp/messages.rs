@@ -331,6 +331,7 @@ thread_local! {
 
 /// Reads a request in JSON that takes at most `most` bytes in memory.
 pub(super) fn from_json(message: &[u8], most: usize) -> serde_json::Result<ExportRequest> {
+    // Through the thread, because serde passes no state to the functions that read fields.
     LEFT.set(most);
     serde_json::from_slice(message)
 }
@@ -361,6 +362,8 @@ where
             const GROWTH: usize = 2;
             let mut all = Vec::new();
             while let Some(item) = items.next_element()? {
+                // Taken for each item as it comes; the length of a list in JSON is not known before
+                // its end.
                 let left = LEFT.get().checked_sub(GROWTH * size_of::<T>());
                 LEFT.set(left.ok_or_else(|| A::Error::custom("too many empty items"))?);
                 all.push(item);
@@ -444,6 +447,7 @@ impl Number {
         let whole = match self {
             Self::Natural(number) => Some(i128::from(number)),
             Self::Integer(number) => Some(i128::from(number)),
+            // Some JSON writers have only floats, and write 5 as 5.0.
             Self::Float(number) if number.fract() == 0.0 => Some(number as i128),
             Self::Float(_) => None,
             Self::Text(text) => text.parse().ok(),

@@ -64,6 +64,7 @@ pub fn metric_name(name: &str, unit: &str, kind: Kind) -> String {
 
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
     let main = unit_word(main, UNITS);
+    // Many names have their unit already.
     if !main.is_empty() && !words.contains(&main) {
         words.push(main);
     }
@@ -79,11 +80,13 @@ pub fn metric_name(name: &str, unit: &str, kind: Kind) -> String {
         _ => None,
     };
     if let Some(suffix) = suffix {
+        // The suffix comes last, wherever the word stood.
         words.retain(|word| word != suffix);
         words.push(suffix.to_owned());
     }
 
     let name = words.join("_");
+    // A name cannot begin with a digit.
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         format!("_{name}")
     } else {
@@ -94,9 +97,11 @@ pub fn metric_name(name: &str, unit: &str, kind: Kind) -> String {
 /// Returns the word of a unit; empty for units in braces.
 fn unit_word(unit: &str, known: &[(&str, &str)]) -> String {
     let unit = unit.trim();
+    // Braces are annotations such as `{request}`: what is counted, and no unit.
     if unit.contains(['{', '}']) {
         return String::new();
     }
+
     let word = known.iter().find(|(short, _)| *short == unit);
     let word = word.map_or(unit, |(_, word)| word);
     let parts: Vec<&str> = word

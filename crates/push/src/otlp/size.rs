@@ -80,17 +80,20 @@ pub(super) fn decoded_bytes(message: &[u8]) -> usize {
 
 fn bytes_of(message: &[u8], shape: &Shape, depth: usize) -> usize {
     let mut bytes = shape.bytes;
+    // `prost` refuses deeper messages, and a hostile one must not use up the stack here.
     if depth == 0 {
         return bytes;
     }
 
     for (number, field) in Fields(message).map_while(Result::ok) {
+        // A handful of fields: a search is faster than a map.
         let content = shape.fields.iter().find(|(known, _)| *known == number);
         bytes += match (content, field) {
             (Some((_, Message(shape))), Field::Bytes(inner)) => {
                 (LIST_GROWTH - 1) * shape.bytes + bytes_of(inner, shape, depth - 1)
             }
             (Some((_, Numbers)), Field::Bytes(packed)) => {
+                // As if each number had one byte, the shortest form.
                 LIST_GROWTH * size_of::<u64>() * packed.len()
             }
             (Some((_, Numbers)), _) => LIST_GROWTH * size_of::<u64>(),

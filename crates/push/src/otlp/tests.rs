@@ -46,6 +46,8 @@ fn request(metrics: Vec<Metric>) -> ExportRequest {
         resource_metrics: vec![ResourceMetrics {
             resource: Some(Resource {
                 attributes: vec![
+                    // The attributes that become `job` and `instance`, one for `target_info`, and
+                    // one that is promoted.
                     attribute("service.name", "train"),
                     attribute("service.namespace", "lab"),
                     attribute("service.instance.id", "n1:7"),
@@ -62,6 +64,7 @@ fn number(value: f64) -> NumberPoint {
     NumberPoint {
         time_unix_nano: AT,
         as_double: Some(value),
+        // Two keys that become the same label.
         attributes: vec![attribute("a.b", "1"), attribute("a/b", "2")],
         ..NumberPoint::default()
     }
@@ -83,8 +86,10 @@ fn points_become_series_with_job_instance_and_promoted_attributes() {
             explicit_bounds: vec![0.005, 1.0],
             ..HistogramPoint::default()
         }],
+        // A delta, whose five series must be marked as such.
         aggregation_temporality: Temporality::Delta as i32,
     };
+
     let message = request(vec![
         Metric {
             name: "steps.done".to_owned(),
@@ -99,6 +104,7 @@ fn points_become_series_with_job_instance_and_promoted_attributes() {
             ..Metric::default()
         },
     ]);
+
     let found = read(Encoding::Protobuf, &message.encode_to_vec());
     let common = "instance=\"n1:7\", job=\"lab/train\"";
     let job = "slurm_job_id=\"42\"";
@@ -149,6 +155,8 @@ fn points_that_cannot_be_stored_are_counted_by_reason() {
         Metric {
             histogram: Some(Histogram {
                 data_points: vec![
+                    // A bucket too few, bounds that fall, a wrong total, a bound of NaN, and a
+                    // total beyond 64 bits.
                     cut(6, &[1, 2], &[0.1, 1.0]),
                     cut(6, &[1, 2, 3], &[1.0, 0.1]),
                     cut(7, &[1, 2, 3], &[0.1, 1.0]),
@@ -179,6 +187,7 @@ fn points_that_cannot_be_stored_are_counted_by_reason() {
             ..metric("...")
         },
     ]);
+
     let found = read(Encoding::Protobuf, &message.encode_to_vec());
     let expected = BTreeMap::from([
         (PointError::ExponentialDelta, 2),
@@ -204,6 +213,7 @@ fn an_exponential_histogram_becomes_a_native_one() {
             format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{metrics}]}}]}}]}}"#);
         read(Encoding::Json, message.as_bytes())
     };
+
     let found = json(
         r#"{"timeUnixNano":"1760000000123000000","count":"7","sum":9.5,"scale":1,"zeroCount":"1",
         "attributes":[{"key":"gpu","value":{"stringValue":"0"}}],
@@ -217,6 +227,7 @@ fn an_exponential_histogram_becomes_a_native_one() {
     let [given] = series.histograms else { panic!() };
     assert_eq!(given.at.0, 1_760_000_000_123);
     let histogram = given.value.clone().unwrap().unwrap();
+    // OTLP's bucket -1 is 0 here, and the empty one between is left out.
     assert_eq!(histogram.positive, [(0, 1.0), (2, 3.0)]);
     assert_eq!(histogram.negative, [(3, 2.0)]);
     assert_eq!(histogram.schema, 1);
@@ -235,6 +246,7 @@ fn an_exponential_histogram_becomes_a_native_one() {
 fn a_point_without_a_recorded_value_ends_its_series() {
     let point = NumberPoint {
         time_unix_nano: AT,
+        // The flag `NoRecordedValue`.
         flags: 1,
         ..NumberPoint::default()
     };
@@ -300,6 +312,7 @@ fn a_reply_names_what_was_rejected() {
         Encoding::Json.reply(&reply),
         br#"{"partialSuccess":{"rejectedDataPoints":"2","errorMessage":"why"}}"#
     );
+    // A full success has an empty reply, as the specification requires.
     assert_eq!(Encoding::Json.reply(&ExportReply::default()), b"{}");
     assert_eq!(Encoding::Protobuf.reply(&ExportReply::default()), b"");
     assert_eq!(
@@ -331,6 +344,7 @@ proptest! {
             bucket_counts: vec![1, 2, 3],
             explicit_bounds: vec![0.005, 1.0],
             attributes: vec![
+                // Attributes with the names of reserved labels, and one that is sorted before them.
                 attribute("le", "x"),
                 attribute("__name__", "y"),
                 attribute("Z", "z"),
@@ -443,6 +457,7 @@ fn error_of(read: Result<Translated, OtlpError>) -> String {
 /// Every bucket has all labels of its point: 16 bytes of a request became a megabyte.
 #[test]
 fn many_buckets_with_long_labels_need_granted_memory() {
+    // 1,001 buckets with a label of 1 MiB each would be a gigabyte.
     let long = "x".repeat(1 << 20);
     let point = HistogramPoint {
         time_unix_nano: AT,

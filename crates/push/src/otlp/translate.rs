@@ -123,6 +123,8 @@ impl Point<'_, '_> {
 
         let mut push =
             |name: &str, value: &str| series.push_label(name.as_bytes(), value.as_bytes(), memory);
+        // Labels are written in the order of their names, so the two that the map lacks are merged
+        // in.
         let mut added = extra;
         let mut name = Some(metric);
 
@@ -132,6 +134,7 @@ impl Point<'_, '_> {
             }
             if let Some((key, value)) = added.take_if(|(key, _)| label.as_str() >= *key) {
                 push(key, value)?;
+                // The label of the series replaces an attribute of the same name, such as `le`.
                 if label == key {
                     continue;
                 }
@@ -150,6 +153,7 @@ impl Point<'_, '_> {
 
     fn end_series(&mut self) -> Result<(), MemoryDenied> {
         let part = Part {
+            // A staleness marker is no increase that could be added.
             is_delta: self.is_delta && !self.is_stale,
             point: self.number,
             ..Part::default()
@@ -185,12 +189,14 @@ impl Translation {
             .flat_map(|one| &one.attributes)
             .collect();
 
+        // Once for all points of the resource.
         let common = self.common_labels(&attributes);
         let mut newest = None;
         for metric in given.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
             newest = newest.max(add_metric(metric, &common, found, memory)?);
         }
 
+        // Without points, a resource has nothing that its `target_info` could be joined with.
         if let Some(at) = newest {
             add_target_info(&attributes, at, found, memory)?;
         }
@@ -238,6 +244,7 @@ fn add_target_info(
 
     let mut labels = label_map(others);
     let identity: LabelMap = identity(attributes).collect();
+    // As in Prometheus: without `job` and `instance` it could be joined with nothing.
     if labels.is_empty() || identity.is_empty() {
         return Ok(());
     }
@@ -291,6 +298,7 @@ fn add_metric(
         adder.histograms(&name(Kind::Other), &histogram.data_points)?;
     }
     if let Some(summary) = &metric.summary {
+        // Summaries have no temporality: their counts are totals.
         adder.temporality = Temporality::Cumulative;
         adder.summaries(&name(Kind::Other), &summary.data_points)?;
     }
@@ -338,6 +346,8 @@ impl<'m> PointAdder<'_, 'm> {
             .common
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()));
+        // Labels of the resource replace attributes of the point, which could pretend to be another
+        // job.
         labels.extend(common);
 
         Point {
@@ -356,6 +366,8 @@ impl<'m> PointAdder<'_, 'm> {
             let value = given
                 .as_double
                 .or(given.as_int.map(|number| number as f64))
+                // A point without a recorded value needs no number: a staleness marker takes its
+                // place.
                 .or((given.flags & NO_VALUE != 0).then_some(0.0));
 
             let checked = self
@@ -382,6 +394,7 @@ impl<'m> PointAdder<'_, 'm> {
             let bucket = format!("{name}_bucket");
             let mut count = 0_u64;
             for (bound, in_bucket) in given.explicit_bounds.iter().zip(&given.bucket_counts) {
+                // OTLP counts each bucket by itself, Prometheus all below the bound.
                 count = count.saturating_add(*in_bucket);
                 let bound = plain(*bound);
                 point.add(&bucket, Some(("le", &bound)), count as f64)?;
@@ -389,6 +402,7 @@ impl<'m> PointAdder<'_, 'm> {
 
             point.add(&bucket, Some(("le", "+Inf")), given.count as f64)?;
             point.add(&format!("{name}_count"), None, given.count as f64)?;
+            // Histograms with negative observations have no sum.
             if let Some(sum) = given.sum {
                 point.add(&format!("{name}_sum"), None, sum)?;
             }
@@ -448,6 +462,7 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
             return Ok(Vec::new());
         };
 
+        // In 64 bits: the offset may be the largest of 32.
         let buckets = (i64::from(given.offset) + 1..).zip(&given.bucket_counts);
         buckets
             .filter(|(_, count)| **count > 0)
@@ -475,6 +490,7 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
         ..NativeHistogram::default()
     };
 
+    // The scale -53 would be taken for the number of custom buckets.
     if histogram.is_custom() {
         return Err(HistogramError::Schema(histogram.schema));
     }
@@ -491,6 +507,7 @@ fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, Histogr
 fn check_buckets(point: &HistogramPoint) -> Result<(), PointError> {
     let counts = &point.bucket_counts;
     let bounds = &point.explicit_bounds;
+    // Checked, because a sum that wraps could equal the count.
     let total = counts
         .iter()
         .try_fold(0_u64, |sum, &one| sum.checked_add(one));
@@ -513,6 +530,7 @@ fn label_map<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> LabelMap
     for one in attributes {
         let value = one.value.as_ref().map(text_of).unwrap_or_default();
         let name = label_name(&one.key);
+        // An attribute must not rename the metric.
         if name.is_empty() || name == METRIC_NAME || value.is_empty() {
             continue;
         }

@@ -115,6 +115,7 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
 
         let series = series.bytes()?;
         check_count(found.parts.len())?;
+        // Positions within the message, which is kept as the labels' text.
         let end = message.len() - all.0.len();
         let mut rest = Fields(series);
         // Most series begin with all of their labels, and most labels are short.
@@ -128,6 +129,7 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
             let Some(field) = rest.next() else { break };
             match field? {
                 (1, label) => {
+                    // Labels are checked when a series is new; here only their place counts.
                     label.bytes()?;
                     if block.is_empty() {
                         block = begin..begin;
@@ -141,6 +143,8 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
             }
         }
 
+        // The key is over neighbouring bytes, so labels with samples between them are copied
+        // together first.
         let key = if is_split {
             let begin = joined.len();
             join_labels(series, &mut joined, memory)?;
@@ -158,6 +162,7 @@ fn read_v1(message: Vec<u8>, memory: &mut MemoryGrant<'_>) -> Result<PushedSerie
         found.push_part(part, memory)?;
     }
 
+    // Without this check, a message of the other version would be stored as empty, with success.
     if is_v2 && found.parts.is_empty() {
         return Err(RequestError::IsV2);
     }
@@ -174,6 +179,7 @@ fn push_histogram(
     memory: &mut MemoryGrant<'_>,
 ) -> Result<(), RequestError> {
     check_count(found.histograms.len())?;
+    // Taken for the whole at once: reading a histogram makes lists of several sizes.
     memory.take(message.len().saturating_mul(HISTOGRAM_GROWTH))?;
     let histogram = read_histogram(message, HistogramFields::RemoteWrite)?;
     Ok(memory.push(&mut found.histograms, histogram)?)
@@ -209,6 +215,7 @@ fn join_labels(
 fn read_v2(message: &[u8], memory: &mut MemoryGrant<'_>) -> Result<PushedSeries, RequestError> {
     let mut found = PushedSeries::default();
     let mut is_first = true;
+    // Symbols first: a message may have them after the series.
     for field in Fields(message) {
         if let (4, symbol) = field? {
             let symbol = symbol.bytes()?;
@@ -254,6 +261,7 @@ fn read_v2(message: &[u8], memory: &mut MemoryGrant<'_>) -> Result<PushedSeries,
             }
         }
 
+        // References are pairs of name and value.
         if !(found.references.len() - begin).is_multiple_of(2) {
             return Err(WireError.into());
         }
@@ -281,6 +289,7 @@ fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
     {
         let mut rest = Fields(rest);
         let at = rest.take_varint()?;
+        // More fields follow; the general path reads all of them.
         if rest.0.is_empty() {
             return Ok(PushedSample {
                 at: Timestamp(at.cast_signed()),

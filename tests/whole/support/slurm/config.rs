@@ -67,6 +67,7 @@ impl Ports {
 
 impl SlurmLab {
     pub(super) fn write_configuration(&self) {
+        // First: files get owners that only the lab's passwd names.
         self.write_users();
         for directory in [
             "run/munge",
@@ -92,18 +93,22 @@ impl SlurmLab {
             self.own(path, "slurm");
         }
         self.own("run/slurmrestd", "monitor");
+        // Slurm's user cannot create files in the lab's log folder.
         for log in ["slurmctld", "slurmdbd", "jobcomp"] {
             let path = format!("log/{log}.log");
             fs::write(self.path(&path), "").unwrap();
             self.own(&path, "slurm");
         }
+
         // munged refuses a key or a directory that others could read.
         let mut key = [0; 1024];
         io::Read::read_exact(&mut fs::File::open("/dev/urandom").unwrap(), &mut key).unwrap();
         self.write("munge/munge.key", &key, 0o400, "munge");
         fs::set_permissions(self.path("munge"), Permissions::from_mode(0o700)).unwrap();
+
         // Tokens for slurmrestd are signed with it.
         self.write("etc/jwt.key", &key[..32], 0o600, "slurm");
+
         // A GPU's file has to be a character device, or jobs get no CUDA_VISIBLE_DEVICES; no cgroup
         // guards it, so /dev/null will do. The number at its end is the GRES index.
         for gpu in ["nvidia0", "nvidia1"] {
@@ -128,6 +133,7 @@ impl SlurmLab {
     /// The system's own users and groups with the lab's added, for libnss-wrapper.
     fn write_users(&self) {
         fs::create_dir_all(self.path("etc")).unwrap();
+        // A system may have users with the names of the lab's.
         let without = |file: &str, ours: &[&str]| {
             fs::read_to_string(file)
                 .unwrap()
@@ -171,6 +177,7 @@ impl SlurmLab {
             nodes,
             ..
         } = self.ports;
+
         // Without slurmdbd, AccountingStorageTRES=gres/gpu is fatal to slurmctld, and so is a
         // billing weight for GPUs.
         let (accounting, gpu_weight) = match self.mode {
@@ -206,8 +213,10 @@ JobCompLoc={dir}/log/jobcomp.log"
                 "",
             ),
         };
+
         // Exporters see the jobs of all labs that run on this machine at the same time.
         let first_job = u32::from(slurmctld) * 100;
+
         // Debian builds with --enable-multiple-slurmd: one host, a port for each node, `slurmd -N`.
         // cgroups and CPU binding are off: the lab runs in any container, and its nodes claim more
         // CPUs than the machine has.

@@ -104,7 +104,10 @@ impl SlurmLab {
             return;
         };
         let last = jobs.iter().map(|job| job.end).max().unwrap_or(first);
+
+        // Usage belongs to associations, not to names, so the users' must exist first.
         let associations = self.associations_of(jobs);
+        // The numbers of the TRES differ from lab to lab.
         let tres: BTreeMap<String, u32> = self
             .sql(
                 DATABASE,
@@ -120,6 +123,7 @@ impl SlurmLab {
             .collect();
 
         let mut script = String::from("start transaction;\n");
+        // A statement with all rows may exceed max_allowed_packet.
         for chunk in rows.chunks(1000) {
             let values: Vec<_> = chunk
                 .iter()
@@ -135,6 +139,7 @@ impl SlurmLab {
                 values.join(",\n")
             );
         }
+
         // The cluster must have existed then, or sreport has no cluster usage to divide by.
         let hour = first.div_euclid(3600) * 3600;
         script += &format!(
@@ -194,6 +199,8 @@ impl SlurmLab {
             "select id from tres_table where type = 'gres' and name = 'gpu' and deleted = 0",
         );
         let gpus = &gpus[0][0];
+
+        // Each with the node's CPUs and GPUs, which its down time is counted in.
         let rows: Vec<_> = events
             .iter()
             .map(|event| {
@@ -233,6 +240,7 @@ impl SlurmLab {
             let [account, user, tres, used] = line.split('|').collect::<Vec<_>>()[..] else {
                 panic!("sreport wrote {line:?}")
             };
+            // One line a TRES.
             let entry = usage
                 .entry((account.to_owned(), user.to_owned()))
                 .or_default();
@@ -261,6 +269,8 @@ impl SlurmLab {
                 .as_secs(),
         )
         .unwrap();
+
+        // Whole months, as slurmdbd rolls hours up to days and days to months.
         let from = local(first)
             .first_of_month()
             .unwrap()
@@ -271,6 +281,7 @@ impl SlurmLab {
             .unwrap()
             .checked_add(jiff::Span::new().months(1))
             .unwrap();
+        // The month of today has not ended.
         let to = month_after.start_of_day().unwrap().min(local(now));
         let text = |time: jiff::Zoned| time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         self.run(&["sacctmgr", "-i", "rollup", &text(from), &text(to)]);
@@ -297,6 +308,8 @@ impl SlurmLab {
         if missing.is_empty() {
             return associations;
         }
+
+        // An account before its users, or sacctmgr refuses them.
         let accounts = self
             .sql(DATABASE, "select name from acct_table where deleted = 0")
             .concat();
@@ -344,6 +357,8 @@ impl SlurmLab {
             .find(|user| user.name == job.user)
             .map_or(NOBODY, |user| user.uid);
         let nodes = job.nodes.len();
+
+        // By the weights of the partitions in the lab's slurm.conf.
         let billing =
             f64::from(job.cpus) + 0.25 * job.memory_mib as f64 / 1024.0 + 8.0 * f64::from(job.gpus);
         let mut requested = vec![
@@ -355,6 +370,7 @@ impl SlurmLab {
         if job.gpus > 0 {
             requested.push((tres["gres/gpu"], job.gpus.into()));
         }
+        // The request names no type, the allocation does.
         let mut allocated = requested.clone();
         if let Some(gpu_type) = job.gpu_type {
             allocated.push((tres[&format!("gres/gpu:{gpu_type}")], job.gpus.into()));

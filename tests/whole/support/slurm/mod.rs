@@ -144,6 +144,8 @@ impl SlurmLab {
                 },
             ])?;
         }
+
+        // The loader only warns of a library that it does not find.
         if Command::new("true")
             .env("LD_PRELOAD", "libnss_wrapper.so")
             .output()
@@ -156,6 +158,7 @@ impl SlurmLab {
             ));
         }
         sweep();
+
         // Unix sockets allow about a hundred characters, and other users have to reach the directory.
         let prefix = format!("{DIRECTORY_PREFIX}{}-", process::id());
         let directory = tempfile::Builder::new()
@@ -163,6 +166,8 @@ impl SlurmLab {
             .tempdir_in("/tmp")
             .unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+
+        // Ports are chosen before the configuration is written, which names them in several files.
         let ports = config::Ports::choose();
         let mut lab = Self {
             mode,
@@ -173,6 +178,7 @@ impl SlurmLab {
             directory,
         };
         lab.write_configuration();
+        // Each service needs those before it.
         for service in DBD_ORDER
             .into_iter()
             .filter(|s| mode.has_dbd() || !matches!(s, Service::Mariadbd | Service::Slurmdbd))
@@ -242,6 +248,7 @@ impl SlurmLab {
             .env("HOME", &home)
             .env("USER", user)
             .env("LOGNAME", user)
+            // The numbers, not the name: the system does not know the lab's users.
             .uid(uid)
             .gid(gid);
         success(command, client.output().unwrap())
@@ -264,6 +271,7 @@ impl SlurmLab {
         let job = job.to_string();
         let what = format!("job {job} in state {state}");
         wait_for(&what, limit, || {
+            // With all states: squeue leaves out jobs that have just ended.
             let states = self.run(&["squeue", "-h", "-t", "all", "-j", &job, "-o", "%T"]);
             (states.lines().any(|s| s == state)).then_some(())
         });
@@ -366,6 +374,7 @@ impl SlurmLab {
 
     fn start_slurmrestd(&self) -> Daemon {
         let listen = format!("127.0.0.1:{}", self.ports.slurmrestd);
+
         // slurmrestd exits if it cannot load the plugins that need slurmdbd.
         let plugins: &[&str] = if self.mode.has_dbd() {
             &[]
@@ -373,6 +382,7 @@ impl SlurmLab {
             &["-s", "v0.0.38"]
         };
         let socket = format!("unix:{}", self.slurmrestd_socket().display());
+        // A socket that a stopped one has left cannot be bound again.
         let _ = fs::remove_file(self.slurmrestd_socket());
         let command = [
             &["slurmrestd"],
@@ -380,6 +390,7 @@ impl SlurmLab {
             &["-a", "rest_auth/jwt", &listen, &socket],
         ]
         .concat();
+
         // slurmrestd refuses to run as root or as Slurm's user, and accepts tokens only if
         // SLURM_JWT is set to any value.
         let mut slurmrestd = self.command_as("monitor", "slurmrestd");
@@ -421,6 +432,7 @@ impl SlurmLab {
         let data = self.path("mariadb");
         if !data.join("mysql").exists() {
             let mut install = self.command_as("slurm", "mariadb-install-db");
+
             // A tmpdir of its own: installations at the same time take each other's files for
             // left-overs.
             install.env("TMPDIR", &data);
@@ -434,6 +446,7 @@ impl SlurmLab {
                 ]);
             success(&["mariadb-install-db"], install.output().unwrap());
         }
+
         let defaults = format!("--defaults-file={}", self.path("etc/my.cnf").display());
         let mut daemon = self.daemon("mariadbd", "mariadbd", "slurm", &["mariadbd", &defaults]);
         daemon.wait_until("ready", Duration::from_secs(90), || {
@@ -456,12 +469,15 @@ impl SlurmLab {
         let answers = || self.try_run(&["sacctmgr", "-n", "-i", "list", "cluster"]);
         daemon.wait_until("ready", Duration::from_secs(120), || {
             let answer = answers();
+
             // A new database has no cluster yet.
             answer
                 .status
                 .success()
                 .then(|| String::from_utf8_lossy(&answer.stdout).contains(config::CLUSTER))
         });
+
+        // A restart keeps its accounts.
         if !String::from_utf8_lossy(&answers().stdout).contains(config::CLUSTER) {
             self.make_accounts();
         }
@@ -623,6 +639,7 @@ impl Drop for SlurmLab {
                 .collect();
             if !jobs.is_empty() {
                 self.try_run(&[&["scancel"], jobs.as_slice()].concat());
+                // Bounded: a job that cannot end must not hang the test.
                 let deadline = Instant::now() + Duration::from_secs(10);
                 while !self
                     .try_run(&["squeue", "-h", "-o", "%A"])
@@ -634,6 +651,7 @@ impl Drop for SlurmLab {
                 }
             }
         }
+
         // The nodes end first, and the database after the programs that write to it.
         while let Some((_, mut daemon)) = self.running.pop() {
             daemon.stop();
@@ -651,6 +669,7 @@ fn sweep() {
         let owner = name
             .to_str()
             .and_then(|name| name.strip_prefix(DIRECTORY_PREFIX)?.split('-').next());
+        // The directory's name has the process that made it; a test that runs now keeps its lab.
         if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             end_steps(&entry.path());
             let _ = fs::remove_dir_all(entry.path());

@@ -54,6 +54,7 @@ fn each_label<'a>(
     };
     cursor.take(b'{', "`{` of the exemplar's labels")?;
     parse_labels(&mut cursor, |name, value| match name {
+        // A quoted name without a value would be a metric, which only samples have.
         Name::Metric(found) => Err(SyntaxError {
             expected: "a label",
             found,

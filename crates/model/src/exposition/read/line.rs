@@ -52,6 +52,7 @@ pub(super) fn text_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxError<'_>> 
 pub(super) fn text_comment(comment: &[u8]) -> Result<ParsedLine<'_>, SyntaxError<'_>> {
     let (word, rest) = split_token(trim_blank(comment));
     let rest = trim_blank(rest);
+    // As in Prometheus, `#HELP` without a blank is a comment.
     let is_free = !comment.starts_with(b" ") && !comment.starts_with(b"\t");
     match word {
         b"HELP" | b"TYPE" if !is_free && !rest.is_empty() => metadata(word, rest, Format::Text),
@@ -69,6 +70,7 @@ pub(super) fn openmetrics_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxErro
             (b"HELP" | b"TYPE" | b"UNIT", [b' ', rest @ ..]) => {
                 metadata(word, rest, Format::OpenMetrics)
             }
+            // OpenMetrics has no free comments, unlike the text format.
             _ => Err(SyntaxError {
                 expected: "HELP, TYPE, UNIT or EOF",
                 found: comment,
@@ -86,6 +88,9 @@ pub(super) fn openmetrics_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxErro
     } else {
         one_space(rest, "an exemplar")?
     };
+
+    // Parsed later and only on demand, but a malformed one makes the page invalid, as in
+    // Prometheus.
     if !exemplar.is_empty() {
         exemplar::check(exemplar)?;
     }

@@ -43,6 +43,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     let mut mantissa = 0_u64;
     let mut exponent = 0_i32;
     while let Some(next) = digit(at) {
+        // An overflow does no harm: numbers of more than 15 digits are given up below.
         mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(next));
         at += 1;
     }
@@ -69,6 +70,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
         let tens = digit(at)?;
         let (power, length) = digit(at + 1).map_or((tens, 1), |ones| (tens * 10 + ones, 2));
         at += length;
+        // Three digits are rare, and left to the general path.
         if digit(at).is_some() {
             return None;
         }

@@ -20,10 +20,12 @@ pub(super) fn split_series(line: &[u8], format: Format) -> Result<(&[u8], &[u8])
 
     cursor.skip_blank();
     let brace = line.len() - cursor.rest.len();
+    // The blanks belong to the value then, so the split is after the name.
     if line.get(brace) != Some(&b'{') {
         return Ok(line.split_at(name));
     }
 
+    // A brace within quotes does not end the labels, so quoted texts are skipped as a whole.
     let mut at = brace + 1;
     loop {
         let wrong = SyntaxError {
@@ -50,6 +52,7 @@ pub(super) fn quoted_end(text: &[u8]) -> Option<usize> {
         at += memchr2(b'"', b'\\', text.get(at..)?)?;
         match text[at] {
             b'"' => return Some(at + 1),
+            // A backslash takes the byte after it, even a quote.
             _ => at += 2,
         }
     }
@@ -61,6 +64,7 @@ pub(super) fn parse_series(series: &[u8], format: Format) -> Result<Labels, Synt
         format,
     };
     let mut labels = Labels::new();
+    // Prometheus refuses a page that repeats a label; the last value would win here without notice.
     let mut set = |name: &str, value: &str, found| match labels.get(name) {
         Some(_) => Err(SyntaxError {
             expected: "each label once",
@@ -76,6 +80,7 @@ pub(super) fn parse_series(series: &[u8], format: Format) -> Result<Labels, Synt
     if !name.is_empty() {
         set(METRIC_NAME, &String::from_utf8_lossy(name), series)?;
     }
+
     cursor.skip_blank();
     if cursor.rest.first() == Some(&b'{') {
         cursor.take(b'{', "`{`")?;
@@ -116,6 +121,7 @@ pub(super) fn emptied_labels(
     if cursor.rest.first() == Some(&b'{') {
         cursor.take(b'{', "`{`")?;
         parse_labels(&mut cursor, |name, value| {
+            // The value is compared with its quotes, so that full values are not decoded.
             if let (Name::Label(raw), b"\"\"") = (name, value) {
                 let is_quoted = raw.starts_with(b"\"");
                 emptied.push(
@@ -166,6 +172,7 @@ pub(super) fn parse_labels<'a>(
         }
 
         cursor.skip_blank();
+        // `{"my.metric", a="b"}`: a quoted name without a value is the metric's.
         let is_metric = is_quoted && matches!(cursor.rest.first(), Some(b',' | b'}'));
         if is_metric {
             each(Name::Metric(name), b"")?;
@@ -268,6 +275,7 @@ pub(super) fn unescape<'t>(text: &'t str, escapes: &str) -> Cow<'t, str> {
                 out.push(if escaped == 'n' { '\n' } else { escaped });
                 chars.next();
             }
+            // An unknown escape such as `\d` stays as it is, as in Prometheus.
             _ => out.push(c),
         }
     }

@@ -26,6 +26,7 @@ fn read(format: Format, text: &str) -> Result<Read, ReadError> {
 
 fn one(format: Format, text: &str) -> (String, f64, Option<i64>) {
     let mut samples = read(format, text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+
     assert_eq!(samples.len(), 1, "{text:?}");
     samples.remove(0)
 }
@@ -91,6 +92,7 @@ fn valid_text_lines() {
             None,
         ),
     ] {
+        // An empty series in the table stands for a page that is refused.
         if series.is_empty() {
             assert!(read(Format::Text, text).is_err(), "{text:?}");
         } else {
@@ -325,6 +327,7 @@ fn invalid_openmetrics_lines() {
 
 #[test]
 fn metadata_is_returned() {
+    // In the text format only `\\` and `\n` are escapes; the backslash before a quote stays.
     let text =
         b"# HELP a_total \\\"Bytes\\\" \\\\ sent.\\nAll.\n# TYPE a_total counter\na_total 1\n";
     let mut page = Page::new(Format::Text, text);
@@ -349,6 +352,7 @@ fn metadata_is_returned() {
 
 #[test]
 fn invalid_utf8_is_rejected_in_labels_and_accepted_in_help() {
+    // Help texts are only shown, so Latin-1 in one must not cost the target its samples.
     let mut page = Page::new(Format::Text, b"# HELP a gr\xfc\xdfe\na{x=\"\xff\"} 1\n");
     assert!(matches!(page.next_line(b""), Ok(Some(Line::Metadata(_)))));
     let Ok(Some(Line::Sample(sample))) = page.next_line(b"") else {
@@ -359,6 +363,8 @@ fn invalid_utf8_is_rejected_in_labels_and_accepted_in_help() {
 
 #[test]
 fn a_guess_does_not_change_the_result() {
+    // Lines that begin like the guess but are other series, and numbers that the fast path does not
+    // take.
     let text = b"a 1\na {x=\"1\"} 2\nab 3\na{x=\"1\"} 4 5\na 0.1\na +Inf\n";
     for guess in ["", "a", "ab", "a{x=\"1\"}", "a {x=\"1\"}"] {
         let mut page = Page::new(Format::Text, text);
@@ -391,6 +397,7 @@ fn a_guess_does_not_change_the_result() {
 #[test]
 fn any_number_may_follow_an_expected_series() {
     let numbers = [
+        // More than 15 digits, and words: the fast path gives these up.
         ("0.12345678901234567", 0.123_456_789_012_345_67),
         ("12345678901234567890", 12_345_678_901_234_567_890.0),
         ("+Inf", f64::INFINITY),
@@ -413,6 +420,7 @@ fn any_number_may_follow_an_expected_series() {
 }
 
 fn bits(value: f64) -> u64 {
+    // Formats keep no payload of NaN, so all NaNs count as one.
     if value.is_nan() {
         f64::NAN.to_bits()
     } else {
@@ -448,6 +456,7 @@ proptest! {
                 .collect();
             given.push_foreign(name, Kind::Gauge, "Help \\ \n \" text.", &labels, *value);
         }
+
         let mut text = String::new();
         write_page(format, [&given], &mut text);
         let mut expected: Vec<_> = samples
@@ -458,11 +467,14 @@ proptest! {
                 (all.to_string(), bits(*value), None)
             })
             .collect();
+
         let read = read(format, &text).expect("our own page");
         let mut read: Vec<_> = read
             .into_iter()
             .map(|(series, value, at)| (series, bits(value), at))
             .collect();
+
+        // Samples of one metric are written together, so the order may change.
         read.sort();
         expected.sort();
         prop_assert_eq!(read, expected);
@@ -485,6 +497,7 @@ proptest! {
 
     #[test]
     fn similar_pages_do_not_panic(
+        // Made of the pieces of the formats: arbitrary bytes rarely get past the first character.
         text in "([a{}=\",\\\\# \n\t0-9.eE+-]|HELP|TYPE|UNIT|EOF|# |NaN|a\\{x=\"1\"\\} 1\n){0,40}",
         is_text: bool,
     ) {
