@@ -206,6 +206,7 @@ fn push_chip(label: &str, chip: &Chip, filter: &mut NameFilter, out: &mut Sample
     // Reading the sensors of a GPU would wake it.
     if !sysfs::is_sleeping_gpu(&device) {
         gather(&chip.directory, &mut sensors);
+        // Some drivers have their files in the directory of the device.
         gather(&device, &mut sensors);
     }
 
@@ -319,6 +320,7 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
         other => format!("_{}", clean(other)),
     };
 
+    // Only `fault` and `alarm` themselves are flags: node_exporter scales `crit_alarm`, too.
     let (unit, value) = match (kind, element) {
         (_, "fault" | "alarm") => ("", value),
         (_, "beep") => ("_enabled", value),
@@ -393,6 +395,7 @@ fn device(directory: &Path, driver: &str) -> Option<String> {
         (!name.is_empty()).then_some(name)
     };
 
+    // The path of the device does not depend on the order in which drivers were loaded.
     if let Ok(device) = directory.join("device").canonicalize()
         && let Some(name) = named(&device)
     {
@@ -511,6 +514,8 @@ mod tests {
             assert!(page.iter().any(|line| line.contains("chip_names{")));
             page.iter().any(|line| line.contains("temp_celsius{"))
         };
+
+        // PCI's class 0x03 is that of displays, and 0x0108 that of NVMe disks.
         assert!(has_temperature("0x030000\n", "active\n"));
         assert!(!has_temperature("0x030000\n", "suspended\n"));
         assert!(!has_temperature("0x038000\n", "suspended\n"));
