@@ -223,6 +223,7 @@ fn push_counters(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), 
         field.push_str("_total");
         let metric = format!("{}{field}", COUNTERS.prefix);
 
+        // A name that is declared above would come twice.
         if METRICS.iter().all(|other| other.name != metric) {
             let help = COUNTERS.help_of(&name);
             out.push_foreign(&metric, COUNTERS.kind, &help, &[("uuid", uuid)], count);
@@ -304,6 +305,8 @@ fn size(text: &str) -> Option<f64> {
 
     let number: f64 = digits.trim().parse().ok()?;
     let factor = 1024_f64.powi(i32::try_from(power).ok()?);
+
+    // Rust reads `inf` and `NaN` as numbers, too.
     (number.is_finite() && number >= 0.0).then(|| (number * factor).trunc())
 }
 
