@@ -104,6 +104,7 @@ impl Collector for Nfs {
 fn push_line(line: &RpcLine<'_>, out: &mut Samples) -> Result<(), ParseError> {
     match line.key {
         "net" => {
+            // The first number is the sum of the next two.
             let [_, udp, tcp, connections] = line.first()?;
             out.push(&PACKETS, &["udp"], udp);
             out.push(&PACKETS, &["tcp"], tcp);

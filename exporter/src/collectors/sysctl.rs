@@ -101,6 +101,7 @@ impl Setting {
     }
 
     fn path(&self, directory: &Path) -> PathBuf {
+        // As in node_exporter, each dot separates two directories.
         directory.join(self.name.replace('.', "/"))
     }
 
