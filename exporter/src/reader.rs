@@ -230,7 +230,7 @@ fn publish(name: &str, shared: &Shared, snapshot: Snapshot) -> Option<Arc<Snapsh
 
     state.began = None;
 
-    // The lock is still held, so whoever wakes finds the snapshot.
+    // The lock is still held, so a reader that wakes finds the snapshot.
     shared.published.notify_all();
 
     state.snapshot.replace(Arc::new(snapshot))

@@ -185,7 +185,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["root", "lab", "ann", "bob", "vision", "ann"]);
 
-        // Of the two accounts with `ann`, the first is charged.
+        // The first of the two accounts with `ann` is charged.
         assert_eq!(shares.account_of("ann"), Some("lab"));
         assert_eq!(shares.account_of("eve"), None);
         assert_eq!(settings.priority.decay_half_life_seconds, 7 * 86_400);

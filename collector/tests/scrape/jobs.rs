@@ -697,11 +697,11 @@ fn slurm_provides_targets() {
 
     // The stand-in fails for other arguments, so a changed command line fails the test.
     let scontrol = bin.path().join("scontrol");
+    // A FUTURE node is only planned: it is listed, but does not exist.
     fs::write(
         &scontrol,
         "#!/bin/sh\n[ \"$*\" = '--oneliner show nodes' ] || exit 1\n\
          echo 'NodeName=g01 NodeAddr=127.0.0.1 State=IDLE Partitions=gpu'\n\
-         // A FUTURE node is only planned: it is listed, but does not exist.
          echo 'NodeName=g02 NodeAddr=127.0.0.1 State=FUTURE Partitions=gpu'\n",
     )
     .unwrap();

@@ -515,7 +515,7 @@ mod tests {
     fn udev_identifies_the_disk() {
         let data = tempfile::tempdir().unwrap();
 
-        // Of the two serial numbers, that of the disk's label is shown.
+        // The serial number on the disk's label is shown, not the other one.
         let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();
         let mut udev = Udev {

@@ -92,7 +92,7 @@ fn push(text: &str, out: &mut Samples) {
     let words = text.split_ascii_whitespace();
     for (key, value) in words.filter_map(|word| word.split_once(':')) {
         if let (Ok(number), "") = (key.parse::<u32>(), value) {
-            // What follows belongs to this device, up to the next number.
+            // The words that follow belong to this device, up to the next number.
             device = Some(format!("drbd{number}"));
             continue;
         }

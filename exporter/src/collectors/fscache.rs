@@ -147,7 +147,7 @@ fn parse(text: &str, found: &mut [Option<f64>; KNOWN.len()]) {
             continue;
         };
 
-        // What was one section became five; the keys kept their meaning.
+        // One section became five; the keys kept their meaning.
         let section = match section.trim_ascii() {
             section if NETFS_SECTIONS.contains(&section) => NETFS,
             section => section,

@@ -232,6 +232,7 @@ fn push_sensor(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
 
     let labels = [chip, name];
     match (sensor.kind.as_str(), own_number) {
+        // These kinds have one file each, the others a file for each element.
         ("beep_enable", _) => out.push(&BEEP, &labels, flag(own == Some("1"))),
         ("vrm", Some(version)) => out.push(&REGULATOR, &labels, version),
         ("update_interval", Some(millis)) => out.push(&INTERVAL, &labels, millis * 0.001),
@@ -249,6 +250,7 @@ fn push_family(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
         "energy" => Kind::Counter,
         _ => family.kind,
     };
+    // `pwm1` is the value itself, and `temp1` has `temp1_input`.
     let has_own_file = sensor.files.contains_key("");
     let frequency_label = sensor.files.get("label").map(|label| clean(label));
 
@@ -358,6 +360,7 @@ fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
             continue;
         };
 
+        // Several files make up one sensor.
         let sensor = sensors.entry(format!("{kind}{number}")).or_default();
         kind.clone_into(&mut sensor.kind);
         sensor.files.insert(element.to_owned(), value);
@@ -383,6 +386,7 @@ fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
         ("", _) => None,
         (_, Some("")) => None,
         (_, Some(element)) => Some((kind, number, element)),
+        // Behind the number comes an underscore or nothing.
         (_, None) => element.is_empty().then_some((kind, number, "")),
     }
 }

@@ -198,7 +198,7 @@ mod tests {
             .concat()
         };
 
-        // An IPv4 route to a network of 24 bits, of table 254, which somebody configured.
+        // An IPv4 route to a network of 24 bits, of table 254, which an administrator configured.
         let head = [2, 24, 0, 0, 254, 4, 0, UNICAST, 0, 0, 0, 0];
         let hops = [hop(3, 0, [10, 0, 0, 1]), hop(4, 9, [10, 0, 0, 2])].concat();
         let message = [

@@ -156,6 +156,7 @@ impl RpcLine<'_> {
     /// The values behind the first, which says how many they are.
     pub fn counted(&self) -> Result<&[f64], ParseError> {
         let counted = self.values.split_first();
+        // A line that was cut off would give wrong procedures their counts.
         let counted = counted.filter(|(count, values)| **count == values.len() as f64);
         let (_, values) = counted.ok_or(ParseError {
             line: self.number,

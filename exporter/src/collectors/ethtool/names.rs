@@ -75,7 +75,7 @@ pub(super) fn rename(
         };
         by_name
             .entry(name)
-            // Two counters of one name cannot be told apart, so neither is shown.
+            // Two counters of one name cannot be distinguished, so neither is shown.
             .and_modify(|same| *same = None)
             .or_insert(Some(renamed));
     }
