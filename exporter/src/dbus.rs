@@ -54,6 +54,7 @@ impl BusConnection {
     /// When the bus is absent, refuses the user or does not answer in time.
     pub fn system() -> Result<Self, DbusError> {
         let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
+        // Only sockets with a path are supported. More may follow behind a comma.
         let path = match address.strip_prefix("unix:path=") {
             Some(rest) => rest.split(',').next().unwrap_or_default(),
             None => SOCKET,
@@ -78,6 +79,8 @@ impl BusConnection {
         stream.write_all(b"BEGIN\r\n")?;
 
         let mut connection = Self { stream, serial: 0 };
+
+        // The bus takes calls only from those who said hello.
         let bus = "org.freedesktop.DBus";
         let hello = DbusMethod {
             destination: bus,
@@ -139,10 +142,12 @@ impl BusConnection {
             |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte])) as usize;
         let body_bytes = length(4);
         let field_bytes = length(12);
+        // Checked before memory is taken for them.
         if head[0] != ENDIAN || body_bytes > MAX_BODY_BYTES || field_bytes > MAX_BODY_BYTES {
             return Err(DbusError::Malformed);
         }
 
+        // The body begins at a multiple of eight.
         let mut fields = vec![0; field_bytes.next_multiple_of(8)];
         self.stream.read_exact(&mut fields)?;
         let mut body = vec![0; body_bytes];
@@ -199,6 +204,7 @@ fn call_message(serial: u32, method: DbusMethod<'_>, arguments: &[&str]) -> Vec<
         fields.signature(&"s".repeat(arguments.len()));
     }
 
+    // The length counts no padding.
     message.word(fields.bytes.len());
     message.bytes.extend(fields.bytes);
     message.pad(8);
@@ -257,6 +263,7 @@ fn line(stream: &mut UnixStream) -> Result<String, DbusError> {
     const MAX_LINE_BYTES: usize = 4096;
     let mut line = Vec::new();
     let mut byte = [0];
+    // Byte by byte, so that nothing of what follows is taken.
     while line.len() < MAX_LINE_BYTES {
         stream.read_exact(&mut byte)?;
         if byte[0] == b'\n' {

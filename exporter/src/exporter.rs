@@ -100,6 +100,7 @@ impl Started {
 /// The count of crashes of a collector that runs code of others, where there is a place to keep it.
 fn guard(collector: &str, options: &Options) -> Option<Arc<CrashGuard>> {
     let state = options.state_directory.as_deref()?;
+    // Only foreign code can end the process. The failures of other collectors are errors.
     if collector != FOREIGN_CODE {
         return None;
     }
@@ -181,6 +182,7 @@ impl Exporter {
     }
 
     pub(crate) fn with(options: &Options, entries: &[CollectorEntry]) -> Result<Self, Error> {
+        // Mistakes in the files are found before the first thread starts.
         let web_config = options.web.config_file.as_deref().map(LiveConfig::load);
         let web_config = web_config.transpose().map_err(Error::WebConfig)?;
 
@@ -261,6 +263,7 @@ impl Exporter {
             });
         }
 
+        // One reading at a time, because collectors keep state from one reading to the next.
         let mut at_scrape = inner.at_scrape.lock().await;
         let AtScrape { collectors, report } = &mut *at_scrape;
 
@@ -280,7 +283,9 @@ impl Exporter {
             report_reading(report, metered.name(), outcome, duration);
         }
 
+        // Collectors with threads have read before, so the page does not wait for them.
         let answers = inner.answers(visitor, wanted, report);
+        // The size of the last page, from which this one hardly differs.
         let mut page = String::with_capacity(inner.page_bytes.load(Ordering::Relaxed) + 1024);
         let read_now = collectors
             .iter()
@@ -316,6 +321,7 @@ impl Exporter {
 
     /// The exporter ends in order: streams of events end, and this start counts as no crash.
     pub(crate) fn end(&self) {
+        // The guards come first, because the process may end as soon as the streams do.
         for guard in &self.0.guards {
             guard.clear();
         }
@@ -362,6 +368,7 @@ impl Inner {
 
             let answer = reader.answer(now, interval);
             report_reading(report, reader.name(), answer.outcome, answer.duration);
+            // The values of a thread may be older than the page, so the page has their time.
             if let Some(snapshot) = &answer.snapshot {
                 report_read_at(report, reader.name(), snapshot.at);
             }

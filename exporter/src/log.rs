@@ -83,6 +83,7 @@ impl Line {
             (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => {
                 format!("{name}={text}")
             }
+            // Quoted as in JSON, which readers of logfmt understand.
             (LogFormat::Logfmt, value) => format!("{name}={value}"),
         });
         let words: Vec<_> = words.collect();

@@ -215,6 +215,7 @@ mod tests {
             "missing",
             Box::new(Missing(std::sync::Arc::clone(&readings))),
         );
+        // The first two readings ask, and the others answer from memory.
         for _ in 0..10 {
             assert_eq!(metered.read(&mut Samples::new()).0, ReadingOutcome::Absent);
         }

@@ -120,6 +120,7 @@ impl Reader {
         let running = state.began;
         let running = running.map(|began| now.saturating_duration_since(began));
         let late = running.filter(|running| *running > self.deadline);
+        // Once for each delay, not at every scrape.
         if let Some(running) = late
             && !state.is_late
         {
@@ -136,6 +137,7 @@ impl Reader {
             },
             (Some(snapshot), Some(running)) => {
                 let age = now.saturating_duration_since(snapshot.age_from);
+                // Old values shown as new would hide that the collector hangs.
                 let shown = (age <= interval * KEPT_INTERVALS).then(|| Arc::clone(snapshot));
                 ReaderAnswer {
                     snapshot: shown,
@@ -190,6 +192,7 @@ fn read_on(
         let (outcome, duration) = metered.read(&mut spare);
 
         if outcome != ReadingOutcome::Failed
+            // A first reading that ended, even without hardware, has crashed nothing.
             && let Some(guard) = guard.take()
         {
             guard.clear();
@@ -226,6 +229,8 @@ fn publish(name: &str, shared: &Shared, snapshot: Snapshot) -> Option<Arc<Snapsh
     }
 
     state.began = None;
+
+    // The lock is still held, so a reader that wakes finds the snapshot.
     shared.published.notify_all();
 
     state.snapshot.replace(Arc::new(snapshot))

@@ -40,6 +40,7 @@ const RETRY_SCRAPE: u64 = 1;
 /// # Errors
 /// When an address cannot be served on or the collectors cannot start.
 pub async fn run(options: Options) -> Result<(), Error> {
+    // An address that is in use fails before the first collector starts.
     let listeners = listeners(&options.web).await?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Serve)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Serve)?;
@@ -70,6 +71,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         });
     }
 
+    // From here on only the servers hold the exporter, so that it ends with them.
     drop(exporter);
 
     loop {
@@ -107,6 +109,7 @@ impl Exporter {
     ) -> Result<(), Error> {
         let tls = self.web_config().filter(|config| config.has_tls()).cloned();
 
+        // Streams of events have no end of their own, so they are ended here.
         let shutdown = async {
             shutdown.await;
             self.end();
@@ -125,6 +128,7 @@ impl Exporter {
             .route("/-/healthy", get(|| async { "Healthy.\n" }))
             .with_state(self.clone());
 
+        // With this path, the page itself is at the root.
         let router = match self.telemetry_path() {
             "/" => router,
             path => {

@@ -189,6 +189,7 @@ fn compare(flags: &[&str], only_theirs: &[&str], left_out: &[&str]) {
     let _connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let query = readable(&theirs, left_out);
     let mut differences: Option<BTreeSet<String>> = None;
+    // Only what differs each time counts.
     for _ in 0..READS {
         let before = theirs.page(&query);
         let found = difference(&before, &ours.page(&query), &theirs.page(&query));
@@ -211,9 +212,11 @@ fn readable(theirs: &Running, left_out: &[&str]) -> String {
         .into_iter()
         .filter_map(|(name, value)| {
             let name = name.strip_prefix(success)?.strip_suffix("\"}")?;
+            // The query's brackets are escaped.
             (value == 1.0 && !left_out.contains(&name)).then(|| format!("collect%5B%5D={name}"))
         })
         .collect();
+    // Fewer would mean that node_exporter read next to nothing.
     assert!(names.len() > 20, "{names:?}");
     format!("?{}", names.join("&"))
 }
@@ -226,6 +229,7 @@ fn difference(before: &str, ours: &str, after: &str) -> BTreeSet<String> {
     let of_series = names.into_iter().filter_map(|name| {
         let all = [&before_series, &our_series, &after_series].map(|page| page.get(name));
         match all {
+            // A value that changes between the two pages cannot be compared.
             [Some(before), Some(ours), Some(after)] if before == after && ours != before => {
                 Some(format!("{name}: theirs {before}, ours {ours}"))
             }
@@ -237,6 +241,7 @@ fn difference(before: &str, ours: &str, after: &str) -> BTreeSet<String> {
     let our_metadata = metadata(ours);
     let theirs = metadata(before);
     let of_metadata = theirs.iter().filter_map(|(key, theirs)| {
+        // Missing metrics are found by their series.
         let ours = our_metadata.get(key)?;
         (ours != theirs).then(|| format!("{key}: theirs {theirs}, ours {ours}"))
     });

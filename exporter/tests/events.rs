@@ -31,6 +31,8 @@ impl Node {
         let node = Self {
             directory: tempdir().unwrap(),
         };
+
+        // The driver's file, from which the exporter has the UUID of a GPU's address.
         let gpu = node
             .directory
             .path()
@@ -63,6 +65,8 @@ impl Node {
             "--collector.events".to_owned(),
         ];
         let exporter = Running::takt(&flags.each_ref().map(String::as_str), &[]);
+
+        // Only then is a line seen as it comes, with the UUID of its GPU.
         exporter.wait_for("ready", |page| {
             page.contains("takt_kernel_log_followed 1\n") && page.contains("GPU-six")
         });
@@ -106,6 +110,7 @@ impl Listener {
                 return None;
             }
             let line = line.trim_end_matches(['\r', '\n']);
+            // A field has this separator, and the length of a chunk has not.
             if line.contains(": ") {
                 lines.push(line.to_owned());
             } else if line.is_empty() && !lines.is_empty() {
@@ -147,6 +152,7 @@ fn names_of_programs_reach_no_listener() {
     let node = Node::new();
     let exporter = node.start();
     let (mut listener, _) = Listener::fresh(&exporter);
+    // Each name looks like the beginning of a fault's message.
     for name in [
         "kernel BUG at x",
         "EDAC MC0: 1 UE ",
@@ -158,6 +164,8 @@ fn names_of_programs_reach_no_listener() {
              c[55d0c0de1000+1000]"
         ));
     }
+
+    // The priority 12 is that of a program, which wrote the line to the device.
     node.write("12,2,2,-;kernel BUG at mm/slub.c:306!");
     node.write(&format!("3,3,3,-;{XID}"));
     assert_eq!(listener.event().message, XID, "the first event");
@@ -179,6 +187,8 @@ fn a_kernel_line_reaches_listeners_and_counters() {
 
     let (mut one, _) = Listener::fresh(&exporter);
     let (mut other, _) = Listener::fresh(&exporter);
+
+    // A line that is no event.
     node.write("usb 1-1: new high-speed USB device number 2 using xhci_hcd");
     node.write(XID);
     let event = one.event();
@@ -286,6 +296,7 @@ fn events_are_replayed_from_an_id_also_after_a_restart() {
     );
     assert!(page.contains_key(r#"takt_events_last_seen_timestamp_seconds{kind="xid"}"#));
 
+    // An id that this exporter never gave: the listener may have missed any event, so it gets all.
     let mut stranger = Listener::new(&exporter, "/events", "Last-Event-ID: 9999999999999\r\n");
     assert_eq!(
         stranger.message().unwrap(),
@@ -310,6 +321,8 @@ fn a_wrong_id_is_refused_and_listeners_are_bounded() {
     }
     let refused = r#"takt_exporter_requests_refused_total{route="events"}"#;
     assert_eq!(exporter.series("")[refused], 0.0);
+
+    // As many as may listen at the same time.
     let listeners: Vec<_> = (0..8)
         .map(|_| Listener::new(&exporter, "/events", ""))
         .collect();
@@ -335,6 +348,8 @@ fn a_crowd_of_listeners_keeps_no_server_out() {
         .map(|_| Listener::new(&exporter, "/events", ""))
         .collect();
     assert!(exporter.get("/events", "").0.starts_with("HTTP/1.1 503 "));
+
+    // A server has this user agent, and places of its own.
     const SERVER: &str = "User-Agent: takt/0.1.0\r\nConnection: close\r\n";
     let mut server = Listener::new(&exporter, "/events", SERVER);
     assert_eq!(server.message().unwrap()[0], "event: begin");
@@ -367,6 +382,8 @@ fn since_sends_the_events_after_a_time() {
     let oom = listener.event();
     // The time at which a server first tried to connect.
     thread::sleep(Duration::from_millis(5));
+
+    // The id of an event is its time in milliseconds.
     let since = oom.id + 2;
     node.write(XID);
     let xid = listener.event();
@@ -395,6 +412,8 @@ fn since_sends_the_events_after_a_time() {
 fn a_state_directory_belongs_to_one() {
     let node = Node::new();
     let _exporter = node.start();
+
+    // The second exporter has another port, and the same state.
     let state = format!("--state-directory={}", node.path("state").display());
     let output = process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .args(["--web.listen-address=127.0.0.1:0", &state])

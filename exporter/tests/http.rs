@@ -30,6 +30,8 @@ fn routes() {
 #[test]
 fn collectors_are_chosen_by_the_query() {
     let exporter = Running::takt(&[], &[]);
+
+    // Clients may encode the brackets.
     let only = exporter.page("?collect[]=loadavg&collect%5B%5D=filesystem");
     assert!(only.contains("node_load1 ") && only.contains("node_filesystem_size_bytes{"));
     assert!(!only.contains("node_cpu"));
@@ -73,6 +75,7 @@ fn collectors_are_chosen_by_flags() {
 
 #[test]
 fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
+    // Far fewer pages at a time than clients.
     let exporter = Running::takt(&["--web.max-requests", "40"], &[]);
     let streams: Vec<_> = (0..200)
         .map(|_| {
@@ -83,6 +86,8 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
             stream
         })
         .collect();
+
+    // All requests are on their way before an answer is read.
     for mut stream in streams {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -96,6 +101,8 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
 fn it_stops_on_sigterm_and_fails_on_a_port_in_use() {
     let mut exporter = Running::takt(&[], &[]);
     let address = exporter.address.to_string();
+
+    // The first exporter has the port.
     let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
         .args(["--web.listen-address", &address])
         .output()
@@ -109,6 +116,7 @@ fn it_stops_on_sigterm_and_fails_on_a_port_in_use() {
         "{log}"
     );
 
+    // A client that sends nothing must not delay the end.
     let idle = TcpStream::connect(exporter.address).unwrap();
     let began = Instant::now();
     assert_eq!(exporter.end(), Some(0));
@@ -157,6 +165,7 @@ fn the_page_is_where_it_is_wanted() {
 #[test]
 fn systemd_opens_the_socket() {
     const PROGRAM: &str = "systemd-socket-activate";
+    // Bound for a moment only, to find a free port.
     let address = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

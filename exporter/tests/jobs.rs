@@ -83,11 +83,13 @@ fn unpack(tree: &str, node: &Path) {
     let files = tree.split("\n== ").skip(1);
     for file in files {
         let (path, content) = file.split_once('\n').unwrap_or((file, ""));
+        // Comments are for readers of the fixture.
         let content: String = content
             .lines()
             .filter(|line| !line.starts_with('#'))
             .map(|line| format!("{line}\n"))
             .collect();
+        // The kernel ends each variable with a zero byte.
         let content = if path.ends_with("/environ") {
             content.replace('\n', "\0")
         } else {
@@ -148,6 +150,7 @@ impl LiveJob {
             )
             .unwrap();
         }
+        // From now on all that it uses counts for the job.
         io::Write::write_all(&mut job.child.stdin.take().unwrap(), b"go\n").unwrap();
         Some(job)
     }
@@ -230,6 +233,7 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     assert_eq!(series["takt_job_memory_limit_bytes"], 33_554_432.0);
     assert!(series["takt_job_threads"] >= 2.0, "{series:?}");
 
+    // Without its cgroup, the job must leave the page.
     drop(live);
     exporter.wait_for("gone", |page| !page.contains(&format!("jobid=\"{id}\"")));
 }
@@ -237,6 +241,7 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
 #[test]
 fn a_live_job_in_version_2_is_measured() {
     let root = Path::new("/sys/fs/cgroup");
+    // Systemd's hybrid layout has version 2 beside version 1.
     let unified = if root.join("cgroup.controllers").exists() {
         root.to_owned()
     } else {

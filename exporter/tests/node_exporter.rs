@@ -214,6 +214,8 @@ fn nfs_mounts() {
     let node = tempdir().unwrap();
     let own = node.path().join("10");
     fs::create_dir(&own).unwrap();
+
+    // In the kernel's /proc, `self` is a link to the number of the process.
     std::os::unix::fs::symlink("10", node.path().join("self")).unwrap();
     for file in ["mountstats", "mountinfo"] {
         fs::copy(
@@ -240,6 +242,8 @@ fn nfs_mounts() {
         series
     };
     let theirs = page(&theirs);
+
+    // Two pages without these series would be equal, too.
     assert!(theirs.len() > 80, "{theirs:?}");
     assert_eq!(difference(&theirs, &page(&ours), &theirs), BTreeSet::new());
 }
@@ -264,6 +268,8 @@ fn detailed_network_errors() {
     };
     let look = || difference(&page(&theirs), &page(&ours), &page(&theirs));
     assert!(page(&theirs).len() > 20);
+
+    // Counters move between two scrapes, so only a difference that each look finds counts.
     let left = (1..LOOKS).fold(look(), |left, _| &left & &look());
     assert_eq!(left, BTreeSet::new());
 }
@@ -383,6 +389,8 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
         return;
     };
     let ours = Running::takt(flags, &[]);
+
+    // A collector that is on request is asked for only where a flag turns it on.
     let query = COLLECTORS
         .iter()
         .filter(|name| {

@@ -52,6 +52,7 @@ impl Node {
     }
 
     fn becomes(&self, script: &str) {
+        // Renamed, so that the stand-in never reads half of a script.
         let draft = self.directory.path().join("draft");
         fs::write(&draft, format!("{GPUS}{script}")).unwrap();
         fs::rename(draft, self.directory.path().join("script")).unwrap();
@@ -84,6 +85,8 @@ impl Node {
 fn node_ok(address: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
     command.args(["node", "ok", "--exporter", address]);
+
+    // The test may itself run within a job.
     command.env_remove("SLURM_JOB_GPUS");
     command.env("SLURMD_NODENAME", "g01");
     command
@@ -183,6 +186,7 @@ fn a_fault_of_another_gpu_does_not_fail_the_job_if_the_file_says_so() {
 
 #[test]
 fn an_exporter_that_cannot_be_asked_is_said_and_counts_as_configured() {
+    // Connections to a port that has just been closed are refused.
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
@@ -192,6 +196,7 @@ fn an_exporter_that_cannot_be_asked_is_said_and_counts_as_configured() {
         (&["--if-unknown", "fit"], 0),
         (&["--if-unknown", "unfit"], 1),
         (&["--if-unknown", "unfit", "--dry-run"], 0),
+        // A mistake of the caller is no unknown state of the node, so it stays a mistake.
         (&["--checks", "/nonexistent", "--if-unknown", "fit"], 2),
         (&["--exporter-address", "x"], 2),
     ] {
@@ -235,6 +240,8 @@ fn a_name_of_a_process_forges_no_line() {
         .directory
         .path()
         .join("ok\nERROR:  nhc:  Health check failed:  x");
+
+    // The name of the file becomes the name of the process.
     fs::copy("/bin/sleep", &program).unwrap();
     let mut process = Command::new(&program).arg("60").spawn().unwrap();
     node.becomes(&format!("gpu 0 process {} 1GiB compute\n", process.id()));

@@ -145,6 +145,8 @@ fn passwords_are_asked_for_and_changed_without_a_restart() {
     for wrong in ["alice:wrong", "bob:secret", "alice:", ":"] {
         assert_eq!(curl(&exporter, "http", &["-u", wrong]).0, 401, "{wrong}");
     }
+
+    // More than once, because the result of the first check is remembered.
     for _ in 0..3 {
         let (status, answer) = curl(&exporter, "http", &["-u", "alice:secret"]);
         assert!(status == 200 && answer.contains("node_load1 "), "{answer}");
@@ -155,6 +157,8 @@ fn passwords_are_asked_for_and_changed_without_a_restart() {
             "{answer}"
         );
     }
+
+    // `secret` is no bcrypt hash.
     place.write("basic_auth_users:\n  bob: secret\n");
     wait_for("shut while the file is wrong", || {
         curl(&exporter, "http", &["-u", "alice:secret"]).0 == 500
@@ -184,8 +188,11 @@ fn tls_with_a_certificate_that_is_renewed() {
         200
     );
 
+    // The old certificate shows that it is no longer in use.
     fs::copy(pinned("server"), place.path("old.crt")).unwrap();
     assert!(place.certificate("renewed", None));
+
+    // Between the two renames the key does not fit the certificate, and all requests are refused.
     for kind in ["key", "crt"] {
         fs::rename(
             place.path(&format!("renewed.{kind}")),

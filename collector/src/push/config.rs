@@ -76,12 +76,15 @@ impl PushConfig {
             ("max_body_mib", self.max_body_mib as u64, 1024),
             ("max_message_mib", self.max_message_mib as u64, 1024),
             ("max_requests", self.max_requests as u64, 1000),
+            // An older sample would be deleted soon after it is stored.
             ("max_age_hours", self.max_age_hours, retention_days * 24),
         ] {
             if !(1..=most).contains(&value) {
                 return Err(ConfigError::new(key, format!("1 to {most}"), value));
             }
         }
+
+        // Each sender is compared with those before it, so that a duplicate is reported once.
         for (at, sender) in self.senders.iter().enumerate() {
             sender
                 .validate(&self.senders[..at])
@@ -114,12 +117,16 @@ impl SenderConfig {
         if self.max_series == 0 {
             return Err(ConfigError::new("max_series", "at least 1", 0));
         }
+
+        // The name of the metric is a label, too, but one that all series of a sender cannot share.
         let is_no_label = |name: &&String| name.is_empty() || *name == METRIC_NAME;
         let mut names = self.labels.iter().flat_map(BTreeMap::keys);
         if let Some(name) = names.find(is_no_label) {
             let found = format!("{name:?}");
             return Err(ConfigError::new("labels", "names of labels", found));
         }
+
+        // A label cannot be removed as the replica's name and set on every series at once.
         if let Some(name) = &self.replica_label {
             let expected = "the name of a label that is not in `labels`";
             let is_fixed = self.fixed_labels().get(name).is_some();
@@ -144,6 +151,8 @@ impl SenderConfig {
             let found = format!("{} twice", self.name);
             return Err(ConfigError::new("name", "a name for each sender", found));
         }
+
+        // The token identifies its sender, so two senders need two.
         let file = &self.token_file;
         if earlier.iter().any(|one| one.token_file == *file) {
             let expected = "a file for each sender";

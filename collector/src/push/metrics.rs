@@ -116,6 +116,8 @@ impl PushMetrics {
     /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+
+        // The encoder adds `_total` to the names of counters.
         registry.register(
             "takt_push_requests",
             "Requests of senders, by the code of the reply",
@@ -171,6 +173,7 @@ impl PushMetrics {
             sender: sender.to_owned(),
         };
 
+        // The reasons are a fixed list, while the codes of requests are known only when they occur.
         for (reason, ..) in RejectReason::ALL {
             let sender = sender.to_owned();
             drop(

@@ -37,6 +37,7 @@ impl Places {
             None => *self.positions.get(&key)?,
         };
 
+        // The position may lie behind the last place. The next look-up then searches.
         self.next = at + 1;
         Some(&self.all[at].1)
     }
@@ -69,6 +70,7 @@ impl Places {
         self.next = 0;
         self.positions.clear();
 
+        // The remaining places have moved, so every position changes.
         let positions = self.all.iter().enumerate();
         self.positions
             .extend(positions.map(|(at, (key, _))| (*key, at)));
@@ -106,17 +108,21 @@ mod tests {
             column: Some(Column::at(at as u32)),
             replica: None,
         };
+
         let mut places = Places::default();
         for (at, &key) in keys.iter().enumerate() {
             assert!(places.get(key).is_none());
             places.insert(key, place(at));
         }
         let column = |places: &mut Places, at: usize| places.get(keys[at]).map(|one| one.column);
+        // The usual order, its reverse, a repeated series, and an order that turns back.
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [0, 0, 2, 3], [1, 2, 0, 1]] {
             for at in order {
                 assert_eq!(column(&mut places, at), Some(place(at).column));
             }
         }
+
+        // A place that changes keeps its position.
         places.insert(keys[1], place(7));
         assert_eq!(column(&mut places, 1), Some(place(7).column));
         places.retain(|one| one.column != place(0).column);

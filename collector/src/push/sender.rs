@@ -85,6 +85,7 @@ impl PushReport {
 
     fn reject(&mut self, reason: RejectReason, count: usize, example: impl FnOnce() -> String) {
         *self.rejected.entry(reason).or_default() += count;
+        // A request may hold thousands of rejected samples; a few examples suffice to find the mistake.
         if self.examples.len() < MAX_EXAMPLES {
             let example = example().chars().take(MAX_EXAMPLE_CHARS).collect();
             self.examples.push(example);
@@ -144,6 +145,8 @@ impl Sender {
     ) -> Self {
         let promoted = sender.promote_resource_attributes.iter();
         let fixed = sender.fixed_labels();
+
+        // Labels that this sender's own contain are not foreign: each of its series has them.
         let foreign = config
             .senders
             .iter()
@@ -244,11 +247,13 @@ impl Sender {
         let now = self.store.database().clock_state().alerting_time();
         let checked = self.check(&mut state, request, now, &mut report, &mut points);
 
+        // The sender repeats a request that failed. Increases that stay in the sums would then count as repeated.
         let placed = self
             .store
             .place_sets(&self.group, &checked.samples, &checked.sets)
             .inspect_err(|_| take_back(&mut state, &checked))?;
 
+        // The lock ends before the wait for the disk, so that other requests of the sender can be placed meanwhile.
         drop(state);
         self.store
             .confirm(&self.group, &placed)
@@ -262,6 +267,7 @@ impl Sender {
             .zip(checked.series.iter().zip(&checked.samples))
             .enumerate()
         {
+            // The sender counts a histogram as one sample; here each of its parts is one.
             while sets.next_if(|set| set.end <= number).is_some() {}
             if let Some(set) = sets.peek().filter(|set| set.start <= number) {
                 if set.start < number {
@@ -271,6 +277,7 @@ impl Sender {
                 report.histograms += usize::from(*placement != Placement::Conflicting);
             }
 
+            // A sample ahead of the clock would otherwise hide that the sender falls silent.
             newest = newest.max(sample.at.min(now).as_seconds());
 
             match placement {
@@ -319,6 +326,7 @@ impl Sender {
         let state = &mut *self.state();
 
         let mut unknown = Vec::new();
+        // `check` reports the series that are refused here.
         for series in request.iter().filter(|series| series.is_delta) {
             if let Ok(Some(column)) = self.place_of(state, &series, now)
                 && !state.sums.knows(column)
@@ -335,6 +343,7 @@ impl Sender {
         let stored = self.store.newest(&self.group, &unknown, since)?;
 
         for (column, sample) in stored {
+            // A staleness marker is no sum that an increase can be added to.
             if sample.value.is_finite() {
                 state.sums.resume(column, sample.at, sample.value);
             }
@@ -365,6 +374,7 @@ impl Sender {
                     }
                     Err(error) => Some(error),
                 };
+                // Each part of a histogram has a sample, and all of them belong to one series of the request.
                 checked.series.resize(checked.samples.len(), number);
                 if let Some((reason, example)) = error {
                     report.reject(reason, 1, || example);
@@ -468,6 +478,7 @@ impl Sender {
                 return Ok(None);
             }
 
+            // The column is missing if another replica was elected when the series came first.
             if column.is_some() {
                 return Ok(*column);
             }
@@ -484,6 +495,7 @@ impl Sender {
             None
         };
 
+        // A key depends on the order of the labels, so `max_series` does not bound the number of keys.
         if state.places.len() > SPELLINGS * self.max_series {
             state.places.clear();
         }
@@ -505,6 +517,7 @@ impl Sender {
             .as_ref()
             .and_then(|name| labels.remove(name));
 
+        // The fixed labels replace those of the request, so that no sender can pose as another.
         for (name, value) in self.fixed.iter() {
             labels.set(name, value);
         }
@@ -513,6 +526,7 @@ impl Sender {
             labels.set("cluster", &self.cluster);
         }
 
+        // The labels of another sender identify its series, as long as only that sender can write them.
         if self.foreign.iter().any(|other| has_all(&labels, other)) {
             let reason = RejectReason::OtherWriter;
             return Err((reason, format!("{labels}: {}", reason.words())));
@@ -563,6 +577,7 @@ fn check_limits(labels: &Labels) -> Result<(), (RejectReason, String)> {
         ));
     }
 
+    // Such a series would be read as a part of a native histogram.
     if labels.get(NATIVE_LABEL).is_some() {
         return refused(format!("the label {NATIVE_LABEL} is reserved"));
     }

@@ -43,6 +43,7 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
                 },
             }
         }
+        // Without a Slurm on this machine, sacctmgr cannot answer either.
         Err(error) if error.state().is_absent() => return Err(error),
         Err(error) => error,
     };
@@ -61,6 +62,7 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
     )
     .await
     {
+        // With several clusters, the one of this machine is unknown.
         Ok(text) if named(text.clone()).lines().count() == 1 => Ok(named(text)),
         _ => Err(failure),
     }
@@ -172,6 +174,8 @@ where
 
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
+
+    // Both streams are read at the same time, because a full pipe would block the command.
     let answer = async {
         let (stdout, stderr) = tokio::join!(
             read(stdout, MAX_ANSWER_BYTES),
@@ -180,6 +184,7 @@ where
         Ok::<_, io::Error>((stdout?, stderr?, child.wait().await?))
     };
 
+    // At the timeout the child is dropped, which kills it.
     let patience = Duration::from_secs(config.timeout_seconds);
     let (stdout, stderr, status) = time::timeout(patience, answer)
         .await
@@ -189,6 +194,7 @@ where
         })?
         .map_err(failed)?;
 
+    // A cut answer would look like a shorter list of jobs.
     if stdout.len() as u64 == MAX_ANSWER_BYTES {
         return Err(PollError::Failed {
             program,
@@ -217,6 +223,7 @@ where
 
 /// Converts the error message of a failed command.
 fn refusal(program: &'static str, stderr: String) -> PollError {
+    // Slurm's exit codes do not tell these causes apart, so the words of its messages do.
     let says = |words: &[&str]| words.iter().any(|words| stderr.contains(words));
     if says(&[
         "Could not establish a configuration source",

@@ -67,6 +67,7 @@ impl SharesConfig {
     /// # Errors
     /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        // A half-life of a century still fits into 32 bits of seconds.
         if !(0.0..=36_500.0).contains(&self.half_life_days) {
             return Err(ConfigError::new(
                 "half_life_days",
@@ -90,6 +91,7 @@ impl SharesConfig {
             }
         }
 
+        // Slurm's root is above all accounts and is added to them.
         if self
             .accounts
             .iter()
@@ -102,6 +104,7 @@ impl SharesConfig {
             ));
         }
 
+        // The tree itself finds unknown parents and accounts that are listed twice.
         AssociationTree::new(self.associations())
             .map(drop)
             .map_err(|error| ConfigError::new("accounts", "a tree below the account root", error))
@@ -172,6 +175,7 @@ mod tests {
                 {"account": "lab", "shares": 60, "users": {"ann": 2, "bob": 1}},
                 {"account": "vision", "parent": "lab", "users": {"ann": 1}}]}"#,
         );
+
         assert_eq!(shares.validate(), Ok(()));
         let settings = shares.settings().unwrap();
         let names: Vec<_> = settings
@@ -180,6 +184,8 @@ mod tests {
             .map(Association::name)
             .collect();
         assert_eq!(names, ["root", "lab", "ann", "bob", "vision", "ann"]);
+
+        // The first of the two accounts with `ann` is charged.
         assert_eq!(shares.account_of("ann"), Some("lab"));
         assert_eq!(shares.account_of("eve"), None);
         assert_eq!(settings.priority.decay_half_life_seconds, 7 * 86_400);

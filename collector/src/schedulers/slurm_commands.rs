@@ -78,6 +78,7 @@ impl SlurmCommands {
             "format=user,adminlevel",
         ];
         let listed = self.text("sacctmgr", &args).await.unwrap_or_default();
+        // Users of a directory service such as LDAP are not in this file, and count as no operators.
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let name = passwd.lines().find_map(|line| {
             let mut fields = line.split(':');
@@ -155,12 +156,14 @@ impl Scheduler for SlurmCommands {
         let settings = settings(&self.config).await?;
         self.constrains_devices = constrains_devices(&settings);
         let version = access_text::version(&settings).map(str::to_owned);
+        // A process for each poll would be too much, so sacct is asked only when slurmctld has another version.
         if version != self.version {
             self.has_sluids = self.sacct_has_sluids().await;
             self.version = version;
         }
         // Without slurmdbd, Slurm has no operators.
         self.hides_jobs = match fs::metadata("/proc/self") {
+            // The owner of this entry is the user who runs the commands.
             Ok(own) => {
                 let uid = own.uid();
                 access_text::hides_jobs(&settings, uid) && !self.is_operator(uid).await

@@ -153,6 +153,7 @@ impl ScrapeConfig {
         if let Some(path) = &mut self.prometheus_config {
             *path = base.join(&*path);
         }
+
         self.configs
             .iter_mut()
             .for_each(|job| job.resolve_paths(base));
@@ -176,6 +177,7 @@ impl ScrapeConfig {
     pub fn invalid_targets(&self) -> Vec<ConfigError> {
         let mut invalid = Vec::new();
         for (key, config) in self.keyed_jobs().unwrap_or_default() {
+            // `validate` has reported the job's own mistakes, which are errors and not invalid targets.
             let Ok(job) = Job::new(config, self, &key) else {
                 continue;
             };
@@ -194,6 +196,7 @@ impl ScrapeConfig {
     /// Returns the checked scrape configurations: `configs` first, then those of
     /// `prometheus_config`.
     pub(super) fn jobs(&self) -> Result<Vec<Job>, ConfigError> {
+        // Names of jobs are unique across both files, because `up` and the pages identify a job by its name.
         let mut names = HashSet::new();
         self.keyed_jobs()?
             .into_iter()
@@ -226,6 +229,7 @@ impl ScrapeConfig {
             .enumerate()
             .map(|(index, job)| (format!("configs[{index}]"), job));
 
+        // The key begins with the file, so that a message never points into `takt.toml` for an imported job.
         let file = self.prometheus_config.as_deref().unwrap_or(Path::new(""));
         let imported = imported
             .into_iter()
@@ -260,6 +264,7 @@ impl ScrapeConfig {
     /// Returns the pages that several of `targets` have, with these targets. GPUs on them count for each.
     pub fn pages_of_several(&self) -> BTreeMap<String, Vec<usize>> {
         let mut pages: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        // The cluster's name differs from the real one, but it changes neither URLs nor nodes.
         let listed = self.listed("cluster").map(|(_, targets)| targets);
         for (index, target) in listed.unwrap_or_default().iter().enumerate() {
             pages.entry(target.url.to_string()).or_default().push(index);
@@ -295,6 +300,7 @@ impl ScrapeConfig {
         let mut targets = Vec::with_capacity(self.targets.len());
         for (index, config) in self.targets.iter().enumerate() {
             let target = Target::listed(config, &job, cluster, index)?;
+            // Equal labels would give two targets the same series, with two samples at each time.
             if !seen.insert(target.labels.clone()) {
                 let expected = "labels that differ from those of every other target";
                 return Err(ConfigError::new(
@@ -339,6 +345,7 @@ mod tests {
             url: "ftp://g01/".to_owned(),
             ..TargetConfig::default()
         };
+
         for (config, message) in [
             (
                 ScrapeConfig {
@@ -401,6 +408,8 @@ mod tests {
         ] {
             assert_eq!(config.validate().unwrap_err().to_string(), message);
         }
+
+        // Neither a port beside a name nor an IPv6 address is a mistake.
         with_targets(vec![target("g01:9855"), target("[::1]:9855")])
             .validate()
             .unwrap();
@@ -456,6 +465,8 @@ mod tests {
             .unwrap_err();
             assert_eq!(error.to_string(), message);
         }
+
+        // A probe's address may be a URL, because relabelling replaces it before the scrape.
         let probe = json!([{
             "job_name": "probe",
             "static_configs": [{"targets": ["http://g01:1"]}],
@@ -467,6 +478,7 @@ mod tests {
         };
         probed.validate().unwrap();
         assert_eq!(probed.invalid_targets(), []);
+
         let missing = ScrapeConfig {
             prometheus_config: Some("/none.yml".into()),
             ..ScrapeConfig::default()
@@ -482,10 +494,14 @@ mod tests {
     #[test]
     fn targets_that_can_never_be_scraped_are_named_in_both_files() {
         let folder = tempfile::tempdir().unwrap();
+
+        // The imported file has a valid job with one empty address in its second list.
         let file = folder.path().join("prometheus.yml");
         let text = "scrape_configs:\n- job_name: b\n  static_configs:\n  \
                     - targets: [g01:1]\n  - targets: [g02:1, '']\n";
         std::fs::write(&file, text).unwrap();
+
+        // The first three have a usable form without a port; an empty port is also that of the scheme.
         let own = serde_json::json!([{
             "job_name": "a",
             "static_configs": [{"targets": ["g01", "g02:", "[::1]", "g03:70000", "g04:x"]}],
@@ -499,6 +515,7 @@ mod tests {
         let form = "__address__: expected host:port with a port from 1 to 65535, or a host alone \
                     for port 80 (http) or 443 (https)";
         let imported = format!("prometheus_config: {}: scrape_configs", file.display());
+
         let said: Vec<String> = config
             .invalid_targets()
             .iter()

@@ -94,6 +94,7 @@ impl Connection {
         limit: u64,
         expected_bytes: usize,
     ) -> Result<TargetResponse, ConnectionError> {
+        // `take` drops the connection if this exchange fails or is aborted at its deadline.
         if let Some(stream) = self.stream.take() {
             match self.exchange(stream, request, limit, expected_bytes).await {
                 // The server may close an idle connection at any time. Connect again.
@@ -124,6 +125,7 @@ impl Connection {
             .await
             .map_err(ConnectionError::Unreachable)?;
 
+        // The expected size is that of the last page, so the buffer seldom has to grow.
         let mut body = Vec::with_capacity(expected_bytes + PIECE);
         let head = read_head(&mut stream, &mut body)
             .await
@@ -139,6 +141,7 @@ impl Connection {
             ..
         } = head;
 
+        // The rest of an error's response stays unread, so its connection cannot be used again.
         if !(200..300).contains(&status) {
             return Ok(TargetResponse {
                 status,
@@ -211,6 +214,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
             .collect::<Vec<_>>()
     };
 
+    // A header may repeat, and each of its values may be a list.
     let has = |name: &str, word: &str| {
         all(name)
             .iter()
@@ -219,10 +223,13 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     };
 
     let status = response.code.unwrap_or_default();
+
+    // The same length twice is harmless. Two lengths could make a part of the body look like the next response.
     let mut lengths = all("content-length");
     lengths.dedup();
     let end = match &lengths[..] {
         _ if status == 204 => BodyEnd::Length(0),
+        // As RFC 9112 requires, chunks win over a content length.
         _ if has("transfer-encoding", "chunked") => BodyEnd::Chunks,
         [] => BodyEnd::Close,
         [one] => BodyEnd::Length(
@@ -232,6 +239,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         _ => return Err(wrong("the answer has two content lengths")),
     };
 
+    // HTTP/1.0 closes the connection unless both sides agree to keep it.
     let stays_open = response.version == Some(1) && !has("connection", "close");
     let first = |name| all(name).into_iter().next();
     let content_type = first("content-type");
@@ -290,6 +298,7 @@ async fn read_chunks(
     body: &mut Vec<u8>,
     limit: u64,
 ) -> Result<usize, ConnectionError> {
+    // The first `done` bytes are the joined chunks; the line of the next chunk begins at `next`.
     let mut done = 0;
     let mut next = 0;
     loop {
@@ -321,6 +330,7 @@ async fn read_chunks(
         }
 
         let end = begin + size;
+        // The two bytes more are the line end behind each chunk.
         while body.len() < end + 2 {
             let missing = end + 2 - body.len();
             // Count the received part of an incomplete chunk, too.
@@ -487,6 +497,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_cannot_be_kept_is_reopened() {
+        // Each list is one connection, and the server never accepts more of them.
         let connection = server(vec![
             vec!["HTTP/1.0 200 OK\r\n\r\nuntil the end"],
             vec!["HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 1\r\n\r\nb"],
@@ -543,6 +554,7 @@ mod tests {
                 "interrupted after 0: a chunk has no size",
             ),
             ("HTTP/1.1 200 OK\r\nContent-Length: 31\r\n\r\n", "too large"),
+            // Sums with this size would overflow 64 bits.
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
                 "too large",

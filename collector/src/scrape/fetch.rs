@@ -131,6 +131,7 @@ impl Fetcher {
     ) -> Result<FetchedPage, ScrapeError> {
         let limit = self.timeout;
 
+        // Only the client reads these headers. The plain connection is closed below.
         if keeps {
             self.headers.remove(CONNECTION);
         } else {
@@ -200,6 +201,8 @@ impl Fetcher {
         let is_gzip = self.is_gzip(answer.content_encoding)?;
         let kind = answer.content_type.as_deref().unwrap_or_default();
         let has_parts = self.job.config.scrape_native_histograms && is_protobuf(kind);
+
+        // Protobuf is translated to text below, so that one parser reads every page.
         let format = if has_parts {
             Format::Text
         } else {
@@ -257,6 +260,7 @@ impl Fetcher {
 
         let mut body = Vec::new();
         if status.is_success() {
+            // A stated length above the limit needs no download.
             if answer.content_length().is_some_and(|length| length > limit) {
                 return Err(ScrapeError::TooLarge { limit });
             }
@@ -304,10 +308,12 @@ impl Transport {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return Self::Client;
         };
+        // The client turns a user and password of the URL into a header.
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
             return Self::Client;
         }
 
+        // The header `host` has no port if it is the scheme's own.
         let authority = url
             .port()
             .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
@@ -351,6 +357,7 @@ impl ConnectionError {
 fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, ScrapeError> {
     let mut inflated = Vec::with_capacity(expected_bytes);
     MultiGzDecoder::new(body)
+        // One byte above the limit shows that the page is too large, without inflating the rest.
         .take(limit.saturating_add(1))
         .read_to_end(&mut inflated)
         .map_err(|source| ScrapeError::Inflate { source })?;
@@ -417,6 +424,7 @@ mod tests {
                 Some(Format::OpenMetrics),
                 Some(Format::OpenMetrics),
             ),
+            // As in Prometheus, the fallback also replaces a content type that is no format.
             (Some("text/html"), None, Some(Format::Text)),
             (Some(""), None, Some(Format::Text)),
             (None, None, Some(Format::Text)),

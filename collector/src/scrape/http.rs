@@ -140,6 +140,7 @@ impl Http {
             keys.authorization.is_some(),
             keys.bearer_token_file.is_some(),
         ];
+        // Prometheus refuses several credentials, too: only one `Authorization` header can be sent.
         if given.into_iter().filter(|&given| given).count() > 1 {
             let expected = "one of basic_auth, authorization and bearer_token_file";
             return Err(ConfigError::new(key, expected, "several"));
@@ -166,6 +167,7 @@ impl Http {
             (_, Some(token), _) if token.credentials_file.as_os_str().is_empty() => {
                 return wrong("authorization.credentials_file", "a file", "nothing");
             }
+            // Basic credentials are a base64 of two values, so a file with the token alone would be sent wrongly.
             (_, Some(token), _) if token.r#type.eq_ignore_ascii_case("basic") => {
                 return wrong(
                     "authorization.type",
@@ -192,6 +194,7 @@ impl Http {
         };
 
         let tls = keys.tls_config.clone().unwrap_or_default();
+        // TLS needs both: the certificate to show, and its key to sign with.
         if tls.cert_file.is_some() != tls.key_file.is_some() {
             let (missing, there) = if tls.cert_file.is_some() {
                 ("key", "cert")
@@ -251,6 +254,8 @@ impl Http {
         let mut request_url = url.clone();
         let mut headers = HeaderMap::new();
 
+        // The URL has the certificate's name, so the header must name the real host, or virtual hosts would not
+        // match.
         if let Some(server_name) = self.server_name(url)
             && request_url.set_host(Some(server_name)).is_ok()
             && let Ok(host) = HeaderValue::from_str(url.authority())
@@ -265,6 +270,7 @@ impl Http {
         let mut builder = Client::builder()
             .user_agent(USER_AGENT)
             .http1_only()
+            // The scraper decompresses itself, so that the size limit applies while it reads.
             .no_gzip()
             // As in Prometheus, proxies from the environment are not used.
             .no_proxy()
@@ -291,6 +297,7 @@ impl Http {
                 });
             }
 
+            // A private authority is configured in order to trust no other one.
             builder = builder.tls_built_in_root_certs(false);
             builder = trusted
                 .into_iter()
@@ -298,6 +305,7 @@ impl Http {
         }
 
         if let (Some(cert), Some(key)) = (&self.tls.cert_file, &self.tls.key_file) {
+            // The line end separates the blocks if the certificate file lacks its last one.
             let pem = [read(cert)?, b"\n".to_vec(), read(key)?].concat();
             let wrong = |_| HttpError::Pem {
                 path: cert.clone(),
@@ -342,12 +350,15 @@ impl Http {
             }
         };
 
+        // Line breaks or control characters within the secret cannot be in a header.
         let unfit = |_| HttpError::Read {
             path: path.clone(),
             source: io::ErrorKind::InvalidData.into(),
         };
 
         let mut value = HeaderValue::from_str(&text).map_err(unfit)?;
+
+        // The mark keeps the value out of debug output.
         value.set_sensitive(true);
         Ok(Some(value))
     }
@@ -366,6 +377,7 @@ async fn secret(path: &Path) -> Result<String, HttpError> {
         path: path.to_owned(),
         source,
     };
+    // Editors and `echo` end a file with a line break, which is no part of the secret.
     Ok(tokio::fs::read_to_string(path)
         .await
         .map_err(wrong)?
@@ -384,6 +396,7 @@ struct OtherName {
 
 impl Resolve for OtherName {
     fn resolve(&self, name: Name) -> Resolving {
+        // A redirect may lead to another host, which is resolved as usual.
         let host = if name.as_str() == self.server_name {
             self.host.clone()
         } else {

@@ -147,6 +147,7 @@ impl JobConfig {
     pub(super) fn secret_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let basic = self.basic_auth.as_ref();
         let token = self.authorization.as_ref();
+
         let files = [
             (
                 "basic_auth.password_file",
@@ -187,6 +188,7 @@ impl JobConfig {
         );
 
         for file in files
+            // Defaults have empty paths. `base` joined to one would be a folder, which hides that it is missing.
             .into_iter()
             .filter(|file| !file.as_os_str().is_empty())
         {
@@ -253,6 +255,8 @@ impl Job {
         let interval = config
             .scrape_interval
             .map_or(around.interval(), |interval| interval.0);
+
+        // An inherited timeout is shortened to the job's interval; only a timeout of the job itself can be too long.
         let timeout = config
             .scrape_timeout
             .map_or(around.timeout().min(interval), |timeout| timeout.0);
@@ -262,6 +266,7 @@ impl Job {
             return wrong("scrape_timeout", expected, &PromDuration(timeout));
         }
 
+        // Zero stands for "not set": in Prometheus it means no limit, which Takt does not offer.
         let or = |own: usize, around: usize| if own == 0 { around } else { own };
         let limits = Limits {
             body_bytes: config

@@ -76,6 +76,7 @@ impl ScrapeManager {
         files: TargetFiles,
         registry: &mut Registry,
     ) -> Result<Self, StartError> {
+        // Mistakes of the configuration come first, before a thread or a task exists.
         let ready = ready(&config, cluster)?;
 
         let metrics = ScrapeMetrics::register(registry);
@@ -89,6 +90,7 @@ impl ScrapeManager {
 
         let (runtime, stop) = thread()?;
 
+        // The tasks belong to the scraper's thread, whatever runtime the caller has.
         let pools = {
             let _guard = runtime.enter();
             ready
@@ -111,12 +113,14 @@ impl ScrapeManager {
     /// # Errors
     /// As [`Self::start`]; the previous configuration then stays in use.
     pub fn reload(&self, config: &ScrapeConfig) -> Result<(), StartError> {
+        // A mistake must leave the running jobs as they are, so it is found before the first change.
         let ready = ready(config, &self.shared.cluster)?;
 
         let _guard = self.runtime.enter();
         let mut pools = self.pools();
         let mut before = std::mem::take(&mut *pools);
 
+        // The name identifies a job across configurations; its position may change.
         for ready in ready {
             match before
                 .iter()
@@ -131,6 +135,7 @@ impl ScrapeManager {
             }
         }
 
+        // The markers of removed targets are written in the background, since a reload need not wait for them.
         for pool in before {
             drop(tokio::spawn(pool.end(ScraperEnd::Gone)));
         }

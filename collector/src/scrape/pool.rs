@@ -102,6 +102,7 @@ impl Pool {
     pub fn start(shared: Arc<ScraperContext>, ready: ReadyJob) -> Self {
         let access = TargetAccess::new(Arc::clone(&ready.job));
         let listed = ready.listed.clone();
+
         let view = Arc::default();
 
         let (orders, receiver) = watch::channel(JobOrder::Use(ready.clone()));
@@ -283,11 +284,13 @@ impl JobTask {
                 biased;
                 changed = orders.changed() => {
                     if changed.is_err() {
+                        // The handle was dropped without an order, so the series are not ended.
                         break ScraperEnd::Replaced;
                     }
                     let order = orders.borrow_and_update().clone();
                     match order {
                         JobOrder::Use(ready) => {
+                            // `end_unwanted` decides below which scrapers the new settings leave undisturbed.
                             let Self { shared, running, view, .. } = self;
                             self = Self { running, ..Self::new(shared, ready, view) };
                             (providers, found) = self.start_providers();
@@ -297,6 +300,7 @@ impl JobTask {
                 }
                 Some(report) = found.recv() => {
                     let mut changed = self.take(report);
+                    // Waiting reports are taken together, so that the scrapers change once for all of them.
                     while let Ok(report) = found.try_recv() {
                         changed |= self.take(report);
                     }
@@ -445,6 +449,7 @@ impl JobTask {
                     || !Arc::ptr_eq(job, &running.job)
                     || running.is_refused != is_over_limit
             }
+            // The target may still be on a list that has not come yet.
             None => wanted.is_complete,
         };
 
@@ -568,6 +573,7 @@ impl JobTask {
     fn show(&self, view: JobView) {
         let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
 
+        // All jobs share the gauge, so each adds its own change.
         self.shared
             .metrics
             .targets

@@ -50,6 +50,8 @@ pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError>
 
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let mut jobs = parse(&text).map_err(wrong)?;
+
+    // As in Prometheus, relative paths count from the folder of the file.
     let base = path.parent().unwrap_or(Path::new(""));
 
     jobs.iter_mut().for_each(|job| job.resolve_paths(base));
@@ -82,6 +84,7 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
     }
 
     let has_own_timeout = job.get("scrape_timeout").is_some();
+    // The rest would be unknown keys, which fail.
     job.remove(&WITHOUT_EFFECT);
 
     for key in GLOBAL {
@@ -93,6 +96,7 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
         }
     }
 
+    // The errors of all other keys name the job, so its name is read first.
     let name = job
         .get("job_name")
         .map(|name| name.clone().parse::<String>());
@@ -107,6 +111,7 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
 
     let interval = *job.scrape_interval.get_or_insert(INTERVAL);
     let timeout = job.scrape_timeout.get_or_insert(TIMEOUT);
+    // Only an inherited timeout is shortened to the interval, as in Prometheus.
     if !has_own_timeout {
         *timeout = interval.min(*timeout);
     }
@@ -133,6 +138,7 @@ fn unsupported(said: &str) -> String {
 }
 
 fn is_zero(node: &Node) -> bool {
+    // A zero may have a unit, as in `0s`.
     let digits = |text: &str| {
         text.trim_end_matches(|c: char| c.is_ascii_lowercase())
             .to_owned()
@@ -161,6 +167,8 @@ mod tests {
         assert_eq!(seconds(jobs[0].scrape_interval), 30);
         assert_eq!(seconds(jobs[0].scrape_timeout), 10);
         assert_eq!(seconds(jobs[1].scrape_interval), 5);
+
+        // Prometheus' default of 10 s, shortened to the interval.
         assert_eq!(seconds(jobs[1].scrape_timeout), 5);
         assert_eq!(jobs[0].static_configs[0].labels["rack"], "1");
         assert_eq!(jobs[1].sample_limit, 10);
@@ -195,6 +203,7 @@ mod tests {
                 "scrape_configs:\n- job_name: k\n  proxy_url: http://p:3128\n",
                 "job \"k\", line 3: Takt does not support the key proxy_url",
             ),
+            // Takt takes secrets from files only.
             (
                 "scrape_configs:\n- job_name: k\n  basic_auth: {username: u, password: p}\n",
                 "job \"k\", line 3: unknown field `password`, expected `username` or `password_file`",

@@ -101,11 +101,13 @@ impl RelabelConfig {
             ))
         };
 
+        // A field that the action ignores is refused, because its author expects an effect.
         let of = |only: &str| format!("only {only}: {} uses no other fields", self.word());
         let needs_target = matches!(
             self.action,
             Replace | HashMod | KeepEqual | DropEqual | Lowercase | Uppercase
         );
+
         if needs_target && self.target_label.is_empty() {
             return wrong(
                 "target_label",
@@ -118,6 +120,8 @@ impl RelabelConfig {
             return wrong("modulus", "at least 1", &0);
         }
 
+        // A field counts as set if it differs from its default, so writing the default out is accepted, as in
+        // Prometheus.
         let plain = Self::default();
         let is_plain = |fields: [bool; 4]| !fields.contains(&false);
 
@@ -155,6 +159,7 @@ impl RelabelConfig {
             _ => {}
         }
 
+        // `regex` must match the whole value, which `whole` adds; a partial match would keep or drop too much.
         let Ok(regex) = whole(&self.regex) else {
             return wrong("regex", "a regular expression", &self.regex);
         };
@@ -211,6 +216,7 @@ impl Rules {
     pub fn steps(&self, mut labels: Labels) -> Vec<RelabelStep> {
         let mut keep = true;
 
+        // A dropped target has no labels for the next rule, so the rules after it are not applied.
         let step = |rule: &Rule| {
             keep = keep && rule.apply(&mut labels);
             RelabelStep {
@@ -235,6 +241,7 @@ impl Rule {
             ..
         } = &self.config;
 
+        // A missing label counts as an empty one, as everywhere in Prometheus.
         let values: Vec<&str> = source_labels
             .iter()
             .map(|name| labels.get(name).unwrap_or_default())
@@ -258,6 +265,7 @@ impl Rule {
                 labels.set(target_label, &mapped(&value, char::to_uppercase))
             }
             RelabelAction::LabelMap => {
+                // `labels` changes in the loop, and a new name must not be matched in turn.
                 for (name, value) in &self.named(labels, true) {
                     if let Some(groups) = self.regex.captures(name) {
                         labels.set(&expand(&groups, replacement), value);
@@ -282,6 +290,7 @@ impl Rule {
         };
 
         let target = expand(&groups, target_label);
+        // An empty target name comes from a group that did not match; Prometheus leaves the labels as they are.
         if !target.is_empty() {
             labels.set(&target, &expand(&groups, replacement));
         }
@@ -315,6 +324,7 @@ fn hash(value: &str) -> u64 {
 fn mapped<I: Iterator<Item = char>>(value: &str, map: impl Fn(char) -> I) -> String {
     let one = |c: char| {
         let mut mapped = map(c);
+
         match (mapped.next(), mapped.next()) {
             (Some(only), None) => only,
             (Some('i'), Some(_)) => 'i',
@@ -451,6 +461,7 @@ mod tests {
     fn the_hash_is_md5s_end() {
         // md5("") is d41d8cd98f00b204 e9800998ecf8427e.
         assert_eq!(hash(""), 0xe980_0998_ecf8_427e);
+
         assert_eq!(hash("foo"), 0xedef_654f_ccc4_a4d8);
         let config = serde_json::json!({"source_labels": ["a"], "target_label": "h", "modulus": 1, "action": "hashmod"});
         assert_eq!(

@@ -150,6 +150,8 @@ impl Scraper {
     pub async fn run(mut self, mut end: oneshot::Receiver<ScraperEnd>) {
         let end = loop {
             tokio::select! {
+                // The end comes first, so that no scrape begins after it. A scrape that it interrupts has stored
+                // nothing yet.
                 biased;
                 end = &mut end => break end,
                 () = self.scrape_once() => {}
@@ -214,6 +216,8 @@ impl Scraper {
         self.report.reserve(&mut row);
 
         let result = fetched.and_then(|fetched| self.read(&fetched, &mut row));
+
+        // None of a failed page's samples are stored, but the counts of its samples are reported.
         if result.is_err() {
             let PageRow {
                 samples,
@@ -254,6 +258,7 @@ impl Scraper {
 
         let committed = self.group.commit(ticket, &row.values, &row.own_time)?;
         self.group.keep_exemplars(at, &row.exemplars);
+        // A freed column may be given to another series, so the cache must not keep it.
         self.cache.forget(&committed.dropped);
 
         result
@@ -291,6 +296,7 @@ impl Scraper {
     }
 
     fn read(&mut self, fetched: &FetchedPage, row: &mut PageRow) -> Result<(), ScrapeError> {
+        // A sixteenth more, because pages grow a little from scrape to scrape.
         self.page_bytes = fetched.body.len() + fetched.body.len() / 16;
 
         let rules = ReadRules {
@@ -323,6 +329,7 @@ impl Scraper {
         status.reason = failed.as_ref().map(ScrapeError::reason);
         status.error = failed.as_ref().map(ScrapeError::in_full);
 
+        // Only changes are logged: the scrapes of a dead target would fill the log.
         let target_url = self.target.shown_url();
         match (before, &status.error) {
             (TargetHealth::Down, Some(_)) | (TargetHealth::Up, None) => {}
@@ -485,6 +492,7 @@ mod tests {
         let mut scraper = Scraper::new(Arc::new(context), job, target, fetcher, status);
 
         let files = scraper.shared.files.clone();
+        // All files are taken until 0.2 s before the timeout.
         let taken = [files.for_scrape().await, files.for_scrape().await];
         tokio::spawn(async move {
             sleep(Duration::from_millis(800)).await;
@@ -493,6 +501,8 @@ mod tests {
         let began = Instant::now();
         let failed = scraper.fetch().await.unwrap_err();
         assert!(matches!(failed, ScrapeError::Timeout { .. }), "{failed}");
+
+        // With a timeout that begins when the file is there, the scrape would end after 1.8 s.
         let passed = began.elapsed();
         assert!(passed < Duration::from_millis(1700), "{passed:?}");
     }

@@ -128,6 +128,7 @@ impl SeriesCache {
         let mut lead_kind = None;
 
         loop {
+            // Comments that repeat those of the last page byte for byte were checked then.
             let mut expected = &[][..];
             if let Some(&entry) = self.order.get(next) {
                 expected = text(&self.entries, &self.texts, entry);
@@ -179,6 +180,7 @@ impl SeriesCache {
             } else if let Some(known) = self.find(sample.series) {
                 known
             } else {
+                // Only a new series brings its comments along: those of a known series were noted when it was new.
                 for metadata in described.drain(..) {
                     new_series.describe(&metadata);
                 }
@@ -186,6 +188,7 @@ impl SeriesCache {
                     SeriesPlace::Column(column) => self.insert(sample.series, column),
                     SeriesPlace::Dropped => self.insert(sample.series, DROPPED),
                     SeriesPlace::Elsewhere => {
+                        // Another group writes the series. It is not remembered, because that may end at any time.
                         too_many = (!row.keep(rules)).then_some(over_limit);
                         continue;
                     }
@@ -203,10 +206,13 @@ impl SeriesCache {
 
             let is_dropped = column == DROPPED;
             let was_there = self.order.get(position as usize) == Some(&entry);
+
+            // The page has left the order of the last one, and probably continues it behind this series.
             if was_there && !sample.as_expected {
                 next = position as usize + 1;
             }
 
+            // Dropped series stay in the order, so that the next page is still compared line by line.
             order.push(entry);
             if is_dropped {
                 continue;
@@ -255,12 +261,15 @@ impl SeriesCache {
             order,
             ..
         } = std::mem::take(self);
+
+        // The texts lie one after the other without gaps, so the remaining ones are copied.
         let mut moved_to = vec![None; entries.len()];
         for (number, entry) in (0..).zip(&entries) {
             if gone.contains(&entry.column) {
                 continue;
             }
             let text = text(&entries, &texts, number);
+            // Its comments are forgotten here and read again from the next page.
             moved_to[number as usize] = Some(self.insert(text, entry.column));
         }
 
@@ -281,6 +290,7 @@ impl SeriesCache {
     }
 
     fn keep_order(&mut self, order: Vec<u32>) {
+        // Most pages repeat the order of the last one, and nothing has to be written then.
         if order == self.order {
             return;
         }
@@ -433,6 +443,8 @@ mod tests {
             assert_eq!(row.added, added, "{scrape}");
         }
         assert_eq!(columns.parsed, 4);
+
+        // The dropped series stay known; only the one whose column is gone is parsed again.
         cache.forget(&[Column::at(0)]);
         read(&mut cache, &mut columns, "a 1\ndropped 2\nb 4\n");
         assert_eq!(columns.parsed, 5);
@@ -470,6 +482,8 @@ mod tests {
         assert_eq!(first.values, vec![1.0, 2.0, 3.0]);
         assert_eq!(first.added, 3);
         assert_eq!(columns.parsed, 3);
+
+        // Another order, and a new series in the middle of it.
         let second = read(
             &mut cache,
             &mut columns,
@@ -485,6 +499,7 @@ mod tests {
     fn the_first_of_two_equal_series_wins() {
         let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
+        // The third line is another spelling of the same series, which only its labels show.
         for scrape in 0..2 {
             let row = read(
                 &mut cache,
@@ -511,6 +526,8 @@ mod tests {
             &mut columns,
             "# TYPE h histogram\nh{le=\"1\"} 1\n",
         );
+
+        // The type decides whether `le` is written as a float, and it is in a comment that the second page skips.
         let page = "# TYPE h histogram\nh{le=\"1\"} 1\nh{le=\"2\"} 1\n";
         read(&mut cache, &mut columns, page);
         let names: Vec<&String> = columns.by_series.keys().collect();
@@ -667,6 +684,7 @@ mod tests {
                     .map(|(series, value)| format!("m{{x=\"{series}\"}} {value}\n"))
                     .collect();
                 let row = read(&mut cache, &mut columns, &text);
+
                 let mut expected = BTreeMap::new();
                 for (series, value) in &page {
                     expected

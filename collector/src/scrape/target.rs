@@ -91,6 +91,7 @@ impl Target {
         let port = url.port_or_known_default().unwrap_or_default();
 
         let mut labels = Labels::new();
+        // The labels that Takt sets identify the target. A user's value would be overwritten without notice.
         for (name, value) in &config.labels {
             if [CLUSTER, NODE, JOB, INSTANCE].contains(&name.as_str()) {
                 return Err(ConfigError::new(
@@ -117,6 +118,7 @@ impl Target {
         );
         labels.set(CLUSTER, cluster);
 
+        // No relabelling applies to this list, so both label sets are the same.
         let discovered = labels.clone();
         Ok(Self {
             url,
@@ -145,6 +147,7 @@ impl Target {
         let interval = duration(&labels, INTERVAL)?;
         let timeout = duration(&labels, TIMEOUT)?;
 
+        // A rule can raise the timeout above the interval, which the check of the configuration does not see.
         if timeout > interval {
             let found = labels.get(TIMEOUT).unwrap_or_default().to_owned();
             return Err(TargetError {
@@ -155,6 +158,8 @@ impl Target {
         }
 
         let url = url(&labels, job)?;
+
+        // `instance` is the address as relabelling left it: the URL has lost the port if it is the scheme's own.
         let address = labels.get(ADDRESS).unwrap_or_default().to_owned();
         let mut own: Labels = labels
             .iter()
@@ -162,6 +167,8 @@ impl Target {
             .collect();
 
         let host = url.host_str().unwrap_or_default();
+
+        // The count comes before the labels are added below.
         let added_labels = [NODE, CLUSTER]
             .into_iter()
             .filter(|name| own.get(name).is_none())
@@ -239,6 +246,7 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
     let config = &job.config;
     let interval = PromDuration(job.interval).to_string();
     let timeout = PromDuration(job.timeout).to_string();
+
     let mut labels = found.clone();
 
     let of_job = [
@@ -249,6 +257,7 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
         (SCHEME, &config.scheme),
     ];
 
+    // Only the first value of a parameter becomes a label, as in Prometheus; `url` adds the others again.
     let params: Vec<(String, &String)> = config
         .params
         .iter()
@@ -260,6 +269,7 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str())),
     ) {
+        // A label from the discovery wins over the setting of the job.
         if labels.get(name).is_none() {
             labels.set(name, value);
         }
@@ -282,6 +292,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     let scheme = get(SCHEME);
     let address = get(ADDRESS);
 
+    // Addresses may carry a password, so messages show them without it.
     let wrong = |label, expected, found: &str| {
         Err(TargetError {
             label,
@@ -315,10 +326,12 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     for (name, value) in labels.iter() {
         if let Some(name) = name.strip_prefix(PARAM) {
             let values = params.entry(name.to_owned()).or_default();
+            // The label replaces the first value, which is where `with_defaults` took it from.
             values.splice(..values.len().min(1), [value.to_owned()]);
         }
     }
 
+    // `query_pairs_mut` would leave a lone `?` in the URL if it got no pair.
     if params.values().any(|values| !values.is_empty()) {
         let pairs = params
             .iter()
@@ -330,6 +343,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
 
 fn url_of_address(address: &str) -> Option<Url> {
     let (host, port) = address.rsplit_once(':')?;
+
     port.parse::<u16>().ok().filter(|&port| port > 0)?;
 
     let url = Url::parse(&format!("http://{address}/metrics")).ok()?;
@@ -398,6 +412,8 @@ mod tests {
         let target = Target::listed(&config, &job(serde_json::json!({})), "c", 0).unwrap();
         assert_eq!(target.url.query(), Some("token=s3cret"));
         assert_eq!(target.shown_url(), "https://bmc.example/p?token=<hidden>");
+
+        // A discovered address with a user is invalid, so its message is a second place that could show the password.
         let found = [(ADDRESS, "me:s3cret@g01:1")].into_iter().collect();
         let error = Target::discovered(&found, &job(serde_json::json!({})), "c").unwrap_err();
         assert!(!error.to_string().contains("s3cret"), "{error}");
@@ -413,6 +429,8 @@ mod tests {
         );
         assert_eq!(target("[::1]:80").labels.get(NODE), Some("::1"));
         assert_eq!(target("[::1]:80").labels.get(INSTANCE), Some("[::1]:80"));
+
+        // Port 443 is not in the URL, and `instance` still has it.
         let named = TargetConfig {
             url: "https://bmc.example/p?x=1".to_owned(),
             node: "g02".to_owned(),
@@ -456,6 +474,7 @@ mod tests {
                 {"target_label": "cluster", "replacement": "other"},
             ],
         });
+
         assert_eq!(
             found(probe, &[(ADDRESS, "http://x.example/")]).unwrap().unwrap(),
             (
@@ -466,6 +485,7 @@ mod tests {
         // A path is taken literally, not percent-decoded.
         let encoded = found(json!({"metrics_path": "/a%20b c"}), &[(ADDRESS, "g01:1")]);
         assert_eq!(encoded.unwrap().unwrap().0, "http://g01:1/a%2520b%20c");
+
         let drop = json!({"relabel_configs": [{"source_labels": ["job"], "regex": "j", "action": "drop"}]});
         assert_eq!(found(drop, &[(ADDRESS, "g01:1")]), Ok(None));
     }
@@ -477,15 +497,18 @@ mod tests {
         let address =
             |found: &str| format!("__address__: expected {ADDRESS_FORM}, found {found:?}");
         for (config, labels, message) in [
+            // No `__address__` at all.
             (json!({}), &[("x", "y")][..], address("")),
             (
                 json!({}),
                 &[(ADDRESS, "http://g01:1/metrics")],
                 address("http://g01:1/metrics"),
             ),
+            // The `url` crate refuses a port above 65535, and takes 0, which no server can have.
             (json!({}), &[(ADDRESS, "g01:99999")], address("g01:99999")),
             (json!({}), &[(ADDRESS, "g01:0")], address("g01:0")),
             (json!({}), &[(ADDRESS, "g01:9100 ")], address("g01:9100 ")),
+            // The remaining targets are valid until relabelling changes them.
             (
                 set(SCHEME, "ftp"),
                 &[(ADDRESS, "g01:1")],
@@ -523,6 +546,7 @@ mod tests {
 
     #[test]
     fn a_page_cannot_pass_for_another_node() {
+        // `exported_node` is taken already, so `node` needs the prefix twice.
         let scraped = [
             ("__name__", "up"),
             ("node", "g02"),

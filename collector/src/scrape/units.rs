@@ -47,6 +47,7 @@ impl TryFrom<String> for ByteSize {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
+        // The unit begins at the first character that is no digit, so `1.5MB` has the unknown unit `.5MB`.
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
 
@@ -93,12 +94,16 @@ mod tests {
                 ms,
                 "{text}"
             );
+
+            // Printed durations are read again: relabelling sees them as labels of a target.
             let again = PromDuration::try_from(text.to_owned()).unwrap().to_string();
             assert_eq!(
                 PromDuration::try_from(again.clone()).unwrap(),
                 PromDuration::try_from(text.to_owned()).unwrap()
             );
         }
+
+        // Prometheus needs a unit, too, and has no fractions.
         for text in ["", "0s", "15", "1.5s", "-1s", "s"] {
             PromDuration::try_from(text.to_owned()).expect_err(text);
         }

@@ -25,6 +25,7 @@ type Case = (
 #[test]
 fn each_kind_of_failure_has_its_reason() {
     use FailureReason::*;
+    // One more than the limit of samples.
     let many: String = (0..101)
         .map(|number| format!("a{{x=\"{number}\"}} 1\n"))
         .collect();
@@ -99,6 +100,7 @@ fn each_kind_of_failure_has_its_reason() {
                 )
             }),
         ),
+        // Without a stated length, the received bytes are counted.
         (
             TooLarge,
             "the answer is larger than body_size_limit_bytes = 100000",
@@ -157,6 +159,8 @@ fn each_kind_of_failure_has_its_reason() {
         ));
         expected.push((reason, message));
     }
+
+    // The listener is closed at once, so connections to its port are refused.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -164,6 +168,7 @@ fn each_kind_of_failure_has_its_reason() {
     targets.push(target(closed, "g99"));
     expected.push((Refused, "Connection refused"));
 
+    // Small limits keep the pages above small.
     let limits = ScrapeConfig {
         body_size_limit_bytes: 100_000,
         sample_limit: 100,
@@ -209,5 +214,6 @@ fn each_kind_of_failure_has_its_reason() {
         text.contains("takt_collector_scrapes_total{result=\"too_large\"}"),
         "{text}"
     );
+
     drop(scraping.stop());
 }

@@ -34,9 +34,12 @@ fn ingest_and_tell() {
             Path::new(&directory),
             config(100, vec![target(address, "g01")]),
         );
+
         let store = Arc::clone(&scraping.store);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+
+        // The parent reads a line for each change; 5 ms are short enough to see a state that lasts one commit.
         let teller = thread::spawn(move || {
             let mut said = String::new();
             while !stopped.load(Ordering::Relaxed) {
@@ -52,6 +55,8 @@ fn ingest_and_tell() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
+
+        // The end of stdin means a clean stop. Otherwise the parent asks for the checkpoint that fails.
         let is_asked = asked.next().is_some();
         if is_asked {
             let db = scraping.store.database().connect().unwrap();
@@ -60,6 +65,8 @@ fn ingest_and_tell() {
                 let _ = db.execute_batch("CHECKPOINT hot");
                 matches!(*all.store.health().borrow(), Health::Invalidated(_))
             });
+
+            // The other thread must print the state before it stops.
             thread::sleep(Duration::from_millis(100));
         }
         stop.store(true, Ordering::Relaxed);
@@ -105,26 +112,35 @@ fn counting_target() -> Target {
 #[test]
 fn samples_wait_while_the_disk_is_full() {
     let root = tempdir().unwrap();
+
     let served = counting_target();
     let mut child = start(root.path(), &served);
     let health = printed_lines(&mut child);
     wait_for(&health, "Writing");
+
+    // A second of samples makes sure that the log exists and grows.
     thread::sleep(Duration::from_secs(1));
     let log = fs::read_dir(root.path().join("unsealed"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .find(|path| path.extension().is_some_and(|found| found == "log"))
         .unwrap();
+
+    // The limit is a little above the log's present size, so a write fails in the middle of the file.
     limit_files(&child, Some(fs::metadata(&log).unwrap().len() + 20_000));
     let said = wait_for(&health, "Waiting");
     assert!(
         said.contains("cannot store samples") && said.contains(".log"),
         "{said}"
     );
+
+    // Scrapes of this second have to wait in memory.
     thread::sleep(Duration::from_secs(1));
     limit_files(&child, None);
     wait_for(&health, "Writing");
     thread::sleep(Duration::from_millis(500));
+
+    // The end of stdin stops the child, which then commits all that waits.
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 
@@ -135,6 +151,7 @@ fn samples_wait_while_the_disk_is_full() {
         last,
     } = stored(root.path());
     assert_eq!(rows, SERIES * scrapes, "every scrape is there once");
+
     assert_eq!(scrapes + failed, last, "every scrape is there once");
 }
 
@@ -180,6 +197,8 @@ fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
             .parse::<i64>()
             .unwrap()
     };
+
+    // A watermark that moves back would take back a promise: these samples were reported as durable.
     assert!(durable(&again) >= durable(&said), "{said} {again}");
     let Stored {
         rows,
@@ -192,6 +211,7 @@ fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
         SERIES * scrapes,
         "no scrape is there in part or twice"
     );
+    // Thirty scrapes are three seconds at 100 ms: samples not yet durable at the failure may be lost.
     assert!(
         scrapes + failed + 30 > last,
         "{scrapes} of {last}: more is gone than what was on its way"
@@ -251,6 +271,8 @@ fn wait_for(health: &Receiver<String>, wanted: &str) -> String {
 
 fn limit_files(child: &Child, bytes: Option<u64>) {
     let pid = Pid::from_raw(child.id().cast_signed());
+
+    // Only the soft limit changes: without privileges, a lowered hard limit cannot be raised again.
     let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
     let limit = Rlimit {
         current: bytes.or(maximum),

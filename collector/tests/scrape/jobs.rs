@@ -45,6 +45,8 @@ fn credentials_are_sent_and_read_for_every_request() {
         fs::write(&path, content).unwrap();
         path
     };
+
+    // The password is wrong at first. The final line break, which editors add, is no part of it.
     let password = file("password", "wrong\n");
     let token = file("token", "t0ken\n");
     let guarded = |expected: &'static str| {
@@ -72,11 +74,13 @@ fn credentials_are_sent_and_read_for_every_request() {
                 "static_configs": [{"targets": [bearer.address]}],
                 "authorization": {"credentials_file": token},
             },
+            // `bearer_token_file` is Prometheus' older key for the same header.
             {
                 "job_name": "short",
                 "static_configs": [{"targets": [bearer.address]}],
                 "bearer_token_file": token,
             },
+            // A missing file must fail the scrape before a request is sent without credentials.
             {
                 "job_name": "none",
                 "static_configs": [{"targets": [bearer.address]}],
@@ -86,6 +90,7 @@ fn credentials_are_sent_and_read_for_every_request() {
     );
     let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
+    // Targets come in the order of the jobs.
     scraping.wait_until("all but the last two jobs answer", |all| {
         let health: Vec<_> = all
             .manager
@@ -112,6 +117,8 @@ fn credentials_are_sent_and_read_for_every_request() {
         error.starts_with("cannot read the credentials: cannot read ") && error.contains("missing"),
         "{error}"
     );
+
+    // Neither a reload nor a restart is needed, because the file is read for every request.
     file("password", "s3cret\n");
     scraping.wait_until("the right password", |all| {
         all.manager.targets()[0].health == TargetHealth::Up
@@ -122,6 +129,8 @@ fn credentials_are_sent_and_read_for_every_request() {
 #[test]
 fn certificates_are_shown_and_checked() {
     let secure = Target::start_tls(|_, _| page("a 1\n"));
+
+    // Records the `Host` header: `server_name` changes the host of the request's URL, but not this header.
     let host = Arc::new(Mutex::new(String::new()));
     let heard = Arc::clone(&host);
     let named = Target::start_tls(move |head, _| {
@@ -182,6 +191,8 @@ fn certificates_are_shown_and_checked() {
             .collect();
         health == [Up, Up, Down, Down, Down]
     });
+
+    // The first two jobs are up and have no error to compare.
     let errors: Vec<String> = scraping
         .manager
         .targets()
@@ -209,6 +220,7 @@ fn a_missing_certificate_is_named_at_the_start() {
     let root = tempdir().unwrap();
     let empty = root.path().join("empty.pem");
     fs::write(&empty, "").unwrap();
+
     let scraping = Scraping::start(&root.path().join("data"), config(1000, Vec::new()));
     for (tls, message) in [
         (
@@ -216,6 +228,7 @@ fn a_missing_certificate_is_named_at_the_start() {
             "cannot read /none.pem".to_owned(),
         ),
         (
+            // An empty file is read without an error, so only the missing PEM block can be reported.
             json!({"ca_file": empty}),
             format!("{} has no certificate in PEM", empty.display()),
         ),
@@ -258,8 +271,12 @@ fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
             Answer::Raw([head.as_bytes(), &body].concat())
         })
     };
+
+    // The bomb is 3 MB of `#` that gzip to a few kilobytes, so a limit on the compressed size would let it pass.
     let good = answering(zipped(b"a 7\n"));
     let bomb = answering(zipped(&vec![b'#'; 3_000_000]));
+
+    // Twelve bytes are the ten of gzip's header and two of the data.
     let cut = answering(zipped(b"a 7\n")[..12].to_vec());
     let job = |name: &str, target: &Target| {
         json!({
@@ -289,6 +306,7 @@ fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
                 (TargetHealth::Down, Some(FailureReason::ContentEncoding)),
             ]
     });
+
     assert_eq!(instant(&scraping.store, "a")[0].samples[0].value, 7.0);
     drop(scraping.stop());
 }
@@ -296,6 +314,7 @@ fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
 #[test]
 fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
     let target =
+        // The sample has the label `job` of its own, an empty `instance`, and a time in 1970 that must be ignored.
         Target::start(|_, _| page("a{job=\"own\",node=\"far\",instance=\"\"} 1 1000\nb 2\n"));
     let job = |name: &str, honor: bool| {
         json!({
@@ -313,8 +332,11 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
         root.path(),
         jobs(200, json!([job("proud", false), job("humble", true)])),
     );
+
     scraping.wait_for_health(TargetHealth::Up);
     let address = target.address;
+
+    // An instant query looks back five minutes, so it finds a sample only at the time of the scrape.
     let labels: BTreeSet<String> = instant(&scraping.store, "a")
         .iter()
         .map(|series| series.labels.to_string())
@@ -331,6 +353,7 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
 
 #[test]
 fn series_are_relabelled_and_dropped_ones_cost_nothing() {
+    // The counter tells the scrapes apart; `tmp` stands for a label that is used by rules only.
     let target = Target::start(|_, count| {
         page(&format!(
             "keep_me{{x=\"1\",tmp=\"t\"}} {count}\ndrop_me{{x=\"2\"}} 1\ndrop_me{{x=\"3\"}} 1\n"
@@ -340,6 +363,7 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
         200,
         json!([{
             "job_name": "j",
+            // One sample, although the page has three: the limit applies after the rules.
             "sample_limit": 1,
             "static_configs": [{"targets": [target.address]}],
             "metric_relabel_configs": [
@@ -357,6 +381,7 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
             ],
         }]),
     );
+
     let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_until("two scrapes", |all| {
@@ -364,10 +389,13 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
             .iter()
             .any(|(_, values)| values.len() > 1)
     });
+
     assert!(instant(&scraping.store, "drop_me").is_empty());
     let labels = &instant(&scraping.store, "keep")[0].labels;
     assert_eq!(labels.get("x"), Some("1"));
     assert_eq!(labels.get("tmp"), None);
+
+    // Samples on the page, and samples that the rules leave, as Prometheus counts them.
     let report = |name: &str| instant(&scraping.store, name)[0].samples[0].value;
     assert_eq!(report("scrape_samples_scraped"), 3.0);
     assert_eq!(report("scrape_samples_post_metric_relabeling"), 1.0);
@@ -376,6 +404,7 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
 
 #[test]
 fn a_target_that_renames_its_series_reaches_the_limit() {
+    // Ten new series at every scrape, as with a request id in a label.
     let churning = Target::start(|_, count| {
         page(
             &(0..10)
@@ -383,6 +412,7 @@ fn a_target_that_renames_its_series_reaches_the_limit() {
                 .collect::<String>(),
         )
     });
+
     let limits = ScrapeConfig {
         series_limit: 36,
         ..config(100, vec![target(churning.address, "g01")])
@@ -407,6 +437,8 @@ fn a_target_that_renames_its_series_reaches_the_limit() {
 #[test]
 fn a_label_without_a_name_is_no_label() {
     let target = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
+
+    // The expression has one group, so `$2` is empty and `labelmap` copies `x` to a label without a name.
     let rules = json!([{
         "regex": "(x)",
         "replacement": "$2",
@@ -417,12 +449,14 @@ fn a_label_without_a_name_is_no_label() {
         json!([{
             "job_name": "j",
             "static_configs": [{
+                // A target's own `job` is not the name of the configuration, which `pool` shows.
                 "targets": [target.address],
                 "labels": {"job": "other"},
             }],
             "metric_relabel_configs": rules,
         }]),
     );
+
     let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_for_health(TargetHealth::Down);
@@ -437,6 +471,7 @@ fn a_label_without_a_name_is_no_label() {
 }
 
 #[test]
+
 fn too_many_targets_are_no_targets() {
     let root = tempdir().unwrap();
     let config = jobs(
@@ -447,9 +482,11 @@ fn too_many_targets_are_no_targets() {
             "static_configs": [{"targets": ["127.0.0.1:1", "127.0.0.1:2"]}],
         }]),
     );
+
     let scraping = Scraping::start(root.path(), config);
     let targets = scraping.manager.targets();
     assert_eq!(targets.len(), 2);
+
     let both = |what: &str, is_so: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_so() {
@@ -477,6 +514,8 @@ fn too_many_targets_are_no_targets() {
             .count()
             == 2
     });
+
+    // A job below its limit is scraped again after the reload, without a restart.
     let fewer = json!([{
         "job_name": "j",
         "target_limit": 1,
@@ -485,6 +524,7 @@ fn too_many_targets_are_no_targets() {
     let fewer = jobs(200, fewer);
     scraping.reload(&fewer);
     both("one that is scraped", &|| {
+        // Port 1 has no listener. The attempt itself shows that the limit no longer applies.
         let targets = scraping.manager.targets();
         targets.len() == 1
             && targets[0]
@@ -514,6 +554,8 @@ fn files_and_servers_provide_targets() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let address = node.address;
+
+    // The server gives its list once, fails twice in different ways, and then gives its list again.
     let directory = Target::start(move |head, _| {
         assert!(head.starts_with("GET /targets?of=lab "), "{head}");
         assert_eq!(
@@ -530,6 +572,7 @@ fn files_and_servers_provide_targets() {
         }
     });
     let folder = tempdir().unwrap();
+
     let list = folder.path().join("list.json");
     replace(
         &list,
@@ -566,6 +609,7 @@ fn files_and_servers_provide_targets() {
     let problems = |all: &Scraping| -> Vec<String> {
         let problems = all.manager.discovery_problems().into_iter();
         problems
+            // `more.yml` is missing at first, which is a problem of its own that no step here is about.
             .map(|found| format!("{}: {}", found.job, found.problem))
             .filter(|problem| !problem.contains("more.yml"))
             .collect()
@@ -634,6 +678,8 @@ fn files_and_servers_provide_targets() {
     scraping.wait_until("the file's targets are gone", |all| {
         from(all) == ["yaml", "http"]
     });
+
+    // The failures counted are the status 500 and the page without JSON.
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &scraping.registry).unwrap();
     assert!(
@@ -648,7 +694,10 @@ fn files_and_servers_provide_targets() {
 fn slurm_provides_targets() {
     let node = Target::start(|_, _| page("a 1\n"));
     let bin = tempdir().unwrap();
+
+    // The stand-in fails for other arguments, so a changed command line fails the test.
     let scontrol = bin.path().join("scontrol");
+    // A FUTURE node is only planned: it is listed, but does not exist.
     fs::write(
         &scontrol,
         "#!/bin/sh\n[ \"$*\" = '--oneliner show nodes' ] || exit 1\n\
@@ -672,6 +721,7 @@ fn slurm_provides_targets() {
             }],
         }]),
     );
+
     let root = tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_for_health(TargetHealth::Up);
@@ -711,6 +761,8 @@ fn a_reload_disturbs_only_what_it_changes() {
             "static_configs": [{"targets": [target.address]}],
         })
     };
+
+    // An hour would outlast the test, so `changes` is up only if its new interval counts at once.
     let before = jobs(
         100,
         json!([
@@ -726,6 +778,8 @@ fn a_reload_disturbs_only_what_it_changes() {
         ],
         ..before
     };
+
+    // The order differs, too: a job is recognised by its name, not by its position.
     let after = jobs(
         100,
         json!([
@@ -766,6 +820,8 @@ fn a_reload_disturbs_only_what_it_changes() {
             .unwrap()
             .remove(0)
     };
+
+    // A stale marker in a target that stays would be a gap in each graph at each reload.
     for (name, value, ended) in [
         ("job", "stays", false),
         ("node", "listed", false),
@@ -782,6 +838,7 @@ fn a_reload_disturbs_only_what_it_changes() {
             .count();
         assert_eq!(breaks, usize::from(ended), "{value}");
     }
+
     let asked = goes.1.load(Ordering::SeqCst);
     let stayed = stays.1.load(Ordering::SeqCst);
     scraping.wait_until("more scrapes", |_| {

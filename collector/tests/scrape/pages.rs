@@ -21,6 +21,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         Answer::Page(TEXT, text)
     };
     let served = Target::start(page);
+
     let scraping = Scraping::start(
         root.path(),
         config(250, vec![target(served.address, "g01")]),
@@ -54,6 +55,8 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
             ),
         ]
     );
+
+    // The page has three samples, and no series is new at the sixth scrape.
     for (metric, value) in [
         ("scrape_samples_scraped", 3.0),
         ("scrape_samples_post_metric_relabeling", 3.0),
@@ -88,6 +91,8 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
     scraping.wait_until("two scrapes are exactly one interval apart", |all| {
         times(all).windows(2).any(|pair| pair[1] - pair[0] == 250)
     });
+
+    // The target counts its requests, so a gap in the values would be a scrape that is lost.
     let requests = store
         .range(&[Matcher::metric("requests_total")], Timestamp(0), now())
         .unwrap();
@@ -137,7 +142,9 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
 fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
     let root = tempdir().unwrap();
     let page = Arc::new(Mutex::new(Some("stays 1\nleaves 1\nstays 2\n".to_owned())));
+
     let shown = Arc::clone(&page);
+    // The second `stays` is a duplicate: the first sample of a page counts, as in Prometheus.
     let served = Target::start(move |_, _| match &*shown.lock().unwrap() {
         Some(text) => Answer::Page(TEXT, text.clone()),
         None => Answer::Raw(b"HTTP/1.1 503 Busy\r\n\r\n".to_vec()),
@@ -147,11 +154,14 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
         config(250, vec![target(served.address, "g01")]),
     );
     scraping.wait_for_health(TargetHealth::Up);
+
     *page.lock().unwrap() = Some("stays 1\n".to_owned());
     scraping.wait_until("the series has left", |all| {
         instant(&all.store, "leaves").is_empty()
     });
     assert_eq!(instant(&scraping.store, "stays").len(), 1);
+
+    // A failed scrape ends every series of the target except the scrape's own, such as `up`.
     *page.lock().unwrap() = None;
     scraping.wait_for_health(TargetHealth::Down);
     assert_eq!(instant(&scraping.store, "stays").len(), 0);
@@ -160,6 +170,7 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
     scraping.wait_for_health(TargetHealth::Up);
     let store = scraping.stop();
 
+    // One marker for each end: a failed scrape after the first must not write another.
     let stays = &values(&store, "stays")[0].1;
     assert_eq!(
         stays.iter().filter(|value| value.is_none()).count(),
@@ -190,10 +201,13 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
 #[test]
 fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
     let root = tempdir().unwrap();
+
+    // A minute in the past: the time must come from the page, and it must be recent enough to be stored.
     let taken = now().0 - 60_000;
     let page = move |_: &str, _: u64| {
         let seconds = taken as f64 / 1e3;
         let text = format!(
+            // The second sample has an exemplar, and the third is in the year 5138.
             "own_time {{x=\"1\"}} 4 {seconds}\nnext 1 # {{trace=\"a\"}} 1 2\nfar 1 99999999999\n# EOF\n"
         );
         Answer::Page(OPENMETRICS, text.replace("own_time {", "own_time{"))
@@ -209,6 +223,7 @@ fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
                 .iter()
                 .any(|(_, values)| values.len() >= 3 * run)
         });
+
         let store = scraping.stop();
         let own = store
             .range(&[Matcher::metric("own_time")], Timestamp(0), now())
@@ -225,6 +240,8 @@ fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
             [],
             "a timestamp in the far future is refused"
         );
+
+        // The rows themselves show whether the second run stored the sample again.
         let db = store.database().connect().unwrap();
         let rows: i64 = db
             .query_row(
@@ -242,6 +259,8 @@ fn a_query_joins_what_was_before_the_start_with_what_came_after() {
     let root = tempdir().unwrap();
     let served =
         Target::start(|_, number| Answer::Page(TEXT, format!("requests_total {number}\n")));
+
+    // The third run joins what two earlier runs left on disk with its own samples.
     for run in 1..=3 {
         let scraping = Scraping::start(
             root.path(),
@@ -258,6 +277,7 @@ fn a_query_joins_what_was_before_the_start_with_what_came_after() {
             .unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].id, found[0].id);
+
         let samples = &found[0].samples;
         assert!(
             samples
@@ -283,11 +303,14 @@ fn the_request_of_a_scrape() {
         seen.lock().unwrap().push(head.to_ascii_lowercase());
         Answer::Page(OPENMETRICS, "# EOF\n".to_owned())
     });
+
     let scraping = Scraping::start(
         root.path(),
         config(500, vec![target(served.address, "g01")]),
     );
     scraping.wait_for_health(TargetHealth::Up);
+
+    // Header names are compared in lower case, as HTTP does.
     let head = heads.lock().unwrap()[0].clone();
     for line in [
         "get /metrics http/1.1\r\n",
@@ -304,6 +327,8 @@ fn the_request_of_a_scrape() {
 #[test]
 fn self_metrics_follow() {
     let root = tempdir().unwrap();
+
+    // The page repeats a series, so that a duplicate is counted.
     let served = Target::start(|_, _| Answer::Page(TEXT, "a 1\na 2\n".to_owned()));
     let scraping = Scraping::start(
         root.path(),
@@ -324,6 +349,7 @@ fn self_metrics_follow() {
         "takt_collector_targets 1",
         "takt_store_samples_total",
         "takt_store_commit_duration_seconds_bucket",
+        // Series `a` and the five of the scrape itself.
         "takt_store_series 6",
         "takt_store_watermark_timestamp_seconds",
     ] {

@@ -43,6 +43,7 @@ pub struct Target {
 impl Target {
     /// Starts a server. `answer` gets the request's head and its number, counted from 1.
     pub fn start(answer: impl Fn(&str, u64) -> Answer + Send + Sync + 'static) -> Self {
+        // Port 0 lets the kernel choose a free port, so tests can run at the same time.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let answer = Arc::new(answer);
@@ -51,6 +52,7 @@ impl Target {
             for stream in listener.incoming().flatten() {
                 let answer = Arc::clone(&answer);
                 let count = Arc::clone(&count);
+                // One thread for each connection: `Silence` and `Endless` block theirs.
                 thread::spawn(move || serve(stream, &*answer, &count));
             }
         });
@@ -91,6 +93,7 @@ fn tls_config() -> ServerConfig {
     let certificate = |name| CertificateDer::from_pem_file(tls_file(name)).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certificate("ca.pem")).unwrap();
+
     let clients = WebPkiClientVerifier::builder(Arc::new(roots))
         .build()
         .unwrap();
@@ -115,6 +118,7 @@ fn serve(
                 );
                 stream.write_all((head + &page).as_bytes())
             }
+            // The error ends the connection, since raw bytes need not say where a response ends.
             Answer::Raw(bytes) => stream
                 .write_all(&bytes)
                 .and(Err(ErrorKind::ConnectionAborted.into())),
@@ -124,6 +128,7 @@ fn serve(
                 }
             },
             Answer::Silence => {
+                // Longer than every timeout of the tests, and short enough to end if a client forgets the connection.
                 thread::sleep(Duration::from_secs(60));
                 Err(ErrorKind::TimedOut.into())
             }
@@ -156,6 +161,7 @@ pub struct Scraping {
 
 pub fn config(interval_ms: u64, targets: Vec<TargetConfig>) -> ScrapeConfig {
     let seconds = interval_ms as f64 / 1e3;
+    // The timeout equals the interval, so that a slow machine fails as few scrapes as possible.
     ScrapeConfig {
         interval_seconds: seconds,
         timeout_seconds: Some(seconds),
@@ -182,7 +188,9 @@ pub fn target(address: SocketAddr, node: &str) -> TargetConfig {
 
 pub fn open(directory: &Path, registry: &mut Registry) -> Store {
     let config = StoreConfig {
+        // Short, so that tests that wait for durable samples are quick.
         commit_interval_ms: 100,
+        // Machines that run tests may have less free space than a server needs.
         min_free_bytes: 0,
         ..StoreConfig::default()
     };
@@ -214,6 +222,8 @@ impl Scraping {
             .unwrap();
         let mut registry = Registry::default();
         let store = Arc::new(open(directory, &mut registry));
+
+        // The manager spawns its tasks when it starts, so it needs the runtime's context.
         let guard = runtime.enter();
         let manager = ScrapeManager::start(
             Arc::clone(&store),
@@ -241,6 +251,8 @@ impl Scraping {
     /// Stops the scrapes, commits, and returns the store.
     pub fn stop(self) -> Store {
         self.runtime.block_on(self.manager.shutdown());
+
+        // The manager holds the store, which has to have one owner to be returned.
         drop(self.manager);
         drop(self.runtime);
         Arc::into_inner(self.store).unwrap()

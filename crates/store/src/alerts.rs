@@ -149,6 +149,7 @@ impl AlertRecords {
     /// If DuckDB fails.
     pub fn open(database: &Database, now: Timestamp) -> Result<Self, StoreError> {
         let db = database.connect()?;
+        // A clock that is wrong must not delete history.
         let passed = now.min(database.clock_state().surely_passed());
         let before = micros(passed.minus(HISTORY));
 
@@ -167,6 +168,7 @@ impl AlertRecords {
              DELETE FROM records.notifications WHERE NOT is_open AND updated_at < make_timestamp({before});"
         );
 
+        // On a full disk, even a deletion needs space.
         let reserve = Reserve::open(database.path());
         let prepare = || {
             db.execute_batch(&sql)
@@ -182,6 +184,7 @@ impl AlertRecords {
     /// # Errors
     /// If DuckDB fails; nothing is committed then.
     pub fn commit(&self, changes: &AlertChanges) -> Result<(), StoreError> {
+        // The reserve is filled now, because this commit may be the one that finds the disk full.
         self.reserve.fill();
         self.reserve.use_for(|| self.attempt(changes))
     }
@@ -269,6 +272,7 @@ impl AlertRecords {
         table: &str,
         rows: impl Iterator<Item = Vec<&'r dyn ToSql>>,
     ) -> duckdb::Result<()> {
+        // Rows of an attempt that failed may still be there.
         self.db
             .execute_batch(&format!("DELETE FROM temp.{table}"))?;
         let mut appender = self.db.appender_to_catalog_and_db(table, "temp", "main")?;
@@ -287,6 +291,7 @@ impl AlertRecords {
             .iter()
             .map(|((kind, key), body)| vec![kind as &dyn ToSql, key, body]);
         self.stage("new_state", rows)?;
+        // An entry with a body is replaced; one without a body is only deleted.
         self.db.execute_batch(
             "DELETE FROM records.alert_state AS old USING temp.new_state AS new
                  WHERE old.kind = new.kind AND old.key = new.key;
@@ -336,6 +341,7 @@ impl AlertRecords {
             return Ok(());
         }
 
+        // The values are in the order of the columns of `new_notifications`.
         let rows = changes.notifications.iter().map(|(id, one)| {
             let mut row: Vec<&dyn ToSql> = vec![id];
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
@@ -374,6 +380,7 @@ impl AlertRecords {
             });
 
         self.stage("new_silences", rows)?;
+        // A changed silence is deleted, too, because it is inserted again.
         for id in changes.silences.keys() {
             self.db
                 .execute("DELETE FROM records.silences WHERE id = ?", [id])?;
@@ -459,6 +466,7 @@ mod tests {
             silences: [("s1".to_owned(), Some(silence)), ("s0".to_owned(), None)].into(),
         };
         records.commit(&changes).unwrap();
+
         let again = AlertChanges {
             state: [
                 (("log", "a".to_owned()), None),

@@ -42,6 +42,7 @@ pub(super) fn attach_or_set_aside(
         Ok(db.execute_batch(&attach_as(file, schema.catalog)))
     };
 
+    // The log goes first: the file may be whole without it.
     let suspects = [with_suffix(file, ".wal"), file.to_owned()];
     let mut suspects = suspects.iter().filter(|path| path.exists());
     let mut cuts = 0;
@@ -52,6 +53,8 @@ pub(super) fn attach_or_set_aside(
             damaged.push(cut(&log, place, &source.to_string())?);
             continue;
         }
+
+        // Missing permissions or a full disk are no damage, and the file must stay where it is.
         let suspect = suspects.next().filter(|_| is_damage(&source));
         let Some(path) = suspect else {
             return Err(StoreError::Open {
@@ -67,6 +70,7 @@ pub(super) fn attach_or_set_aside(
 /// Creates a database file under another name and renames it, so that a crash leaves no half of it.
 fn create(db: &Connection, file: &Path) -> Result<(), StoreError> {
     let new = with_suffix(file, ".new");
+    // A crash may have left half of a file.
     let _ = fs::remove_file(&new);
     let made = db
         .execute_batch(&format!("{}; DETACH new;", attach_as(&new, "new")))
@@ -97,6 +101,7 @@ fn attach_as(file: &Path, catalog: &str) -> String {
 
 /// The log that cannot be replayed, and the place of its first damaged entry.
 fn damaged_entry(error: &duckdb::Error) -> Option<(PathBuf, u64)> {
+    // DuckDB names the place in its message only.
     let text = error.to_string();
     let (_, rest) = text.split_once("replaying WAL file \"")?;
     let (log, rest) = rest.split_once('"')?;
@@ -113,6 +118,7 @@ fn cut(log: &Path, place: u64, reason: &str) -> Result<Damaged, StoreError> {
 
     let copied = || -> io::Result<()> {
         fs::copy(log, &damaged.moved_to)?;
+        // The copy is durable before the cut, because from then on it is the only whole log.
         File::open(&damaged.moved_to)?.sync_all()?;
         let file = File::options().write(true).open(log)?;
         file.set_len(place)?;
@@ -228,6 +234,8 @@ mod tests {
         }
         drop(db);
         let mut bytes = fs::read(&log).unwrap();
+
+        // Zeros, as in pages that a power loss kept from the disk.
         bytes[ends[2]..].fill(0);
         fs::write(&log, &bytes).unwrap();
 

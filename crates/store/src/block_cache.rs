@@ -42,6 +42,7 @@ struct PackedSeries {
 impl CachedMetric {
     /// Packs series. The samples of each series must be in order of time.
     fn pack(mut found: Vec<(u32, Vec<Sample>)>) -> Self {
+        // Series of one target have neighbouring numbers, so that equal times follow each other.
         found.sort_unstable_by_key(|(series, _)| *series);
         let mut packed = Vec::with_capacity(found.len());
         let mut bytes = Vec::new();
@@ -119,6 +120,7 @@ impl CachedMetric {
             if begin >= end_row {
                 continue;
             }
+            // The meter comes before the values are unpacked, so that a large query stops early.
             if !meter(end_row - begin) {
                 return false;
             }
@@ -196,6 +198,7 @@ impl BlockCache {
                 let known = self.get(&block.path, metric_hash);
                 let metric = match known {
                     Some(metric) => metric,
+                    // Two queries may load a metric at the same time. The second entry then replaces the first.
                     None => self.load(db, block, metric_hash)?,
                 };
                 if !metric.read(selection, found, meter) {
@@ -208,6 +211,7 @@ impl BlockCache {
 
     /// Returns whether the selected metrics of a block are small enough for the cache.
     fn can_cache(&self, block: &Block, selection: &SampleSelection) -> bool {
+        // The block's mean stands for the metric, whose rows are not counted anywhere.
         let series = block.series.intersection_len(selection.of_metrics());
         let samples = series.saturating_mul(block.facts.rows / block.series.len().max(1));
         // A sample takes two to three bytes, so one entry fills at most about a third of the cache.
@@ -289,6 +293,7 @@ impl CacheState {
 
     /// Removes the entry whose last use is the longest ago.
     fn evict_oldest(&mut self) {
+        // Without entries, this ends the loop in `put`.
         let Some((_, (block, metric_hash))) = self.by_last_use.pop_first() else {
             self.bytes = 0;
             return;
@@ -370,11 +375,14 @@ mod tests {
 
     #[test]
     fn a_full_cache_evicts_the_least_recently_used_metric() {
+        // Two entries fit, and a third does not.
         let cache = BlockCache::new(2 * metric(0, 1000).bytes() + 100);
         let a = Path::new("a");
         let b = Path::new("b");
         cache.put(a, 1, metric(1, 1000));
         cache.put(a, 2, metric(2, 1000));
+
+        // After this use, the second metric is the one whose last use is the longest ago.
         assert!(cache.get(a, 1).is_some());
         cache.put(b, 1, metric(3, 1000));
         assert_eq!(
@@ -450,6 +458,8 @@ mod tests {
         }];
         let metric = CachedMetric::pack(vec![(1, samples.clone()), (2, samples)]);
         let mut found = HashMap::new();
+
+        // The second series exceeds the limit of one sample.
         let mut left = 1;
         let complete = metric.read(&wanted(&[1, 2], 0, 9), &mut found, &mut |samples| {
             left -= samples as i64;

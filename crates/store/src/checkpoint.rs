@@ -47,6 +47,7 @@ pub(super) fn checkpoint(db: &Connection, catalog: &str, file: &Path) -> Result<
     }
     db.execute_batch(&format!("CHECKPOINT {catalog}"))
         .map_err(StoreError::sql("write a checkpoint"))?;
+    // The checkpoint is complete, so there is nothing to undo.
     fs::remove_file(&path).map_err(failed(&path))
 }
 
@@ -72,6 +73,7 @@ pub(super) fn undo_interrupted(file: &Path) -> Result<(), StoreError> {
                 );
             }
         }
+        // The checkpoint begins only after the undo file is whole.
         None => tracing::error!(file = %path.display(), "ignored a damaged undo file"),
     }
     fs::remove_file(&path).map_err(failed(&path))
@@ -137,6 +139,7 @@ impl Headers {
     /// Length of a block in bytes.
     fn block_bytes(&self) -> Option<u64> {
         let (slot, _) = self.current()?;
+        // DuckDB stores it behind the number of blocks.
         Some(number(self.database(slot), 40))
     }
 }
@@ -249,6 +252,7 @@ impl Undo {
         for (place, block) in &self.blocks {
             open.write_all_at(block, *place)?;
         }
+        // Last, so that an interruption leaves the undo file in force.
         open.write_all_at(&self.headers.0, 0)?;
         open.sync_all()
     }
@@ -271,6 +275,7 @@ mod tests {
 
     fn database(file: &Path) -> Connection {
         let db = Connection::open_in_memory().unwrap();
+        // Only the test writes checkpoints.
         let sql = "PRAGMA disable_checkpoint_on_shutdown; SET wal_autocheckpoint = '1TB'";
         db.execute_batch(sql).unwrap();
         db.execute_batch(&format!("ATTACH '{}' AS records", file.display()))
@@ -312,6 +317,8 @@ mod tests {
         drop(db);
 
         let mut bytes = before.clone();
+
+        // Each block is damaged, as by a write that was interrupted.
         for (place, _) in &undo.blocks {
             bytes[*place as usize + 100_000..][..1000].fill(7);
         }

@@ -67,6 +67,7 @@ impl Exemplars {
             .labels
             .iter()
             .map(|(name, value)| characters(name) + characters(value));
+        // OpenMetrics counts characters, not bytes.
         if self.capacity == 0 || length.sum::<usize>() > MAX_CHARACTERS {
             return;
         }
@@ -105,6 +106,7 @@ impl Ring {
         if self.all.len() >= capacity
             && let Some(oldest) = self.all.pop_front()
         {
+            // A newer exemplar of the series may still be there.
             if self.newest.get(&oldest.series) == Some(&self.removed) {
                 self.newest.remove(&oldest.series);
             }
@@ -120,10 +122,12 @@ impl StoredExemplar {
     /// Whether the exemplar is neither a repetition of `newest` nor older.
     fn follows(&self, newest: &Self) -> bool {
         let is_same_time =
+            // A page without times repeats its exemplar, with the time of each scrape.
             self.has_time == newest.has_time && (!self.has_time || self.at == newest.at);
         let is_same = is_same_time
             && self.labels == newest.labels
             && self.value.to_bits() == newest.value.to_bits();
+        // Prometheus orders exemplars of one time by their values.
         let is_older = self.at < newest.at || (self.at == newest.at && self.value < newest.value);
         !is_same && !is_older
     }

@@ -136,6 +136,7 @@ impl Group {
 
         let own_time = self.keep_own_time(&mut rows, at, own_time);
         let committed = Arc::clone(rows.committed());
+        // The queue does not need the lock of the rows, which queries read.
         drop(rows);
         self.shared.head.forget(&outcome.dropped);
 
@@ -149,6 +150,7 @@ impl Group {
             past: Arc::default(),
         });
 
+        // A full queue drops its oldest samples to make room.
         metrics.drop_samples(DropReason::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);
 
@@ -179,6 +181,7 @@ impl Group {
         now: Timestamp,
         given: &[(Column, Sample)],
     ) -> Vec<(SeriesId, Sample)> {
+        // A sample older than the retention would be deleted soon.
         let bounds = now.minus(self.shared.retention)..=now.plus(OWN_TIME_AHEAD);
         let (inside, outside): (Vec<_>, Vec<_>) = given
             .iter()
@@ -189,6 +192,8 @@ impl Group {
         let news = inside
             .into_iter()
             .filter(|&&(column, sample)| rows.push_own_time(column, now, sample));
+
+        // Collected, because the filter changes the rows that are read next.
         let news: Vec<(Column, Sample)> = news.copied().collect();
         news.into_iter()
             .filter_map(|(column, sample)| Some((rows.series(column)?, sample)))
@@ -200,6 +205,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         {
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            // No later row would seal the open chunk.
             if let Some(full) = rows.seal_open() {
                 self.shared.unsealed.add(self.id, full);
             }

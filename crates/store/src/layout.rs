@@ -41,6 +41,7 @@ impl Layout {
         data: &Path,
         damaged: &mut Vec<Damaged>,
     ) -> Result<(Self, Unsealed), StoreError> {
+        // A folder there is a block that was not finished, and its source still exists.
         remove_if_there(&data.join(SEALING)).map_err(|source| StoreError::Directory {
             path: data.to_owned(),
             source,
@@ -53,6 +54,7 @@ impl Layout {
                 .extend(load_blocks(db, data, resolution, damaged)?);
         }
 
+        // The blocks come first, because they decide which tables and series are still needed.
         layout.fit_tables(db)?;
         layout.fit_series(db, damaged)?;
 
@@ -63,6 +65,8 @@ impl Layout {
                 .of(Resolution::Raw)
                 .any(|block| (block.name.first..=block.name.last).contains(&segment))
         };
+
+        // A new segment must not get the number of a sealed one.
         let least = newest_sealed.max(newest_table).map_or(1, |used| used + 1);
 
         let (unsealed, segments) = Unsealed::open(data, is_sealed, least, damaged)?;
@@ -135,6 +139,7 @@ impl Layout {
                 .any(|block| (block.name.first..=block.name.last).contains(&segment.0))
         };
 
+        // A crash between sealing and dropping leaves such a table, whose rows would count twice.
         let (sealed, mut left): (Vec<_>, Vec<_>) = tables()
             .map_err(StoreError::sql("list the tables of samples"))?
             .into_iter()
@@ -186,6 +191,7 @@ impl Layout {
             return Ok(());
         }
 
+        // Several blocks list the same series, with equal labels.
         let sql = format!(
             "INSERT INTO hot.series (id, metric, labels, metric_hash)
              SELECT series, any_value(metric), any_value(labels), any_value(metric_hash) FROM read_parquet({})
@@ -298,6 +304,7 @@ impl Layout {
 
     /// The views for other programs, over the blocks only.
     fn views_for_others(&self) -> String {
+        // Paths are relative, so the views work wherever the data directory is mounted.
         let path = |block: &Block, file: &str| {
             quoted(&format!(
                 "{BLOCKS}/{}/{}/{file}",
@@ -395,6 +402,7 @@ impl Database {
         &self,
         change: impl FnOnce(&Layout) -> Layout,
     ) -> Result<(), StoreError> {
+        // The lock is held until the views agree with the layout.
         let mut current = self.layout.write().unwrap_or_else(PoisonError::into_inner);
 
         let layout = change(&current);
@@ -402,6 +410,7 @@ impl Database {
             .execute_batch(&layout.views())
             .map_err(StoreError::sql("update the views of samples"))?;
 
+        // `blocks.sql` names blocks only, so a new segment does not change it.
         let has_new_blocks = current.blocks.len() != layout.blocks.len()
             || !current
                 .blocks
@@ -442,11 +451,13 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 pub(crate) fn remove_block(data: &Path, block: &Block) -> io::Result<()> {
     let trash = data.join(SEALING).join("trash");
     fs::create_dir_all(data.join(SEALING))?;
+    // An earlier removal may have stopped halfway.
     remove_if_there(&trash)?;
     match fs::rename(&block.path, &trash) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         done => done?,
     }
+    // Without this, a power failure could bring the folder back with some of its files missing.
     sync_directory(&folder(data, block.resolution))?;
     remove_if_there(&trash)
 }
@@ -481,6 +492,7 @@ fn load_blocks(
     };
 
     let entries = match fs::read_dir(&path) {
+        // No block of this resolution has been written yet.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries
             .map_err(failed)?
@@ -507,6 +519,7 @@ fn load_blocks(
         }
     }
 
+    // All blocks are loaded at once, since nearly always none is damaged.
     if let Err(StoreError::DamagedBlock { .. }) = block::load_series(db, &mut blocks) {
         // One at a time, to find the damaged one.
         let mut whole = Vec::with_capacity(blocks.len());
@@ -522,6 +535,7 @@ fn load_blocks(
         blocks = whole;
     }
 
+    // A crash between writing a block and removing its sources leaves both.
     let is_replaced = |block: &Block| blocks.iter().any(|other| other.name.replaces(&block.name));
     let (old, _): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| is_replaced(block));
     for block in &old {

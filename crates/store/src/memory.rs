@@ -181,6 +181,7 @@ impl MemoryBudget {
             refused.clone(),
         );
 
+        // All series exist from the start, so that `increase()` shows the first refusal.
         for kind in MemoryUse::ALL.map(MemoryUse::name) {
             drop(held.get_or_create(&UseLabel { kind }));
             for reason in ["full", "share", "too_large"] {
@@ -262,6 +263,7 @@ impl State {
             (self.held_by_users, most_of_users),
             (self.held, shared.limit),
         ];
+        // An account with the reserve skips the first bound, which is that of users.
         for (held, limit) in bounds.into_iter().skip(account.has_reserve.into()) {
             if held.saturating_add(bytes) > limit {
                 return Err(MemoryRefusal::Full { held, limit });
@@ -414,6 +416,7 @@ impl HeldMemory {
     pub fn grow(&mut self, bytes: u64) -> Result<(), MemoryRefusal> {
         let account = self.account.clone();
         let shared = &account.budget.0;
+        // The time counts from the request, however often others give memory back meanwhile.
         let deadline = Instant::now() + PATIENCE;
         let mut state = shared.lock();
         let mut taken = self.attempt(&mut state, bytes);
@@ -451,6 +454,7 @@ impl HeldMemory {
             let place = WaitingPlace::take(&account, &mut shared.lock());
             let waited = async {
                 while is_temporary(&taken) && place.is_some() {
+                    // Registered before the attempt: memory that is given back between the two is not missed.
                     let freed = shared.notify.notified();
                     taken = self.attempt(&mut shared.lock(), bytes);
                     if is_temporary(&taken) {
@@ -499,6 +503,8 @@ impl HeldMemory {
         drop(state);
 
         self.gauge.dec_by(bytes.cast_signed());
+
+        // Waking costs a system call and is seldom needed.
         if is_awaited {
             shared.freed.notify_all();
             shared.notify.notify_waiters();
@@ -566,6 +572,7 @@ mod tests {
         assert_eq!(of_sender.try_grow(31), full(70, 100));
         of_sender.try_grow(30).unwrap();
 
+        // A part that was split off stays held when its origin is dropped.
         let part = of_bob.split(20);
         drop((of_bob, of_sender));
         assert_eq!(budget.held_bytes(), 60);
@@ -591,6 +598,7 @@ mod tests {
         let answer = account.hold(MemoryUse::Answer, 5);
         assert!(matches!(answer, Err(MemoryRefusal::Share { .. })));
         assert!(began.elapsed() < PATIENCE / 2);
+
         drop((query, other));
         account.hold(MemoryUse::Answer, 50).unwrap();
     }
@@ -615,6 +623,7 @@ mod tests {
         let other = budget.account("b").hold(MemoryUse::Answer, 25).unwrap();
         thread::scope(|threads| {
             let waiting = threads.spawn(|| budget.account("a").hold(MemoryUse::Query, 30));
+            // Only then is the thread certain to wait.
             while budget.0.lock().waiting == 0 {
                 thread::sleep(Duration::from_millis(1));
             }

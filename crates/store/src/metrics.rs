@@ -70,6 +70,7 @@ impl StoreMetrics {
             samples: Counter::default(),
             dropped: Family::default(),
             commits: Family::default(),
+            // From 1 ms, for a sync of an SSD, to 8 s, for a disk that is busy.
             commit_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             watermark_seconds: Gauge::default(),
             series: Gauge::default(),
@@ -203,6 +204,7 @@ impl StoreMetrics {
             DropReason::OutOfBounds => "out_of_bounds",
             DropReason::OtherTarget => "other_target",
         };
+        // A reason without samples gets no series.
         if count > 0 {
             self.dropped
                 .get_or_create(&ReasonLabel { reason })

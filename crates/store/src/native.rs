@@ -28,6 +28,7 @@ pub(crate) fn add_histograms(found: &mut Vec<takt_promql::SeriesData>, parts: Ve
         .collect();
 
     for series in by_series(parts) {
+        // A series may have had floats before, or have them in between.
         let place = *places.entry(series.labels.clone()).or_insert(found.len());
         if place == found.len() {
             found.push(takt_promql::SeriesData {
@@ -38,6 +39,7 @@ pub(crate) fn add_histograms(found: &mut Vec<takt_promql::SeriesData>, parts: Ve
 
         let target = &mut found[place];
         target.histograms = histograms(&series, &mut target.stale);
+        // The markers of the floats are among them.
         target.stale.sort_unstable();
     }
 }
@@ -52,6 +54,7 @@ fn by_series(parts: Vec<SeriesData>) -> Vec<PartsOfSeries> {
         ..
     } in parts
     {
+        // Parts of a later version are skipped.
         let Ok(part) = labels.remove(NATIVE_LABEL).unwrap_or_default().parse() else {
             continue;
         };
@@ -80,6 +83,7 @@ fn histograms(series: &PartsOfSeries, stale: &mut Vec<Timestamp>) -> Vec<Histogr
     let mut found = Vec::with_capacity(series.count.len());
     for count in &series.count {
         if is_stale(count.value) {
+            // The count ends with its histogram, so one marker is enough.
             stale.push(count.at);
             continue;
         }
@@ -90,6 +94,7 @@ fn histograms(series: &PartsOfSeries, stale: &mut Vec<Timestamp>) -> Vec<Histogr
             while samples.get(*cursor).is_some_and(|next| next.at < count.at) {
                 *cursor += 1;
             }
+            // A bucket that was empty at this time has no sample.
             let sample = samples.get(*cursor).filter(|next| next.at == count.at);
             if let Some(sample) = sample.filter(|sample| !is_stale(sample.value)) {
                 parts.add(*part, sample.value);

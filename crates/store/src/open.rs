@@ -78,6 +78,7 @@ impl Store {
         let layout = database.layout();
         let (series, state, repeated) = segments::load(&db, &layout, now)?;
 
+        // A sample ahead of the clock must not move the watermark ahead of it.
         let watermark = state
             .newest
             .map_or(Timestamp(i64::MIN), |newest| newest.min(now));
@@ -160,6 +161,8 @@ impl Store {
 
         let writer = Some(spawn("takt-samples", Box::new(move || writer.run()))?);
         let compactor = Some(spawn("takt-compactor", Box::new(move || compactor.run()))?);
+
+        // The previous run may have completed segments without sealing them.
         if !layout.frozen().is_empty() {
             signal.segment_completed();
         }
@@ -226,6 +229,7 @@ impl Store {
             .map(|(series, sample)| (series.0, sample))
             .collect();
 
+        // The ticket holds the watermark back until the samples are durable.
         let ticket = self.shared.watermark.hold(self.clock.now())?;
         self.shared.queue.push(Batch {
             ticket,
@@ -267,6 +271,8 @@ impl Store {
         self.signal.request_segment_end();
         self.flush();
         let summary = self.signal.run_round()?;
+
+        // A round can succeed while the writer waits, as on a full disk. Then samples are missing in the blocks.
         let reason = match &*self.health.borrow() {
             Health::Writing => self.shared.unsealed.failure(),
             Health::Waiting(reason) | Health::Invalidated(reason) => reason.clone(),
@@ -305,6 +311,7 @@ impl Store {
     /// # Errors
     /// The first error. Samples deleted before it stay deleted; the call can be repeated.
     pub fn delete(&self, matchers: &[Matcher]) -> Result<CompactionSummary, StoreError> {
+        // The lock ends with this block, because scrapes need the table while samples are deleted.
         let series = {
             let table = self
                 .shared
@@ -428,6 +435,7 @@ mod tests {
         let store = open(
             root.path(),
             &StoreConfig {
+                // Only the flush commits within the test.
                 commit_interval_ms: 60_000,
                 ..config()
             },
@@ -467,6 +475,7 @@ mod tests {
                 .unwrap()
                 .len()
         };
+
         assert_eq!(found(at), 1);
         assert_eq!(found(at.plus(minute).minus(Duration::from_millis(1))), 1);
         assert_eq!(found(at.plus(minute)), 0);
@@ -479,6 +488,7 @@ mod tests {
         let store = open(
             root.path(),
             &StoreConfig {
+                // No disk has that much room.
                 min_free_bytes: u64::MAX,
                 ..config()
             },
@@ -519,10 +529,14 @@ mod tests {
             store.health().borrow().clone()
         };
         assert_eq!(write(), Health::Writing);
+
+        // The directory is away for a while, as with a mount that is lost. The writer waits for it.
         fs::rename(&data, &elsewhere).unwrap();
         assert!(matches!(write(), Health::Waiting(_)));
         fs::rename(&elsewhere, &data).unwrap();
         assert_eq!(write(), Health::Writing);
+
+        // A new directory at the path is another one, so waiting would not help.
         fs::rename(&data, &elsewhere).unwrap();
         drop(open(&data, &config()));
         let Health::Invalidated(reason) = write() else {
@@ -540,6 +554,7 @@ mod tests {
         let ahead = now().plus(Duration::from_secs(3600));
         let write = |at: Timestamp, metrics: &[&str]| {
             let store = open(root.path(), &config());
+
             assert!(store.watermark() <= now());
             let group = store.group();
             let ticket = group.ticket(at).unwrap();
@@ -582,6 +597,8 @@ mod tests {
         };
         store.write_past(vec![past(60), past(30)]).unwrap();
         store.write_past(vec![past(7200), past(3600)]).unwrap();
+
+        // A sample after the start comes through its group, so this one is ignored.
         let later = opened.plus(Duration::from_secs(5));
         let own = (
             series,
@@ -600,6 +617,8 @@ mod tests {
         };
         let expected = [0.0, 0.0, 0.0, 0.0, 1.0, 1.0];
         assert_eq!(values(&store), expected);
+
+        // From here on the samples are in a block.
         store.seal().unwrap();
         assert_eq!(values(&store), expected);
         assert!(samples(&store, "up").is_sorted_by(|a, b| a.0 < b.0));
@@ -615,6 +634,8 @@ mod tests {
         column(&group, "a");
         let early = group.ticket(now()).unwrap();
         let late = group.ticket(now().plus(Duration::from_secs(1))).unwrap();
+
+        // The rows come in the reverse order of their times.
         group.commit(late, &[2.0], &[]).unwrap();
         group.commit(early, &[1.0], &[]).unwrap_err();
         store.flush();

@@ -202,6 +202,7 @@ pub(super) fn select(
 ) -> Result<Vec<takt_promql::SeriesData>, Error> {
     let mut refusal = None;
     let mut meter = |samples| {
+        // The meter can only stop the read. The reason is kept for the answer.
         refusal = budget.hold(samples).err();
         refusal.is_none()
     };
@@ -238,6 +239,7 @@ fn read(
     } = selection;
 
     if selection.range_ms > 0 {
+        // A window needs each sample in it.
         return engine.range(matchers, from, to, meter);
     }
 
@@ -249,6 +251,7 @@ fn read(
     };
     let alive = engine.steps(matchers, steps, meter)?;
 
+    // The values at the steps are enough, unless the time of the sample is asked for.
     if selection.function != SAMPLE_TIME {
         return Ok(alive
             .into_iter()
@@ -268,6 +271,7 @@ fn read(
     Ok(found
         .into_iter()
         .filter_map(|series| {
+            // A series that is alive at no step has no value to show.
             let present = alive.remove(&series.labels)?;
             Some(with_ends(series, &present, steps))
         })

@@ -92,6 +92,7 @@ impl SeriesTable {
 
     /// Returns the number of the series with these label pairs, names in byte order.
     fn intern_pairs<'t>(&mut self, labels: impl Iterator<Item = (&'t str, &'t str)>) -> SeriesId {
+        // The pairs are added first, and removed if the series is known: the comparison then needs no copy.
         let begin = self.pairs.len();
         for (name, value) in labels {
             let pair = (self.symbols.intern(name), self.symbols.intern(value));
@@ -127,6 +128,7 @@ impl SeriesTable {
                 .entry(value)
                 .or_default()
                 .insert(id.0);
+            // Queries leave these series out unless they ask for them.
             if **self.symbols.text(name) == *NATIVE_LABEL {
                 self.parts.insert(id.0);
             }
@@ -149,6 +151,7 @@ impl SeriesTable {
             self.close();
         }
         let LabelPairs(mut pairs) = serde_json::from_str(json)?;
+        // The metric has a column of its own, and goes back to its place among the names.
         pairs.push((METRIC_NAME.into(), metric.into()));
         pairs.sort_unstable();
         self.intern_pairs(pairs.iter().map(|(name, value)| (&**name, &**value)));
@@ -206,6 +209,8 @@ impl SeriesTable {
                 None => accepted,
             });
         }
+
+        // Without another matcher, each series is a candidate.
         let mut found = found.unwrap_or_else(|| self.all());
         for matcher in matchers.iter().filter(|matcher| matcher.accepts("")) {
             found -= self.with_value(matcher.name(), matcher, false);
@@ -286,6 +291,7 @@ impl SeriesTable {
     }
 
     fn all(&self) -> RoaringBitmap {
+        // Skipped numbers have no labels.
         (0..u32::try_from(self.len()).expect("close() checked"))
             .filter(|&id| !self.pairs_of(id).is_empty())
             .collect()
@@ -300,6 +306,7 @@ impl SeriesTable {
             return RoaringBitmap::new();
         };
 
+        // One look-up instead of a scan of all values. The bounds of histograms have several spellings.
         if matcher.op() == MatchOp::Equal && accepted && !is_float_label(name) {
             let value = self.symbols.find(matcher.value());
             return value
@@ -413,6 +420,8 @@ mod tests {
     #[test]
     fn a_series_keeps_its_number() {
         let mut table = table();
+
+        // The order of the labels does not matter.
         assert_eq!(
             table.intern(&labels(&[("node", "g01"), (METRIC_NAME, "up")])),
             SeriesId(0)
@@ -433,12 +442,14 @@ mod tests {
             ("node", Equal, "g01", &[0, 2][..]),
             ("node", Equal, "g03", &[]),
             ("node", NotEqual, "g01", &[1]),
+            // A missing label counts as an empty one.
             ("rack", Equal, "", &[0, 2]),
             ("rack", NotEqual, "", &[1]),
             ("rack", NotEqual, "a", &[0, 2]),
             ("none", Equal, "", &[0, 1, 2]),
             ("none", Equal, "x", &[]),
             ("node", Regex, "g0[12]", &[0, 1, 2]),
+            // An expression must match the whole value.
             ("node", Regex, "0", &[]),
             ("node", Regex, "", &[]),
             ("rack", Regex, "a?", &[0, 1, 2]),

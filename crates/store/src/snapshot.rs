@@ -81,6 +81,7 @@ impl Database {
         let taken = self.write_snapshot(&folder, now);
         if taken.is_err() {
             self.forget_copies();
+            // Half a copy must not be taken for one.
             let _ = remove_if_there(&folder);
         }
         taken

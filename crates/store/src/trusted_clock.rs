@@ -61,6 +61,7 @@ impl TrustedClock {
 
         let time = match read(&file) {
             Some(saved) if is_same_boot(&saved) => saved.time,
+            // After a restart of the machine, the time in between is unknown.
             Some(saved) => saved.time.after_boot(now, boot_ms),
             None => {
                 let known = newest.map_or(now, |newest| newest.min(now));
@@ -118,6 +119,7 @@ impl TrustedClock {
             time: *self.time(),
         };
         let new = self.file.with_extension("json.new");
+        // Renamed, so that a crash leaves the old file or the new one.
         let write = || -> io::Result<()> {
             fs::write(&new, serde_json::to_vec(&saved)?)?;
             fs::rename(&new, &self.file)
@@ -179,6 +181,7 @@ impl Store {
             self.newest_by_target(BOOT, now)?,
         );
 
+        // The server's own node is found by its boot: it may have any name.
         let own_boot = now.minus_ms(clock.clock.boot_ms());
         let mut votes = BTreeMap::new();
         for target in targets {

@@ -78,6 +78,7 @@ impl WorkPlaces {
     ) -> Result<T, WorkError> {
         let place = self.take(account).await?;
         let task = Arc::new(Task::default());
+        // Dropped with the future, so also when the client leaves.
         let _abandoned = AbandonWhenDropped(Arc::clone(&task));
         let work = move || {
             let _current = Current::begin(task);
@@ -103,6 +104,7 @@ impl WorkPlaces {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, WorkError> {
         spawn_blocking(move || {
+            // The thread holds it, because the work continues when the future is dropped.
             let _place = place;
             work()
         })
@@ -112,6 +114,7 @@ impl WorkPlaces {
 
     async fn take(&self, account: &MemoryAccount) -> Result<Place, WorkError> {
         let of_viewer = self.of_viewer(account.viewer());
+        // Administrators must see why the server is busy.
         let all = (!account.has_reserve()).then(|| Arc::clone(&self.0.all));
         let taken = async {
             // The semaphores are never closed.
@@ -129,6 +132,7 @@ impl WorkPlaces {
 
     fn of_viewer(&self, viewer: &Arc<str>) -> Arc<Semaphore> {
         let mut known = lock(&self.0.of_viewer);
+        // A viewer whose work has ended needs no entry.
         known.retain(|_, places| places.strong_count() > 0);
         if let Some(places) = known.get(viewer).and_then(Weak::upgrade) {
             return places;
@@ -174,6 +178,7 @@ struct TaskState {
 impl Task {
     fn adopt(&self, connection: &Arc<InterruptHandle>) -> Result<(), StoreError> {
         let mut state = lock(&self.0);
+        // A statement that begins later would never be interrupted.
         if state.is_abandoned {
             return Err(StoreError::GivenUp);
         }
@@ -242,6 +247,8 @@ mod tests {
             let work = places.change(account, move || lock(&is_ended).recv().is_err());
             time::timeout(Duration::from_millis(100), work).await
         };
+
+        // The clients leave after a tenth of a second, and the work continues.
         for account in [&alice, &bob] {
             for _ in 0..MOST_OF_ONE {
                 assert!(begin(account).await.is_err());
@@ -249,12 +256,14 @@ mod tests {
         }
         assert_eq!(places.0.all.available_permits(), 0);
         assert_eq!(places.of_viewer(&"alice".into()).available_permits(), 0);
+        // An administrator needs no common place.
         assert_eq!(places.change(&admin, || 42).await.unwrap(), 42);
 
         drop(end);
         assert_eq!(places.change(&alice, || 43).await.unwrap(), 43);
         assert_eq!(places.read(&bob, || 44).await.unwrap(), 44);
         assert!(places.read(&bob, || panic!("as a test")).await.is_err());
+        // Even a panic gives the place back.
         assert_eq!(
             places.of_viewer(&"bob".into()).available_permits(),
             MOST_OF_ONE
@@ -283,6 +292,7 @@ mod tests {
         let account = MemoryBudget::default().account("alice");
         let (say, hear) = mpsc::channel();
         let work = places.read(&account, move || {
+            // It would run for hours.
             let long =
                 "SELECT sum(hash(a.range, b.range)) FROM range(1000000) AS a, range(1000000) AS b";
             let db = database.reader().unwrap();

@@ -161,6 +161,7 @@ fn push_backing(directory: &Path, labels: &[&String; 2], out: &mut Samples) {
     push_numbers(directory, OF_BACKING, labels, out);
 
     let readaheads = sysfs::text(&directory.join("stats_total/cache_readaheads"));
+    // A 0 is left out as well, as node_exporter does.
     let readaheads = readaheads.as_deref().and_then(number);
     if let Some(readaheads) = readaheads.filter(|readaheads| *readaheads != 0.0) {
         out.push(&READAHEADS, labels, readaheads);
@@ -178,6 +179,7 @@ fn push_numbers(directory: &Path, rows: &[Row], labels: &[&String], out: &mut Sa
                     row.push(labels, number, out);
                 }
             }
+            // A version that lacks the file counts 0. Other errors say nothing of the value.
             Err(rustix::io::Errno::NOENT) => row.push(labels, 0.0, out),
             Err(_) => {}
         }
@@ -205,6 +207,7 @@ fn push_lines(file: &Path, rows: &[Row], labels: &[&String], out: &mut Samples) 
 /// The bytes, or whatever is counted, behind a number for people, without a fraction.
 fn number(text: &str) -> Option<f64> {
     let (digits, power) = match text.char_indices().last()? {
+        // A number below 1,024 has no letter.
         (_, '0'..='9') => (text, 0),
         (at, unit) => (&text[..at], "kMGTPEZY".find(unit)? + 1),
     };

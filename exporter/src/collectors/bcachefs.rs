@@ -212,6 +212,7 @@ fn push_counters(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), 
     for name in sysfs::names(&counters, "").unwrap_or_default() {
         let path = counters.join(&name);
         let text = sysfs::text(&path).unwrap_or_default();
+        // The other line counts since the file system was mounted.
         let total = text
             .lines()
             .find_map(|line| line.strip_prefix("since filesystem creation:"));
@@ -219,10 +220,12 @@ fn push_counters(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(), 
             .and_then(size)
             .ok_or_else(|| not_a_size(1).in_file(&path))?;
 
+        // The kernel may use characters that a name cannot have.
         let mut field = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
         field.push_str("_total");
         let metric = format!("{}{field}", COUNTERS.prefix);
 
+        // A name that is declared above would come twice.
         if METRICS.iter().all(|other| other.name != metric) {
             let help = COUNTERS.help_of(&name);
             out.push_foreign(&metric, COUNTERS.kind, &help, &[("uuid", uuid)], count);
@@ -278,6 +281,7 @@ fn io_done(text: &str) -> Vec<(&str, &str, f64)> {
 fn io_errors(text: &str) -> Vec<(&str, f64)> {
     const HEADING: &str = "IO errors since ";
     let lines = text.lines();
+    // The errors since the last reset follow below, in the same form.
     let below = lines.skip_while(|line| !line.starts_with("IO errors since filesystem creation"));
     let errors = below.skip(1).take_while(|line| !line.starts_with(HEADING));
     errors.filter_map(pair).collect()
@@ -304,6 +308,8 @@ fn size(text: &str) -> Option<f64> {
 
     let number: f64 = digits.trim().parse().ok()?;
     let factor = 1024_f64.powi(i32::try_from(power).ok()?);
+
+    // Rust reads `inf` and `NaN` as numbers, too.
     (number.is_finite() && number >= 0.0).then(|| (number * factor).trunc())
 }
 

@@ -178,6 +178,7 @@ fn push_system(directory: &Path, uuid: &str, mounted: Option<&Vec<BtrfsDisk>>, o
         None => {
             for device in &devices {
                 let bytes = SECTOR * number(&format!("devices/{device}/size"));
+                // Without a mount the disk's UUID is unknown, so this label is left out.
                 let labels = [("uuid", uuid), ("device", device)];
                 let Metric { name, help, .. } = DEVICE_SIZE;
                 out.push_foreign(name, Kind::Gauge, help, &labels, bytes);
@@ -194,6 +195,7 @@ fn push_group(directory: &Path, labels: &[&str; 2], devices: usize, out: &mut Sa
 
     out.push(&RESERVED, labels, number("bytes_reserved"));
     for layout in sysfs::names(directory, "").unwrap_or_default() {
+        // The layouts are directories, the sums are files.
         if !directory.join(&layout).is_dir() {
             continue;
         }

@@ -209,6 +209,7 @@ fn steady(shown: &Ticks, now: Ticks) -> Ticks {
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, Ticks), ParseError>> {
     text.lines().enumerate().filter_map(|(number, line)| {
         let (cpu, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
+        // The first line is the sum of all CPUs.
         if cpu.is_empty() {
             return None;
         }
@@ -237,6 +238,7 @@ fn parse_list(text: &str) -> Vec<usize> {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             Some(first.parse().ok()?..=last.parse().ok()?)
         })
+        // Without a bound, a few bytes could fill the memory.
         .flat_map(|range: std::ops::RangeInclusive<usize>| range.take(MAX_DEVICES))
         .take(MAX_DEVICES)
         .collect()
@@ -278,6 +280,7 @@ impl Directories {
         for (name, _) in directories {
             let directory = sysfs.join(name);
             let topology = |name: &str| sysfs::text(&directory.join("topology").join(name));
+            // A CPU that is offline has no topology.
             let (Some(package), Some(core)) =
                 (topology("physical_package_id"), topology("core_id"))
             else {

@@ -309,11 +309,13 @@ fn parse_line(line: &str) -> Option<Disk<'_>> {
     let device = words.next()?;
 
     let mut counts = [None; COLUMNS.len()];
+    // A later kernel may have more columns.
     for (count, word) in counts.iter_mut().zip(words) {
         *count = Some(word.parse().ok()?);
     }
 
     let is_whole = counts[FEWEST_COLUMNS - 1].is_some();
+    // Both numbers become a part of a path, so nothing but digits may be in them.
     (is_number(major) && is_number(minor) && is_whole).then_some(Disk {
         major,
         minor,
@@ -351,6 +353,7 @@ impl Udev {
 
         let key = (disk.major.to_owned(), disk.minor.to_owned());
         let known = self.disks.entry(key).or_insert_with(|| {
+            // Read once, because it does not change while the disk is there.
             let rotational = self.block.join(disk.device).join("queue/rotational");
             let rotational = sysfs::text(&rotational).unwrap_or_else(|| "0".to_owned());
             let properties = Properties {
@@ -511,6 +514,8 @@ mod tests {
     #[test]
     fn udev_identifies_the_disk() {
         let data = tempfile::tempdir().unwrap();
+
+        // The serial number on the disk's label is shown, not the other one.
         let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();
         let mut udev = Udev {

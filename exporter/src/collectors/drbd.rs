@@ -92,14 +92,17 @@ fn push(text: &str, out: &mut Samples) {
     let words = text.split_ascii_whitespace();
     for (key, value) in words.filter_map(|word| word.split_once(':')) {
         if let (Ok(number), "") = (key.parse::<u32>(), value) {
+            // The words that follow belong to this device, up to the next number.
             device = Some(format!("drbd{number}"));
             continue;
         }
 
+        // Words before the first device are about the module.
         let Some(device) = device.as_deref() else {
             continue;
         };
 
+        // Our side stands before the slash, the other's behind it.
         let mut sides = |metric, good: &str| {
             for (side, state) in ["local", "remote"].into_iter().zip(value.split('/')) {
                 out.push(metric, &[device, side], flag(state == good));

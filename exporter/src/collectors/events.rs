@@ -110,6 +110,7 @@ impl Collector for EventCounts {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        // Asked before `shown` is locked.
         let listeners = self.events.listeners().count();
         let uuids = self.events.uuids();
 
@@ -121,6 +122,7 @@ impl Collector for EventCounts {
             push_time(out, &LAST_SEEN, &[kind.name()], count.last);
         }
 
+        // At most as many series as `max_series` allows for.
         for uuid in uuids.iter().take(MAX_XIDS / FOREKNOWN.len()) {
             for xid in FOREKNOWN {
                 if !shown.xids.contains_key(&(uuid.to_owned(), xid)) {

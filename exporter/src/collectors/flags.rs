@@ -165,6 +165,8 @@ mod tests {
         ] {
             parse(&[flag]).unwrap_or_else(|error| panic!("{flag}: {error}"));
         }
+
+        // The page needs a path of its own, without a pattern.
         for wrong in [
             "--web.telemetry-path=/events",
             "--web.telemetry-path=metrics",
@@ -230,6 +232,8 @@ mod tests {
                 );
             }
         }
+
+        // Fewer flags would mean that the help was not understood.
         assert!(count > 200, "{count} flags in:\n{}", help[0]);
     }
 

@@ -112,6 +112,7 @@ impl Collector for Fscache {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         const NONE: &str = "no cache of network file systems";
+        // A place for each known series, so that none can come twice.
         let mut found = [None; KNOWN.len()];
         let mut is_there = false;
         for file in &mut self.files {
@@ -120,6 +121,7 @@ impl Collector for Fscache {
                     is_there = true;
                     parse(text, &mut found);
                 }
+                // Kernels have one of the files, or both.
                 Err(CollectError::Absent(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -145,6 +147,7 @@ fn parse(text: &str, found: &mut [Option<f64>; KNOWN.len()]) {
             continue;
         };
 
+        // One section became five; the keys kept their meaning.
         let section = match section.trim_ascii() {
             section if NETFS_SECTIONS.contains(&section) => NETFS,
             section => section,

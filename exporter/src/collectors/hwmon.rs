@@ -206,6 +206,7 @@ fn push_chip(label: &str, chip: &Chip, filter: &mut NameFilter, out: &mut Sample
     // Reading the sensors of a GPU would wake it.
     if !sysfs::is_sleeping_gpu(&device) {
         gather(&chip.directory, &mut sensors);
+        // Some drivers have their files in the directory of the device.
         gather(&device, &mut sensors);
     }
 
@@ -231,6 +232,7 @@ fn push_sensor(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
 
     let labels = [chip, name];
     match (sensor.kind.as_str(), own_number) {
+        // These kinds have one file each, the others a file for each element.
         ("beep_enable", _) => out.push(&BEEP, &labels, flag(own == Some("1"))),
         ("vrm", Some(version)) => out.push(&REGULATOR, &labels, version),
         ("update_interval", Some(millis)) => out.push(&INTERVAL, &labels, millis * 0.001),
@@ -248,6 +250,7 @@ fn push_family(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
         "energy" => Kind::Counter,
         _ => family.kind,
     };
+    // `pwm1` is the value itself, and `temp1` has `temp1_input`.
     let has_own_file = sensor.files.contains_key("");
     let frequency_label = sensor.files.get("label").map(|label| clean(label));
 
@@ -319,6 +322,7 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
         other => format!("_{}", clean(other)),
     };
 
+    // Only `fault` and `alarm` themselves are flags: node_exporter scales `crit_alarm`, too.
     let (unit, value) = match (kind, element) {
         (_, "fault" | "alarm") => ("", value),
         (_, "beep") => ("_enabled", value),
@@ -356,6 +360,7 @@ fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
             continue;
         };
 
+        // Several files make up one sensor.
         let sensor = sensors.entry(format!("{kind}{number}")).or_default();
         kind.clone_into(&mut sensor.kind);
         sensor.files.insert(element.to_owned(), value);
@@ -381,6 +386,7 @@ fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
         ("", _) => None,
         (_, Some("")) => None,
         (_, Some(element)) => Some((kind, number, element)),
+        // Behind the number comes an underscore or nothing.
         (_, None) => element.is_empty().then_some((kind, number, "")),
     }
 }
@@ -393,6 +399,7 @@ fn device(directory: &Path, driver: &str) -> Option<String> {
         (!name.is_empty()).then_some(name)
     };
 
+    // The path of the device does not depend on the order in which drivers were loaded.
     if let Ok(device) = directory.join("device").canonicalize()
         && let Some(name) = named(&device)
     {
@@ -511,6 +518,8 @@ mod tests {
             assert!(page.iter().any(|line| line.contains("chip_names{")));
             page.iter().any(|line| line.contains("temp_celsius{"))
         };
+
+        // PCI's class 0x03 is that of displays, and 0x0108 that of NVMe disks.
         assert!(has_temperature("0x030000\n", "active\n"));
         assert!(!has_temperature("0x030000\n", "suspended\n"));
         assert!(!has_temperature("0x038000\n", "suspended\n"));

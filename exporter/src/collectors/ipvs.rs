@@ -147,6 +147,7 @@ impl Collector for Ipvs {
             Ok(sums)
         })?;
 
+        // The labels depend on the flag, so the declared ones may not fit.
         let names: Vec<_> = labels.iter().map(|at| LABELS[*at]).collect();
         for (values, sum) in &sums {
             let values = values.iter().map(String::as_str);
@@ -193,6 +194,7 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
 
         match words[..] {
             ["->", "RemoteAddress:Port", ..] => None,
+            // A service by firewall mark has no address. node_exporter gives it the port 0.
             ["FWM", mark, ..] => {
                 service = [
                     String::new(),
@@ -214,6 +216,8 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
 
                 let backend = || {
                     let (remote, remote_port) = address(remote)?;
+
+                    // The file has the weight first, and the metrics have it last.
                     let counts = [
                         active.parse().ok()?,
                         inactive.parse().ok()?,
@@ -241,6 +245,7 @@ fn address(text: &str) -> Option<(String, String)> {
     let v6 = v6.and_then(|address| address.strip_suffix(']'));
     let address = match v6 {
         Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
+        // IPv4 has eight digits without separators, the first byte first.
         None if address.len() == 8 => {
             Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?).to_string()
         }
@@ -287,6 +292,7 @@ mod tests {
 
     #[test]
     fn labels_are_chosen_and_unknown_ones_refused() {
+        // An empty label is no mistake.
         let chosen: BackendLabels = "remote_address,local_port,".parse().unwrap();
         assert_eq!(chosen.0, [1, 2]);
         assert!(

@@ -63,6 +63,8 @@ impl Name<'_> {
     /// Writes it as node_exporter does, `Active_anon_bytes`.
     fn write(&self, out: &mut String) {
         out.clear();
+
+        // `Active(anon)` is a part of `Active`.
         let parts = self.text.strip_suffix(')');
         match parts.and_then(|text| text.split_once('(')) {
             Some((whole, part)) => {
@@ -98,6 +100,7 @@ fn parse_line(line: &str) -> Option<(Name<'_>, f64)> {
     let value: f64 = words.next()?.parse().ok()?;
     let (is_bytes, scale) = match (words.next(), words.next()) {
         (None, _) => (false, 1.0),
+        // Despite its name, this is 1,024 bytes.
         (Some("kB"), None) => (true, 1024.0),
         _ => return None,
     };

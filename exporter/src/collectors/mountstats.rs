@@ -214,6 +214,8 @@ struct Progress {
 impl Progress {
     fn step(before: Option<Self>, mount: &Mount<'_>, now: Instant) -> Self {
         let sends = mount.transport[Transport::SENDS];
+
+        // The first column counts the requests that are done with, whether or not a reply came.
         let replies = mount.operations.iter().flatten();
         let replies: f64 = replies.map(|counts| counts[0]).sum();
         let done = mount.transport[Transport::RECEIVES] + replies;
@@ -376,6 +378,7 @@ impl Mount<'_> {
             return;
         };
 
+        // Since Linux 5.3 there is a column of errors.
         self.counts_errors |= values.len() > ERROR_COLUMN;
         let at = NAMED.iter().position(|named| *named == name);
         let sums = self.operations[at.unwrap_or(OTHER)].get_or_insert_default();
@@ -417,6 +420,7 @@ fn seconds(milliseconds: f64) -> f64 {
 
 /// The numbers of a line; `None` if a word is not a number.
 fn numbers(text: &str) -> Option<Vec<f64>> {
+    // 128 bits, because some of the kernel's numbers are signed 64-bit numbers and others unsigned ones.
     text.split_ascii_whitespace()
         .map(|word| word.parse::<i128>().ok().map(|number| number as f64))
         .collect()
@@ -540,6 +544,7 @@ mod tests {
 
     #[test]
     fn operations_with_and_without_errors_and_a_queue_time_below_zero() {
+        // The queue time of ACCESS is below zero, and written as an unsigned number.
         let text = mount(
             "\timpl_id:\tname='x\ny',domain='',date='0,0'\n\tper-op statistics\n\t        NULL: 1 \
              1 0 44 24 0 0 0 0\n\

@@ -396,6 +396,8 @@ mod tests {
         assert_eq!(page(), lines);
         file("operstate", "down\n");
         assert!(!page().iter().any(|line| line.contains("speed_bytes")));
+
+        // Another link comes under the same name.
         for (flags, state) in [("0x1003\n", "up"), ("0x1002\n", "down")] {
             std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
             assert_eq!(page(), [""; 0]);

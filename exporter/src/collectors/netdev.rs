@@ -259,6 +259,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [f64; COLUMNS]), Pars
 }
 
 fn parse_line(line: &str) -> Option<(&str, [f64; COLUMNS])> {
+    // The last colon, because an alias such as `eth0:1` has one in its name.
     let (device, columns) = line.rsplit_once(':')?;
     let mut columns = columns.split_ascii_whitespace();
 
@@ -289,6 +290,7 @@ impl Nohandler {
     }
 
     fn read(&mut self, device: &str) -> Option<f64> {
+        // The file stays open, since opening it costs more than reading it.
         if let Some(attribute) = self.open.get(device)
             && let Ok(value) = attribute.as_ref()?.read(&mut self.buffer)
         {

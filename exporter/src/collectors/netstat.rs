@@ -93,6 +93,7 @@ impl Collector for Netstat {
             field,
         } = self;
         let mut push = |protocol: &str, name: &str, value: f64| {
+            // One buffer for all names: there are hundreds, and most are filtered out.
             field.clear();
             field.extend([protocol, "_", name]);
             if !fields.passes(field) {
@@ -140,6 +141,7 @@ fn parse_pairs(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(),
             .split_ascii_whitespace();
 
         for name in names.split_ascii_whitespace() {
+            // Some values are negative, and some do not fit into 63 bits.
             let value = values.next().and_then(|value| value.parse().ok());
             let value = value.filter(|_| is_name(name));
             push(

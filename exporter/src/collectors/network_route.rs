@@ -95,6 +95,7 @@ fn parse(message: &[u8]) -> Option<Vec<Route>> {
     let word = |kind| values.get(&kind).and_then(|bytes| netlink::word(bytes, 0));
 
     let destination = match message[1] {
+        // A destination of no bits is every address.
         0 => "default".to_owned(),
         bits => format!("{}/{bits}", ip(DESTINATION)),
     };
@@ -115,6 +116,7 @@ fn parse(message: &[u8]) -> Option<Vec<Route>> {
         }
     };
 
+    // A route with several ways is shown as one for each.
     let Some(hops) = values.get(&MULTIPATH) else {
         let link = word(LINK).unwrap_or_default();
         return Some(vec![route(link, ip(GATEWAY), String::new())]);
@@ -134,6 +136,7 @@ fn hops_of(mut bytes: &[u8]) -> impl Iterator<Item = (u32, u8, String)> {
         let hop = bytes.get(..length).filter(|hop| hop.len() >= 8)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
 
+        // The rest of a hop are attributes of its own.
         let gateway = netlink::attributes(&hop[8..]).find(|(kind, _)| *kind == GATEWAY);
         let gateway = gateway.and_then(|(_, ip)| address(ip));
         Some((netlink::word(hop, 4)?, hop[3], gateway.unwrap_or_default()))
@@ -194,6 +197,8 @@ mod tests {
             ]
             .concat()
         };
+
+        // An IPv4 route to a network of 24 bits, of table 254, which an administrator configured.
         let head = [2, 24, 0, 0, 254, 4, 0, UNICAST, 0, 0, 0, 0];
         let hops = [hop(3, 0, [10, 0, 0, 1]), hop(4, 9, [10, 0, 0, 2])].concat();
         let message = [

@@ -104,6 +104,7 @@ impl Collector for Nfs {
 fn push_line(line: &RpcLine<'_>, out: &mut Samples) -> Result<(), ParseError> {
     match line.key {
         "net" => {
+            // The first number is the sum of the next two.
             let [_, udp, tcp, connections] = line.first()?;
             out.push(&PACKETS, &["udp"], udp);
             out.push(&PACKETS, &["tcp"], tcp);
@@ -155,6 +156,7 @@ impl RpcLine<'_> {
     /// The values behind the first, which says how many they are.
     pub fn counted(&self) -> Result<&[f64], ParseError> {
         let counted = self.values.split_first();
+        // A line that was cut off would give wrong procedures their counts.
         let counted = counted.filter(|(count, values)| **count == values.len() as f64);
         let (_, values) = counted.ok_or(ParseError {
             line: self.number,

@@ -144,6 +144,8 @@ fn negation(command: &Command) -> impl Fn(&Arg) -> Option<Arg> {
         let long = argument.get_long().into_iter().chain(aliases);
         long.map(ToOwned::to_owned).collect::<Vec<_>>()
     };
+
+    // A negation may exist already, as a flag or as an alias.
     let taken: Vec<String> = command.get_arguments().flat_map(names).collect();
 
     move |argument| {
@@ -288,6 +290,7 @@ mod tests {
         .map(str::to_owned);
         let mut refused = Vec::new();
         for flag in collectors.chain(switches).chain(options).chain(web) {
+            // A flag that is refused has to name itself and to say what to do.
             let Err(error) = parse(&flag) else { continue };
             let text = error.to_string();
             let name = flag.split('=').next().unwrap_or_default();

@@ -114,6 +114,7 @@ fn push_namespace(directory: &Path, labels: [&str; 2], out: &mut Samples) {
     out.push(&BLOCK, &labels, block as f64);
 
     if let Some(size) = number("size") {
+        // node_exporter has two names for it.
         let bytes = size.saturating_mul(block) as f64;
         out.push(&CAPACITY, &labels, bytes);
         out.push(&SIZE, &labels, bytes);

@@ -93,6 +93,7 @@ impl NvmeSubsystem {
 
                     paths += 1.0;
                     live += flag(state == "live");
+                    // A series for each state, so that a change ends none.
                     for other in STATES {
                         let labels = [subsystem, &name, &transport, other];
                         out.push(&STATE, &labels, flag(other == state));

@@ -62,6 +62,7 @@ impl Collector for Os {
         let [first, second] = &mut self.files;
         let text = match first.read() {
             Ok(text) => text,
+            // The second is the distribution's default where an administrator wrote none.
             Err(_) => {
                 let text = second.read();
                 text.or_absent("no os-release")?
@@ -69,6 +70,8 @@ impl Collector for Os {
         };
 
         let variables = parse(text);
+
+        // The labels are the variables' names in small letters.
         let variable = |label: &&str| {
             let value = variables.get(label.to_ascii_uppercase().as_str());
             value.map_or("", String::as_str)
@@ -99,6 +102,7 @@ fn parse(text: &str) -> HashMap<&str, String> {
 }
 
 fn unquote(value: &str) -> String {
+    // In single quotes, a backslash is a backslash.
     let literal = value.strip_prefix('\'');
     if let Some(literal) = literal.and_then(|value| value.strip_suffix('\'')) {
         return literal.to_owned();
@@ -131,6 +135,7 @@ fn version(id: &str) -> Option<f64> {
         None => major.parse(),
     };
 
+    // A version of 0 says as little as none.
     version.ok().filter(|version| *version > 0.0)
 }
 

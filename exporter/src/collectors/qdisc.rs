@@ -136,6 +136,8 @@ impl Collector for Qdisc {
                 queue.backlog,
             ];
             let numbers = numbers.map(f64::from);
+
+            // In the order of `METRICS`.
             let values = [queue.bytes as f64].into_iter().chain(numbers);
             for (metric, value) in METRICS.iter().zip(values) {
                 out.push(metric, &[&queue.iface_name, &queue.kind], value);
@@ -172,6 +174,7 @@ fn asked() -> Result<Vec<Queue>, Errno> {
 fn parse(message: &[u8]) -> Option<(u32, Queue)> {
     const ROOT: u32 = u32::MAX;
     let parent = match netlink::word(message, 12)? {
+        // The kernel's `TC_H_ROOT`: no other queue is around this one.
         ROOT => 0,
         parent => parent,
     };
@@ -187,6 +190,7 @@ fn parse(message: &[u8]) -> Option<(u32, Queue)> {
                 let name = String::from_utf8_lossy(value);
                 name.trim_end_matches('\0').clone_into(&mut queue.kind);
             }
+            // `struct tc_stats`: the bytes have 64 bits, and all other fields 32.
             STATS => {
                 queue.bytes = bytes(value);
                 (queue.packets, queue.drops, queue.overlimits) = (word(8), word(12), word(16));
@@ -206,6 +210,8 @@ fn parse(message: &[u8]) -> Option<(u32, Queue)> {
 
 fn push_newer(queue: &mut Queue, kind: u16, value: &[u8]) {
     let word = |at| netlink::word(value, at).unwrap_or_default();
+
+    // `struct gnet_stats_basic` and `struct gnet_stats_queue`.
     match kind {
         BASIC => (queue.bytes, queue.packets) = (bytes(value), word(8)),
         QUEUE_STATS => {
@@ -238,6 +244,7 @@ mod tests {
             let length = u16::try_from(4 + value.len()).unwrap();
             let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
             bytes.extend(value);
+            // Attributes are padded to four bytes.
             bytes.resize(bytes.len().next_multiple_of(4), 0);
             bytes
         };
@@ -247,6 +254,7 @@ mod tests {
         ]
         .concat();
         let message = [
+            // `struct tcmsg` of a queue on link 7 that lies within no other.
             words(&[0, 7, 0, u32::MAX, 2]),
             attribute(KIND, b"fq_codel\0"),
             attribute(STATS2, &stats),

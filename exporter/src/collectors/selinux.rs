@@ -93,6 +93,7 @@ impl Collector for Selinux {
 
         out.push::<&str>(&CURRENT_MODE, &[], mode);
 
+        // The mode after the next start, which may differ from the present one.
         let config = std::fs::read_to_string(&self.config).unwrap_or_default();
         if let Some(configured) = configured(&config) {
             out.push::<&str>(&CONFIG_MODE, &[], configured);

@@ -79,6 +79,7 @@ impl Collector for Sockstat {
                                 self.field.extend([state, suffix]);
                                 out.push_field::<&str>(family, &self.field, &[], value);
                             }
+                            // The one line that is no protocol.
                             None if protocol == "sockets" => {
                                 out.push::<&str>(&USED, &[], value);
                             }
@@ -120,6 +121,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
             .unwrap_or_default();
 
         let mut words = pairs.split_ascii_whitespace();
+        // A line without a name is an error, whatever follows.
         let unnamed = protocol
             .is_empty()
             .then_some(Err(error("a protocol and a colon")));
@@ -130,6 +132,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
             Some(entry.ok_or(error("states and counts in pairs")))
         });
 
+        // A later kernel may count more, whose unit is not known.
         let is_known = |state: &str| STATES.contains(&state) || state == "used";
         let known = pairs.filter(move |pair| match pair {
             Ok((_, state, _)) => is_known(state),

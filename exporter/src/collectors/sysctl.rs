@@ -81,6 +81,7 @@ impl Collector for Sysctl {
         }
 
         for setting in &self.texts {
+            // Text has no names for its parts, so they are numbered.
             for (index, word) in setting.words(&self.directory)?.iter().enumerate() {
                 let index = index.to_string();
                 out.push(&INFO, &[setting.name.as_str(), word, &index], 1.0);
@@ -101,6 +102,7 @@ impl Setting {
     }
 
     fn path(&self, directory: &Path) -> PathBuf {
+        // As in node_exporter, each dot separates two directories.
         directory.join(self.name.replace('.', "/"))
     }
 
@@ -112,6 +114,7 @@ impl Setting {
 
     /// One number has no label, several have an index or the names that were given for them.
     fn push_numbers(&self, words: &[String], out: &mut Samples) -> Result<(), &'static str> {
+        // Some settings are negative, none has a fraction.
         let numbers = words.iter().map(|word| word.parse::<i64>());
         let numbers: Result<Vec<_>, _> = numbers.collect();
         let numbers = numbers.map_err(|_| "whole numbers")?;

@@ -67,6 +67,7 @@ impl Collector for Tcpstat {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let mut counts = [None; STATES.len()];
         for family in [AddressFamily::INET, AddressFamily::INET6] {
+            // A kernel without IPv6 has no such file.
             if family == AddressFamily::INET6 && !self.tcp6.exists() {
                 continue;
             }
@@ -94,6 +95,7 @@ impl Collector for Tcpstat {
 
 fn count(socket: &[u8], counts: &mut [Option<f64>; STATES.len()]) {
     let state = socket.get(STATE).map_or(0, |state| usize::from(*state));
+    // States that a later kernel adds have no place here.
     let mut add = |at: usize, amount: f64| {
         if let Some(count) = counts.get_mut(at) {
             *count.get_or_insert(0.0) += amount;

@@ -90,6 +90,8 @@ impl Collector for Textfile {
 
         let has_errors = !found.errors.is_empty();
         out.push::<&str>(&SCRAPE_ERROR, &[], flag(has_errors));
+
+        // With these, the errors of files that are gone are forgotten.
         self.errors = found.errors;
         Ok(())
     }
@@ -126,6 +128,7 @@ impl Found {
                 if help.is_empty() {
                     *help = &series.help;
                 }
+                // The series of a file come together, so its path can only be the last one.
                 if paths.last() != Some(&path) {
                     paths.push(path.clone());
                 }
@@ -155,6 +158,7 @@ impl Textfile {
         };
 
         for path in files {
+            // The series of earlier files count, because a page cannot have a series twice.
             let file = read(&path).and_then(|(text, metadata)| {
                 let series = parse(&text, &self.names, &mut found.series)?;
                 Ok((series, metadata))
@@ -182,6 +186,7 @@ impl Textfile {
 /// The directories whose paths match the pattern. A pattern without `*` and `?` is returned as it
 /// is, also where the directory does not exist.
 fn expand(pattern: &Path) -> Vec<PathBuf> {
+    // Each part of the pattern may match several names, so the directories multiply from part to part.
     let mut found = vec![PathBuf::new()];
 
     for part in pattern.components() {
@@ -219,6 +224,7 @@ struct Names {
 impl Names {
     fn of_collectors(others: impl Iterator<Item = Box<dyn Collector>>) -> Self {
         let mut names = Self {
+            // The two metrics of this collector are taken as well.
             metrics: METRICS.iter().map(|metric| metric.name).collect(),
             prefixes: Vec::new(),
         };
@@ -233,6 +239,7 @@ impl Names {
     }
 
     fn include(&self, name: &str) -> bool {
+        // These are the exporter's own, and no collector declares them.
         const OWN: [&str; 3] = ["node_scrape_collector_", "takt_exporter_", "process_"];
 
         OWN.iter().any(|own| name.starts_with(own))
@@ -307,6 +314,7 @@ fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
         }
     }
 
+    // In the order of names, so that the page does not depend on the order of the directory.
     files.sort();
     Ok(files)
 }
@@ -318,12 +326,14 @@ fn read(path: &Path) -> Result<(String, Metadata), FileError> {
     let file = open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
     let file = std::fs::File::from(file);
 
+    // The open file is asked: its path could lead to another file by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(FileError::NotRegular);
     }
 
     let mut text = String::new();
+    // One byte more than the limit shows that a file is too large.
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
 
     if text.len() as u64 > MAX_FILE_BYTES {
@@ -343,6 +353,7 @@ fn mtime(metadata: &Metadata) -> f64 {
 /// The series of a file. Adds them to `seen`; fails, and adds none, at the first wrong line.
 fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Series>, FileError> {
     let mut all = Vec::new();
+    // The file's series join `seen` at the end only: a file that fails must not block those of others.
     let mut own = HashSet::new();
     let mut kinds = HashMap::new();
     let mut helps = HashMap::new();
@@ -366,6 +377,7 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
                     expected,
                 };
 
+                // As in node_exporter: the samples of a page have the time of the scrape.
                 if sample.at.is_some() {
                     return Err(wrong("no timestamp"));
                 }
@@ -410,6 +422,7 @@ fn metric_of<'a>(name: &'a str, kinds: &HashMap<String, MetricType>) -> (&'a str
     };
     const BOTH: &[MetricType] = &[MetricType::Histogram, MetricType::Summary];
 
+    // A summary has no buckets.
     part("_bucket", &BOTH[..1])
         .or_else(|| part("_sum", BOTH))
         .or_else(|| part("_count", BOTH))
@@ -494,6 +507,8 @@ mod tests {
             page(&[GOOD, ("c.txt", "no metrics")]),
             [good[0], good[1], "node_textfile_scrape_error 0"]
         );
+
+        // Malformed, with a timestamp, metrics of two collectors, a series twice, and a NUL.
         let bad = [
             "z{ 1\n",
             "z 1 1700000000000\n",
@@ -514,6 +529,8 @@ mod tests {
                 "{bad:?}"
             );
         }
+
+        // Another file has the series already.
         assert_eq!(
             page(&[GOOD, ("c.prom", "y 2\n")]),
             [good[0], good[1], "node_textfile_scrape_error 1"]
@@ -529,6 +546,8 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.display().to_string()
         };
+
+        // `late` has its help in the second file, that of `empty` is empty, and `x_sum` is a part of nothing.
         let a = file(
             "a.prom",
             "bare{f=\"a\"} 1\nlate{f=\"a\"} 1\n# TYPE h histogram\n# HELP h Lengths.\n\
@@ -605,6 +624,7 @@ mod tests {
         let socket = directory.path().join("socket.prom");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         std::fs::create_dir(directory.path().join("directory.prom")).unwrap();
+        // Reading the first would never end, and opening the second could take a terminal.
         std::os::unix::fs::symlink("/dev/zero", directory.path().join("zero.prom")).unwrap();
         std::os::unix::fs::symlink("/dev/tty", directory.path().join("tty.prom")).unwrap();
         std::fs::write(directory.path().join("good.prom"), "good 1\n").unwrap();
@@ -619,6 +639,8 @@ mod tests {
         let mut page = String::new();
         write_page(Format::Text, [&samples], &mut page);
         assert!(page.contains("good 1\n") && page.ends_with("node_textfile_scrape_error 1\n"));
+
+        // All but the good file.
         assert_eq!(textfile.errors.len(), 5);
     }
 
@@ -626,6 +648,7 @@ mod tests {
     fn an_error_names_the_line_and_quotes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link.prom");
+        // A line of a shadow file, which a symbolic link could lead to.
         let secret = "root:$6$secret:0:0:root:/root:/bin/bash";
         let path = directory.path().join("bad.prom");
         for (text, expected) in [

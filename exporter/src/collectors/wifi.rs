@@ -328,6 +328,7 @@ const HEAD_BYTES: usize = 4;
 
 /// The links; `None` if the kernel has no wireless adapters.
 fn asked() -> Result<Option<Vec<Link>>, Errno> {
+    // Generic netlink numbers its families at run time, so the number of nl80211 is looked up.
     let mut family = None;
     dump(CONTROL, GET_FAMILY, &[], |message| {
         if attribute(message, FAMILY_NAME) == Some(b"nl80211\0") {
@@ -349,6 +350,8 @@ fn asked() -> Result<Option<Vec<Link>>, Errno> {
 
     for link in &mut links {
         let index = link.interface.index.to_ne_bytes();
+
+        // One attribute of eight bytes: its length, its kind, and the number of the link.
         let of_link = [&[8, 0][..], &IFINDEX.to_ne_bytes(), &index].concat();
 
         // A link of a kind without a network or stations is no error, nor one that was unplugged.
@@ -430,6 +433,7 @@ fn network(message: &[u8]) -> Option<Network> {
         }
     }
 
+    // Only the network that the link belongs to has a status. The others were heard in a scan.
     network.status = status?;
     Some(network)
 }
@@ -543,6 +547,7 @@ mod tests {
         };
         assert_eq!(interface(&message.concat()), expected);
 
+        // Another element comes before the name.
         let elements = [&[1, 1, 0x82][..], &[0, 3], "lä".as_bytes()].concat();
         let entry = |status: &[Vec<u8>]| {
             let known = [attribute(1, &[2, 0, 0, 0, 1, 0]), attribute(6, &elements)];
@@ -555,6 +560,7 @@ mod tests {
             ("lä", "02:00:00:00:01:00", "client")
         );
 
+        // 866.7 Mbit/s in the longer form, and 54 Mbit/s in the older one.
         let rate = nested(8, &[attribute(5, &8667u32.to_ne_bytes())]);
         let old_rate = nested(14, &[attribute(1, &540u16.to_ne_bytes())]);
         let readings = [

@@ -92,6 +92,7 @@ impl Collector for Zfs {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let names = device_names(&self.kstat, "", "no ZFS")?;
 
+        // The first two families are those of pools and of data sets.
         for (file, family) in FILES.iter().zip(&FAMILIES[2..]) {
             let text = text(&self.kstat.join(file)).unwrap_or_default();
             for (field, value) in fields(&text, &["3", "4"]) {
@@ -139,6 +140,7 @@ fn text(path: &Path) -> Option<String> {
 /// `4` unsigned).
 fn fields<'a>(text: &'a str, types: &'a [&str]) -> impl Iterator<Item = (String, f64)> + 'a {
     let lines = text.lines().map(str::split_ascii_whitespace);
+    // A line of the kernel's own numbers stands above the headings.
     let table = lines.skip_while(|line| !line.clone().eq(["name", "type", "data"]));
     table.skip(1).filter_map(move |mut line| {
         let name = metric_name(line.next()?)?;

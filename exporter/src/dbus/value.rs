@@ -107,6 +107,7 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, signature: &str) -> Option<BusValue> {
+        // Variants can hold variants, and each level takes stack.
         self.depth += 1;
         if self.depth > Self::MAX_DEPTH {
             return None;
@@ -125,6 +126,7 @@ impl<'a> Reader<'a> {
                 let length = usize::try_from(self.number(1)?).ok()?;
                 BusValue::Text(self.text(length)?)
             }
+            // A variant says itself of which type its value is.
             b'v' => {
                 let length = usize::try_from(self.number(1)?).ok()?;
                 let signature = self.text(length)?;
@@ -144,6 +146,7 @@ impl<'a> Reader<'a> {
 
     fn array(&mut self, signature: &str) -> Option<Vec<BusValue>> {
         let length = usize::try_from(self.number(4)?).ok()?;
+        // The length does not count the bytes that align the first value.
         self.align(alignment(signature)?);
         let end = self.at.checked_add(length)?;
         if end > self.bytes.len() {
@@ -207,6 +210,7 @@ fn length_of_type(signature: &str) -> Option<usize> {
         match c {
             b'(' | b'{' => open += 1,
             b')' | b'}' => open = open.checked_sub(1)?,
+            // An array's type ends with the type of its elements.
             b'a' => continue,
             _ => {}
         }

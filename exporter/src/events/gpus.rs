@@ -54,6 +54,7 @@ impl GpuNames {
     }
 
     fn look(&self) {
+        // One thread at a time: a driver that hangs would otherwise collect threads.
         if !self.directory.is_dir() || self.is_looking.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -63,6 +64,7 @@ impl GpuNames {
         let is_looking = Arc::clone(&self.is_looking);
         let (done, is_done) = mpsc::channel();
 
+        // The stack is small, because the thread may hang for as long as the exporter runs.
         let thread = std::thread::Builder::new()
             .name("gpu names".to_owned())
             .stack_size(128 << 10);

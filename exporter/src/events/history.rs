@@ -72,6 +72,8 @@ impl EventHistory {
     /// When the directory cannot be used, or another exporter uses it.
     pub fn open(directory: &Path) -> io::Result<(Self, HistoryContents)> {
         std::fs::create_dir_all(directory)?;
+
+        // The lock ends with the process, even if it crashes.
         let lock = File::create(directory.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             io::Error::new(
@@ -87,6 +89,7 @@ impl EventHistory {
             Err(error) => return Err(error),
         };
 
+        // Written again at each start, so that damaged lines and old events go.
         let (file, lines) = write_anew(&path, &found)?;
 
         let history = Self {
@@ -215,6 +218,7 @@ fn write_anew(path: &Path, found: &HistoryContents) -> io::Result<(File, usize)>
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
 
+    // The new name must survive a power cut, too.
     if let Some(directory) = path.parent() {
         File::open(directory)?.sync_all()?;
     }
@@ -305,6 +309,8 @@ mod tests {
         let mut bytes = line(Some(&mark(3)), Some(&event(7)), None).unwrap();
         bytes.extend_from_slice(b"\xff\n{\"event\":{\"kind\":\"of the future\"}}\n\n");
         bytes.extend(line(Some(&mark(4)), Some(&event(8)), None).unwrap());
+
+        // The last line breaks off, as after a power cut.
         let whole = bytes.len();
         bytes.extend(line(Some(&mark(5)), Some(&event(9)), None).unwrap());
         bytes.truncate(whole + 20);
@@ -319,6 +325,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (mut history, _) = EventHistory::open(directory.path()).unwrap();
         history.append(Some(&mark(1)), Some(&event(1)));
+
+        // Each write to /dev/full fails, as on a full disk.
         let file = std::mem::replace(
             &mut history.file,
             File::options().write(true).open("/dev/full").unwrap(),

@@ -105,6 +105,7 @@ impl Judge {
 
         let is_known = match (kind, labels.get("xid")) {
             (EventKind::Xid, Some(xid)) => {
+                // A later line about the same loss is then no new event.
                 if xid == OFF_THE_BUS {
                     self.lost.insert(gpu.to_owned(), at);
                 }
@@ -136,6 +137,7 @@ impl Judge {
         match self.single.iter().position(is_twin) {
             Some(place) => self.single.remove(place).is_some(),
             None => {
+                // The oldest report is the least likely to find its twin.
                 if self.single.len() >= MAX_SINGLE {
                     self.single.pop_front();
                 }
@@ -317,6 +319,8 @@ mod tests {
         assert_eq!(sent.count(), 100);
         assert_eq!(verdict("0000:07:00.0", "31"), News);
         assert_eq!(verdict("0000:06:00.0", "13"), News);
+
+        // XIDs 48 and 79 are fatal, so no limit applies to them.
         assert!((0..500).all(|_| verdict("0000:06:00.0", "48") == News));
         assert!((0..500).all(|_| verdict("0000:07:00.0", "79") == News));
     }
@@ -329,6 +333,8 @@ mod tests {
             let labels = labels.into_iter().collect();
             judge.verdict(Kernel, EventKind::OomKill, &labels, Timestamp(0))
         };
+
+        // A user can give each process another name, so the name is no part of the stream.
         let names: Vec<String> = (0..150).map(|n| format!("bomb{n}")).collect();
         let sent = names
             .iter()
@@ -345,6 +351,8 @@ mod tests {
             let labels = [("xid", (1_000 + xid).to_string())].into_iter().collect();
             judge.verdict(Kernel, EventKind::Xid, &labels, Timestamp(at))
         };
+
+        // Each stream that is remembered sends its event, and all others share one burst.
         let sent = (0..5_000).filter(|xid| verdict(*xid, 0) == News);
         assert_eq!(sent.count(), MAX_STREAMS + 100);
         assert!((0..500).all(|xid| verdict(9_000 + xid, 5_000) == News));

@@ -125,6 +125,7 @@ impl Device {
             Mode::empty(),
         )?;
 
+        // Positions begin at 0 with each boot, so the boot identifies the log.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
             .trim()
             .to_owned();
@@ -196,6 +197,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub fn now() -> Self {
+        // The kernel's time in the log stands still while the machine sleeps, as this clock does.
         let now = clock_gettime(ClockId::Monotonic);
         Self {
             wall: SystemTime::now(),
@@ -205,6 +207,7 @@ impl Clock {
 
     fn at(&self, micros: u64) -> Timestamp {
         let since_start = Duration::from_micros(micros);
+        // No record is in the future, whatever its number says.
         let ago = self.since_start.saturating_sub(since_start);
         Timestamp::from(self.wall).minus(ago)
     }
@@ -340,6 +343,7 @@ impl Follow {
     /// Whether a line begins at the offset.
     fn is_at_line(&self) -> io::Result<bool> {
         let mut before = [b'\n'];
+        // Without a byte there, the file is shorter than the offset.
         if self.offset > 0 && self.file.read_at(&mut before, self.offset - 1)? == 0 {
             return Ok(false);
         }
@@ -371,6 +375,8 @@ impl Follow {
         if let Some(next) = self.line() {
             return Ok(next);
         }
+
+        // A pass without waiting finds what is there already, and another one what came meanwhile.
         for may_wait in [true, false] {
             if self.was_rewritten()? {
                 self.file.rewind()?;
@@ -382,6 +388,7 @@ impl Follow {
                 return Ok(self.line().unwrap_or(Next::Nothing));
             }
 
+            // A file that was rotated is read to its end first, because its lines are older than the new file's.
             if self.is_another()? {
                 return Ok(Next::Restarted);
             }
@@ -395,6 +402,7 @@ impl Follow {
 
     fn fill(&mut self) -> io::Result<bool> {
         let before = self.pending.len();
+        // A piece at a time, so that a large file does not fill the memory.
         let mut piece = (&self.file).take(LINE_BYTES as u64);
 
         piece.read_to_end(&mut self.pending)?;
@@ -405,6 +413,7 @@ impl Follow {
     fn line(&mut self) -> Option<Next> {
         let end = self.pending.iter().position(|byte| *byte == b'\n');
         if self.is_within_left_out_line || end.unwrap_or(self.pending.len()) > LINE_BYTES {
+            // A line is reported once, when it exceeds the bound. The rest of it is skipped without a word.
             let begins_here = !std::mem::replace(&mut self.is_within_left_out_line, end.is_none());
             self.take(end.map_or(self.pending.len(), |end| end + 1));
             return if begins_here {
@@ -460,6 +469,7 @@ impl Follow {
             Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => {
                 self.file = open_file(&self.path)?;
             }
+            // Truncated in place, as logrotate's `copytruncate` does it.
             Ok(named) if named.len() < self.offset => self.file.rewind()?,
             // Between two files; the old one stays until there is a new one.
             _ => return Ok(false),
@@ -470,6 +480,7 @@ impl Follow {
     }
 
     fn forget_changes(&self) {
+        // The events only wake the reader: it looks at the file itself for what has changed.
         let mut buffer = [0; 4096];
         while read(&self.changes, &mut buffer[..]).is_ok_and(|length| length > 0) {}
     }
@@ -537,6 +548,8 @@ mod tests {
             Timestamp(100_000),
             "never in the future"
         );
+
+        // Incomplete heads, other facilities than the kernel's, and the rest of a message that was cut.
         for text in [
             "",
             ";",
@@ -683,6 +696,8 @@ mod tests {
         );
 
         let identity = log.identity();
+
+        // Truncated and written again, it is the same file.
         std::fs::write(&path, "cut off\n").unwrap();
         assert_eq!(log.next(SOON).unwrap(), Next::Restarted);
         assert_eq!(message(&mut log).as_deref(), Some("cut off"));
@@ -745,6 +760,8 @@ mod tests {
         ] {
             assert_eq!(read(line).message, line);
         }
+
+        // Only one prefix is taken off: the second one is a part of the message.
         let twice = "[    1.234567] [    1.234567] Link is Down";
         assert_eq!(read(twice).message, "[    1.234567] Link is Down");
     }
@@ -773,6 +790,7 @@ mod tests {
 
     #[test]
     fn the_machine_s_own_log() {
+        // A container may have no device, or may not open it.
         let Ok(mut log) = KernelLog::open("/dev/kmsg".as_ref()) else {
             return;
         };

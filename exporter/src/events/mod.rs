@@ -92,6 +92,7 @@ impl Events {
         let has_history = history.is_some();
 
         let found = found.unwrap_or_default();
+        // The history knows nothing, not even a position in the log.
         let is_first = has_history
             && found.begin == 0
             && found.events.is_empty()
@@ -106,6 +107,8 @@ impl Events {
         }
 
         let shown = ShownEvents::restored(found.events, has_history);
+
+        // Ids never go back, or listeners would miss events.
         let newest = shown.kept.back().map_or(shown.forgotten, |event| event.id);
         let newest = newest.max(found.begin);
 
@@ -131,6 +134,7 @@ impl Events {
 
         let events = Self(Arc::new(inner));
         if has_history {
+            // A handle in the thread would keep the state directory locked.
             let events = Arc::downgrade(&events.0);
             let thread = std::thread::Builder::new()
                 .name("events' disk".to_owned())
@@ -179,6 +183,7 @@ impl Events {
             labels.set("pci_bus_id", &bus_id);
         }
 
+        // Without the kernel log, there is nothing to wait for.
         if self.shown().log.is_followed {
             std::thread::sleep(KERNEL_FIRST);
         }
@@ -328,6 +333,7 @@ fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
             return;
         };
 
+        // No lock is held meanwhile: the disk may hang.
         let result = file.and_then(|file| file.sync_data());
         let Some(inner) = events.upgrade() else {
             return;

@@ -83,6 +83,7 @@ fn a_restart_neither_repeats_nor_loses_an_event() {
     let newest = events.shown().kept.back().unwrap().id;
     drop(events);
 
+    // Lines that are written while no exporter runs are read by the next one.
     node.write("harmless\n");
     node.write(&oom(3));
     let events = node.start(true);
@@ -170,6 +171,7 @@ fn an_xid_from_the_kernel_log_and_nvml_is_one_event() {
             .map(|count| count.total)
     };
 
+    // The kernel's line comes first, and NVML's report adds nothing.
     node.write(XID);
     wait_for(&events, 1);
     events.xid_by_nvml("00000000:06:00.0", 79);
@@ -196,6 +198,8 @@ fn a_gpu_lost_without_an_xid_is_an_event_by_either_source() {
     let node = Node::new("NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.\n");
     let events = node.start(true);
     wait_for(&events, 1);
+
+    // The first is known from the kernel, the second is reported twice.
     events.gpu_lost_by_nvml("00000000:18:00.0");
     events.gpu_lost_by_nvml("00000000:19:00.0");
     events.gpu_lost_by_nvml("00000000:19:00.0");
@@ -214,9 +218,11 @@ fn a_replaced_log_is_read_from_its_beginning() {
     let node = Node::new(&oom(1).repeat(2));
     let events = node.start(true);
     wait_for(&events, 2);
+    // Shorter than before, so it is another file.
     std::fs::write(node.log(), oom(2)).unwrap();
     wait_for(&events, 3);
     drop(events);
+    // Replaced while no exporter runs.
     std::fs::write(node.log(), "x\n").unwrap();
     let events = node.start(true);
     wait_until_followed(&events);
@@ -299,6 +305,8 @@ Memory cgroup out of memory: Killed process 9 (R) total-vm:100kB
     let node = Node::new("");
     let events = node.start(true);
     wait_until_followed(&events);
+
+    // The node does not know the job yet.
     node.write(kill);
     wait_for(&events, 1);
     let known = ("s5K1KKYAYG5D00".to_owned(), "4711".to_owned());
@@ -326,6 +334,7 @@ fn what_was_held_back_is_sent_once_there_is_room_with_its_number() {
     let fault = |gpu: u32, pid: u32| {
         format!("NVRM: Xid (PCI:0000:0{gpu}:00): 31, pid={pid}, name=python, MMU Fault\n")
     };
+    // More of one GPU's faults than are sent one by one, then those of others.
     let burst: String = (0..150).map(|pid| fault(6, pid)).collect();
     node.write(&(burst + &fault(7, 1) + XID));
     let messages = wait_for(&events, 103);

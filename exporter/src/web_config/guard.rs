@@ -129,6 +129,7 @@ impl Limit {
         }
 
         let burst = file.burst as f64;
+        // All requests of a burst are allowed at the start.
         let state = Mutex::new((burst, Instant::now()));
         Ok((!interval.is_zero()).then_some(Self {
             seconds: interval.as_secs_f64(),
@@ -141,9 +142,12 @@ impl Limit {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since) = *state;
 
+        // One request more for each interval, up to the burst.
         let left = (left + now.saturating_duration_since(since).as_secs_f64() / self.seconds)
             .min(self.burst);
         let allows = left >= 1.0;
+
+        // A refused request takes nothing, or a client that tries again and again would never be answered.
         *state = (if allows { left - 1.0 } else { left }, now);
         allows
     }
@@ -164,6 +168,8 @@ pub(crate) async fn guard(
     };
 
     let guard = &config.guard;
+
+    // The limit comes first: it protects the checks of passwords, too.
     let mut response = match &guard.limit {
         Some(limit) if !limit.allows(Instant::now()) => {
             StatusCode::TOO_MANY_REQUESTS.into_response()
@@ -193,6 +199,7 @@ async fn is_known(config: &Arc<super::WebConfig>, headers: &HeaderMap) -> bool {
     let guard = &config.guard;
     let verdicts = &guard.verdicts;
     let keys = verdicts.keys.each_ref();
+    // 128 bits, so that no other password has the same key.
     let key = keys.map(|keys| keys.hash_one((&user, &password)));
     if let Some(is_right) = verdicts.lock().get(key) {
         return is_right;
@@ -251,6 +258,7 @@ impl KnownVerdicts {
             &mut self.wrong
         };
 
+        // Right passwords are few, and forgotten ones are only checked again.
         if keys.len() >= MAX_VERDICTS {
             keys.clear();
         }
@@ -266,6 +274,7 @@ fn credentials(header: &HeaderValue) -> Option<(String, String)> {
     }
 
     let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+    // A password may have colons, and a user's name may not.
     let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
 }
@@ -291,6 +300,8 @@ mod tests {
         ] {
             assert_eq!(of(text), None, "{text}");
         }
+
+        // An invalid hash would be rejected at once, which would reveal that the user does not exist.
         assert!(NOBODY.parse::<bcrypt::HashParts>().is_ok());
     }
 

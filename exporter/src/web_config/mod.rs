@@ -146,6 +146,7 @@ impl LiveConfig {
     /// The configuration in force. `None` while the file is wrong, which is logged once.
     pub fn current(&self) -> Option<Arc<WebConfig>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // A `stat` for each file costs little compared with a page.
         let mut files = last.files.iter();
         if files.any(|(file, before)| stamp(file) != *before) {
             *last = self.read_again();
@@ -156,6 +157,7 @@ impl LiveConfig {
     fn read_again(&self) -> Last {
         let (config, files) = load(&self.path);
         let result = match config {
+            // A listener cannot change between TLS and plain text while it runs.
             Ok(config) if config.tls.is_some() == self.has_tls => Ok(Arc::new(config)),
             Ok(_) => Err("TLS can be turned on or off only by a restart".to_owned()),
             Err(error) => Err(match std::error::Error::source(&error) {
@@ -181,6 +183,7 @@ impl LiveConfig {
 
 /// The configuration, and the files on which it depends.
 fn load(path: &Path) -> (Result<WebConfig, WebConfigError>, Files) {
+    // The stamp comes before the reading, so that a change during it is seen the next time.
     let mut files = vec![(path.to_owned(), stamp(path))];
     let config = try_load(path, &mut files);
     (config, files)
@@ -195,6 +198,7 @@ fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError>
         path: path.to_owned(),
         source,
     })?;
+    // An empty file is a valid configuration.
     let file = file.unwrap_or_default();
 
     let directory = path.parent().unwrap_or(Path::new(""));
@@ -335,6 +339,8 @@ mod tests {
         assert!(live.current().is_none() && live.current().is_none());
         std::fs::write(&path, "{}").unwrap();
         assert!(live.current().is_some());
+
+        // A file that is gone must not open the door.
         std::fs::remove_file(&path).unwrap();
         assert!(live.current().is_none());
     }

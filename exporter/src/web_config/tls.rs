@@ -50,6 +50,7 @@ impl TlsFile {
             client_auth_type,
             ..
         } = self;
+        // As in the exporter-toolkit, versions and ciphers alone do not turn TLS on.
         [
             cert,
             key,
@@ -106,6 +107,7 @@ impl TlsFile {
             .with_single_cert(chain, key)
             .map_err(|error| problem("key_file", format!("does not fit cert_file: {error}")))?;
 
+        // The exporter has no HTTP/2 that it could offer.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -117,6 +119,7 @@ impl TlsFile {
         provider: Arc<CryptoProvider>,
     ) -> Result<Option<Arc<dyn ClientCertVerifier>>, KeyProblem> {
         let is_optional = match self.client_auth_type.as_str() {
+            // The author of a client CA expects that clients are checked.
             "" | "NoClientCert" if self.has_client_ca() => {
                 let reason = "missing, though client_ca_file is set";
                 return Err(problem("client_auth_type", reason));
@@ -175,6 +178,7 @@ impl TlsFile {
     fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, KeyProblem> {
         let number = |key: &str, text: &str, default: u8| match text {
             "" => Ok(default),
+            // rustls has neither of these, so they only widen the range.
             "TLS10" => Ok(10),
             "TLS11" => Ok(11),
             "TLS12" => Ok(12),
@@ -200,6 +204,7 @@ impl TlsFile {
     /// Ciphers and curves. As in Go, the list of ciphers restricts TLS 1.2 only.
     fn provider(&self) -> Result<CryptoProvider, KeyProblem> {
         let mut provider = ring::default_provider();
+        // Go's names of the ciphers of TLS 1.3 have another prefix than rustls' names.
         let name = |suite: &rustls::SupportedCipherSuite| {
             format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
         };
@@ -219,6 +224,7 @@ impl TlsFile {
             });
         }
 
+        // The names of Go, and those of rustls.
         let groups = [
             ("X25519", "X25519"),
             ("CurveP256", "secp256r1"),

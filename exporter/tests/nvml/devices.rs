@@ -5,6 +5,7 @@ use std::process;
 
 #[test]
 fn an_rtx_5090_in_base_units() {
+    // The script has percent, MiB and MHz, as NVML does.
     let node = Node::new(&format!(
         "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 97 40\ngpu 0 power 431.5\ngpu 0 \
          power-limit 575\ngpu 0 energy 1000\n\
@@ -46,6 +47,8 @@ fn an_rtx_5090_in_base_units() {
     assert_eq!(value("fan_ratio", r#"fan="1""#), Some(0.45));
     assert_eq!(value("processes", ""), Some(0.0));
     assert_eq!(value("persistence_enabled", ""), Some(0.0));
+
+    // The energy grows while the test runs.
     assert!(
         value("energy_joules_total", "")
             .is_some_and(|joules| (1000.0..100_000.0).contains(&joules))
@@ -60,6 +63,7 @@ fn an_rtx_5090_in_base_units() {
 
 #[test]
 fn failing_and_missing_values_are_left_out() {
+    // A function that the driver lacks, a value that the GPU lacks, and a call that fails.
     let node = Node::new(
         "profile rtx5090\nhide nvmlDeviceGetEncoderUtilization\ngpu 0 unsupported \
          nvmlDeviceGetPowerUsage\n\
@@ -107,6 +111,7 @@ fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
 
 #[test]
 fn a_geforce_has_only_its_supported_series() {
+    // Two of NVML's reasons: 0x04 is the software's power cap, and 0x80 the power brake.
     let node = Node::new(&format!(
         "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 \
          pcie-replay 7\n"
@@ -151,6 +156,7 @@ fn a_geforce_has_only_its_supported_series() {
         );
     }
     assert_eq!(one("temperature_limit_celsius", "memory_max"), None);
+    // A value that the GPU lacks is no failed call.
     assert_eq!(node.series("call_errors"), BTreeMap::new());
 }
 
@@ -190,6 +196,8 @@ fn an_h100_has_errors_links_and_activity() {
     assert_eq!(one("recovery_action", ""), Some(2.0));
     assert_eq!(one("temperature_celsius", "memory"), Some(71.0));
     assert_eq!(one("temperature_margin_celsius", ""), Some(27.0));
+
+    // An H100 has 18 links, one of which is down.
     let links = by_label(&node, "nvlink_up", A);
     assert_eq!((links.len(), links.values().sum::<f64>()), (18, 17.0));
     assert_eq!(
@@ -202,6 +210,8 @@ fn an_h100_has_errors_links_and_activity() {
     );
     assert!(one("nvlink_bytes_total", "tx").is_some());
     assert_eq!(one("mig_enabled", ""), Some(0.0));
+
+    // The script has 60 %, and the times of two readings are not exact.
     let graphics = one("activity_ratio", r#"part="graphics""#).unwrap();
     assert!((graphics - 0.6).abs() < 0.02, "{graphics}");
     assert!(
@@ -236,6 +246,7 @@ fn an_older_data_centre_gpu_has_its_own_ways() {
 #[test]
 fn nvlink_5_has_figures_of_its_own() {
     use nvml_wrapper_sys::bindings::field_id::*;
+    // NVML packs a bit error rate as a mantissa and a negative exponent of ten: here 3 and 12.
     let node = Node::new(&format!(
         "profile b200\ngpu 0 uuid {A}\ngpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS} 17 \
          5\n\
@@ -311,6 +322,7 @@ fn virtual_machines_are_reported_by_host_and_guest() {
         one("vgpu_memory_used_bytes", "VGPU-vm-7-"),
         Some(2_147_483_648.0)
     );
+    // Only a guest has a licence.
     assert_eq!(one("vgpu_licensed", ""), None);
     let script = |licence| {
         format!(
@@ -339,6 +351,7 @@ fn virtual_machines_are_reported_by_host_and_guest() {
 
 #[test]
 fn a_gpu_in_parts_shows_each_and_its_job() {
+    // A process that exists: the test's own.
     let pid = process::id();
     let node = Node::new(&format!(
         "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb \
@@ -365,6 +378,7 @@ fn a_gpu_in_parts_shows_each_and_its_job() {
     assert_eq!(value(&node, "mig_enabled", A, ""), Some(1.0));
     // NVML knows no utilization of a divided GPU.
     assert_eq!(value(&node, "utilization_ratio", A, ""), None);
+    // GPU instance 5 is the second part.
     let used = node.wait_for("its process", "takt_gpu_process_without_job{uuid=\"MIG-1-");
     assert!(
         !used.contains(&format!("takt_gpu_process_without_job{{uuid=\"{A}\"")),
@@ -377,6 +391,8 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
     let script = |rest: &str| format!("profile rtx5090\ngpu 0 uuid {A}\n{rest}");
     let node = Node::new(&script("gpu 0 utilization 0 0\n"));
     let degraded = |is_so: u8| format!("takt_gpu_pcie_degraded{{uuid=\"{A}\"}} {is_so}\n");
+
+    // A link at rest is slow to save power, which is no fault.
     let page = node.wait_for("at rest", &degraded(0));
     assert!(
         page.contains(&format!(
@@ -384,6 +400,8 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
         )),
         "slow at rest"
     );
+
+    // Half of the lanes.
     node.becomes(&script("gpu 0 utilization 0 0\ngpu 0 pcie 1 8\n"));
     node.wait_for("narrow", &degraded(1));
     node.becomes(&script("gpu 0 utilization 90 10\ngpu 0 pcie 5 16\n"));
@@ -395,6 +413,7 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
 #[test]
 fn throttle_times_are_read_by_every_drivers_numbers() {
     for driver in ["570.86", "580.65.06", "580.95.05"] {
+        // The bits of NVML's reasons for the three below.
         let node = Node::new(&format!(
             "driver {driver}\nprofile rtx5090\ngpu 0 uuid {A}\ngpu 0 throttle 0xe0\n"
         ));
@@ -409,6 +428,7 @@ fn throttle_times_are_read_by_every_drivers_numbers() {
             ["sw_thermal", "hw_thermal", "hw_power_brake"]
                 .into_iter()
                 .all(|reason| {
+                    // A slow machine may see more than a second.
                     page.contains(&line(reason))
                         || page.contains(&line(reason).replace(" 0.", " 1."))
                 })

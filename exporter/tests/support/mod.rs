@@ -53,6 +53,8 @@ impl Running {
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
         prepare(&mut command);
+
+        // The log names the port that the kernel chose.
         let mut child = command.spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
@@ -212,6 +214,7 @@ impl Running {
 fn unchunk(body: &str) -> String {
     let mut rest = body;
     let mut text = String::new();
+    // A chunk of no bytes is the last.
     while let Some((size, behind)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).unwrap();
         text.push_str(&behind[..size]);

@@ -36,6 +36,7 @@ impl Sender {
         self.check_time(given.at, now).map_err(refused)?;
 
         if !state.histograms.contains_key(&series.key) {
+            // As for plain samples, `max_series` does not bound the number of keys.
             if state.histograms.len() > SPELLINGS * self.max_series {
                 state.histograms.clear();
             }
@@ -63,11 +64,13 @@ impl Sender {
             return Ok(false);
         }
 
+        // A staleness marker has no buckets. The count carries it for the whole histogram.
         let parts: Vec<(NativePart, f64)> = match value {
             Some(histogram) => histogram.parts().collect(),
             None => vec![(NativePart::Count, STALE)],
         };
 
+        // Columns are found before the samples are added: a part that is refused must leave no half of a histogram.
         let mut columns = Vec::with_capacity(parts.len());
         for (part, value) in parts {
             let column = match place.columns.get(&part) {

@@ -122,6 +122,8 @@ async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
     let mut stage = TestSlurm::new();
     stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
     let summary = stage.poller.poll(NOW).await.unwrap();
+
+    // sacct gives the open run in each of the three windows.
     assert_eq!(summary.runs_inserted, 1);
     assert_eq!(summary.unchanged, 2);
     assert_eq!(summary.rejected, 0);
@@ -142,6 +144,8 @@ async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
             .as_deref(),
         Some("Europe/Oslo")
     );
+
+    // Each request begins an hour before the previous one, because records reach slurmdbd late.
     stage.poller.poll(NOW + 60).await.unwrap();
     assert_eq!(stage.asked(), ["-S 2026-10-09T23:00:00"]);
     stage.poller.poll(NOW + 3660).await.unwrap();
@@ -369,6 +373,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
 #[tokio::test]
 async fn a_bad_row_is_set_aside_once() {
     let mut stage = TestSlurm::new();
+    // The elapsed time of a running job grows from poll to poll, which must not make a second reject.
     for (elapsed, inserted) in [("|g1|5|", 1), ("|g1|65|", 0)] {
         let bad = row("the rest of a job's name", NOW - 50, None, "RUNNING");
         stage.answer(&[
@@ -457,8 +462,11 @@ async fn each_failure_has_its_state_and_keeps_the_message() {
         );
         assert!(began.elapsed() < Duration::from_secs(5));
     }
+
+    // A failed poll covers no time, so the next one begins where this one did.
     assert_eq!(
         Records::of(&stage.poller.database)
+            // Far ahead, with microseconds that still fit into 64 bits.
             .complete_until("lab", "sacct", UnixTime(i64::MAX / 2_000_000))
             .unwrap(),
         None
@@ -522,6 +530,8 @@ async fn the_status_says_how_it_goes() {
     let said = "sacct failed: exit code 3: sacct: error: no permission";
     assert_eq!(failed.detail.as_deref(), Some(said));
     assert_eq!(failed.sources[JOB_RECORDS].detail.as_deref(), Some(said));
+
+    // The stand-in reads its script at each start, so the next poll runs this one.
     let header = format!("echo '{HEADER}' | sed \"s/|/${{3#--delimiter=}}/g\"");
     fs::write(folder.join("sacct.body"), header).unwrap();
     let well = status
@@ -551,10 +561,13 @@ fn pending_jobs_are_counted_by_reason() {
             "array_task_string": "",
         })
     };
+
+    // One record for three tasks that have not started.
     let mut tasks = job(4, "PENDING", "gpu", "Resources");
     (tasks["array_job_id"], tasks["array_task_string"]) = (4.into(), "1-3".into());
     let jobs = [
         job(1, "PENDING", "gpu", "Resources"),
+        // A job that waits for either of two partitions counts in both.
         job(2, "PENDING", "gpu,long", "Priority"),
         job(3, "RUNNING", "gpu", "None"),
         tasks,

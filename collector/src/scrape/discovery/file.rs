@@ -66,6 +66,7 @@ impl FileSd {
             Pattern::new(path).ok_or_else(|| ConfigError::new(format!("{key}.files"), expected, path.display()))
         });
 
+        // Reads are at least as frequent as `LOOK_EVERY`, whatever the file's author configures.
         Ok(Self {
             patterns: patterns.collect::<Result<_, _>>()?,
             every: config.refresh_interval.0.min(LOOK_EVERY),
@@ -78,11 +79,13 @@ impl FileSd {
 
         loop {
             let patterns = self.patterns.clone();
+            // Files may lie on a hung network mount, which must not block a thread of the runtime.
             let Ok(read) = takt_store::spawn_blocking(move || read_all(&patterns)).await else {
                 return;
             };
 
             let changed = take(&mut known, read, &to);
+            // The first report is sent even if it is empty: the job waits for one list of each source.
             if changed || is_first {
                 is_first = false;
                 let targets = known
@@ -116,6 +119,8 @@ fn take(
     to: &Listener,
 ) -> bool {
     let before = known.len();
+
+    // A file that no pattern matches any more takes its targets along. An unreadable one keeps its old list.
     known.retain(|path, _| read.contains_key(path));
 
     let mut changed = known.len() < before;
@@ -136,12 +141,14 @@ fn take(
 
         match parsed.and_then(|text| parse(&path, &text)) {
             Ok(targets) => {
+                // A file with the same targets in other bytes disturbs no scrape.
                 changed |= targets != file.targets || file.problem.is_some();
                 file.targets = targets;
                 file.problem = None;
             }
             Err(error) => {
                 file.problem = Some(to.failed("file_sd_configs", &error));
+
                 changed = true;
             }
         }
@@ -165,6 +172,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
         yaml::from_str(text).map_err(|error| wrong(error.to_string()))?
     };
 
+    // Prometheus' label for the file, usable in `relabel_configs`.
     let place = path.to_string_lossy();
     Ok(groups
         .iter()
@@ -183,6 +191,7 @@ impl Pattern {
     fn new(path: &Path) -> Option<Self> {
         let text = path.to_str()?;
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+
         if !["json", "yml", "yaml"].contains(&extension.as_str()) {
             return None;
         }
@@ -190,6 +199,7 @@ impl Pattern {
             return Some(Self::One(path.to_owned()));
         }
 
+        // The last two forms have no folder in front of the name, or only the root.
         let (folder, names) = match text.rsplit_once('/') {
             None => (".", text),
             Some(("", names)) => ("/", names),
@@ -229,6 +239,7 @@ fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
         use io::Read;
 
         let mut content = Vec::new();
+        // One byte more than the limit tells a file at the limit from one above it, without reading the rest.
         std::fs::File::open(path)?
             .take(MAX_BYTES + 1)
             .read_to_end(&mut content)?;
@@ -264,6 +275,7 @@ mod tests {
         };
         for (path, expected) in [
             ("a/b.json", Some(Pattern::One("a/b.json".into()))),
+            // Prometheus accepts extensions in any case.
             ("a/b.YML", Some(Pattern::One("a/b.YML".into()))),
             ("a/*.json", many("a", "*.json")),
             ("/n-*.yaml", many("/", "n-*.yaml")),
@@ -283,6 +295,7 @@ mod tests {
         for name in ["a.json", "ab.json", "b.json", "a.yml"] {
             std::fs::write(folder.path().join(name), "[]").unwrap();
         }
+
         let pattern = Pattern::new(&folder.path().join("a*.json")).unwrap();
         let names: std::collections::BTreeSet<_> = pattern
             .paths()
@@ -304,6 +317,7 @@ mod tests {
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
         };
+
         let expected = ["g01:1", "g02:1"].map(|address| {
             format!(r#"{{__address__="{address}", __meta_filepath="t.json", rack="a"}}"#)
         });
@@ -312,6 +326,7 @@ mod tests {
             found("t.yml", yaml),
             expected.map(|text| text.replace("json", "yml"))
         );
+        // The messages name the place in the file, since another program wrote it.
         for (path, text, message) in [
             (
                 "t.json",
@@ -322,6 +337,7 @@ mod tests {
                 "t.json",
                 r#"[{"target": []}]"#,
                 "t.json: expected a list of targets and labels: unknown field `target`, expected `targets` or `labels` at line 1 column 10",
+                // A misspelt key must not be a list without targets, which would end every scrape.
             ),
             (
                 "t.yml",

@@ -112,6 +112,7 @@ enum HttpSdError {
 impl HttpSd {
     pub fn new(config: &HttpSdConfig, key: &str) -> Result<Self, ConfigError> {
         refuse_user(&format!("{key}.url"), &config.url, "set basic_auth instead")?;
+
         let url = Url::parse(&config.url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
@@ -139,6 +140,7 @@ impl HttpSd {
     }
 
     pub async fn run(self, to: Listener) {
+        // The client is created in the loop, because its certificates may be missing at the start and come later.
         let mut client = None;
         loop {
             let read = self.ask(&mut client).await;
@@ -157,6 +159,7 @@ impl HttpSd {
         };
         let unreachable = |source: reqwest::Error| HttpSdError::Unreachable {
             url: url(),
+            // The URL in reqwest's error would show the secrets that `shown_url` hides.
             source: source.without_url(),
         };
 
@@ -171,6 +174,7 @@ impl HttpSd {
             .headers(headers)
             .header(header::ACCEPT, "application/json")
             .header(
+                // Prometheus' header: a server may prepare its list as often as it is asked.
                 "x-prometheus-refresh-interval-seconds",
                 self.every.as_secs_f64().to_string(),
             )
@@ -203,6 +207,7 @@ impl HttpSd {
             });
         }
 
+        // The limit applies to each chunk: a response may have no `Content-Length`, or a wrong one.
         let mut body = Vec::new();
         while let Some(bytes) = answer.chunk().await.map_err(unreachable)? {
             if body.len() + bytes.len() > MAX_BYTES {
@@ -248,6 +253,7 @@ mod tests {
             url: "http://localhost/targets".to_owned(),
             ..HttpSdConfig::default()
         };
+
         let discovery = HttpSd::new(&config, "http_sd_configs").unwrap();
         let group = |targets: usize, labels: usize| StaticConfig {
             targets: (0..targets).map(|n| format!("g{n}:9855")).collect(),
@@ -257,7 +263,11 @@ mod tests {
         };
         let found = discovery.targets(&[group(1000, 10), group(3, 0)]).unwrap();
         assert_eq!(found.len(), 1003);
+
+        // Ten labels, the address, and the URL of the list.
         assert_eq!(found[0].len(), 12);
+
+        // Nine million labels from a list of a few tens of kilobytes.
         let refused = discovery.targets(&[group(3000, 3000)]).unwrap_err();
         assert!(matches!(refused, HttpSdError::TooMany { .. }), "{refused}");
     }

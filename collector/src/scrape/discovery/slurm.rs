@@ -83,11 +83,13 @@ fn nodes(text: &str, port: u16) -> Vec<Labels> {
             .find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
     };
     let node = |line: &str| {
+        // A text of an operator may have line breaks. Only a line that begins a record is a node.
         let name = field(line, "NodeName").filter(|_| line.starts_with("NodeName="))?;
         let address = field(line, "NodeAddr").unwrap_or_else(|| name.clone());
 
         let mut labels = Labels::new();
         for (key, label) in FIELDS {
+            // `(null)` is Slurm's word for an empty value.
             let value = field(line, key).filter(|value| value != "(null)");
             labels.set(label, value.as_deref().unwrap_or_default());
         }
@@ -95,6 +97,7 @@ fn nodes(text: &str, port: u16) -> Vec<Labels> {
 
         labels.set("node", &name);
 
+        // Only IPv6 addresses have colons, and a port needs brackets around them.
         let is_v6 = address.contains(':');
         labels.set(
             ADDRESS,
@@ -116,6 +119,7 @@ mod tests {
 
     #[test]
     fn a_node_is_a_line() {
+        // The reason of g01 imitates a state and a second node.
         let text = "NodeName=g01 Arch=x86_64 CoresPerSocket=8 CPUAlloc=0 AvailableFeatures=a100,nvlink \
                     ActiveFeatures=a100 Gres=gpu:a100:4(S:0-1) NodeAddr=10.0.0.1 NodeHostName=gpu01 Version=22.05.8 \
                     OS=Linux 6.1.0 #1 SMP State=IDLE+DRAIN Partitions=gpu,debug Reason=bad NIC State=x [root@t]\n\

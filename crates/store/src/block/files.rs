@@ -85,9 +85,11 @@ impl BlockFacts {
             files,
         };
 
+        // The description comes after the files that it describes: a folder that has it is complete.
         let text = serde_json::to_vec_pretty(&facts).expect("plain fields serialise");
         fs::write(folder.join(FACTS), text)?;
         fs::File::open(folder.join(FACTS))?.sync_all()?;
+        // The names of the files must be as durable as their contents.
         sync_directory(folder)?;
         Ok(facts)
     }
@@ -110,6 +112,7 @@ impl Block {
         let facts: BlockFacts =
             serde_json::from_slice(&text).map_err(|error| damaged(folder, error))?;
 
+        // A later version may give the rows another meaning, so the block is not read at all.
         if facts.format > FORMAT {
             let found = i64::from(facts.format);
             let known = i64::from(FORMAT);
@@ -120,6 +123,7 @@ impl Block {
             });
         }
 
+        // Sizes cost a call for each file. Hashes would mean reading the whole history at every start.
         for (name, expected) in &facts.files {
             let path = folder.join(name);
             let found = fs::metadata(&path)
@@ -155,6 +159,7 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
     let Some(first) = blocks.first() else {
         return Ok(());
     };
+    // With many blocks, the error cannot name the damaged one; the caller then tries each alone.
     let any = first.path.clone();
     let files = |path: fn(&Block) -> String| list_of(blocks.iter().map(path));
 
@@ -195,6 +200,7 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
             return Err(damaged(&path, reason));
         }
 
+        // The file is in the order of the metrics' hashes.
         series.sort_unstable();
         series.dedup();
         block.series =

@@ -117,6 +117,7 @@ impl SampleFile {
         self.encoder.encode(values);
         let mut done = 0;
         while done < at.len() {
+            // A series may fill the row group and continue in the next one.
             let rows = (GROUP_ROWS - self.group.rows).min(at.len() - done);
             let range = done..done + rows;
             let group = &mut self.group;
@@ -125,6 +126,7 @@ impl SampleFile {
             group.at.extend(&at[range.clone()]);
             group.divisor.push(self.encoder.divisor(), rows);
 
+            // Nearly all series have a mantissa for each value; the others are split value by value.
             match self.encoder.mantissas() {
                 Some(mantissas) => {
                     group.mantissa.extend(&mantissas[range]);
@@ -158,6 +160,8 @@ impl SampleFile {
         }
 
         let mut footer = Thrift::default();
+
+        // The numbers are those of the fields in parquet.thrift: `FileMetaData`, `SchemaElement`, `ColumnOrder`.
         footer.element(|facts| {
             facts.i32(1, 1);
             facts.list(2, STRUCT, 1 + COLUMNS.len());
@@ -193,6 +197,8 @@ impl SampleFile {
         let pages = &mut self.pages;
 
         pages.out.clear();
+
+        // The chunks are in the order of `COLUMNS`, which describes them below.
         let mut chunks = Vec::with_capacity(COLUMNS.len());
         chunks.push(pages.dictionary(&mut group.metric_hash, rows)?);
         chunks.push(pages.dictionary(&mut group.series, rows)?);
@@ -233,6 +239,7 @@ fn describe_column(out: &mut Thrift, name: &str, kind: i64, annotation: Annotati
             out.i32(6, TIMESTAMP_MILLIS);
             out.nested(10, |logical| {
                 logical.nested(8, |timestamp| {
+                    // Not adjusted to UTC: DuckDB would otherwise read `TIMESTAMP WITH TIME ZONE`.
                     timestamp.no(1);
                     timestamp.nested(2, |unit| unit.nested(1, |_| {}));
                 });
@@ -311,6 +318,7 @@ impl<T> Default for Dictionary<T> {
 
 impl<T: Value> Dictionary<T> {
     fn push(&mut self, value: T, rows: usize) {
+        // A repetition that the search misses is stored again, which costs a few bytes and changes no row.
         let recent = self.values.len().saturating_sub(SEARCHED);
         let known = self.values[recent..].iter().rposition(|&one| one == value);
         let index = known.map_or(self.values.len(), |at| recent + at);
@@ -405,6 +413,7 @@ impl ColumnChunk {
             facts.i64(5, rows as i64);
             facts.i64(6, self.uncompressed as i64);
             facts.i64(7, self.compressed as i64);
+            // The dictionary comes first in its column, and the data page behind it.
             facts.i64(9, place(self.data.unwrap_or(self.begin)));
             if self.data.is_some() {
                 facts.i64(11, place(self.begin));
@@ -459,10 +468,12 @@ impl PageWriter {
         })?;
 
         let data = self.out.len();
+        // Each row of such a column has a value, so one run of definition levels says it all.
         push_levels(&[(true, rows)], &mut self.page);
         let width = (usize::BITS - count.saturating_sub(1).leading_zeros()).max(1);
         self.page.push(width as u8);
         for &(index, rows) in &column.runs {
+            // A run is its length times two, since an odd number would begin packed bits, and then the value.
             push_unsigned((rows as u64) << 1, &mut self.page);
             let bytes = (index as u64).to_le_bytes();
             let length = width.div_ceil(8) as usize;
@@ -517,6 +528,7 @@ impl PageWriter {
     /// Adds the page with its header, and begins another one. Returns the size before compression.
     fn add(&mut self, kind: i64, describe: impl FnOnce(&mut Thrift)) -> io::Result<usize> {
         self.compressed.clear();
+        // The compressor uses the capacity that is there and does not grow the buffer.
         let most = zstd::zstd_safe::compress_bound(self.page.len());
         self.compressed.reserve(most);
         self.compressor
@@ -533,6 +545,7 @@ impl PageWriter {
         self.out.extend_from_slice(&header.out);
         self.out.extend_from_slice(&self.compressed);
 
+        // The format counts the header as a part of the uncompressed size.
         let uncompressed = header.out.len() + self.page.len();
         self.page.clear();
         Ok(uncompressed)
@@ -542,6 +555,7 @@ impl PageWriter {
 /// Appends definition levels: whether rows have a value, as runs with their total length.
 fn push_levels(runs: &[(bool, usize)], out: &mut Vec<u8>) {
     let begin = out.len();
+    // The length of the runs is known only behind them, so its place is filled in at the end.
     out.extend_from_slice(&[0; 4]);
     for &(has_value, rows) in runs {
         push_unsigned((rows as u64) << 1, out);
@@ -580,6 +594,7 @@ struct Thrift {
 
 impl Thrift {
     fn field(&mut self, field: u8, kind: u8) {
+        // The difference from the last field has four bits, which is enough for the fields written here.
         self.out.push((field - self.last) << 4 | kind);
         self.last = field;
     }
@@ -606,6 +621,7 @@ impl Thrift {
     /// Begins a list; its elements follow.
     fn list(&mut self, field: u8, kind: u8, length: usize) {
         self.field(field, LIST);
+        // Up to 14 elements, the header's four bits hold the length.
         if length < 15 {
             self.out.push((length as u8) << 4 | kind);
         } else {
@@ -622,6 +638,7 @@ impl Thrift {
 
     /// Writes a structure as an element of a list, or at the top.
     fn element(&mut self, fill: impl FnOnce(&mut Self)) {
+        // Field numbers count from zero again within each structure.
         let last = std::mem::take(&mut self.last);
         fill(self);
         self.out.push(0);
@@ -629,6 +646,7 @@ impl Thrift {
     }
 
     fn signed(&mut self, number: i64) {
+        // Zigzag: small numbers of either sign take few bytes.
         push_unsigned((number << 1 ^ number >> 63).cast_unsigned(), &mut self.out);
     }
 
@@ -700,6 +718,7 @@ mod tests {
 
     #[test]
     fn series_longer_than_a_row_group_come_back() {
+        // 300,000 samples take three row groups, and the next series begins within the third.
         let at: Vec<i64> = (0..300_000).map(|n| 1_700_000_000_000 + n * 250).collect();
         let values = |step: f64| (0..at.len()).map(|n| n as f64 * step).collect::<Vec<f64>>();
         let given = [
@@ -713,6 +732,7 @@ mod tests {
 
     #[test]
     fn many_series_of_one_sample_come_back() {
+        // More series than a group has rows, so that the dictionaries are as long as they can be.
         let given: Vec<Given> = (0..200_000_u32)
             .map(|n| {
                 (
@@ -736,6 +756,7 @@ mod tests {
             (4, 8, vec![5], vec![f64::NAN]),
         ];
         let file = write(&given);
+
         let db = Connection::open_in_memory().unwrap();
         let text = |sql: &str| -> Vec<String> {
             let sql = sql.replace("FILE", &format!("'{}'", file.path().display()));

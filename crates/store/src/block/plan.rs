@@ -130,11 +130,13 @@ impl BlockSource {
                     source,
                 })?;
 
+            // Counts are upper bounds, so a series may have fewer samples than places.
             slice.close_gaps(positions);
             slice.put_in_order();
             return Ok(());
         }
 
+        // Surplus samples are counted instead of stored, so that one error names the source at the end.
         let mut extra = 0;
         let mut scan = || -> Result<(), duckdb::Error> {
             let mut statement = db.prepare(&self.rows(entries))?;
@@ -184,6 +186,7 @@ impl BlockSource {
                 format!("SELECT series, ts, value FROM hot.{}", segment.table())
             }
             Self::Blocks(blocks) => {
+                // Files are sorted by hash and series, so this range lets DuckDB skip the row groups of other slices.
                 let first = entries.first();
                 let last = entries.last();
                 let hashes = first.zip(last).map_or_else(String::new, |(first, last)| {
@@ -349,6 +352,7 @@ impl Slice {
         let mut kept = 0;
         for entry in &mut self.entries {
             let end = begin + entry.samples;
+            // In order, as nearly always: the samples only close the gap that earlier duplicates left.
             if self.at[begin..end].is_sorted_by(|one, next| one < next) {
                 move_down(&mut self.at, &mut self.values, begin..end, kept);
             } else {
@@ -358,6 +362,8 @@ impl Slice {
                     .zip(values)
                     .map(|(at, &value)| Sample { at, value })
                     .collect();
+
+                // The sort keeps the order of equal times, so the first of two samples at one time stays.
                 samples.sort_by_key(|sample| sample.at);
                 samples.dedup_by_key(|sample| sample.at);
                 entry.samples = samples.len();
@@ -439,6 +445,7 @@ mod tests {
 
     #[test]
     fn slices_contain_whole_series() {
+        // Series 3 alone has more samples than a slice.
         let entries = [
             entry(1, 3),
             entry(2, 3),
@@ -455,6 +462,7 @@ mod tests {
 
     #[test]
     fn late_samples_are_sorted_and_repeated_ones_removed() {
+        // Series 2 has late samples, and two values at time 5.
         let mut slice = Slice {
             entries: vec![entry(1, 2), entry(2, 4), entry(3, 1)],
             at: vec![1, 2, 5, 3, 5, 4, 9],

@@ -134,6 +134,8 @@ impl SampleSelection {
         };
         let interval = resolution.milliseconds();
         let steps = self.reading.steps(resolution);
+
+        // A row stands at the end of its interval, so a row up to one interval later belongs to the range, too.
         format!(
             "SELECT series, ts::TIMESTAMP_MS, value, growth FROM (
                  SELECT series, ts - to_milliseconds(({interval} * step) // {steps}) AS ts, {} AS value, {} AS growth
@@ -213,6 +215,7 @@ pub(crate) fn read_rows(
     }
 
     for (series, mut rows) in grown {
+        // The rows come by resolution, not by time.
         rows.sort_by_key(|&(at, ..)| at);
         found
             .entry(series)
@@ -294,6 +297,7 @@ fn each_series(
             row = end;
         }
 
+        // The meter counts whole batches, so a query can exceed its limit by one of them.
         if !meter(taken) {
             return Ok(false);
         }

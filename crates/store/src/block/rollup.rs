@@ -72,6 +72,7 @@ pub(super) fn roll_up(
         .filter(|&(_, &value)| !is_stale(value));
 
     for (&at, &value) in samples {
+        // A sample at the end of an interval belongs to it, and one at its beginning to the interval before.
         let end = at.saturating_add(interval - 1).div_euclid(interval) * interval;
         let mut rollup = match current.take() {
             Some(mut open) if open.at == end => {
@@ -84,6 +85,7 @@ pub(super) fn roll_up(
             }
         };
 
+        // A smaller value means that the counter began again at zero.
         if let Some(before) = before {
             rollup.increase += if value >= before {
                 value - before
@@ -151,6 +153,7 @@ impl RollupColumns {
                     row.last,
                     row.increase,
                 ];
+                // The digest is compared with what the file returns when it is read back.
                 summary.row(series, metric_hash, row.at, &values);
                 rows.push(row);
             },
@@ -211,6 +214,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_open_on_the_left_and_a_reset_begins_at_zero() {
+        // A staleness marker is no sample, and 2 after 9 is a reset.
         let found = rows(
             10,
             &[
@@ -240,6 +244,8 @@ mod tests {
             ]
         );
         assert!((found[1].avg() - 17.0 / 3.0).abs() < 1e-12);
+
+        // Intervals before 1970 end at their upper bound, too.
         assert_eq!(
             rows(10, &[(-3, 1.0), (0, 2.0)])
                 .iter()
@@ -263,6 +269,7 @@ mod tests {
                 roll_up(10, before, &at, &values, |row| growth += row.increase);
                 growth
             };
+            // Another block begins at the cut, with the last value of the one before.
             let (one, other) = samples.split_at(cut.min(samples.len()));
             let before = one.last().map(|&(_, value)| value);
             prop_assert_eq!(growth(None, one) + growth(before, other), growth(None, &samples));
@@ -276,6 +283,7 @@ mod tests {
             let samples: Vec<(i64, f64)> = steps.iter().map(|&(step, value)| { at += step; (at, f64::from(value)) }).collect();
             let fine = rows(300_000, &samples);
             let coarse = rows(3_600_000, &samples);
+
             prop_assert_eq!(fine.iter().map(|row| row.samples).sum::<u32>() as usize, samples.len());
             for row in coarse {
                 let part: Vec<_> = fine.iter().filter(|f| f.at > row.at - 3_600_000 && f.at <= row.at).collect();

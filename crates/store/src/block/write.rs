@@ -79,6 +79,7 @@ pub(crate) fn write(
                 continue;
             }
 
+            // DuckDB writes the rows in a thread of its own, while this one makes them.
             let (rows, sender) = BatchStream::open(RollupColumns::schema());
             let writing = database.connect()?;
             writers.push(scope.spawn(move || {
@@ -110,6 +111,7 @@ pub(crate) fn write(
             }
         }
 
+        // After an error the outputs are dropped here. That ends the writers, which are joined below.
         let finished = produced.and_then(|_| outputs.into_iter().map(Output::finish).collect());
         writers
             .into_iter()
@@ -217,6 +219,7 @@ impl Summary {
             return;
         };
 
+        // The rows of a series are adjacent, so they belong to the last entry or to a new one.
         match self.series.last_mut() {
             Some(fact) if fact.series == series => {
                 fact.samples += at.len() as i64;
@@ -356,6 +359,7 @@ impl BlockDraft {
             path: path.clone(),
             source,
         };
+        // Files of an attempt that failed must not become a part of this block.
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => fs::create_dir_all(&path).map_err(failed)?,
@@ -382,6 +386,7 @@ impl BlockDraft {
             return Ok(None);
         }
 
+        // The source is deleted later, so the file is read back before the block exists.
         let found = read_digest(db, &self.file(SAMPLES), self.resolution)?;
         if found != summary.digest {
             let reason = format!(
@@ -433,6 +438,7 @@ impl BlockDraft {
             fs::remove_dir_all(&path).map_err(failed(&path))?;
         }
         fs::create_dir_all(&parent).map_err(failed(&parent))?;
+        // The rename is atomic, so a block exists as a whole or not at all.
         fs::rename(&self.path, &path).map_err(failed(&path))?;
         sync_directory(&parent).map_err(failed(&parent))?;
 
@@ -478,6 +484,7 @@ impl BlockDraft {
 
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .expect("five columns of the schema's types");
+        // The feed takes one batch without a reader, so this does not block before the statement runs.
         let (rows, sender) = BatchStream::open(schema);
         sender
             .send(batch)

@@ -162,12 +162,14 @@ impl Compactor {
     fn seal(&mut self) -> Result<CompactionSummary, StoreError> {
         let mut summary = CompactionSummary::default();
         for source in self.database.layout().frozen() {
+            // The block needs room beside the segment, which stays until the block is complete.
             self.check_room()?;
 
             let began = Instant::now();
             let number = match &source {
                 BlockSource::Table(segment) => segment.0,
                 BlockSource::Segment(file) => {
+                    // A damaged chunk would make each attempt to seal the segment fail.
                     self.leave_damaged_out(file)?;
                     file.segment.0
                 }
@@ -257,6 +259,7 @@ impl Compactor {
                         error = %error_chain(&error),
                         "merging a day without its damaged blocks"
                     );
+                    // The next round merges the rest of the day.
                     continue;
                 }
                 written => written?,
@@ -291,6 +294,7 @@ impl Compactor {
         }
 
         let layout = self.database.layout();
+        // Raw comes last: the name of that block implies that the others exist.
         [Resolution::Hour, Resolution::FiveMinutes, Resolution::Raw]
             .into_iter()
             .filter(|resolution| {
@@ -345,6 +349,7 @@ impl Compactor {
 
         if let Some(limit) = self.config.max_disk_bytes() {
             let mut gone = Vec::new();
+            // Fine resolutions go first, because a coarse block covers the same time in far less space.
             left.sort_by_key(|block| (block.resolution, block.facts.to));
             let mut bytes: u64 = left.iter().map(|block| block.bytes()).sum();
             for block in left {
@@ -437,6 +442,7 @@ impl Compactor {
             .cloned()
             .collect();
 
+        // Segment and block change places in one step, so that a query sees each sample once.
         self.database.set_layout(|layout| {
             let mut layout = layout.with(&gone, new);
             match &sealed {
@@ -522,6 +528,7 @@ impl Compactor {
             }
         }
 
+        // Deleted samples must not stay on disk for the grace period.
         self.sweep(Duration::ZERO);
         Ok(summary)
     }

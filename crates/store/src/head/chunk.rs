@@ -146,6 +146,8 @@ impl OpenChunk {
     /// Clears `changes`.
     pub fn push(&mut self, at: Timestamp, columns: usize, changes: &mut RowChanges, samples: u32) {
         self.samples += samples;
+
+        // Words behind the last change are added, so that a word of each column exists.
         changes.advance(columns.div_ceil(64));
         let changed = changes.changed.as_slice().into();
         let values = changes.values.as_slice().into();
@@ -173,6 +175,7 @@ impl OpenChunk {
             if column < row.columns {
                 let ChangedColumns { bits, values } = row.changed[word];
                 if bits >> bit & 1 == 1 {
+                    // Values are in column order, so the bits below this one give its index.
                     let before = (bits & ((1 << bit) - 1)).count_ones();
                     value = row.values[(values + before) as usize];
                 }
@@ -204,12 +207,14 @@ impl OpenChunk {
                 bytes: offset(bytes.len()),
             };
 
+            // A column without a bit in any row keeps its first value.
             let changed = self.rows.iter().fold(0, |all, row| {
                 all | row.changed.get(word).map_or(0, |one| one.bits)
             });
             for column in word * 64..columns.min(word * 64 + 64) {
                 let next = next.get(column).copied().unwrap_or(STALE);
                 let column = offset(column);
+                // Bits are compared, because a staleness marker is a NaN, which equals no number.
                 let stays = changed >> (column % 64) & 1 == 0;
                 if stays && self.first(column).to_bits() == next.to_bits() {
                     continue;
@@ -342,10 +347,12 @@ impl ChunkIndex {
         let before = (word.bits & ((1 << bit) - 1)).count_ones() as usize;
 
         if word.bits >> bit & 1 == 0 {
+            // The index counts unchanged columns only: those before this one less the packed ones.
             let packed = word.lengths as usize + before;
             return ColumnPlace::Unchanged(column as usize - packed);
         }
 
+        // Two bytes for each length are less than four for an offset, and at most 63 are summed.
         let lengths = &self.lengths[word.lengths as usize..];
         let begin = word.bytes as usize
             + lengths[..before]
@@ -391,6 +398,7 @@ impl ChunkIndex {
         let begin = i64::from_le_bytes(fixed[..8].try_into().expect("8 bytes"));
         let columns = number(8);
 
+        // The counts come from a file, so no slice trusts them.
         let (times, rest) = rest.split_at_checked(number(12) as usize * 4)?;
         let (words, lengths) = rest.split_at_checked(columns.div_ceil(64) as usize * 24)?;
         let lengths = lengths.get(..number(16) as usize * 2)?;
@@ -416,6 +424,7 @@ impl ChunkIndex {
                 .collect(),
         };
 
+        // `place` relies on these sums, and must not panic on damaged bytes.
         let packed: u32 = index.words.iter().map(|word| word.bits.count_ones()).sum();
         let is_whole = packed as usize == index.lengths.len()
             && index.words.iter().all(|word| {
@@ -544,6 +553,8 @@ impl SealedChunk {
                 "a chunk is neither in memory nor in a file",
             ));
         };
+
+        // Most packed columns are short enough for the stack.
         let mut short = [0; 512];
         let mut long = Vec::new();
         let bytes = match short.get_mut(..place.len()) {

@@ -70,6 +70,7 @@ impl OwnTime {
         if self.is_before(at) {
             return None;
         }
+        // Two samples of a series never have the same time.
         self.range((at, at)).pop()
     }
 
@@ -90,10 +91,13 @@ impl OwnTime {
     fn insert_late(&mut self, sample: Sample, buffers: &mut PackBuffers) {
         let is_open = self.open.first().is_some_and(|open| open.at < sample.at);
         if is_open || self.packed.is_empty() {
+            // Its place is among the open samples, which may become more than `OPEN`.
             let place = self.open.partition_point(|open| open.at < sample.at);
             self.open.insert(place, sample);
             return;
         }
+
+        // The run is packed again, and becomes two if it would be too long.
         let run = self.run_of(sample.at);
         let mut samples = run.samples();
         let place = samples.partition_point(|packed| packed.at < sample.at);
@@ -113,6 +117,7 @@ impl OwnTime {
             let place = run.place;
             self.replace(place, &samples, buffers);
         }
+        // Without any sample, the last time has no meaning.
         self.last = self.last_sample().map_or(self.last, |last| last.at);
     }
 
@@ -121,6 +126,7 @@ impl OwnTime {
         let old = self.open.partition_point(|sample| sample.at < begin);
         self.open
             .drain(..old.min(self.open.len().saturating_sub(1)));
+        // The newest sample stays, even if it is packed.
         let has_open = !self.open.is_empty();
         let old = self
             .runs()
@@ -147,6 +153,7 @@ impl OwnTime {
                 found.extend(run.samples().into_iter().filter(is_wanted));
             }
         }
+        // The open samples are newer than each run.
         found.extend(self.open.iter().copied().filter(is_wanted));
         found
     }
@@ -193,6 +200,7 @@ impl PackBuffers {
     fn runs_of(&mut self, samples: &[Sample]) -> &[u8] {
         let is_near = |one: &Sample, next: &Sample| next.at.0.abs_diff(one.at.0) < GAP;
         self.runs.clear();
+        // Farther times would not be exact as doubles.
         for near in samples.chunk_by(is_near) {
             for run in near.chunks(RUN) {
                 push_run(run, self);
@@ -213,10 +221,12 @@ fn push_run(run: &[Sample], buffers: &mut PackBuffers) {
 
     let begin = out.len();
     out.push(run.len() as u8);
+    // The two lengths are known at the end only.
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&first.0.to_le_bytes());
     out.extend_from_slice(&last.0.to_le_bytes());
 
+    // Equal steps follow from the first and the last time.
     if !is_regular(run) {
         numbers.clear();
         numbers.extend(run.iter().map(|one| (one.at.0 - first.0) as f64));
@@ -293,6 +303,7 @@ fn unpack_times(run: &Run<'_>, out: &mut Vec<f64>) {
     if !run.times.is_empty() {
         return unpack(run.times, run.count, out);
     }
+    // A run of one sample has no step.
     let steps = (run.count - 1).max(1) as i64;
     let step = (run.last.0 - run.first.0) / steps;
     out.extend((0..run.count as i64).map(|number| (number * step) as f64));
@@ -323,6 +334,7 @@ mod tests {
             1 => Just(STALE),
         ];
         let after = prop_oneof![
+            // Mostly one second, as senders have it, sometimes late, sometimes far away.
             12 => Just(1000),
             3 => 1_i64..90_000,
             3 => -200_000_i64..0,
@@ -385,6 +397,8 @@ mod tests {
                         }
                     }
                 }
+
+                // After each step both have the same newest sample.
                 let newest = model.last_key_value().map(|(&at, &value)| Sample { at: Timestamp(at), value });
                 prop_assert_eq!(bits(own.last_sample()), bits(newest));
                 prop_assert_eq!(own.is_empty(), model.is_empty());

@@ -65,6 +65,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn secret(&self, purpose: &str, fresh: &str) -> Result<String, StoreError> {
+        // An existing secret is never replaced, because values derived from it must stay the same.
         self.run(
             "store a secret",
             "INSERT INTO records.access.secrets
@@ -119,6 +120,7 @@ impl Records<'_> {
     /// If DuckDB fails.
     pub fn add_token(&self, mut token: TokenRecord) -> Result<TokenRecord, StoreError> {
         let _writing = self.database.writing().aside();
+        // Revoked tokens stay in the table, so no number is given twice.
         token.id = self
             .database
             .connect()?
@@ -149,6 +151,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn revoke_token(&self, id: i64, at: UnixTime) -> Result<bool, StoreError> {
+        // The time of the first revocation stays.
         let changed = self.run(
             "revoke the token",
             "UPDATE records.access.tokens SET revoked_at = make_timestamp(?::BIGINT)::TIMESTAMP_S
@@ -164,6 +167,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn note_token_use(&self, id: i64, at: UnixTime) -> Result<(), StoreError> {
+        // A use changes no right, so the tokens need not be loaded again.
         self.run(
             "store the use of a token",
             "UPDATE records.access.tokens SET used_at = make_timestamp(?::BIGINT)::TIMESTAMP_S WHERE id = ?",
@@ -206,6 +210,7 @@ impl Records<'_> {
         session: &SessionRecord,
         seen_after: UnixTime,
     ) -> Result<(), StoreError> {
+        // Sign-ins are rare, so expired sessions are deleted at this occasion.
         self.run(
             "delete old sessions",
             "DELETE FROM records.access.sessions WHERE seen_at <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
@@ -250,6 +255,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn end_sessions(&self, hash: &str, everywhere: bool) -> Result<(), StoreError> {
+        // The hash comes from the browser that asks, which can thereby end only sessions of its own user.
         self.run(
             "end the session",
             "DELETE FROM records.access.sessions WHERE hash = ?1
@@ -289,6 +295,7 @@ impl Records<'_> {
         let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
 
+        // One transaction: no session of the old password may outlive it.
         let set = || -> Result<bool, duckdb::Error> {
             db.execute_batch("BEGIN")?;
             let delete = "DELETE FROM records.access.passwords WHERE \"user\" = ?";
@@ -300,6 +307,7 @@ impl Records<'_> {
                 )?;
             }
 
+            // Sessions that began in another way do not depend on the password.
             db.execute(
                 "DELETE FROM records.access.sessions WHERE \"user\" = ? AND way = 'password'",
                 params![user],
@@ -351,6 +359,7 @@ impl Records<'_> {
         value: &str,
         at: UnixTime,
     ) -> Result<(), StoreError> {
+        // The poller reads the setting again and again; only a change makes a row.
         if self.private_data(cluster)?.as_deref() == Some(value) {
             return Ok(());
         }
@@ -417,6 +426,7 @@ mod tests {
         assert_eq!(records.secret("fingerprints", "first").unwrap(), "first");
         assert_eq!(records.secret("fingerprints", "second").unwrap(), "first");
         assert_eq!(records.secret("other", "second").unwrap(), "second");
+        // Each way in which a statement could name the table.
         for table in ["records.access.secrets", "access.secrets", "secrets"] {
             let sql = format!("SELECT * FROM {table}");
             run(&store.database, &sql, Limits::default()).unwrap_err();
@@ -431,6 +441,8 @@ mod tests {
         let added = records.add_token(token("grafana")).unwrap();
         assert_eq!(records.tokens().unwrap(), slice::from_ref(&added));
         assert_ne!(records.access_changes(), before);
+
+        // Only the first revocation finds a valid token.
         assert!(records.revoke_token(added.id, UnixTime(200)).unwrap());
         assert!(!records.revoke_token(added.id, UnixTime(300)).unwrap());
         assert!(!records.revoke_token(99, UnixTime(300)).unwrap());
@@ -455,6 +467,7 @@ mod tests {
             browser: String::new(),
             groups: vec!["hpc-admins".to_owned(), "cn=a,dc=b".to_owned()],
         };
+
         for (hash, user) in [("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "bob")] {
             records
                 .add_session(&session(hash, user), UnixTime(0))
@@ -463,6 +476,7 @@ mod tests {
         records.note_session_use("d", UnixTime(500)).unwrap();
         records.end_sessions("c", false).unwrap();
         records.end_sessions("a", true).unwrap();
+        // An unknown cookie belongs to no user, so it ends no session.
         records.end_sessions("unknown", true).unwrap();
         let left = records.sessions(UnixTime(0)).unwrap();
         assert_eq!(left.len(), 1);
@@ -470,6 +484,8 @@ mod tests {
         assert_eq!(left[0].seen_at, UnixTime(500));
         assert_eq!(left[0].groups, ["hpc-admins", "cn=a,dc=b"]);
         assert!(records.sessions(UnixTime(500)).unwrap().is_empty());
+
+        // The session `d` was last used at that limit, so the next sign-in deletes it.
         records
             .add_session(&session("e", "eve"), UnixTime(500))
             .unwrap();
@@ -485,6 +501,7 @@ mod tests {
         let store = Store::new();
         let records = store.records();
         records.add_token(token("grafana")).unwrap();
+
         for table in ["tokens", "sessions", "passwords", "private_data"] {
             for name in [
                 format!("records.access.{table}"),
@@ -509,6 +526,7 @@ mod tests {
                 .set_password("alice", Some("one"), "anna", UnixTime(1))
                 .unwrap()
         );
+        // Only the first session began with alice's password.
         for (hash, user, way) in [
             ("a", "alice", "password"),
             ("b", "alice", "link"),
@@ -526,6 +544,7 @@ mod tests {
             };
             records.add_session(&session, UnixTime(0)).unwrap();
         }
+
         let before = records.access_changes();
         assert!(
             records
@@ -556,6 +575,7 @@ mod tests {
         let store = Store::new();
         let records = store.records();
         assert_eq!(records.private_data("lab").unwrap(), None);
+        // The third value repeats the second, and the value of the other cluster is later than both.
         for (value, at) in [("none", 1), ("jobs", 2), ("jobs", 3)] {
             records
                 .note_private_data("lab", value, UnixTime(at))

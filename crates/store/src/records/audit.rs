@@ -89,6 +89,7 @@ impl Records<'_> {
             vec![
                 micros(filter.from.unwrap_or_default()).into(),
                 filter.user.clone().into(),
+                // Without a user to select, all entries count.
                 filter.user.is_none().into(),
             ],
             |row| {
@@ -156,6 +157,8 @@ mod tests {
         ] {
             assert!(ask(false, sql).is_err(), "{sql}");
         }
+
+        // The view for everyone exists and is empty.
         let open = "SELECT count(*) FROM memory.main.audit";
         assert_eq!(ask(false, open).unwrap().remove(0)[0], 0);
     }

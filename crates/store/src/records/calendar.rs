@@ -66,6 +66,7 @@ impl Records<'_> {
             },
         )?;
 
+        // Each write makes the query process copy the database again, so an unchanged zone writes nothing.
         if known
             .iter()
             .map(|(name, offset)| (name.as_str(), offset))
@@ -181,6 +182,7 @@ impl Records<'_> {
     ) -> Result<(), StoreError> {
         let _writing = self.database.writing();
         let db = self.database.connect()?;
+        // After an error the connection is dropped, which rolls the transaction back.
         (|| {
             db.execute_batch("BEGIN")?;
             let delete = format!("DELETE FROM records.{table} WHERE cluster = ?");

@@ -124,6 +124,7 @@ pub(super) fn find_contradictions(db: &Connection) -> duckdb::Result<()> {
     let staged = format!("({} OR {})", names_differ("user"), charges_differ());
     let facts = differing_facts();
 
+    // Three comparisons: with the recorded runs, with an earlier row of the source, and with the polls.
     db.execute_batch(&format!(
         "CREATE TEMP TABLE contradicting AS
              SELECT i.precedence, i.line, concat('{CONTRADICTS}', {facts}, '{CORRECT_IT}') AS reason,
@@ -194,6 +195,7 @@ pub(super) fn set_aside_contradictions(
     for reject in rejects {
         let reject = reject?;
         summary.contradicting += 1;
+        // The summary has a few examples; all rejected rows are stored.
         if summary.first_rejects.len() < FIRST_REJECTS {
             summary.first_rejects.push(reject);
         }
@@ -263,6 +265,7 @@ impl Records<'_> {
         }
 
         self.writing("set aside false ends of runs", |db| {
+            // The record stays among the rejects, where its text can be examined.
             let rejected = format!(
                 "INSERT INTO records.rejects (source, line, reason, text, recorded_at)
                  SELECT source || ' of ' || cluster, NULL, '{STILL_UNFINISHED}', {}, make_timestamp({})

@@ -75,9 +75,11 @@ let end = micros(one.end);
                 ])?;
             }
 
+            // All rows must be in the table before the statements below read it.
             staged.flush()?;
             drop(staged);
 
+            // Curves that were kept for an earlier end of a run go.
             db.execute_batch(
                 "DELETE FROM records.run_curves AS c USING drawn AS d
                      WHERE c.cluster = d.cluster AND c.job_id = d.job_id
@@ -95,6 +97,7 @@ let end = micros(one.end);
     /// # Errors
     /// If DuckDB fails.
     pub fn curves_of(&self, run: &JobRun) -> Result<Option<String>, StoreError> {
+        // Curves for another end would show a part of the run, or more than the run.
         let found = self.list(
             "read the curves of a run",
             "SELECT report FROM records.run_curves
@@ -120,6 +123,7 @@ let end = micros(one.end);
             return Ok(Vec::new());
         }
 
+        // Ids are parameters, so no text of a client becomes SQL.
         let places = vec!["?"; job_ids.len()].join(", ");
         let ids = || job_ids.iter().map(|id| Value::from((*id).to_owned()));
         let names = || iter::once(Value::from(cluster.to_owned())).chain(ids());
@@ -195,6 +199,8 @@ mod tests {
             utilization: Some("(~ ".into()),
             report: report.into(),
         };
+
+        // These curves end before the run does.
         records.keep_curves(&[curves(800, "first")]).unwrap();
         assert_eq!(records.curves_of(&run("7", 900)).unwrap(), None);
         records.keep_curves(&[curves(900, "second")]).unwrap();

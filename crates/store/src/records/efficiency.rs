@@ -53,6 +53,7 @@ impl Records<'_> {
             }
         };
 
+        // The end alone is no order: many runs end in the same second.
         let sql = format!(
             "SELECT {RUN_COLUMNS} FROM records.jobs AS j {unknown}
              WHERE cluster = ? AND start_time IS NOT NULL AND end_time > start_time
@@ -180,6 +181,7 @@ pub(super) fn columns() -> impl Iterator<Item = &'static str> {
 }
 
 fn fields(efficiency: &Efficiency) -> Map<String, Json> {
+    // The names come from serde, so that the columns cannot differ from the fields.
     match serde_json::to_value(efficiency) {
         Ok(Json::Object(fields)) => fields,
         _ => Map::new(),
@@ -242,6 +244,7 @@ impl<'de> Deserializer<'de> for Cell<'de> {
     where
         V: Visitor<'de>,
     {
+        // A figure that could not be found is NULL.
         if self.0 == ValueRef::Null {
             visitor.visit_none()
         } else {

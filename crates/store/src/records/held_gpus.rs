@@ -119,6 +119,8 @@ impl Records<'_> {
             for gpu in given {
                 staged.append_row(params![gpu.number, gpu.node, gpu.uuid])?;
             }
+
+            // The rows are in the table only after the appender has been dropped.
             drop(staged);
 
             let is_run = format!(
@@ -140,6 +142,7 @@ impl Records<'_> {
                 params![cluster, cluster],
             )?;
 
+            // Without a record of the run, Slurm's number stays until the statement above finds the run.
             db.execute(
                 "CREATE TEMP TABLE named AS
                  SELECT g.node, g.uuid, coalesce(max_by(j.job_id, j.submit_time), g.number) AS job_id,
@@ -162,6 +165,7 @@ impl Records<'_> {
                 params![micros(now), cluster, micros(now - GAP_SECONDS)],
             )?;
 
+            // Without an interval that is recent enough, another one begins.
             db.execute(
                 &format!(
                     "INSERT INTO records.job_gpus
@@ -203,6 +207,8 @@ impl Records<'_> {
 
             let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = p.job_id AND g.node = p.node
                  AND g.uuid = p.uuid AND g.submit_time = make_timestamp(p.submit)::TIMESTAMP_S";
+
+            // A run that is known to hold the GPU gets an earlier beginning only.
             db.execute(
                 &format!(
                     "UPDATE records.job_gpus AS g SET first_seen = least(g.first_seen, make_timestamp(p.first)::TIMESTAMP_S)
@@ -303,6 +309,8 @@ mod tests {
                 .map(|one| one.seen)
                 .collect::<Vec<_>>()
         };
+
+        // The second list repeats run 7, and has an earlier beginning of run 8.
         for gpus in [
             [past("7", (60, 90)), past("8", (200, 300))],
             [past("7", (60, 90)), past("8", (150, 250))],
@@ -356,6 +364,8 @@ mod tests {
             node: "g1".into(),
             uuid: uuid.into(),
         };
+
+        // No run with the number 8 is ever recorded, and the one with the number 12 only later.
         for (now, given) in [
             (100, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
             (160, vec![gpu("7", "a")]),
@@ -367,6 +377,8 @@ mod tests {
         }
         // Now the scheduler reports an array task with the number 12, which has ended meanwhile.
         import(vec![run("11_2", Some("12"), 80, Some(215))]);
+
+        // The gap since the last report is longer than `GAP_SECONDS`.
         records
             .note_given_gpus("lab", &[gpu("7", "a")], UnixTime(2000))
             .unwrap();

@@ -140,6 +140,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn allocated_gpus(&self, cluster: &str) -> Result<Vec<AllocatedGpu>, StoreError> {
+        // A GPU that slurmctld did not name in the three minutes up to its last answer was given back.
         self.list(
             "list the allocated GPUs",
             "SELECT g.node, g.gpu_index, coalesce(j.raw_job_id, j.job_id), epoch_ms(g.first_seen) // 1000
@@ -167,6 +168,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn queue_counts(&self, cluster: &str) -> Result<QueueCounts, StoreError> {
+        // A run without an end has started or is pending.
         let counts = self.list(
             "count the jobs",
             "SELECT count(*) FILTER (start_time IS NOT NULL), count(*) FILTER (start_time IS NULL)
@@ -192,6 +194,7 @@ impl Records<'_> {
         to: UnixTime,
         most: usize,
     ) -> Result<Vec<AlertTransition>, StoreError> {
+        // Transitions of one moment are in the order in which they were written.
         self.list(
             "read the alert log",
             "SELECT epoch_ms(happened_at), rule, alertname, coalesce(severity, ''), coalesce(node, ''), fingerprint, labels,
@@ -280,6 +283,7 @@ impl Records<'_> {
     }
 
     fn holds(&self, condition: &str, values: Vec<Value>) -> Result<Vec<GpuHold>, StoreError> {
+        // The run may be unknown, because exporters see a GPU before the scheduler's record arrives.
         let sql = format!(
             "SELECT g.job_id, g.node, g.uuid, coalesce(j.\"user\", ''), coalesce(j.account, ''),
                     epoch_ms(g.first_seen) // 1000, epoch_ms(g.last_seen) // 1000

@@ -36,6 +36,8 @@ impl Records<'_> {
         named: Option<&VisibleRuns>,
     ) -> Result<RecordHits, StoreError> {
         let parameter = || vec![Value::from(text.to_owned())];
+
+        // The shortest names come first, because they are the closest to the text.
         let names = |select: &str, from: &str| {
             let sql = format!(
                 "SELECT DISTINCT {select} AS name FROM {from}
@@ -47,6 +49,7 @@ impl Records<'_> {
             })
         };
 
+        // The id of an array stands for its tasks, which would fill the list.
         let (is_visible, of_visible) = condition(visible);
         let jobs = self.list(
             "search the records",
@@ -136,6 +139,8 @@ mod tests {
             shifted: Shifted::Refuse,
             corrections: Corrections::Accept,
         };
+
+        // Two tasks of the array 7, whose own numbers are 8 and 9, and a job whose id begins alike.
         let entries = [
             run("7_1", Some("8")),
             run("7_2", Some("9")),
@@ -156,6 +161,8 @@ mod tests {
             .note_given_gpus("lab", &[gpu], UnixTime(60))
             .unwrap();
         let found = |text| records.search(text, 10, None, None).unwrap();
+
+        // Job 70 is not found by a part of its id.
         assert_eq!(found("7").jobs, ["7"]);
         assert_eq!(found("7_2").jobs, ["7_2"]);
         assert_eq!(found("9").jobs, ["7_2"], "Slurm's own number of a task");

@@ -81,12 +81,14 @@ impl Records<'_> {
         settings: &ShareSettings,
         now: UnixTime,
     ) -> Result<(), StoreError> {
+        // The lock covers the comparison, so that two callers do not store the same settings.
         let _writing = self.database.writing();
         let known = self
             .latest_settings(cluster)?
             .into_iter()
             .find(|record| record.source == source);
 
+        // A source that has never had associations needs no row.
         let nothing_said = known.is_none() && settings.associations.is_empty();
         if nothing_said || known.is_some_and(|known| known.settings == *settings) {
             return Ok(());
@@ -113,6 +115,7 @@ impl Records<'_> {
     ) -> Result<Option<ShareSettingsRecord>, StoreError> {
         let mut known = self.latest_settings(cluster)?;
         known.retain(|record| !record.settings.associations.is_empty());
+        // `false` sorts before `true`, so the preferred source is the first.
         known.sort_by_key(|record| (record.source != preferred, Reverse(record.recorded_at)));
         Ok(known.into_iter().next())
     }
@@ -129,6 +132,7 @@ impl Records<'_> {
             .into_iter()
             .flat_map(|known| known.settings.associations)
         {
+            // The first account that lists a user is the default.
             if let Some(user) = association.user {
                 accounts.entry(user).or_insert(association.account);
             }
@@ -234,6 +238,7 @@ impl Records<'_> {
 
         (|| {
             db.execute_batch("BEGIN")?;
+            // A point that was noted for this time already is replaced.
             db.execute(
                 "DELETE FROM records.fairshare WHERE cluster = ?
                  AND (noted_at = make_timestamp(?::BIGINT)::TIMESTAMP_S OR noted_at < make_timestamp(?::BIGINT)::TIMESTAMP_S)",
@@ -246,6 +251,7 @@ impl Records<'_> {
             )?;
 
             for row in rows {
+                // Slurm's `parent` has no number of shares.
                 let raw_shares = match row.raw_shares {
                     Some(Shares::Raw(shares)) => Some(shares),
                     Some(Shares::Parent) | None => None,
@@ -345,6 +351,7 @@ impl ChargedRun {
         .iter()
         .filter_map(|(name, amount)| Some(format!("{name}={}", (*amount)?)))
         .collect();
+        // Slurm's K is 1,024 bytes.
         text.extend(self.mem_bytes.map(|bytes| format!("mem={}K", bytes >> 10)));
         (!text.is_empty()).then(|| text.join(","))
     }

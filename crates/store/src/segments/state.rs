@@ -86,6 +86,7 @@ pub(crate) fn load(
         newest = newest.max(found.map(Timestamp));
     }
 
+    // When the clock reaches these times, scrapes may bring the same series and times again.
     let mut ahead = Repeated::default();
     if let Some(newest) = newest.filter(|&newest| newest > now) {
         tracing::warn!(%now, %newest, "the store has samples with timestamps ahead of the clock");
@@ -95,6 +96,7 @@ pub(crate) fn load(
             }
         }
 
+        // The range of a file includes its ends, and only later samples are ahead.
         let after = now.plus(Duration::from_millis(1));
         for file in &layout.segments {
             let failed = |source| StoreError::Directory {
@@ -135,6 +137,7 @@ pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<
         format!("SELECT series, max(ts) FROM hot.{table} WHERE ts >= {from}{only} GROUP BY series")
     });
 
+    // A block's list of series has their last times, so its samples need not be read.
     let blocks: Vec<String> = layout
         .of(Resolution::Raw)
         .filter(|block| block.facts.to >= from)

@@ -153,6 +153,7 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
         DataType::UInt64 => Cell::Int(value!(UInt64Type).into()),
         DataType::Float32 => Cell::Float(value!(Float32Type)),
         DataType::Float64 => Cell::Double(value!(Float64Type)),
+        // DuckDB gives a HUGEINT as a decimal without places.
         DataType::Decimal128(_, 0) => Cell::Int(value!(Decimal128Type)),
         DataType::Decimal128(_, scale) => Cell::Decimal(value!(Decimal128Type), *scale),
         DataType::Utf8 => Cell::Text(array.as_string::<i32>().value(row)),
@@ -168,6 +169,7 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
             Cell::Timestamp(value!(TimestampMicrosecondType))
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            // Rounded down: a plain division would round up before 1970.
             Cell::Timestamp(value!(TimestampNanosecondType).div_euclid(1_000))
         }
         DataType::Date32 => Cell::Date(value!(Date32Type)),
@@ -181,6 +183,7 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
                 microseconds: span.nanoseconds / 1_000,
             }
         }
+        // An ENUM comes as a dictionary.
         DataType::Dictionary(_, _) => {
             let dictionary = array.as_any_dictionary();
             match dictionary.normalized_keys().get(row) {

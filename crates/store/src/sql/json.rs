@@ -54,6 +54,7 @@ fn each_row(answer: &ResultSet) -> impl Iterator<Item = Vec<Value>> {
 
 /// Converts a value. Numbers that JSON cannot represent exactly become strings.
 pub fn json(value: Cell<'_>) -> Value {
+    // Readers in JavaScript and many others take numbers as doubles, which lose digits above this.
     const EXACT: i128 = 1 << 53;
     match value {
         Cell::Null => Value::Null,
@@ -74,6 +75,7 @@ pub fn json(value: Cell<'_>) -> Value {
             .map(|byte| format!("{byte:02x}"))
             .collect::<String>()
             .into(),
+        // A time that no calendar has stays a number.
         Cell::Timestamp(n) => {
             Timestamp::from_microsecond(n).map_or_else(|_| n.into(), |at| at.to_string().into())
         }
@@ -103,6 +105,7 @@ pub fn json(value: Cell<'_>) -> Value {
 }
 
 fn key_text(key: Cell<'_>) -> String {
+    // Keys of JSON are texts, so any other key takes its JSON form.
     match json(key) {
         Value::String(text) => text,
         other => other.to_string(),
@@ -121,6 +124,8 @@ fn number(x: f64) -> Value {
 /// Writes a decimal number with all its decimal places.
 pub fn decimal(n: i128, scale: i8) -> String {
     let places = usize::try_from(scale).unwrap_or(0);
+
+    // At least one digit stands in front of the point.
     let digits = format!("{:0>width$}", n.unsigned_abs(), width = places + 1);
     let (whole, part) = digits.split_at(digits.len() - places);
     let sign = if n < 0 { "-" } else { "" };
@@ -160,6 +165,8 @@ pub fn span(months: i32, days: i32, microseconds: i64) -> String {
     part(months / 12, "year", "years");
     part(months % 12, "mon", "mons");
     part(days, "day", "days");
+
+    // An empty interval is `00:00:00`, as in PostgreSQL.
     if microseconds != 0 || parts.is_empty() {
         parts.push(clock(microseconds));
     }

@@ -182,6 +182,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_value_has_its_json() {
+        // 9007199254740993 is the first whole number that a double does not have.
         let rows = ask(
             "SELECT 1 AS n, 2::DOUBLE / 3 AS x, 'nan'::DOUBLE, NULL, 'text', DATE '2026-10-25',
              TIMESTAMP_S '2026-10-25 01:00:00', 9007199254740993, [1, 2], {'a': 1}, 12345678901234567890::HUGEINT, true",
@@ -227,6 +228,7 @@ mod tests {
                 "SET threads = 1",
                 "refused: only SELECT statements are answered",
             ),
+            // A harmless first statement must not hide the second.
             (
                 "SELECT 1; DROP VIEW jobs",
                 "refused: only SELECT statements are answered",
@@ -236,6 +238,7 @@ mod tests {
                 "refused: expected one statement, found 2",
             ),
             ("", "refused: expected one statement, found 0"),
+            // These functions read files of the server.
             (
                 "SELECT * FROM read_text('takt.lock')",
                 "refused: the function read_text is not available here",
@@ -244,10 +247,12 @@ mod tests {
                 "SELECT (SELECT count(*) FROM glob('*'))",
                 "refused: the function glob is not available here",
             ),
+            // DuckDB ignores the case of names.
             (
                 "WITH t AS (FROM Read_CSV('x')) FROM t",
                 "refused: the function read_csv is not available here",
             ),
+            // `query` runs a text that the gate has not seen.
             (
                 "SELECT * FROM query('SELECT 1')",
                 "refused: the function query is not available here",
@@ -268,6 +273,7 @@ mod tests {
                 "SELECT max(reltuples) FROM PG_Class",
                 "refused: the table PG_Class is not available here; SHOW TABLES lists tables, information.columns their columns",
             ),
+            // DuckDB reads a file if its name is in the place of a table.
             (
                 "SELECT * FROM 'takt.parquet'",
                 "refused: \"takt.parquet\" names a file, not a table",
@@ -295,6 +301,8 @@ mod tests {
     fn rows_and_time_are_bounded() {
         let rows = ask("SELECT * FROM range(10)").unwrap();
         assert_eq!((rows.rows.len(), rows.truncated), (3, true));
+
+        // 10^12 pairs take far longer than half a second.
         let endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3";
         assert!(matches!(ask(endless), Err(SqlError::Timeout(_))));
     }

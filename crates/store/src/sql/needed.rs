@@ -32,9 +32,12 @@ pub(super) fn needed(db: &Connection, sql: &str) -> Result<Option<Needed>, duckd
         quoted(sql)
     );
     let plan: String = db.query_row(&question, [], |row| row.get(0))?;
+    // A plan that cannot be read limits nothing.
     let plan: Value = serde_json::from_str(&plan).unwrap_or_default();
     let mut scans = Vec::new();
     find_scans(&plan, &mut scans);
+
+    // One answer serves all scans, so it has the samples that any of them needs.
     Ok(scans.into_iter().reduce(Needed::with))
 }
 
@@ -47,6 +50,7 @@ fn find_scans(node: &Value, found: &mut Vec<Needed>) {
         }),
         Value::Array(nodes) => nodes.iter().for_each(|node| find_scans(node, found)),
         Value::Object(fields) => {
+            // DuckDB chooses the sides of a join, so the scan may be on either.
             let sides = [(0, "left", 1, "right"), (1, "right", 0, "left")];
             let children = &node["children"];
             for (scan, of_scan, other, of_other) in sides {
@@ -109,6 +113,7 @@ fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]
 
     let (from, until) = match condition["type"].as_str().unwrap_or_default() {
         "CONJUNCTION_AND" => {
+            // All parts of a conjunction hold, so each of them may limit the range.
             let parts = list(&condition["children"]);
             return parts.for_each(|part| limit(range, part, columns));
         }
@@ -121,6 +126,7 @@ fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]
             "COMPARE_EQUAL" => (Some(right), Some(right)),
             _ => return,
         },
+        // The constant is on the left here, so each comparison turns around.
         comparison if is_time(right, columns) => match comparison {
             "COMPARE_GREATERTHAN" | "COMPARE_GREATERTHANOREQUALTO" => (None, Some(left)),
             "COMPARE_LESSTHAN" | "COMPARE_LESSTHANOREQUALTO" => (Some(left), None),
@@ -130,6 +136,7 @@ fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]
         _ => return,
     };
 
+    // A range that is rounded outwards only costs time; a narrower one would lose rows.
     if let Some((from, _)) = from.and_then(instant) {
         range.0 = range.0.max(from);
     }
@@ -140,6 +147,7 @@ fn limit(range: &mut (Timestamp, Timestamp), condition: &Value, columns: &[&str]
 
 /// Whether an expression is the time of a sample.
 fn is_time(expression: &Value, columns: &[&str]) -> bool {
+    // The views cast `ts` to this type. Any other cast may change the order of times.
     let is_cast = expression["type"] == "OPERATOR_CAST";
     if is_cast && expression["return_type"]["id"] != "TIMESTAMP" {
         return false;
@@ -181,6 +189,7 @@ fn joined(
         && table["function_data"]["catalog"] == "hot"
         && table["function_data"]["table"] == SERIES;
 
+    // An outer join keeps rows without a partner, so it rejects none.
     let is_inner = join["type"] == "LOGICAL_COMPARISON_JOIN" && join["join_type"] == "INNER";
     if !is_inner || !is_series {
         return None;
@@ -231,6 +240,7 @@ fn columns(node: &Value) -> Vec<&str> {
             let names = list(&node["names"]).map(|name| name.as_str().unwrap_or_default());
             let read = list(&node["column_indexes"]).map(|column| &column["index"]);
             let columns = select(&names.collect::<Vec<_>>(), read);
+            // A scan may read columns for its filters only, and then lists those that it returns.
             match list(&node["projection_ids"]).count() {
                 0 => columns,
                 _ => select(&columns, list(&node["projection_ids"])),

@@ -43,6 +43,7 @@ impl Slot {
     /// A measured slot: utilization, 0 to 1, and whether the GPU was held.
     pub fn new(utilization_ratio: f64, is_held: bool) -> Self {
         let step = (utilization_ratio.clamp(0.0, 1.0) * STEPS).round() as u8;
+        // The lowest bit says whether the GPU was held. The largest value is 253, and 255 means unknown.
         Self(step * 2 + u8::from(is_held))
     }
 
@@ -177,6 +178,7 @@ impl Strips {
             past.refill_before = Some(slot_of(now.whole_seconds()));
         }
 
+        // Each call takes a part, the newest first, so that no call reads a whole week.
         let before = past.refill_before.take()?;
         let next = before - length;
         past.refill_before = (next > oldest).then_some(next);
@@ -205,6 +207,7 @@ impl Strips {
                 .entry(place)
                 .or_insert_with(|| vec![Slot::UNKNOWN; SLOTS as usize]);
             for (slot, value) in (from..).zip(slots) {
+                // The ring keeps newer slots in the places of older ones.
                 if slot >= oldest {
                     ring[slot.rem_euclid(SLOTS) as usize] = value;
                 }
@@ -225,12 +228,15 @@ impl Rings {
     /// Makes room for the slots `[from, until)`.
     fn advance(&mut self, from: i64, until: i64) {
         let touches = from <= self.until && until >= self.from;
+        // A gap between the slots would count as filled.
         if self.until == 0 || !touches {
             self.gpus.clear();
             self.from = from;
             self.until = until;
             return;
         }
+
+        // The ring still has the slots of seven days ago in these places.
         let fresh = self.until..until.max(self.until);
         for ring in self.gpus.values_mut() {
             for slot in fresh.clone() {
@@ -347,6 +353,7 @@ mod tests {
         strips.save(directory.path()).unwrap();
         let path = directory.path().join(file::NAME);
         let whole = fs::read(&path).unwrap();
+        // A file without its end, one with another byte, and an empty one.
         for damaged in [
             &whole[..whole.len() - 3],
             &[&whole[..9], b"x", &whole[10..]].concat(),

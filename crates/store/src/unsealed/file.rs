@@ -113,6 +113,7 @@ impl SegmentFile {
         let mut tail = None;
 
         while let Some(record) = Record::at(&file, at, length)? {
+            // The next sync begins with the first record behind the synced part.
             if at >= synced {
                 tail.get_or_insert(at);
             }
@@ -130,6 +131,7 @@ impl SegmentFile {
         let end = FileEnd {
             length: found.length,
             synced: tail.map_or(found.length, |tail| found.length.min(tail)),
+            // Checksums are compared after a crash, whose last writes may not have reached the disk.
             is_doubtful: verify,
             shapes,
             written: state.coverage.clone(),
@@ -247,6 +249,7 @@ impl SegmentFile {
     /// # Errors
     /// If the file cannot be written. The rest stays in memory.
     pub fn persist(&self, repeated: &Repeated) -> io::Result<()> {
+        // The chunks are listed first, so that no lock of the state is held while the file is written.
         let mut waiting = Vec::new();
         for (index, group) in self.state().groups.iter().enumerate() {
             for (number, chunk) in group.chunks.iter().enumerate() {
@@ -258,6 +261,7 @@ impl SegmentFile {
 
         let mut content = Vec::new();
         for (index, number, owner, full) in waiting {
+            // A packed chunk cannot lose single samples, so its other samples are written one by one.
             if full.has_times_of(repeated) {
                 self.make_loose((index, number), owner, &full, repeated)?;
                 continue;
@@ -266,6 +270,7 @@ impl SegmentFile {
             let mut end = self.end();
             let shape = self.shape(&mut end, &full.shape)?;
             content.clear();
+            // The fields come before the index, whose length is known only when it is encoded.
             content.resize(CHUNK_FIELDS, 0);
             let index_length = full.chunk.encode(&full.next, &mut content);
             let index_length = u32::try_from(index_length).map_err(io::Error::other)?;
@@ -288,6 +293,8 @@ impl SegmentFile {
             drop(end);
 
             let packed = record.offset + CHUNK_FIELDS as u64 + u64::from(index_length);
+
+            // The head may now drop the packed columns: the file returns them, synced or not.
             full.chunk.note_stored(&self.file, packed);
             self.state_mut().groups[index].chunks[number].place = ChunkPlace::File {
                 record,
@@ -321,6 +328,7 @@ impl SegmentFile {
                 return Ok(());
             }
 
+            // Only the last record names the log: after a crash between two records, the log is still needed.
             let is_last = count == batches.len();
             let log = if is_last { log } else { self.loose_log() };
             self.append_loose(log, &batches[..count])?;
@@ -355,6 +363,7 @@ impl SegmentFile {
     /// If the file cannot be synced.
     pub fn sync(&self) -> io::Result<SyncedPart> {
         let mut end = self.end();
+        // Doubtful until the sync has returned, so that a sync that fails is not forgotten.
         if std::mem::replace(&mut end.is_doubtful, true) {
             self.write_again(end.synced, end.length)?;
         }
@@ -373,6 +382,7 @@ impl SegmentFile {
         while at < to {
             let record = Record::at(&self.file, at, to)?.ok_or(io::ErrorKind::UnexpectedEof)?;
             let content = record.read(&self.file)?;
+            // The kernel may have dropped the pages that it failed to write.
             if !record.is_intact(&content) {
                 let path = self.path.display();
                 let lost = format!("{path}: lost what a failed sync did not write");
@@ -414,6 +424,7 @@ impl SegmentFile {
             let mut content = Vec::new();
             series.serialize_into(&mut content)?;
             self.append(&mut self.end(), DELETED, &content)?;
+            // The caller reports the deletion as done, so it must be on disk.
             self.file.sync_data()?;
             self.state_mut().deleted |= series;
         }
@@ -431,6 +442,7 @@ impl SegmentFile {
             .iter()
             .flat_map(|group| &group.chunks)
             .filter_map(|chunk| match chunk.place {
+                // A chunk that was made loose has no record.
                 ChunkPlace::File { record, .. } if chunk.samples > 0 => Some(record),
                 _ => None,
             })
@@ -502,6 +514,7 @@ impl SegmentFile {
             self.append_loose(self.loose_log(), &[Arc::new(samples.into())])?;
         }
 
+        // Without this, the log of these rows would be read again at the next start.
         let mut covered = Coverage::default();
         covered.note(owner, full.chunk.newest());
         self.note_coverage(&covered)?;
@@ -523,6 +536,7 @@ impl SegmentFile {
 
     /// Returns the number of a shape in this file, and writes it if needed.
     fn shape(&self, end: &mut FileEnd, shape: &Arc<Shape>) -> io::Result<u32> {
+        // The shape of a chunk is nearly always one of the last ones.
         let known = end.shapes.iter().rposition(|known| {
             known
                 .as_ref()
@@ -551,6 +565,7 @@ impl SegmentFile {
     }
 
     fn write_record(&self, at: u64, header: &[u8], content: &[u8]) -> io::Result<()> {
+        // The header comes second, so that a reader of the growing file finds no record without its content.
         self.file.write_all_at(content, at + HEADER)?;
         self.file.write_all_at(header, at)
     }

@@ -129,6 +129,7 @@ impl LogWriter {
         };
 
         self.record.clear();
+        // Room for the header, whose checksum needs the content.
         self.record.resize(HEADER as usize, 0);
         for (group, at, series, values) in rows {
             log.encode(&mut self.record, group, at, series, values);
@@ -149,6 +150,8 @@ impl LogWriter {
             .write_all_at(&self.record, log.length)
             .and_then(|()| log.file.sync_data())
             .map_err(failed(&log.path))?;
+
+        // The length grows only after the sync, so that `end` cuts off what a failure left.
         log.length += self.record.len() as u64;
 
         // The first record of a log has all values, the others only those that changed.
@@ -216,6 +219,7 @@ impl OpenLog {
             .open(&path)?;
         file.write_all_at(&run.to_le_bytes(), 0)?;
 
+        // A commit is durable only if the name of its file is.
         if let Some(folder) = path.parent() {
             crate::block::sync_directory(folder)?;
         }
@@ -264,6 +268,7 @@ impl OpenLog {
         let bits = out.len();
         out.resize(bits + series.len().div_ceil(8), 0);
         for (column, (last, &value)) in last.values.iter_mut().zip(values).enumerate() {
+            // Bits are compared, so that a NaN can be unchanged.
             if last.to_bits() != value.to_bits() {
                 *last = value;
                 out[bits + column / 8] |= 1 << (column % 8);
@@ -308,6 +313,7 @@ pub(super) fn read_log(path: &Path, reader: &mut impl LogReader) -> io::Result<R
     let mut found = ReadLog::default();
 
     let begin = size_of::<u64>() as u64;
+    // A crash may leave a file without its first field.
     if end < begin {
         return Ok(found);
     }
@@ -354,10 +360,12 @@ fn decode(
         let at = Timestamp(fields.i64()?);
         if kind == [ROW] {
             let count = fields.u32()? as usize;
+            // `take` fails before a damaged number allocates memory.
             let series = Fields(fields.take(4 * count)?);
             let values = Fields(fields.take(8 * count)?);
             rows.insert(group, (numbers(series), doubles(values)));
         } else {
+            // Changes without a whole row before them mean nothing.
             let (series, values) = rows.get_mut(&group)?;
             let bits = fields.take(series.len().div_ceil(8))?;
             for (column, value) in values.iter_mut().enumerate() {

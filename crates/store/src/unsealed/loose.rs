@@ -71,6 +71,7 @@ impl Default for LooseSamples {
 
 impl From<Vec<LooseSample>> for LooseSamples {
     fn from(samples: Vec<LooseSample>) -> Self {
+        // Without samples, the range is reversed and overlaps nothing.
         let (oldest, newest) = samples.iter().map(|(_, sample)| sample.at).fold(
             (Timestamp(i64::MAX), Timestamp(i64::MIN)),
             |(oldest, newest), at| (oldest.min(at), newest.max(at)),
@@ -132,6 +133,7 @@ fn sorted(batches: &[LooseBatch]) -> Vec<LooseSample> {
         places[(series - first) as usize] += 1;
     }
 
+    // Each number becomes the place where its series begins.
     let mut begin = 0;
     for place in &mut places {
         begin += std::mem::replace(place, begin);
@@ -208,10 +210,13 @@ fn push_run(run: &[LooseSample], packer: &mut Packer, numbers: &mut Vec<f64>, ou
     out.extend_from_slice(&series.to_le_bytes());
     out.extend_from_slice(&first.at.0.to_le_bytes());
     out.extend_from_slice(&(run.len() as u16).to_le_bytes());
+    // The lengths are known only after packing.
     let lengths = out.len();
     out.extend_from_slice(&[0; 4]);
 
     numbers.clear();
+
+    // At most 512 gaps of 2^40 ms make 2^49 ms, which a double holds exactly.
     numbers.extend(run.iter().map(|(_, one)| (one.at.0 - first.at.0) as f64));
     packer.pack(numbers, out);
 
@@ -314,6 +319,7 @@ impl LooseRecord {
             steps: Arc::default(),
         };
 
+        // A record of single samples does not store its range.
         if record.kind == RUNS {
             found.oldest = Timestamp(fields.i64()?);
             found.newest = Timestamp(fields.i64()?);
@@ -345,6 +351,7 @@ impl LooseRecord {
             .iter()
             .enumerate()
             .filter_map(move |(at, &(first, begin))| {
+                // The last series of a part may continue in the next part, so both have it.
                 let (last, end) = self
                     .steps
                     .get(at + 1)
@@ -366,6 +373,7 @@ impl LooseRecord {
         each: Each<'_>,
     ) -> Option<bool> {
         let mut fields = Fields(part);
+
         let (mut numbers, mut samples) = (Vec::new(), Vec::new());
         while !fields.0.is_empty() {
             let run = Run::take(self.record.kind, &mut fields)?;
@@ -430,6 +438,7 @@ mod tests {
                 1..2000,
             ),
             wanted in prop::collection::btree_set(0_u32..400, 0..5),
+            // Series that are close together are sorted by counting, the others by comparing.
             apart in prop_oneof![Just(1_u32), Just(1 << 20)],
         ) {
             let mut samples: Vec<LooseSample> = samples
@@ -473,6 +482,8 @@ mod tests {
             content.extend_from_slice(&bits.to_le_bytes());
         }
         assert_eq!(read(SINGLE, &content, None), expected);
+
+        // Series 31 ends the first part of the index, and 99 the last one.
         let wanted: RoaringBitmap = [31, 99].into_iter().collect();
         let some: Vec<u32> = read(SINGLE, &content, Some(&wanted))
             .iter()

@@ -62,6 +62,7 @@ impl SegmentFile {
     ) -> (Vec<Part>, Coverage) {
         let state = self.state();
 
+        // Deletions are rare, so usually no bitmap is copied.
         let remaining = wanted
             .filter(|_| !state.deleted.is_empty())
             .map(|wanted| wanted - &state.deleted);
@@ -109,6 +110,8 @@ impl SegmentFile {
                 && wanted.is_none_or(|wanted| wanted.contains(*series))
                 && !state.deleted.contains(*series)
         };
+
+        // Copied, because the lock must not be held while the caller works.
         let waiting: Vec<_> = state
             .loose_waiting
             .iter()
@@ -180,6 +183,7 @@ impl SegmentFile {
         for part in self.parts(None, ALL_TIME).0 {
             match &part.content {
                 PartContent::Chunk { columns, chunk } => {
+                    // The rows of a chunk are the upper bound: a series may lack a value in some.
                     for (series, _) in columns.iter() {
                         *counts.entry(*series).or_default() += chunk.rows as usize;
                     }
@@ -213,6 +217,8 @@ impl SegmentFile {
     ) -> io::Result<bool> {
         let begin = record.offset + CHUNK_FIELDS as u64;
         let index_length = index_length as usize;
+
+        // A chunk may have thousands of columns, of which a query needs a few.
         let whole = columns.len() > SINGLE_READS;
         let length = if whole {
             (record.length as usize).saturating_sub(CHUNK_FIELDS)
@@ -273,6 +279,7 @@ impl SegmentFile {
         range: (Timestamp, Timestamp),
         each: Each<'_>,
     ) -> io::Result<bool> {
+        // Copied, because the lock must not be held while the file is read.
         let deleted = self.state().deleted.clone();
         let is_wanted = |series| {
             wanted.is_none_or(|wanted| wanted.contains(series)) && !deleted.contains(series)

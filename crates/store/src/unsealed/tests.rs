@@ -20,6 +20,7 @@ type Samples = BTreeMap<(u32, i64), u64>;
 
 /// Rows of a group: values by series, and whether the chunk ends after the row.
 fn rows() -> impl Strategy<Value = Vec<(Vec<f64>, bool)>> {
+    // Repeated values are frequent, as in most series.
     let value = prop_oneof![
         4 => (0_i32..3).prop_map(f64::from),
         2 => Just(STALE),
@@ -36,6 +37,7 @@ fn write_rows(file: &SegmentFile, rows: &[(Vec<f64>, bool)]) -> Samples {
     for series in 0..70 {
         group.add_column(SeriesId(100 + series), Timestamp(0));
     }
+
     let mut written = Samples::new();
     for (number, (row, ends)) in rows.iter().enumerate() {
         let at = number as i64 * SECOND;
@@ -75,6 +77,7 @@ proptest! {
     #[test]
     fn a_segment_returns_the_written_samples(
         rows in rows(),
+        // The last few of these series do not exist.
         wanted in prop::collection::btree_set(100_u32..175, 1..75),
         from in 0_i64..60,
         length in 0_i64..60,
@@ -82,6 +85,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let file = SegmentFile::create(folder.path(), SEGMENT).unwrap();
         let written = write_rows(&file, &rows);
+
         let wanted: RoaringBitmap = wanted.into_iter().collect();
         let range = (from * SECOND, (from + length) * SECOND);
         let is_wanted = |(series, at): (u32, i64)| {
@@ -90,6 +94,7 @@ proptest! {
         let expected = written.iter().filter(|(key, _)| is_wanted(**key));
         let expected: Samples = expected.map(|(&key, &value)| (key, value)).collect();
         prop_assert_eq!(&stored(&file, &wanted, range), &expected);
+
         file.persist(&Repeated::default()).unwrap();
         prop_assert_eq!(&stored(&file, &wanted, range), &expected);
         prop_assert_eq!(file.samples(), written.len() as u64);
@@ -143,6 +148,8 @@ fn write_records(folder: &Path) -> (SegmentFile, Samples) {
 fn what_follows_a_damaged_record_that_was_not_synced_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let (file, written) = write_records(folder.path());
+
+    // The record of the second chunk. The loose samples behind it are cut, too, and still are in the log.
     let begin = damage(&file, 3);
     let (again, findings) = SegmentFile::open(folder.path(), SEGMENT, true, begin).unwrap();
     assert_eq!((findings.damaged, findings.length), (0, begin));
@@ -184,6 +191,7 @@ fn what_a_failed_sync_left_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let (file, _) = write_records(folder.path());
     let length = file.length();
+    // At first nothing was synced, then all records before the damaged one.
     for synced in [0, damage(&file, 3)] {
         let opened = SegmentFile::open(folder.path(), SEGMENT, true, synced);
         let (again, _) = opened.unwrap();
@@ -195,6 +203,7 @@ fn what_a_failed_sync_left_is_written_again() {
     }
     let _ = write_records(folder.path());
     let (again, _) = SegmentFile::open(folder.path(), SEGMENT, true, 0).unwrap();
+    // The record was intact when the file was opened, but is not when it is to be written again.
     damage(&again, 4);
     assert!(again.sync().is_err());
 }
@@ -265,6 +274,7 @@ proptest! {
             let (_, length) = log.position().unwrap();
             expected.push((length, rows.collect::<Vec<SeenRow>>(), loose));
         }
+
         let path = path_of(folder.path(), SEGMENT, 1);
         let left = fs::metadata(&path).unwrap().len().saturating_sub(cut);
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(left).unwrap();
@@ -290,6 +300,7 @@ fn a_log_is_deleted_when_all_its_rows_are_in_chunks() {
     let path = path_of(folder.path(), SEGMENT, 1);
     let mut covered = Coverage::default();
     covered.note((5, 1), Timestamp(15));
+    // A group of another run has the same number.
     covered.note((4, 2), Timestamp(99));
     assert!(!log.delete_covered(&covered, 0) && path.exists());
     covered.note((5, 2), Timestamp(20));

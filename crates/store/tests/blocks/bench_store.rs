@@ -24,6 +24,7 @@ pub fn config() -> StoreConfig {
     StoreConfig {
         commit_interval_ms: 20,
         min_free_bytes: 0,
+        // A day, so that no segment ends by itself within a test.
         seal_minutes: 1440,
         ..StoreConfig::default()
     }
@@ -78,6 +79,7 @@ impl Bench {
         let now = Arc::new(AtomicI64::new(now));
         let jumped = Arc::new(AtomicI64::new(0));
         let shown = Arc::clone(&now);
+        // The time since boot follows the clock, but not its jumps.
         let [passed, by] = [Arc::clone(&now), Arc::clone(&jumped)];
         let mut registry = Registry::default();
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)))
@@ -101,6 +103,7 @@ impl Bench {
     pub fn jump(&self, by: i64) {
         self.jumped.fetch_add(by, Ordering::SeqCst);
         self.now.fetch_add(by, Ordering::SeqCst);
+        // The store notices a jump when its clock is read.
         self.store.database().clock_state();
     }
 
@@ -127,6 +130,7 @@ impl Bench {
     pub fn scrape_all(&self, from: i64, to: i64, step: i64) {
         for (n, at) in (from..to).step_by(step as usize).enumerate() {
             self.scrape(at);
+            // The queue is bounded and would drop samples.
             if n % 1000 == 999 {
                 self.store.flush();
             }
@@ -180,6 +184,8 @@ impl Bench {
                 "{name}: {count} samples, expected {wanted}; missing: {missing:?}"
             );
         }
+
+        // A query could hide a duplicate, so rows are counted in SQL, too.
         let db = self.store.database().connect().unwrap();
         let sql = "SELECT count(*), count(DISTINCT (metric, labels, ts)) FROM samples WHERE value IS NOT NULL";
         let counts: (i64, i64) = db

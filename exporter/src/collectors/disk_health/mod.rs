@@ -275,6 +275,7 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<HealthValues>> {
     match language {
         DiskProtocol::Ata { identity } => {
             let disk: File = open()?;
+            // Any other command would wake the disk.
             if ata::is_asleep(&disk)? {
                 return Ok(None);
             }
@@ -312,6 +313,7 @@ fn language(block: &Path) -> DiskProtocol {
     let information = std::fs::read(block.join("device/vpd_pg89"))
         .ok()
         .filter(|page| page.len() >= IDENTITY_FROM);
+    // libata gives its disks this vendor.
     let is_ata = information.is_some()
         || sysfs::text(&block.join("device/vendor")).as_deref() == Some("ATA");
 

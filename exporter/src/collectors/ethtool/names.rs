@@ -61,6 +61,7 @@ pub(super) fn rename(
             continue;
         }
 
+        // These have node_exporter's names, others are named after the driver's.
         let common = COMMON.iter().find(|(name, ..)| *name == plain);
         let (name, help) = match common {
             Some((_, name, help)) => ((*name).to_owned(), (*help).to_owned()),
@@ -74,6 +75,7 @@ pub(super) fn rename(
         };
         by_name
             .entry(name)
+            // Two counters of one name cannot be distinguished, so neither is shown.
             .and_modify(|same| *same = None)
             .or_insert(Some(renamed));
     }

@@ -188,14 +188,18 @@ impl Collector for Filesystem {
             for mount in parse(text) {
                 let mut mount = mount?;
                 mount.seen_from(rootfs);
+                // The filters are about the node's paths, not those of a container that has its root elsewhere.
                 let is_chosen = mount_points.passes(&mount.point) && fs_types.passes(mount.fs_type);
 
+                // Two lines with equal labels would be one series twice, which makes the page invalid.
                 if is_chosen && seen.insert(mount.labels().map(str::to_owned)) {
                     mounts.push(mount);
                 }
             }
 
             let paths = |mount: &Mount<'_>| rootfs.join(mount.point.trim_start_matches('/'));
+
+            // All remote mounts are asked before the first answer is awaited, so their delays do not add up.
             let remote = mounts.iter().filter(|mount| !mount.is_local());
             let remote = remote.map(|mount| (mount.labels(), paths(mount)));
             self.watches.ask(remote);
@@ -241,6 +245,7 @@ struct MountSpace {
 
 fn statfs(path: &Path) -> io::Result<MountSpace> {
     let stat = rustix::fs::statfs(path)?;
+    // As in node_exporter, a block has `f_bsize` bytes.
     let bytes = |blocks: u64| blocks as f64 * stat.f_bsize as f64;
 
     Ok(MountSpace {
@@ -293,6 +298,7 @@ impl Mount<'_> {
                 out.push(&READONLY, labels, flag(self.read_only));
             }
             MountAnswer::Error(why) => {
+                // As in node_exporter, only a mount that fails has the label with the reason.
                 let [device, point, fs_type] = *labels;
                 let labels = [
                     ("device", device),
@@ -322,6 +328,7 @@ impl Mount<'_> {
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Mount<'_>, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
+        // Only mountinfo has this separator; blanks within a path are escaped.
         let mount = if line.contains(" - ") {
             parse_mountinfo(line)
         } else {
@@ -353,6 +360,7 @@ fn parse_mounts(line: &str) -> Option<Mount<'_>> {
 /// and, behind any number of fields, those of the file system.
 fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
     let (mount, system) = line.split_once(" - ")?;
+    // The first two fields are the numbers of the mount and of its parent.
     let mut words = mount.split_ascii_whitespace().skip(2);
     let [numbers, _, point, options] = [words.next()?, words.next()?, words.next()?, words.next()?];
 
@@ -363,6 +371,7 @@ fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
         device,
         point: unescape(point),
         fs_type,
+        // `emergency_ro` is ext4's option after an error of the disk.
         read_only: has(options, "ro") || has(of_system, "ro") || has(of_system, "emergency_ro"),
         numbers: Some(numbers.split_once(':')?),
     })

@@ -103,6 +103,7 @@ pub(super) fn follow(
         if next == NO_MORE {
             break;
         }
+        // The log may be cleared in between.
         let Some((behind, record)) = entry(bmc, next)? else {
             break;
         };
@@ -113,6 +114,7 @@ pub(super) fn follow(
             news.push(record);
         }
 
+        // At each record, so that none comes twice if the next one fails.
         *mark = Some(mark_of(&record));
 
         // A log whose last record names itself would never end.
@@ -157,6 +159,7 @@ fn entry(bmc: &mut impl BmcTransport, id: u16) -> io::Result<Option<(u16, RawRec
     const NOT_THERE: [u8; 2] = [0xc9, 0xcb];
     const ALL_OF_IT: [u8; 2] = [0, 0xff];
 
+    // Without a reservation: it is needed for parts of records only.
     let [low, high] = id.to_le_bytes();
     let request = [0, 0, low, high, ALL_OF_IT[0], ALL_OF_IT[1]];
     let answer = bmc.ask(STORAGE, GET_LOG_ENTRY, &request)?;
@@ -305,6 +308,7 @@ mod tests {
                 })
             }
         }
+        // The first number is the completion code.
         let info = [
             0, 0x51, 8, 0, 0x4c, 0xfb, 0x5d, 0x55, 0x0b, 0x5b, 0x43, 0xd2, 0xff, 0x4e, 0x0f,
         ];

@@ -175,6 +175,7 @@ const OF_A_TYPE: &[(u8, u8, &str, Severity)] = &[
 
 fn meaning(sensor_type: u8, event_type: u8, offset: u8) -> Option<(&'static str, Severity)> {
     const TYPE_S_OWN: u8 = 0x6f;
+    // Either the event's type says what an offset means, or the sensor's does.
     let (table, kind) = match event_type {
         TYPE_S_OWN => (OF_A_TYPE, sensor_type),
         _ => (OF_ANY_SENSOR, event_type),
@@ -291,6 +292,7 @@ mod tests {
             assert_eq!(told(sensor_type, event_type, data), None);
         }
         let mut own = record(0x08, 0x6f, 0x03);
+        // Kinds from here on are a maker's own.
         own[2] = 0xc0;
         assert_eq!(read(&own), None, "a record of a maker's own form");
     }

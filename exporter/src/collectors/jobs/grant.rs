@@ -49,6 +49,7 @@ pub(super) fn grant(evidence: &GpuEvidence<'_>, table: &GpuTable, order: GpuOrde
 
     let lists = evidence.device_lists.iter();
     let lists = lists.filter_map(|list| parse_device_list(list));
+    // Each container has a list of its own, and the job has what any of them has.
     if let Some(minors) = lists.reduce(|a, b| &a | &b) {
         return GpuGrant::Gpus(by_minor(&minors));
     }
@@ -76,6 +77,7 @@ pub(super) fn grant(evidence: &GpuEvidence<'_>, table: &GpuTable, order: GpuOrde
         .any(|environment| environment.gpus != GrantedGpus::Nothing);
     let would_be_told = environments.any(|environment| environment.knows_all);
     match (is_told, would_be_told) {
+        // A job whose environment would name its GPUs, and names none, has none.
         (true, _) | (false, true) => GpuGrant::Gpus(gpus),
         // Where no cgroup forbids it, a process that looks for GPUs opens them all.
         (false, false) if !evidence.open.is_empty() && evidence.open.len() < table.gpus.len() => {
@@ -112,6 +114,7 @@ fn parse_device_list(text: &str) -> Option<BTreeSet<u32>> {
     for line in text.lines() {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         let [kind, numbers, access] = words[..] else {
+            // A line of another form says nothing, so the list is not used.
             return None;
         };
 
@@ -129,6 +132,7 @@ fn parse_device_list(text: &str) -> Option<BTreeSet<u32>> {
         }
     }
 
+    // An empty text is no list, so it denies nothing.
     (!text.trim_ascii().is_empty()).then_some(minors)
 }
 

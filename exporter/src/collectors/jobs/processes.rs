@@ -188,6 +188,7 @@ impl Processes {
             self.users_since = Instant::now();
         }
 
+        // A look-up may ask a directory service, so its result is kept, also for an unknown user.
         let account = self.users.entry(uid).or_insert_with(|| {
             let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
             Some((user.name, user.gid.as_raw()))
@@ -206,6 +207,7 @@ impl Processes {
 
     /// A process's children; none on kernels without CONFIG_PROC_CHILDREN.
     pub fn children(&self, pid: u32) -> Vec<u32> {
+        // Each thread has a list of the processes that it started.
         let threads = std::fs::read_dir(self.procfs.join(format!("{pid}/task")));
         let threads = threads.into_iter().flatten().flatten();
 
@@ -228,6 +230,7 @@ impl Processes {
     /// The same for a process that is called `slurmstepd`.
     pub fn titled_step(&self, pid: u32) -> Option<(JobKey, String)> {
         let process = self.procfs.join(pid.to_string());
+        // The directory belongs to the effective user of the process.
         if std::fs::metadata(&process).ok()?.uid() != 0 {
             return None;
         }
@@ -266,6 +269,7 @@ fn parse_stat(bytes: &[u8]) -> Option<ProcessStat> {
     let text = String::from_utf8_lossy(bytes);
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
 
+    // Behind the name, the state is the first field, the parent the second, and the start the twentieth.
     let fields: Vec<_> = rest.split_ascii_whitespace().collect();
     Some(ProcessStat {
         name: name.to_owned(),
@@ -325,6 +329,7 @@ mod tests {
 
     #[test]
     fn status() {
+        // The first of the four numbers is that of the real user.
         assert_eq!(
             parse_uid("Name:\tpython3\nUmask:\t0022\nUid:\t1000\t0\t0\t0\n"),
             Some(1000)

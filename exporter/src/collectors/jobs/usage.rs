@@ -169,6 +169,7 @@ fn oom_kills_v1(directory: &Path, depth: usize) -> Option<f64> {
 }
 
 fn add(total: &mut Option<f64>, more: Option<f64>) {
+    // A value that no directory has stays unknown, and does not become 0.
     *total = total.iter().copied().chain(more).reduce(|a, b| a + b);
 }
 
@@ -233,6 +234,7 @@ fn parse_blkio(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [f64; 2]
             continue;
         };
 
+        // `Sync`, `Async` and `Total` count the same bytes once more.
         let place = match direction {
             "Read" => 0,
             "Write" => 1,
@@ -271,6 +273,7 @@ pub(super) fn parse_list(text: &str) -> Option<Vec<u32>> {
         let first = first.trim_ascii().parse::<u32>().ok()?;
         let last = last.trim_ascii().parse::<u32>().ok()?;
 
+        // Without a bound, a few bytes could fill the memory.
         if first > last || last > MOST {
             return None;
         }
@@ -296,6 +299,7 @@ impl BlockDevices {
     }
 
     fn is_stacked(&mut self, device: &str) -> bool {
+        // Each job has the same few devices, and their stacking hardly ever changes.
         if let Some(known) = self.stacked.get(device) {
             return *known;
         }
@@ -350,6 +354,7 @@ mod tests {
         assert_eq!(read(), None, "no file");
         for (text, limit) in [
             ("max\n", None),
+            // The largest multiple of a page below 2^63, by which version 1 means no limit.
             ("9223372036854771712\n", None),
             ("1073741824\n", Some(1_073_741_824.0)),
             ("-1\n", None),

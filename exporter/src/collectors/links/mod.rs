@@ -149,6 +149,8 @@ impl Links {
 
         for device in devices {
             let directory = self.class_net.join(&device);
+
+            // The kernel has either of these for a radio, depending on the driver.
             let radio = ["wireless", "phy80211"];
             let is_wireless = radio.iter().any(|name| directory.join(name).exists());
             if is_wireless || directory.join("device").exists() {
@@ -182,6 +184,7 @@ fn push_speeds(device: &str, settings: Result<LinkSettings, Errno>, out: &mut Sa
         out.push(&FULL_DUPLEX, &[device], flag(is_full));
     }
 
+    // A link that is down has no speed that could be compared.
     if let (Some(_), Some(_)) = (settings.megabits, settings.supported.fastest()) {
         let cause = cause(&settings);
         for name in CAUSES {
@@ -201,6 +204,7 @@ fn cause(settings: &LinkSettings) -> Option<&'static str> {
 
     let offered = settings.advertised.fastest().unwrap_or(capability);
     Some(match settings.partner.fastest() {
+        // The adapter's own setting is the cause even where the partner offers no more.
         _ if offered <= negotiated => "configured",
         Some(partner) if partner <= negotiated => "partner",
         Some(_) => "cable",
@@ -220,6 +224,7 @@ impl Links {
         let to_servers = servers.filter_map(|server| routes.to(server));
         let to_servers = to_servers.map(|device| (device, "nfs"));
 
+        // A set, because several servers may be behind one link.
         let traffic: BTreeSet<_> = traffic.chain(to_servers).collect();
         for (device, kind) in traffic {
             out.push(&TRAFFIC, &[device, kind], 1.0);
@@ -324,10 +329,14 @@ mod tests {
         }
         std::fs::create_dir_all(proc.join("net")).unwrap();
         std::fs::create_dir_all(proc.join("1")).unwrap();
+
+        // The kernel writes the bytes of an address in reverse here: 0000A8C0 is 192.168.0.0.
         let route = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
                      wlan0 00000000 0100000A 0003 0 0 600 00000000 0 0 0\n\
                      eth0 0000A8C0 00000000 0001 0 0 100 0000FFFF 0 0 0\n";
         std::fs::write(proc.join("net/route"), route).unwrap();
+
+        // `clientaddr` must not pass for `addr`.
         let mounts = "nas:/home /home nfs4 rw,vers=4.2,clientaddr=192.168.0.7,addr=192.168.0.5 0 \
              0\n\
                       old:/x /x nfs rw,addr=10.9.9.9 0 0\n/dev/sda1 / ext4 rw 0 0\n";

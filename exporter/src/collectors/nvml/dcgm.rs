@@ -324,6 +324,7 @@ pub(super) fn push(
     let bits = reasons.filter_map(|value| {
         let is_named = |reason: &&str| value.labels.iter().any(|label| label == reason);
         let bit = REASONS.iter().position(is_named)?;
+        // Each reason is a series of 0 or 1 here, and a bit there.
         Some((value.value as u64) << bit)
     });
     if let Some(bits) = bits.reduce(|a, b| a | b) {

@@ -193,6 +193,7 @@ impl Collector for Nvml {
 
         let power = self.slots.power();
         let now = Instant::now();
+        // A question would wake the cards, or keep them from falling asleep.
         if !self.rest.may_ask(power, now) {
             self.leave_alone(UnavailableReason::Asleep, out);
             return Ok(());
@@ -280,6 +281,7 @@ impl Nvml {
         let lost = gpus.iter().filter(is_lost);
         let lost: BTreeSet<_> = lost.map(|gpu| gpu.identity.pci_bus_id.clone()).collect();
         for place in lost.difference(&self.lost) {
+            // A GPU without an address cannot be matched with lines of the kernel.
             if !place.is_empty() {
                 self.events.gpu_lost_by_nvml(place);
             }
@@ -373,6 +375,7 @@ impl GpuIdentity {
             serial,
         } = self;
 
+        // A GPU that sleeps would answer, so it is up.
         let is_well = silence.is_none_or(|reason| reason == UnavailableReason::Asleep);
         let up = flag(is_well);
         let reason = silence.map_or("", UnavailableReason::word);

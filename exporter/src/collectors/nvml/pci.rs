@@ -77,6 +77,7 @@ impl PciSlots {
             self.cards.iter().all(is_so)
         };
 
+        // Without `auto`, the kernel never suspends a card.
         if self.cards.is_empty() || !all_are("control", "auto") {
             CardPower::AlwaysOn
         } else if all_are("runtime_status", "suspended") {
@@ -98,6 +99,7 @@ impl PciSlots {
         let is_card = |device: &Path| {
             let is = |file: &str, wanted: &[&str]| {
                 let value = read_to_string(device.join(file)).unwrap_or_default();
+                // The file has further digits behind the class.
                 wanted.iter().any(|wanted| value.starts_with(wanted))
             };
 
@@ -125,6 +127,8 @@ mod tests {
     fn cards_without_a_driver_are_seen_and_those_of_others_are_not() {
         let sysfs = tempfile::tempdir().unwrap();
         let devices = sysfs.path().join("bus/pci/devices");
+        // A card with its driver, one without, its audio function, one of a virtual machine, and one of another
+        // vendor.
         for (address, vendor, class, driver) in [
             ("0000:01:00.0", "0x10de", "0x030000", Some("nvidia")),
             ("0000:21:00.0", "0x10de", "0x030200", None),

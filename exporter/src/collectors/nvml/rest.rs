@@ -39,10 +39,12 @@ impl NvmlRest {
         };
 
         let has_time = now.duration_since(resting.since) < FALLS_ASLEEP;
+        // It may still fall asleep if it is left alone.
         if !resting.has_slept && has_time {
             return false;
         }
 
+        // Something else woke it, or it never slept. The latter is not tried again soon.
         self.not_before = (!resting.has_slept).then(|| now + TRY_AGAIN);
         self.resting = None;
         self.idle_since = None;
@@ -52,6 +54,7 @@ impl NvmlRest {
     /// Takes over whether the GPUs work.
     pub fn saw(&mut self, is_idle: bool, power: CardPower, now: Instant) {
         if !is_idle || power != CardPower::Awake {
+            // The minute begins again after work.
             self.idle_since = None;
             return;
         }

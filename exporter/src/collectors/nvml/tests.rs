@@ -46,6 +46,7 @@ fn gpu(uuid: &str, reading: Result<GpuReading, UnavailableReason>) -> Gpu {
         uuid: uuid.into(),
         index: 0,
         minor: Some(1),
+        // Each GPU has a bus of its own, from the last letter of its UUID.
         pci_bus_id: format!("00000000:{}:00.0", &uuid[uuid.len() - 1..]),
         model: "NVIDIA GeForce RTX 5090".into(),
         driver: "580.95.05".into(),
@@ -91,6 +92,8 @@ fn unsupported_values_are_left_out() {
 #[test]
 fn a_silent_gpu_has_a_reason_and_the_other_stays() {
     let both = || vec![gpu("GPU-a", well()), gpu("GPU-b", well())];
+
+    // The readings: two GPUs, one of them lost, then hung, then gone; two failures of the driver; both again.
     let mut nvml = collector([
         Ok(both()),
         Ok(vec![
@@ -113,6 +116,8 @@ fn a_silent_gpu_has_a_reason_and_the_other_stays() {
     assert_eq!(up(), [line("a", "", 1), line("b", "", 1)]);
     assert_eq!(up(), [line("a", "lost", 0), line("b", "", 1)]);
     assert_eq!(up(), [line("a", "hung", 0), line("b", "", 1)]);
+
+    // A GPU that was there once stays on the page.
     assert_eq!(up(), [line("b", "", 1), line("a", "not_enumerated", 0)]);
     assert_eq!(
         up(),
@@ -145,6 +150,8 @@ fn absent_hardware_is_not_reported_as_failed() {
         "cannot read a GPU",
         "none answers"
     );
+
+    // A driver that was there and is gone has failed.
     let was_there = || Ok(vec![gpu("GPU-a", well())]);
     assert_eq!(
         end(vec![was_there(), Err(trouble(NvmlError::DriverNotLoaded))]),
@@ -185,6 +192,8 @@ fn who_uses_the_gpus_is_told_to_the_jobs() {
         ("GPU-a", Some(1))
     );
     assert_eq!(table.gpus[0].processes, [process]);
+
+    // After a failed reading the GPU stays in the table, and its processes are unknown.
     read(&mut nvml, "").1.unwrap_err();
     let table = nvml.shared.table(Duration::ZERO);
     assert_eq!(
@@ -202,6 +211,7 @@ fn a_sleeping_gpu_is_up_and_not_asked() {
     for (file, text) in [
         ("vendor", "0x10de"),
         ("class", "0x030000"),
+        // `auto` lets the kernel suspend the device.
         ("power/control", "auto"),
         ("power/runtime_status", "active"),
     ] {
@@ -214,6 +224,8 @@ fn a_sleeping_gpu_is_up_and_not_asked() {
         [r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#]
     );
     std::fs::write(card.join("power/runtime_status"), "suspended").unwrap();
+
+    // The recording has one reading, so another one would panic.
     let (lines, result) = read(&mut nvml, "_up");
     assert_eq!(lines, [r#"takt_gpu_up{uuid="GPU-a",reason="asleep"} 1"#]);
     assert_eq!(result, Ok(()), "there is no second recording");

@@ -37,6 +37,7 @@ impl PciNames {
 }
 
 fn look_up(text: &str, ids: &[String]) -> [String; 5] {
+    // sysfs writes the numbers with `0x`, and the file without it.
     let number = |at: usize| ids.get(at).map_or("", |id| id.trim_start_matches("0x"));
     let [class, vendor, device, other_vendor, subsystem] = [0, 1, 2, 3, 4].map(number);
 
@@ -48,6 +49,7 @@ fn look_up(text: &str, ids: &[String]) -> [String; 5] {
         found.map_or(otherwise, |(name, _)| name).to_owned()
     };
 
+    // Two digits each are for the class, the subclass and the interface.
     let class_name = || {
         let base = children(text, &format!("C {}", class.get(..2)?), 0)?;
         let Some(sub) = children(base.1, class.get(2..4)?, 1) else {
@@ -73,6 +75,7 @@ fn children<'a>(text: &'a str, id: &str, depth: usize) -> Option<(&'a str, &'a s
     while let Some((line, behind)) = rest.split_once('\n') {
         let indent = line.bytes().take_while(|byte| *byte == b'\t').count();
         let is_comment = line.is_empty() || line.starts_with('#');
+        // A line that is indented less ends the entry.
         if indent < depth && !is_comment {
             return None;
         }

@@ -86,7 +86,9 @@ fn kind_of(
     name: &[u8],
     text: &[u8],
 ) -> Option<EventKind> {
+    // The kernel cuts longer names.
     let name = &name[..name.len().min(NAME_BYTES)];
+    // Names of links have no blanks, slashes or colons.
     let is_of_link = |byte: &&u8| !byte.is_ascii_whitespace() && !b"/:".contains(byte);
     let link: Vec<u8> = name.iter().filter(is_of_link).copied().collect();
     let (level, message) = printed.split_once('|').unwrap();
@@ -218,6 +220,7 @@ fn cgroups_of_users_are_no_jobs() {
     let slurm = "/system.slice/slurmstepd.scope/job_42";
     let killed = "task=a,task=b,pid=7,uid=2001";
     let begin = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)";
+    // Cgroups of the user that imitate a job, or fields of the message.
     for paths in [
         format!("cpuset=job_42,mems_allowed=0,oom_memcg={own}/job_42,task_memcg={own}/job_42"),
         format!("cpuset=x,mems_allowed=0,oom_memcg={own},task_memcg={own}/x,task_memcg={slurm}"),

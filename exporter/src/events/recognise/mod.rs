@@ -92,6 +92,7 @@ impl Recogniser {
                 _,
             ) => !is_no_disk(device),
             (_, Proof::BondedLinkIsDown) => {
+                // The node's own bonds have this file. A bond in a namespace of a user has none here.
                 let status = self.links.join(device).join("bonding_slave/mii_status");
                 crate::sysfs::text(&status).is_some_and(|status| status != "up")
             }
@@ -103,6 +104,7 @@ impl Recogniser {
     /// system has`, `NVRM: fallen off the bus and is not responding to commands.` They come in one
     /// message or in three. Other messages of the driver hold texts of users, line feeds and all.
     fn lost_gpu(&mut self, message: &str) -> Option<Recognised> {
+        // Only a message with this beginning is the driver's own. Further lines of others may be a user's text.
         let is_whole = message.starts_with(LOST_GPU);
         let lines = if is_whole {
             usize::from(LINES_OF_THE_DRIVER)
@@ -183,6 +185,7 @@ fn reported_device(agent: &str, port: &str) -> Option<String> {
         Some(id) => {
             let id = u16::from_str_radix(id, 16).ok()?;
             let domain = port.split(':').next()?;
+            // PCI has 8 bits for the bus, 5 for the device and 3 for the function.
             let (bus, device, function) = (id >> 8, id >> 3 & 0x1f, id & 7);
             format!("{domain}:{bus:02x}:{device:02x}.{function:x}")
         }

@@ -29,6 +29,7 @@ impl OomKills {
 
     pub fn read(&mut self, message: &str) -> Option<Recognised> {
         if message.starts_with("oom-kill:constraint=") {
+            // Another victim ends what is known of the last kill.
             self.victim = Some(message.to_owned());
             self.group = None;
             return None;
@@ -40,6 +41,7 @@ impl OomKills {
             return None;
         }
 
+        // Cheap, and enough to reject nearly all messages. The two forms begin with `O` and `o`.
         if !message.contains("ut of memory") {
             return None;
         }
@@ -58,6 +60,7 @@ impl OomKills {
             labels.set("uid", uid);
         }
 
+        // A group is killed for the limit of a cgroup only.
         let group = self.group.as_deref().filter(|_| of_cgroup);
         let cgroup = victim.map(|(cgroup, _)| cgroup).or(group);
         if let Some(cgroup) = cgroup {
@@ -101,6 +104,7 @@ fn victim_of<'line>(
         .strip_suffix(process)?
         .strip_suffix(",task=")?;
 
+    // The kernel's own field comes first: names that a user chose can only follow it.
     let of_node = before.find(",global_oom,task_memcg=/");
     let of_cgroup = before.find(",oom_memcg=/");
     let is_of_node = of_node.is_some_and(|at| of_cgroup.is_none_or(|other| at < other));

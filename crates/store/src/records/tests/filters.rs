@@ -12,6 +12,7 @@ fn filters() {
             node_list: node_list.map(str::to_owned),
             ..run(job_id, submit, end)
         };
+    // Ids that begin alike: a job, a task of an array, and a component of a heterogeneous job.
     store.import(&[
         named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
         named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
@@ -34,6 +35,8 @@ fn filters() {
     };
     let text = |text: &str| Some(text.to_owned());
     let any = JobFilter::default;
+
+    // The latest submission comes first.
     assert_eq!(ids(any()), "123+1 123_4 123 12");
     assert_eq!(
         ids(JobFilter {
@@ -42,6 +45,8 @@ fn filters() {
         }),
         "123+1 123_4"
     );
+
+    // The id of an array or of a heterogeneous job stands for its parts.
     assert_eq!(
         ids(JobFilter {
             job_id: text("123"),
@@ -58,6 +63,8 @@ fn filters() {
             "123_4"
         );
     }
+
+    // A part of an id finds nothing.
     assert_eq!(
         ids(JobFilter {
             job_id: text("1"),
@@ -86,6 +93,8 @@ fn filters() {
         }),
         "123+1 123_4 12"
     );
+
+    // The case of a state does not matter.
     assert_eq!(
         ids(JobFilter {
             states: vec!["failed".into(), "RUNNING".into()],
@@ -93,6 +102,8 @@ fn filters() {
         }),
         "123_4 123"
     );
+
+    // `g[1-3]` has the node g1, and `g[10-12]` has not.
     assert_eq!(
         ids(JobFilter {
             node: text("g1"),
@@ -123,6 +134,8 @@ fn filters() {
         }),
         "123_4 123"
     );
+
+    // A value of a filter is never a part of the SQL.
     assert_eq!(
         ids(JobFilter {
             user: text("ann' OR true --"),
@@ -151,6 +164,8 @@ fn accounting_gets_only_runs_of_the_period() {
         start: None,
         ..run("6", 50, Some(100))
     };
+
+    // The period is [100, 200): run 1 ended before it, and run 4 begins with its end.
     store.import(&[
         run("1", 10, Some(99)),
         run("2", 10, Some(100)),

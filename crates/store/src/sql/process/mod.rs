@@ -150,6 +150,7 @@ fn unavailable(error: impl ToString) -> SqlError {
 impl QueryProcess {
     /// Prepares the directory. The process starts with the first statement.
     pub fn new(data: &Path, config: ProcessConfig) -> io::Result<Self> {
+        // Copies that an earlier server left have no process that reads them.
         remove_if_there(&data.join(DIRECTORY))?;
         Ok(Self {
             config,
@@ -163,6 +164,7 @@ impl QueryProcess {
 
     /// Ends the process and all statements. Later statements fail.
     pub fn close(&self) {
+        // Closed first, so that no statement starts the process again.
         self.closed.store(true, Ordering::SeqCst);
         *self.copies() = Copies::default();
         drop(remove_if_there(&self.data.join(DIRECTORY)));
@@ -266,6 +268,8 @@ impl QueryProcess {
     ) -> Result<(Outcome, Option<ResultSet>), SqlError> {
         let began = Instant::now();
         let (socket, _layout) = self.begin(database, freshness)?;
+
+        // A process that does not read its request must not block this thread.
         let sent = socket
             .set_write_timeout(Some(statement.timeout + GRACE))
             .and_then(|()| wire::write(&socket, statement));
@@ -279,6 +283,7 @@ impl QueryProcess {
                 closed: &self.closed,
             });
             let outcome = serve_samples(&mut answer, &socket, database.unsealed())?;
+            // The memory goes along with the rows. Without rows it stays for another attempt.
             let rows = match (&outcome, held.take()) {
                 (Outcome::Rows { truncated }, Some(held)) => {
                     Some(read_rows(answer, *truncated, held)?)
@@ -294,6 +299,7 @@ impl QueryProcess {
         match answer {
             Ok((Outcome::Failed(failure), _)) => Err(failure.into_error(statement.timeout)),
             Ok((outcome, rows)) => Ok((outcome, rows.map_err(SqlError::NoMemory)?)),
+            // The end of the connection looks the same for each cause, so the causes are asked in turn.
             Err(_) if self.closed.load(Ordering::SeqCst) => Err(unavailable("the server stops")),
             Err(_) if cancel.asked() => Err(SqlError::Cancelled),
             Err(_) if began.elapsed() >= statement.timeout => {
@@ -354,6 +360,7 @@ impl QueryProcess {
         freshness: Freshness,
     ) -> Result<&'c Helper, SqlError> {
         let is_running = |helper: &mut Helper| matches!(helper.child.try_wait(), Ok(None));
+        // A new process has nothing attached, so all copies are taken again.
         if !copies.helper.as_mut().is_some_and(is_running) {
             *copies = Copies {
                 next: copies.next,
@@ -382,6 +389,7 @@ impl QueryProcess {
                 _ => return Err(unavailable("unexpected answer of the query process")),
             }
 
+            // The time for attaching counts, too, when the next copy is due.
             if let Some(samples) = &mut copies.samples {
                 samples.cost = samples.cost.max(began.elapsed());
             }
@@ -433,6 +441,7 @@ impl QueryProcess {
             self.prepare(&directory, &state)?;
             let samples = take_samples(&hot, &directory, database, copies.samples.as_ref())
                 .map_err(failed)?;
+            // The views name blocks, so they change only with the layout.
             let known = copies.samples.as_ref().map(|known| &known.layout);
             if known.is_none_or(|known| !Arc::ptr_eq(known, &samples.layout)) {
                 asked.views = Some(samples.layout.views() + &samples.layout.read_footers());
@@ -452,6 +461,7 @@ impl QueryProcess {
 
     /// Makes a directory for copies, if the disk has space for them.
     fn prepare(&self, directory: &Path, state: &FileState) -> Result<(), SqlError> {
+        // A copy can become as large as the files.
         check_free_space(
             &self.data,
             self.config.min_free_bytes.saturating_add(state.bytes()),
@@ -475,6 +485,7 @@ impl QueryProcess {
                 .iter()
                 .flatten()
                 .any(|path| path.starts_with(entry.path()));
+            // Other directories have temporary files of running statements.
             let is_copy = entry.file_name().to_string_lossy().parse::<u64>().is_ok();
             if is_copy && !is_used {
                 drop(remove_if_there(&entry.path()));
@@ -487,6 +498,7 @@ impl QueryProcess {
         let child = (self.config.command)()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            // With many threads, glibc would keep freed memory in an arena for each of them.
             .env("MALLOC_ARENA_MAX", "2")
             .spawn()?;
         tracing::debug!(pid = child.id(), "started the query process");
@@ -542,6 +554,7 @@ fn take_samples(
     earlier: Option<&Samples>,
 ) -> io::Result<Samples> {
     let taken = Instant::now();
+    // If the layout changes while the file is copied, the two may not fit together.
     loop {
         let layout = database.layout();
         let copy = Copy::take(hot, directory, earlier.map(|samples| &samples.copy))?;
@@ -604,6 +617,7 @@ where
     R: Read,
 {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Memory is taken for what arrives, not for the whole of a large buffer.
         let length = buffer.len().min(READ_BYTES);
         let most = self.read + length as u64;
         if let Err(refusal) = self
@@ -630,6 +644,7 @@ struct Watched<'s> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // A cancellation has no file that could be waited for, so the waits are short.
         let interval = Timespec::try_from(LOOK_INTERVAL).expect("20 ms fit");
         loop {
             if Instant::now() >= self.deadline
@@ -671,6 +686,8 @@ mod tests {
             memory: budget.account("alice").holder(MemoryUse::Answer),
             refusal: None,
         };
+
+        // A viewer may hold half of the budget, which is a sixteenth of these rows.
         let mut rows = vec![0; 16 << 20];
         assert!(reader.read_exact(&mut rows).is_err());
         assert!(reader.refusal.is_some());

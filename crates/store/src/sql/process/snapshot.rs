@@ -63,6 +63,7 @@ impl FileState {
 
         Ok(Self {
             headers,
+            // From the open file, so that headers and stamp belong together.
             file: stamp_of(&open.metadata()?),
             logs,
         })
@@ -70,6 +71,7 @@ impl FileState {
 
     /// Whether no checkpoint completed or began between two states.
     fn is_same_checkpoint(&self, later: &Self) -> bool {
+        // A log keeps its inode while it grows, and a checkpoint begins another file.
         let identity = |log: &Option<Stamp>| log.map(|(inode, ..)| inode);
         self.headers == later.headers
             && self.file.0 == later.file.0
@@ -116,6 +118,7 @@ impl Copy {
     pub fn take(file: &Path, to: &Path, earlier: Option<&Self>) -> io::Result<Self> {
         let path = to.join(file.file_name().unwrap_or_default());
         for _ in 0..ATTEMPTS {
+            // Files of the last attempt may not fit together.
             remove(&path)?;
             let began = SystemTime::now();
             let state = FileState::read(file)?;
@@ -126,6 +129,7 @@ impl Copy {
                 }
             }
 
+            // Copies never change, so two of them can share a file.
             match earlier.filter(|earlier| earlier.has_file_of(&state)) {
                 Some(earlier) => fs::hard_link(&earlier.path, &path)?,
                 None => drop(fs::copy(file, &path)?),
@@ -157,6 +161,7 @@ impl Copy {
 /// Copies a file. On XFS and Btrfs, the copy shares the blocks of the original.
 fn copy_if_there(from: &Path, to: &Path) -> io::Result<()> {
     match fs::copy(from, to) {
+        // A checkpoint may remove the log meanwhile. The comparison afterwards shows that.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done.map(drop),
     }
@@ -188,6 +193,7 @@ mod tests {
     fn a_copy_has_every_transaction_that_was_committed_before_it() {
         let root = tempdir().unwrap();
         let file = root.path().join("hot.duckdb");
+        // A small log makes many checkpoints.
         let config = Config::default()
             .with("wal_autocheckpoint", "200KB")
             .unwrap();
@@ -215,6 +221,7 @@ mod tests {
             let mut earlier: Option<Copy> = None;
             let mut copies = 0;
             while !writer.is_finished() {
+                // Read before the copy begins: it must have all transactions up to this one.
                 let least = committed.load(Ordering::SeqCst);
                 let to = root.path().join(copies.to_string());
                 fs::create_dir(&to).unwrap();
@@ -243,6 +250,8 @@ mod tests {
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
             )
             .unwrap_or_default();
+
+        // After a deletion, the largest number of `a` may be missing.
         assert!(
             b >= least && rows == b && (a == b || b % 3 == 0),
             "{least}: {rows} {a} {b}"
@@ -258,6 +267,8 @@ mod tests {
         db.execute_batch("CREATE TABLE a (n BIGINT)").unwrap();
         let before = FileState::read(&file).unwrap();
         assert_eq!(before, FileState::read(&file).unwrap());
+
+        // A commit grows the log, and a checkpoint ends it.
         db.execute_batch("INSERT INTO a VALUES (1)").unwrap();
         let after = FileState::read(&file).unwrap();
         assert_ne!(before, after);

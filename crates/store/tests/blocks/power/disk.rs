@@ -25,6 +25,7 @@ pub fn read(path: &Path) -> Vec<Change> {
     let mut rest = bytes.as_slice();
     let mut changes = Vec::new();
     while !rest.is_empty() {
+        // A record has kind, inode, offset and length, and then the content.
         let number = |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().unwrap());
         let length = u32::from_le_bytes(rest[17..21].try_into().unwrap()) as usize;
         changes.push(Change {
@@ -116,6 +117,7 @@ impl Disk {
                 let number = self.contents.len();
                 self.contents.push(Content::default());
                 self.by_inode.insert(change.inode, number);
+                // The program writes into this file which commits it acknowledged. It is no part of the disk.
                 if path.as_os_str() == "ACK" {
                     self.acknowledged = Some(number);
                 } else {
@@ -132,6 +134,7 @@ impl Disk {
                 let change = if change.kind == b'R' {
                     NameChange::Rename(from, to)
                 } else {
+                    // A hard link is a second name of the same content.
                     NameChange::Add(to, self.names[&from])
                 };
                 self.rename(change);
@@ -178,6 +181,8 @@ impl Disk {
             Crash::Power => self.durable.clone(),
             Crash::PowerWithParts(_) => {
                 let mut names = self.durable.clone();
+
+                // A journal keeps the order of changes of names, so a crash leaves the first few of them.
                 let kept = random.below(self.pending.len() as u64 + 1) as usize;
                 for change in &self.pending[..kept] {
                     apply(&mut names, change);
@@ -249,8 +254,10 @@ fn set(bytes: &mut Vec<u8>, change: &Pending, mut is_kept: impl FnMut(u64) -> bo
             let end = at + written.len() as u64;
             let mut from = *at;
             while from < end {
+                // A page is kept or lost as a whole.
                 let to = end.min((from / PAGE + 1) * PAGE);
                 if is_kept(from / PAGE) {
+                    // A lost page in front of a kept one reads as zeros.
                     if bytes.len() < to as usize {
                         bytes.resize(to as usize, 0);
                     }
@@ -268,6 +275,7 @@ fn apply(names: &mut Names, change: &NameChange) {
         NameChange::Add(path, entry) => drop(names.insert(path.clone(), *entry)),
         NameChange::Remove(path) => drop(names.remove(path)),
         NameChange::Rename(from, to) => {
+            // A folder takes its entries along.
             let moved: Vec<PathBuf> = names
                 .keys()
                 .filter(|path| path.starts_with(from))
@@ -292,6 +300,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
+        // Zero would stay zero.
         self.0 = self.0.max(1);
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
