@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL names `count(*)` and `max(x)` after their function. DuckDB has `count_star()` and `max(x)`.
 
-use super::{AFTER_FROM, Translator, translate};
+use super::{AFTER_FROM, Translator};
 use crate::token::Kind;
 
 /// Words before a parenthesis that are not the name of a function, or whose result has another name.
