@@ -503,7 +503,7 @@ fn node_class(cluster: &SimulatedCluster, job: &SimulatedJob) -> NodeClass {
     let nodes = cluster.nodes.iter().enumerate();
     nodes
         .filter(|(_, node)| {
-            let is_in = node.partitions.iter().any(|one| *one == job.partition);
+            let is_in = node.partitions.contains(&job.partition);
             let is_model = job.gpu_model.is_none() || node.gpu_model == job.gpu_model;
             is_in && is_model
         })

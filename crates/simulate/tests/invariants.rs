@@ -279,7 +279,7 @@ fn usage_of_the_replay_moves_fair_share() {
 
 /// A million jobs on 300 nodes. Prints its time: `cargo test --release -p takt-simulate -- --ignored --nocapture million`.
 #[test]
-#[ignore = "long: docs/performance.md has its figures"]
+#[ignore = "long"]
 fn a_year_of_a_million_jobs() {
     let nodes = (0..300).map(|_| node(64, 8, &["a"])).collect();
     let mut state = 7_u64;
