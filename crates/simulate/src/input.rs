@@ -113,6 +113,9 @@ pub struct BackfillSettings {
     pub resolution_seconds: i64,
     /// `bf_max_job_test`: jobs that a cycle looks at.
     pub max_job_test: usize,
+    /// Jobs for which a cycle keeps nodes free. Slurm does for all that it looks at; those far behind delay only jobs
+    /// that are further behind.
+    pub reserve_depth: usize,
     /// `default_queue_depth`: jobs that the main scheduler looks at.
     pub queue_depth: usize,
 }
@@ -124,6 +127,7 @@ impl Default for BackfillSettings {
             window_seconds: 86_400,
             resolution_seconds: 60,
             max_job_test: 500,
+            reserve_depth: 50,
             queue_depth: 100,
         }
     }

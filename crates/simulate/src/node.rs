@@ -12,13 +12,22 @@ struct Planned {
     amounts: Amounts,
 }
 
+/// A job that runs on a node.
+#[derive(Debug, Clone, Copy)]
+struct RunsHere {
+    /// End by its time limit.
+    ends: i64,
+    job: u32,
+    amounts: Amounts,
+}
+
 /// A node while jobs come and go. Times are seconds since 1970.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeBook {
     pub has: Amounts,
     pub free: Amounts,
-    /// Running jobs: number of the job, end by its limit, amounts.
-    running: Vec<(u32, i64, Amounts)>,
+    /// Running jobs, by their end.
+    running: Vec<RunsHere>,
     planned: Vec<Planned>,
     closed: Vec<Closure>,
 }
@@ -44,13 +53,14 @@ impl NodeBook {
         self.free.cpus -= amounts.cpus;
         self.free.gpus -= amounts.gpus;
         self.free.mem_bytes -= amounts.mem_bytes;
-        self.running.push((job, ends, amounts));
+        let at = self.running.partition_point(|one| one.ends <= ends);
+        self.running.insert(at, RunsHere { ends, job, amounts });
     }
 
     pub(crate) fn end(&mut self, job: u32) {
-        if let Some(at) = self.running.iter().position(|(one, ..)| *one == job) {
-            let (_, _, amounts) = self.running.swap_remove(at);
-            self.free = sum(self.free, amounts);
+        if let Some(at) = self.running.iter().position(|one| one.job == job) {
+            let ended = self.running.remove(at);
+            self.free = sum(self.free, ended.amounts);
         }
     }
 
@@ -60,6 +70,16 @@ impl NodeBook {
 
     pub(crate) fn forget_plans(&mut self) {
         self.planned.clear();
+    }
+
+    /// Whether a job may find room now, if it ends before anything else is planned here.
+    pub(crate) fn has_room(
+        &self,
+        needs: Amounts,
+        now: i64,
+        reservation: Option<&Arc<str>>,
+    ) -> bool {
+        covers(self.free, needs) && self.is_open((now, now + 1), now, reservation)
     }
 
     /// Whether a job can hold `needs` from `from` to `to`, as far as is known at `now`.
@@ -74,16 +94,9 @@ impl NodeBook {
             return false;
         }
 
-        let is_open = self.closed.iter().all(|closed| {
-            let is_owner =
-                closed.reservation.is_some() && closed.reservation.as_ref() == reservation;
-            let is_known = closed.is_foreseen || closed.from.0 <= now;
-            is_owner || !is_known || closed.to.0 <= from || closed.from.0 >= to
-        });
-
         // Running jobs only end, so what is free falls only where a planned job begins.
         let falls = self.planned.iter().map(|planned| planned.from);
-        is_open
+        self.is_open((from, to), now, reservation)
             && self.covers_at(needs, from, now)
             && falls
                 .filter(|at| *at > from && *at < to)
@@ -103,12 +116,18 @@ impl NodeBook {
             return None;
         }
 
+        if self.planned.is_empty() && self.closed.is_empty() {
+            return self
+                .earliest_end(needs, after, now)
+                .filter(|at| *at < until);
+        }
+
         let fits = |at: i64| self.fits(needs, (at, at.saturating_add(length)), now, reservation);
         if fits(after) {
             return Some(after);
         }
 
-        let mut times: Vec<i64> = self.running.iter().map(|(_, ends, _)| *ends).collect();
+        let mut times: Vec<i64> = self.running.iter().map(|one| one.ends).collect();
         times.extend(self.planned.iter().map(|planned| planned.to));
         times.extend(self.closed.iter().map(|closed| closed.to.0));
         times.retain(|at| *at > after && *at < until);
@@ -117,13 +136,34 @@ impl NodeBook {
         times.into_iter().find(|at| fits(*at))
     }
 
+    /// The first time from `after` at which enough is free, where nothing is planned: from then on it stays free.
+    fn earliest_end(&self, needs: Amounts, after: i64, now: i64) -> Option<i64> {
+        let mut free = self.free;
+        if covers(free, needs) {
+            return Some(after);
+        }
+        let enough = self.running.iter().find(|one| {
+            free = sum(free, one.amounts);
+            covers(free, needs)
+        })?;
+        // A job that runs past its limit holds what it has at least until the next second.
+        Some(enough.ends.max(after).max(now + 1))
+    }
+
+    fn is_open(&self, (from, to): (i64, i64), now: i64, reservation: Option<&Arc<str>>) -> bool {
+        self.closed.iter().all(|closed| {
+            let is_owner =
+                closed.reservation.is_some() && closed.reservation.as_ref() == reservation;
+            let is_known = closed.is_foreseen || closed.from.0 <= now;
+            is_owner || !is_known || closed.to.0 <= from || closed.from.0 >= to
+        })
+    }
+
     fn covers_at(&self, needs: Amounts, at: i64, now: i64) -> bool {
         let mut free = self.free;
         if at > now {
-            for (_, ends, amounts) in &self.running {
-                if *ends <= at {
-                    free = sum(free, *amounts);
-                }
+            for ended in self.running.iter().take_while(|one| one.ends <= at) {
+                free = sum(free, ended.amounts);
             }
         }
         let mut wanted = needs;

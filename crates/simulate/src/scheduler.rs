@@ -4,13 +4,11 @@ use crate::input::{FairShare, SimulatedCluster, SimulatedJob};
 use crate::limits::LimitBook;
 use crate::node::{NodeBook, covers};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::mem;
-use std::sync::Arc;
 use takt_accounting::fairshare::{
     Decay, JobSize, Priority, PriorityFactors, age_factor, job_size_factor, standings,
 };
-use takt_jobs::Amounts;
 use takt_model::UnixTime;
 
 /// Where and when a job ran in a replay.
@@ -47,18 +45,43 @@ pub fn replay(cluster: &SimulatedCluster, jobs: &[SimulatedJob]) -> Outcome {
 }
 
 /// The nodes that jobs of one partition and GPU type may use.
-type NodeClass = Vec<u32>;
+struct NodeClass {
+    nodes: Vec<u32>,
+    /// By node, whether it is one of them.
+    has: Vec<bool>,
+}
 
-/// What decides where a job fits.
-type Shape<'i> = (u32, [u64; 3], u32, i64, Option<&'i Arc<str>>);
+/// Jobs that fit on the same nodes, but for their time limits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Kind<'i> {
+    class: u32,
+    cpus: u64,
+    gpus: u64,
+    mem_bytes: u64,
+    nodes: u32,
+    reservation: Option<&'i str>,
+}
+
+/// The waiting jobs of a kind.
+#[derive(Clone, Copy, Default)]
+struct OfKind {
+    waiting: u32,
+    /// Whether they may find room now. Where this is false, they do not.
+    may_have_room: bool,
+}
 
 struct Scheduler<'i> {
     cluster: &'i SimulatedCluster,
     jobs: &'i [SimulatedJob],
     nodes: Vec<NodeBook>,
     classes: Vec<NodeClass>,
-    /// Class and partition of each job.
-    class_of: Vec<(u32, u32)>,
+    partition_of: Vec<u32>,
+    kind_of: Vec<u32>,
+    /// The class of each kind.
+    class_of_kind: Vec<u32>,
+    of_kind: Vec<OfKind>,
+    /// Kinds of which jobs wait, each with one of its jobs.
+    waiting_kinds: BTreeMap<u32, u32>,
     tiers: Vec<u32>,
     /// Waiting jobs of each partition, the first to start first.
     waiting: Vec<Vec<u32>>,
@@ -77,7 +100,10 @@ impl<'i> Scheduler<'i> {
         let mut known_classes: HashMap<(&str, Option<&str>), u32> = HashMap::new();
         let mut partitions: HashMap<&str, u32> = HashMap::new();
         let mut tiers = Vec::new();
-        let mut class_of = Vec::with_capacity(jobs.len());
+        let mut kinds: HashMap<Kind<'i>, u32> = HashMap::new();
+        let mut class_of_kind = Vec::new();
+        let mut partition_of = Vec::with_capacity(jobs.len());
+        let mut kind_of = Vec::with_capacity(jobs.len());
         for job in jobs {
             let partition = *partitions.entry(&job.partition).or_insert_with(|| {
                 tiers.push(cluster.tiers.get(&*job.partition).copied().unwrap_or(1));
@@ -88,7 +114,20 @@ impl<'i> Scheduler<'i> {
                 classes.push(node_class(cluster, job));
                 classes.len() as u32 - 1
             });
-            class_of.push((class, partition));
+            let kind = Kind {
+                class,
+                cpus: job.per_node.cpus,
+                gpus: job.per_node.gpus,
+                mem_bytes: job.per_node.mem_bytes,
+                nodes: job.nodes.max(1),
+                reservation: job.reservation.as_deref(),
+            };
+            let kind = *kinds.entry(kind).or_insert_with(|| {
+                class_of_kind.push(class);
+                class_of_kind.len() as u32 - 1
+            });
+            partition_of.push(partition);
+            kind_of.push(kind);
         }
 
         Self {
@@ -96,7 +135,11 @@ impl<'i> Scheduler<'i> {
             jobs,
             nodes: cluster.nodes.iter().map(NodeBook::new).collect(),
             classes,
-            class_of,
+            partition_of,
+            kind_of,
+            of_kind: vec![OfKind::default(); class_of_kind.len()],
+            class_of_kind,
+            waiting_kinds: BTreeMap::new(),
             waiting: vec![Vec::new(); tiers.len()],
             waiting_count: 0,
             tiers,
@@ -149,6 +192,7 @@ impl<'i> Scheduler<'i> {
         let mut next_tick = first;
         let mut next_backfill: Option<i64> = None;
         let mut last_backfill = i64::MIN / 2;
+        let mut is_ordered = true;
 
         loop {
             let next_end = self.ends.peek().map(|Reverse((at, _))| *at);
@@ -169,9 +213,11 @@ impl<'i> Scheduler<'i> {
                         shares.tick(next_tick);
                     }
                     next_tick += tick_seconds;
-                    if next_tick > now {
-                        self.order_again(now);
-                    }
+                    is_ordered = false;
+                }
+                if !is_ordered && self.waiting_count > 0 {
+                    self.order_again(now);
+                    is_ordered = true;
                 }
             }
 
@@ -185,6 +231,8 @@ impl<'i> Scheduler<'i> {
             }
             while wakes.next_if(|at| *at <= now).is_some() {
                 is_changed = true;
+                let every_node: Vec<u32> = (0..self.nodes.len() as u32).collect();
+                self.look_for_room(&every_node, now);
             }
             while let Some(index) =
                 arrivals.next_if(|index| jobs[*index as usize].eligible.0 <= now)
@@ -210,11 +258,12 @@ impl<'i> Scheduler<'i> {
     /// Puts a job into its queue. Returns whether it can ever start.
     fn queue(&mut self, index: u32, now: i64) -> bool {
         let job = &self.jobs[index as usize];
-        let (class, partition) = self.class_of[index as usize];
-        let fitting = self.classes[class as usize]
+        let fitting = self
+            .class(index)
+            .nodes
             .iter()
             .filter(|node| covers(self.nodes[**node as usize].has, job.per_node))
-            .take(job.nodes as usize)
+            .take(job.nodes.max(1) as usize)
             .count();
         if fitting < job.nodes.max(1) as usize || !self.limits.ever_allows(job) {
             self.outcome.impossible += 1;
@@ -223,10 +272,67 @@ impl<'i> Scheduler<'i> {
 
         self.priority[index as usize] = self.priority_of(index, now);
         let key = self.order_key(index);
-        let at = self.waiting[partition as usize].partition_point(|one| self.order_key(*one) < key);
-        self.waiting[partition as usize].insert(at, index);
+        let partition = self.partition_of[index as usize] as usize;
+        let at = self.waiting[partition].partition_point(|one| self.order_key(*one) < key);
+        self.waiting[partition].insert(at, index);
         self.waiting_count += 1;
+
+        let kind = self.kind_of[index as usize];
+        self.waiting_kinds.entry(kind).or_insert(index);
+        if self.of_kind[kind as usize].waiting == 0 {
+            self.of_kind[kind as usize].may_have_room = self.has_room(index, now);
+        }
+        self.of_kind[kind as usize].waiting += 1;
         true
+    }
+
+    /// Takes a waiting job out of its queue.
+    fn take(&mut self, partition: usize, at: usize) -> u32 {
+        let index = self.waiting[partition].remove(at);
+        self.waiting_count -= 1;
+        let kind = self.kind_of[index as usize];
+        let of_kind = &mut self.of_kind[kind as usize];
+        of_kind.waiting -= 1;
+        if of_kind.waiting == 0 {
+            self.waiting_kinds.remove(&kind);
+        }
+        index
+    }
+
+    fn class(&self, index: u32) -> &NodeClass {
+        let kind = self.kind_of[index as usize];
+        &self.classes[self.class_of_kind[kind as usize] as usize]
+    }
+
+    /// Whether enough nodes have room for a job now, if none is kept free for another one.
+    fn has_room(&self, index: u32, now: i64) -> bool {
+        let job = &self.jobs[index as usize];
+        let wanted = job.nodes.max(1) as usize;
+        let has_room = |node: &&u32| {
+            let reservation = job.reservation.as_ref();
+            self.nodes[**node as usize].has_room(job.per_node, now, reservation)
+        };
+        let nodes = &self.class(index).nodes;
+        nodes.iter().filter(has_room).take(wanted).count() == wanted
+    }
+
+    /// Notes which of the kinds without room may have some, now that these nodes have more.
+    fn look_for_room(&mut self, freed: &[u32], now: i64) {
+        for (kind, index) in &self.waiting_kinds {
+            if self.of_kind[*kind as usize].may_have_room {
+                continue;
+            }
+            let job = &self.jobs[*index as usize];
+            let reservation = job.reservation.as_ref();
+            let class = self.class(*index);
+            let is_nearer = freed.iter().any(|node| {
+                let book = &self.nodes[*node as usize];
+                class.has[*node as usize] && book.has_room(job.per_node, now, reservation)
+            });
+            if is_nearer && (job.nodes <= 1 || self.has_room(*index, now)) {
+                self.of_kind[*kind as usize].may_have_room = true;
+            }
+        }
     }
 
     fn order_key(&self, index: u32) -> (Reverse<u32>, UnixTime, u32) {
@@ -301,10 +407,11 @@ impl<'i> Scheduler<'i> {
                 continue;
             }
 
-            match self.nodes_for_now(index, now) {
+            let may_have_room = self.of_kind[self.kind_of[index as usize] as usize].may_have_room;
+            let nodes = may_have_room.then(|| self.nodes_for_now(index, now));
+            match nodes.flatten() {
                 Some(nodes) => {
-                    self.waiting[partition].remove(cursors[partition]);
-                    self.waiting_count -= 1;
+                    self.take(partition, cursors[partition]);
                     self.start(index, now, &nodes, false);
                 }
                 None => cursors[partition] = usize::MAX,
@@ -312,53 +419,67 @@ impl<'i> Scheduler<'i> {
         }
     }
 
-    /// Backfill: plans each job at its earliest time, in the order of the queue, and starts those whose time has come.
-    /// A job thus never delays one before it, as far as time limits hold.
+    /// Backfill: in the order of the queue, starts each job that can start now, and plans the others at their earliest time.
+    /// A job thus never delays one before it for which nodes are kept free, as far as time limits hold.
     fn backfill(&mut self, now: i64) {
+        let mut candidates = self.candidates(now);
         let settings = self.cluster.backfill;
         let until = now + settings.window_seconds.max(1);
         let mut cursors = vec![0; self.waiting.len()];
-        let mut earliest: HashMap<Shape<'i>, Option<i64>> = HashMap::new();
+        let mut too_long: HashMap<u32, i64> = HashMap::new();
+        let mut earliest: HashMap<(u32, i64), Option<i64>> = HashMap::new();
         let mut planned: Vec<u32> = Vec::new();
+        let mut reserved = 0;
         let mut is_behind = false;
 
+        // A cycle that starts no job changes nothing: it ends where no job is left that could start.
         for _ in 0..settings.max_job_test {
+            if candidates == 0 {
+                break;
+            }
             let Some(partition) = self.first(&cursors) else {
                 break;
             };
             let index = self.waiting[partition][cursors[partition]];
             let job = &self.jobs[index as usize];
+            let kind = self.kind_of[index as usize];
+            let is_candidate = self.of_kind[kind as usize].may_have_room;
+            candidates -= u32::from(is_candidate);
             if !self.limits.allows(job) {
                 cursors[partition] += 1;
                 is_behind = true;
                 continue;
             }
 
-            // Plans are only added within a cycle, so the same request fits no earlier than the one before.
-            let shape = self.shape(index);
-            let after = earliest.get(&shape).copied().unwrap_or(Some(now));
-            let found = after.and_then(|after| self.plan(index, (after, until), now));
-            earliest.insert(shape, found.as_ref().map(|(at, _)| *at));
-
-            match found {
-                Some((at, nodes)) if at <= now => {
-                    self.waiting[partition].remove(cursors[partition]);
-                    self.waiting_count -= 1;
+            // Within a cycle nodes only fill up: what found no room finds none if it takes longer.
+            let is_too_long = too_long
+                .get(&kind)
+                .is_some_and(|least| limit(job) >= *least);
+            if is_candidate && !is_too_long {
+                if let Some(nodes) = self.nodes_for_now(index, now) {
+                    self.take(partition, cursors[partition]);
                     self.start(index, now, &nodes, is_behind);
+                    continue;
                 }
-                Some((at, nodes)) => {
-                    for node in &nodes {
-                        let ends = at.saturating_add(limit(job));
-                        self.nodes[*node as usize].plan(at, ends, job.per_node);
-                    }
-                    planned.extend(nodes);
-                    cursors[partition] += 1;
-                    is_behind = true;
+                too_long.insert(kind, limit(job));
+            }
+
+            cursors[partition] += 1;
+            is_behind = true;
+            if reserved == settings.reserve_depth {
+                continue;
+            }
+            reserved += 1;
+            let after = earliest.get(&(kind, limit(job))).copied();
+            let after = after.unwrap_or(Some(now + 1));
+            let found = after.and_then(|after| self.plan(index, (after, until), now));
+            earliest.insert((kind, limit(job)), found.as_ref().map(|(at, _)| *at));
+            if let Some((at, nodes)) = found {
+                for node in &nodes {
+                    let ends = at.saturating_add(limit(job));
+                    self.nodes[*node as usize].plan(at, ends, job.per_node);
                 }
-                None => {
-                    cursors[partition] += 1;
-                    is_behind = true;
-                }
+                planned.extend(nodes);
             }
         }
 
@@ -367,30 +488,25 @@ impl<'i> Scheduler<'i> {
         }
     }
 
-    fn shape(&self, index: u32) -> Shape<'i> {
-        let job = &self.jobs[index as usize];
-        let (class, _) = self.class_of[index as usize];
-        let reservation = job.reservation.as_ref();
-        let Amounts {
-            cpus,
-            gpus,
-            mem_bytes,
-        } = job.per_node;
-        (
-            class,
-            [cpus, gpus, mem_bytes],
-            job.nodes,
-            limit(job),
-            reservation,
-        )
+    /// Returns the number of waiting jobs that may find room now.
+    fn candidates(&mut self, now: i64) -> u32 {
+        let mut candidates = 0;
+        for (kind, index) in &self.waiting_kinds {
+            let is_one = self.of_kind[*kind as usize].may_have_room && self.has_room(*index, now);
+            let of_kind = &mut self.of_kind[*kind as usize];
+            of_kind.may_have_room = is_one;
+            if is_one {
+                candidates += of_kind.waiting;
+            }
+        }
+        candidates
     }
 
     /// The nodes on which the job can start now, the fullest first.
     fn nodes_for_now(&self, index: u32, now: i64) -> Option<Vec<u32>> {
         let job = &self.jobs[index as usize];
-        let (class, _) = self.class_of[index as usize];
         let span = (now, now.saturating_add(limit(job)));
-        let fitting = self.classes[class as usize].iter().copied().filter(|node| {
+        let fitting = self.class(index).nodes.iter().copied().filter(|node| {
             self.nodes[*node as usize].fits(job.per_node, span, now, job.reservation.as_ref())
         });
 
@@ -405,17 +521,21 @@ impl<'i> Scheduler<'i> {
     /// The earliest time from `after` at which the job can start, with its nodes.
     fn plan(&self, index: u32, (after, until): (i64, i64), now: i64) -> Option<(i64, Vec<u32>)> {
         let job = &self.jobs[index as usize];
-        let (class, _) = self.class_of[index as usize];
         let length = limit(job);
         let reservation = job.reservation.as_ref();
         let mut after = after;
         loop {
-            let mut times: Vec<(i64, u32)> = Vec::new();
-            for node in &self.classes[class as usize] {
-                let book = &self.nodes[*node as usize];
-                let at = book.earliest(job.per_node, (after, until), length, now, reservation);
-                times.extend(at.map(|at| (at, *node)));
+            let nodes = self.class(index).nodes.iter().copied();
+            let found = nodes.filter_map(|node| {
+                let book = &self.nodes[node as usize];
+                let at = book.earliest(job.per_node, (after, until), length, now, reservation)?;
+                Some((at, node))
+            });
+            if job.nodes <= 1 {
+                let (at, node) = found.min_by_key(|(at, node)| (*at, self.fullness(*node)))?;
+                return Some((at, vec![node]));
             }
+            let mut times: Vec<(i64, u32)> = found.collect();
             times.sort_unstable();
 
             let (at, _) = *times.get(job.nodes.max(1) as usize - 1)?;
@@ -478,11 +598,12 @@ impl<'i> Scheduler<'i> {
 
     fn end(&mut self, index: u32, at: i64) {
         let job = &self.jobs[index as usize];
-        if let Some(placed) = &self.outcome.placed[index as usize] {
-            for node in &placed.nodes {
-                self.nodes[*node as usize].end(index);
-            }
+        let placed = self.outcome.placed[index as usize].as_ref();
+        let nodes = placed.map_or_else(Box::default, |placed| placed.nodes.clone());
+        for node in &nodes {
+            self.nodes[*node as usize].end(index);
         }
+        self.look_for_room(&nodes, at);
         self.limits.end(job);
         if let Some(shares) = &mut self.shares {
             shares.end(job, at);
@@ -500,15 +621,18 @@ fn has_weights(cluster: &SimulatedCluster) -> bool {
 }
 
 fn node_class(cluster: &SimulatedCluster, job: &SimulatedJob) -> NodeClass {
-    let nodes = cluster.nodes.iter().enumerate();
-    nodes
-        .filter(|(_, node)| {
-            let is_in = node.partitions.contains(&job.partition);
-            let is_model = job.gpu_model.is_none() || node.gpu_model == job.gpu_model;
-            is_in && is_model
-        })
-        .map(|(at, _)| at as u32)
-        .collect()
+    let may_use = cluster.nodes.iter().map(|node| {
+        let is_in = node.partitions.contains(&job.partition);
+        let is_model = job.gpu_model.is_none() || node.gpu_model == job.gpu_model;
+        is_in && is_model
+    });
+    let has: Vec<bool> = may_use.collect();
+    NodeClass {
+        nodes: (0..has.len() as u32)
+            .filter(|node| has[*node as usize])
+            .collect(),
+        has,
+    }
 }
 
 /// Decayed usage, fed by the replay's own jobs.

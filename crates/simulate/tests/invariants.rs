@@ -277,11 +277,11 @@ fn usage_of_the_replay_moves_fair_share() {
     assert_eq!(users.iter().filter(|user| **user == "bob").count(), 6);
 }
 
-/// A million jobs on 300 nodes. Prints its time: `cargo test --release -p takt-simulate -- --ignored --nocapture million`.
+/// A million jobs within a year, without a queue and with a deep one. Prints the times:
+/// `cargo test --release -p takt-simulate -- --ignored --nocapture million`.
 #[test]
 #[ignore = "long"]
 fn a_year_of_a_million_jobs() {
-    let nodes = (0..300).map(|_| node(64, 8, &["a"])).collect();
     let mut state = 7_u64;
     let mut random = move |below: u64| {
         state = state
@@ -305,16 +305,21 @@ fn a_year_of_a_million_jobs() {
             job
         })
         .collect();
-    let began = std::time::Instant::now();
-    let outcome = replay(&cluster(nodes), &jobs);
-    let waits = jobs.iter().zip(&outcome.placed);
-    let waited: i64 = waits
-        .map(|(job, at)| at.as_ref().map_or(0, |at| at.start - job.eligible))
-        .sum();
-    println!(
-        "{:?}, mean wait {} s",
-        began.elapsed(),
-        waited / jobs.len() as i64
-    );
-    assert_eq!(outcome.placed.iter().flatten().count(), jobs.len());
+
+    for nodes in [300, 210, 202] {
+        let nodes = (0..nodes).map(|_| node(64, 8, &["a"])).collect::<Vec<_>>();
+        let count = nodes.len();
+        let began = std::time::Instant::now();
+        let outcome = replay(&cluster(nodes), &jobs);
+        let waits = jobs.iter().zip(&outcome.placed);
+        let waited: i64 = waits
+            .map(|(job, at)| at.as_ref().map_or(0, |at| at.start - job.eligible))
+            .sum();
+        println!(
+            "{count} nodes: {:?}, mean wait {} s",
+            began.elapsed(),
+            waited / jobs.len() as i64
+        );
+        assert_eq!(outcome.placed.iter().flatten().count(), jobs.len());
+    }
 }
