@@ -72,6 +72,8 @@ pub struct SimulatedJob {
     pub association: Option<AssociationId>,
     /// Billing units per second.
     pub billing_per_second: f64,
+    /// Priority that the scheduler has given it. `None`: it follows from the weights.
+    pub priority: Option<u32>,
     /// Start and nodes, if it runs when the replay begins.
     pub running: Option<Running>,
 }

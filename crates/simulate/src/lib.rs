@@ -2,12 +2,14 @@
 //! records, and compares two replays.
 
 mod back_test;
+mod forecast;
 mod input;
 mod limits;
 mod node;
 mod scheduler;
 
 pub use back_test::{BackTest, BackTestRow, Waited, back_test, size_class};
+pub use forecast::{Forecast, ForecastJob, RunTimes, forecast};
 pub use input::{
     BackfillSettings, Closure, FairShare, Limit, LimitScope, Running, SimulatedCluster,
     SimulatedJob, SimulatedNode,

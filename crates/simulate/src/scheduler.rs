@@ -341,10 +341,13 @@ impl<'i> Scheduler<'i> {
     }
 
     fn priority_of(&self, index: u32, now: i64) -> u32 {
+        let job = &self.jobs[index as usize];
+        if let Some(priority) = job.priority {
+            return priority;
+        }
         if !has_weights(self.cluster) {
             return 1;
         }
-        let job = &self.jobs[index as usize];
         let size = JobSize {
             min_nodes: job.nodes,
             cpus: (job.per_node.cpus * u64::from(job.nodes)) as u32,

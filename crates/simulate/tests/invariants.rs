@@ -41,6 +41,7 @@ fn job(eligible: i64, run: i64, limit: i64, nodes: u32, cpus: u64) -> SimulatedJ
         reservation: None,
         association: None,
         billing_per_second: cpus as f64,
+        priority: None,
         running: None,
     }
 }
