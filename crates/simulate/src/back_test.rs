@@ -116,9 +116,9 @@ fn row(partition: &str, size: &str, waits: &[Waited<'_>]) -> BackTestRow {
 }
 
 /// The smallest value that at least this fraction of the sorted values does not exceed. 0 of none.
-fn quantile(sorted: &[i64], fraction: f64) -> i64 {
+pub(crate) fn quantile<T: Copy + Default>(sorted: &[T], fraction: f64) -> T {
     let rank = (sorted.len() as f64 * fraction).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied().unwrap_or(0)
+    sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Jobs that are submitted later are not foreseen. They can only start a job later than said, if their priority is higher.
 
 use crate::input::{SimulatedCluster, SimulatedJob};
-use crate::scheduler::replay;
+use crate::scheduler::replay_while;
 use std::collections::HashMap;
 use std::sync::Arc;
 use takt_model::UnixTime;
@@ -79,12 +79,16 @@ pub struct Forecast {
 }
 
 /// Returns when each job starts, in the order of the jobs. `None` for a running job, and for one that can never start.
+/// Waiting jobs of the same priority start in the order of the jobs.
+///
+/// Replays as often as `goes_on` says, which is asked with the number of whole replays: before each replay, and within it. A
+/// replay that does not go on does not count.
 pub fn forecast(
     cluster: &SimulatedCluster,
     jobs: &[ForecastJob],
     times: &RunTimes,
     now: UnixTime,
-    replays: u32,
+    mut goes_on: impl FnMut(u32) -> bool,
 ) -> Vec<Option<Forecast>> {
     let known: Vec<Vec<f64>> = jobs
         .iter()
@@ -92,7 +96,8 @@ pub fn forecast(
         .collect();
 
     let mut starts: Vec<Vec<i64>> = vec![Vec::new(); jobs.len()];
-    for draw in 0..replays {
+    let mut draw = 0;
+    while goes_on(draw) {
         let drawn: Vec<SimulatedJob> = jobs
             .iter()
             .zip(&known)
@@ -100,15 +105,20 @@ pub fn forecast(
             .map(|(at, (one, ratios))| {
                 let chance = uniform(at as u64, u64::from(draw));
                 SimulatedJob {
+                    // What has kept a job from starting until now is not to be replayed.
+                    eligible: one.job.eligible.max(now),
                     run_seconds: drawn_seconds(&one.job, ratios, chance, now),
                     ..one.job.clone()
                 }
             })
             .collect();
-        let outcome = replay(cluster, &drawn);
+        let Some(outcome) = replay_while(cluster, &drawn, &mut || goes_on(draw)) else {
+            break;
+        };
         for (starts, placed) in starts.iter_mut().zip(outcome.placed) {
             starts.extend(placed.map(|placed| placed.start.0));
         }
+        draw += 1;
     }
 
     jobs.iter()
@@ -227,7 +237,9 @@ mod tests {
             times.add(&"ann".into(), &"train".into(), f64::from(tenth) / 100.0);
         }
         let jobs = [running("ann", 100_000, 0), job("bob", 1000)];
-        let found = forecast(&cluster(), &jobs, &times, UnixTime(1000), 50);
+        let found = forecast(&cluster(), &jobs, &times, UnixTime(1000), |replays| {
+            replays < 50
+        });
         assert_eq!(found[0], None);
         let next = found[1].unwrap();
         assert!((10_000..12_500).contains(&next.p10.0), "{next:?}");
@@ -235,7 +247,9 @@ mod tests {
         assert!((17_000..20_100).contains(&next.p90.0), "{next:?}");
 
         // It has already run for longer than most: it ends as the longest did.
-        let found = forecast(&cluster(), &jobs, &times, UnixTime(14_500), 50);
+        let found = forecast(&cluster(), &jobs, &times, UnixTime(14_500), |replays| {
+            replays < 50
+        });
         assert!(found[1].unwrap().p10.0 >= 15_000, "{found:?}");
     }
 
@@ -244,7 +258,13 @@ mod tests {
         let mut too_large = job("bob", 10);
         too_large.job.per_node.cpus = 9;
         let jobs = [running("ann", 5000, 0), job("bob", 1000), too_large];
-        let found = forecast(&cluster(), &jobs, &RunTimes::default(), UnixTime(10), 5);
+        let found = forecast(
+            &cluster(),
+            &jobs,
+            &RunTimes::default(),
+            UnixTime(10),
+            |replays| replays < 5,
+        );
         assert_eq!(found[1].unwrap().p50, UnixTime(5000));
         assert_eq!((found[0], found[2]), (None, None));
     }
@@ -256,7 +276,11 @@ mod tests {
             times.add(&"ann".into(), &"train".into(), f64::from(n) / 50.0);
         }
         let jobs = [running("ann", 9000, 0), job("ann", 900), job("ann", 900)];
-        let ask = || forecast(&cluster(), &jobs, &times, UnixTime(100), 20);
+        let ask = || {
+            forecast(&cluster(), &jobs, &times, UnixTime(100), |replays| {
+                replays < 20
+            })
+        };
         assert_eq!(ask(), ask());
     }
 }

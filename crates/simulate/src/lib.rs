@@ -2,6 +2,7 @@
 //! records, and compares two replays.
 
 mod back_test;
+mod calibration;
 mod forecast;
 mod input;
 mod limits;
@@ -9,6 +10,7 @@ mod node;
 mod scheduler;
 
 pub use back_test::{BackTest, BackTestRow, Waited, back_test, size_class};
+pub use calibration::{Calibration, KnownStart};
 pub use forecast::{Forecast, ForecastJob, RunTimes, forecast};
 pub use input::{
     BackfillSettings, Closure, FairShare, Limit, LimitScope, Running, SimulatedCluster,

@@ -40,8 +40,20 @@ const NO_LIMIT_SECONDS: i64 = 365 * 86_400;
 pub fn replay(cluster: &SimulatedCluster, jobs: &[SimulatedJob]) -> Outcome {
     let mut scheduler = Scheduler::new(cluster, jobs);
     scheduler.place_running();
-    scheduler.run();
+    scheduler.run(&mut || true);
     scheduler.outcome
+}
+
+/// As [`replay`], while `goes_on`: asked before each cycle of backfill. `None` if it ended early.
+pub(crate) fn replay_while(
+    cluster: &SimulatedCluster,
+    jobs: &[SimulatedJob],
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Option<Outcome> {
+    let mut scheduler = Scheduler::new(cluster, jobs);
+    scheduler.place_running();
+    let is_whole = scheduler.run(goes_on);
+    is_whole.then_some(scheduler.outcome)
 }
 
 /// The nodes that jobs of one partition and GPU type may use.
@@ -165,7 +177,8 @@ impl<'i> Scheduler<'i> {
         }
     }
 
-    fn run(&mut self) {
+    /// Returns whether it went on to the end.
+    fn run(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let jobs = self.jobs;
         let mut arrivals: Vec<u32> = (0..jobs.len() as u32)
             .filter(|index| jobs[*index as usize].running.is_none())
@@ -203,7 +216,7 @@ impl<'i> Scheduler<'i> {
             let next_wake = wakes.peek().copied().filter(|_| self.waiting_count > 0);
             let events = [next_end, next_arrival, next_wake, next_backfill];
             let Some(now) = events.into_iter().flatten().min() else {
-                break;
+                return true;
             };
 
             // The usage of each period decays at its tick, whether or not anything else happens.
@@ -248,6 +261,9 @@ impl<'i> Scheduler<'i> {
                 }
             }
             if next_backfill.is_some_and(|at| at <= now) {
+                if !goes_on() {
+                    return false;
+                }
                 self.backfill(now);
                 last_backfill = now;
                 next_backfill = None;
@@ -626,7 +642,9 @@ fn has_weights(cluster: &SimulatedCluster) -> bool {
 fn node_class(cluster: &SimulatedCluster, job: &SimulatedJob) -> NodeClass {
     let may_use = cluster.nodes.iter().map(|node| {
         let is_in = node.partitions.contains(&job.partition);
-        let is_model = job.gpu_model.is_none() || node.gpu_model == job.gpu_model;
+        // A node whose GPU type is unknown may have it.
+        let is_model =
+            job.gpu_model.is_none() || node.gpu_model.is_none() || node.gpu_model == job.gpu_model;
         is_in && is_model
     });
     let has: Vec<bool> = may_use.collect();
