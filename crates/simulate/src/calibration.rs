@@ -9,7 +9,7 @@ use crate::back_test::quantile;
 use takt_model::UnixTime;
 
 /// Earlier forecasts without which nothing is corrected.
-const LEAST_KNOWN: usize = 30;
+const LEAST_KNOWN: usize = 20;
 
 /// Time that is added to each wait, in seconds: below it, ratios of waits say nothing.
 const OFFSET_SECONDS: i64 = 300;
@@ -123,7 +123,7 @@ mod tests {
         let later = Calibration::of(&known(&starts)).apply(of(3000, 3300, 3600), UnixTime(3000));
         assert!(later.p10 >= UnixTime(3000), "{later:?}");
 
-        let few = Calibration::of(&known(&starts[..29]));
+        let few = Calibration::of(&known(&starts[..19]));
         assert_eq!(few, Calibration::default());
         assert_eq!(few.apply(of(10, 20, 30), UnixTime(5)), of(10, 20, 30));
     }

@@ -196,7 +196,8 @@ impl Records<'_> {
         Ok(rows.into_iter().collect())
     }
 
-    /// Returns the first forecasts that were made since a time, of runs that have started: at most this many, the newest.
+    /// Returns the first forecasts that were made since a time, of runs that have started since: at most this many, the
+    /// newest. A run that had started when it was forecast, unknown to the last poll, is left out.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -214,7 +215,7 @@ impl Records<'_> {
                      epoch_ms(replayed_p50) // 1000, epoch_ms(replayed_p90) // 1000
                  FROM memory.main.forecasts
                  WHERE cluster = ? AND kind = 'first' AND made_at >= make_timestamp(?::BIGINT)::TIMESTAMP_S
-                   AND start_time IS NOT NULL
+                   AND start_time >= made_at
                  ORDER BY made_at DESC LIMIT {most}"
             ),
             vec![cluster.to_owned().into(), micros(since).into()],

@@ -1017,6 +1017,12 @@ fn the_first_forecast_of_a_run_is_kept_and_graded_and_the_last_one_is_shown() {
     assert_eq!(found[0].start, UnixTime(4560));
     assert!(found[0].is_right);
     assert!(records.forecasts("lab").unwrap().is_empty(), "it runs");
+    store.import(&[JobRun {
+        start: Some(UnixTime(1990)),
+        state: "RUNNING".into(),
+        ..waiting.clone()
+    }]);
+    assert_eq!(graded(), [], "it ran already");
     assert!(
         records
             .graded_forecasts("lab", UnixTime(2001), 10)
