@@ -124,8 +124,8 @@ It waits    (Priority) other jobs in partition gpu have a higher priority; takt
             fairshare --explain says why
             Slurm has given this reason since 2026-10-05 14:00
             Slurm expects to start it at 2026-10-05 15:00
-Forecast    starts between 14:20 and 16:10, most likely at 14:40; of the last 120
-            forecasts 83 % were right
+Forecast    starts between 14:20 and 16:10, most likely at 14:40; of the last
+            120 forecasts 83 % were right
 
 Submitted   2026-10-05 14:00, waited 10 min
 Requested   cpu=8,mem=64G,node=1,gres/gpu=2
