@@ -197,6 +197,9 @@ impl Page {
         } else if report.phase == JobPhase::Pending {
             self.paragraph("It waits", "the reason is not known yet");
         }
+        if let Some(forecast) = &report.start_forecast {
+            self.paragraph("Forecast", &forecast.words);
+        }
 
         if let Some(failure) = &report.failure {
             self.paragraph("It failed", &failure.words);

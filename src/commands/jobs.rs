@@ -91,10 +91,17 @@ pub fn listing(runs: &[ListedRun], zone: &TimeZone) -> Listing {
         Number("gpus"),
         Text("node_list"),
         Text("reason"),
+        Text("forecast"),
     ])
     .omitting(&["account", "cpus", "submit", "nodes", "partition", "end"]);
 
-    for ListedRun { run, waiting, .. } in runs {
+    for ListedRun {
+        run,
+        waiting,
+        start_forecast,
+        ..
+    } in runs
+    {
         listing.push(vec![
             run.job_id.clone(),
             run.user.clone(),
@@ -112,6 +119,9 @@ pub fn listing(runs: &[ListedRun], zone: &TimeZone) -> Listing {
             waiting
                 .as_ref()
                 .map_or_else(String::new, |waiting| waiting.reason.clone()),
+            start_forecast
+                .as_ref()
+                .map_or_else(String::new, |forecast| forecast.brief.clone()),
         ]);
     }
 

@@ -181,11 +181,48 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
     a_user_sees_the_demo_with_that_user_s_rights(&demo);
     the_commands_of_the_pages_run(&demo);
     the_doctor_finds_the_faults(&demo);
+    the_waiting_jobs_have_forecasts(&demo);
     the_first_configuration_is_that_of_the_cluster(&demo);
     a_backup_of_the_running_server_is_a_store(&demo);
 
     assert!(demo.daemon.stop().success(), "{}", demo.daemon.log());
     assert!(http_get(&demo.pages).is_err());
+}
+
+/// The command, the list, the page and SQL have the same forecast of a job.
+fn the_waiting_jobs_have_forecasts(demo: &RunningDemo) {
+    let (job, words) = wait_for("a forecast", PATIENCE, || {
+        let text = demo.ask(&[
+            "jobs", "--state", "PD", "--limit", "1000", "--format", "json",
+        ]);
+        let jobs: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let of = |job: &serde_json::Value| {
+            let forecast = &job["start_forecast"];
+            let is_known = forecast["p50"].is_number();
+            is_known.then(|| (job["job_id"].clone(), forecast["words"].clone()))
+        };
+        jobs.as_array().unwrap().iter().find_map(of)
+    });
+    let (job, words) = (job.as_str().unwrap(), words.as_str().unwrap());
+    assert!(words.contains("no forecast has been graded yet"), "{words}");
+
+    let shown = demo.ask(&["job", job]);
+    let line = words.split(';').next().unwrap();
+    let folded: Vec<&str> = shown.split_whitespace().collect();
+    assert!(
+        folded.join(" ").contains(line),
+        "{line} is missing in {shown}"
+    );
+    let page = http_get(&format!("{}/jobs/{job}", demo.pages))
+        .unwrap()
+        .body;
+    assert!(page.contains(line), "{line} is missing in {page}");
+    let queue = http_get(&format!("{}/queue", demo.pages)).unwrap().body;
+    assert!(queue.contains("jobs that are submitted later"), "{queue}");
+
+    let first = format!("SELECT count(*) FROM forecasts WHERE kind = 'first' AND job_id = '{job}'");
+    let count = demo.ask(&["sql", &first, "--format", "csv"]);
+    assert_eq!(count.lines().last(), Some("1"));
 }
 
 fn a_user_sees_the_demo_with_that_user_s_rights(demo: &RunningDemo) {

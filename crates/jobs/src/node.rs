@@ -20,6 +20,8 @@ pub struct Node {
     pub partitions: Vec<String>,
     /// CPUs, GPUs and memory of the node.
     pub has: Amounts,
+    /// GPU type in Slurm's words (`a100`). Several types are joined with `+`. `None` if Slurm does not name it.
+    pub gpu_model: Option<String>,
     /// Whether Slurm tracks the node's GPUs as TRES.
     pub counts_gpus: bool,
 }

@@ -1,5 +1,6 @@
 //! Job runs: filtered, sorted, page by page.
 
+use super::forecast::add_forecasts;
 use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
 use super::period::{the_common_zone, the_interval};
@@ -153,6 +154,7 @@ impl JobsQuestion {
                 ..listed_run(row, rules, viewer)
             }));
             if is_last || listed.len() >= self.limit {
+                add_forecasts(&records, config, order.now, &mut listed)?;
                 return Ok((listed, held));
             }
         }

@@ -24,6 +24,7 @@ mod error;
 mod events;
 mod fairshare;
 mod fairshare_plan;
+mod forecast;
 mod gpu;
 mod history;
 pub mod http_access;
@@ -93,6 +94,10 @@ pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
 pub use events::{ClusterEvent, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
+pub use forecast::{
+    ForecastGrades, ForecastState, QueueFacts, StartForecast, UnmodelledRule, WaitingJob,
+    forecast_queue, forecast_starts, run_times,
+};
 pub use gpu::{GpuAnswer, GpuHeld, GpuQuestion, GpuReading};
 pub use history::{HistoryAnswer, HistoryCurve, HistoryQuestion};
 pub use import::{

@@ -1,5 +1,6 @@
 //! A run in a list, with its use of the GPUs and the reason of a pending one.
 
+use super::forecast::StartForecast;
 use super::visible::hide_details;
 use serde::{Deserialize, Serialize};
 use takt_access::{Owner, Viewer};
@@ -19,6 +20,9 @@ pub struct ListedRun {
     /// Why the run is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WhyWaiting>,
+    /// When a pending run starts, or why that is not known. `None` for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_forecast: Option<StartForecast>,
     /// Use of the allocation; `None` if the run was not assessed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<RunUse>,
@@ -98,6 +102,12 @@ pub struct WhyWaiting {
     pub since: UnixTime,
     /// Slurm's estimate of the start.
     pub expected_start: Option<UnixTime>,
+    /// Slurm's priority. `None` if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// What it asks for besides amounts, a time and a partition: `features`, `licenses`, …
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub demands: Vec<String>,
 }
 
 impl WhyWaiting {
@@ -108,6 +118,8 @@ impl WhyWaiting {
             reason: known.reason,
             since: known.since,
             expected_start: known.expected_start,
+            priority: known.priority,
+            demands: known.demands,
         }
     }
 }
@@ -123,6 +135,7 @@ pub(super) fn listed_run(
     hide_details(viewer, &mut row.run);
     ListedRun {
         waiting: row.reason.map(|known| WhyWaiting::of(known, &row.run)),
+        start_forecast: None,
         used: efficiency.map(|seen| RunUse::of(&seen, rules)),
         cursor: None,
         run: row.run,

@@ -1,5 +1,6 @@
 //! The queue: waiting jobs with their reasons, free resources, running jobs, reservations.
 
+use super::forecast::{ForecastBook, ForecastState};
 use super::listed_run::{ListedRun, listed_run, requested};
 use super::period::{the_cluster, the_zone};
 use super::visible::{hide_details, shown_owner};
@@ -13,7 +14,7 @@ use takt_access::{Need, Owner, Viewer};
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
 use takt_jobs::{JobRun, NodeState, Reservation};
 use takt_model::UnixTime;
-use takt_store::{Database, JobFilter, JobOrder, JobSort, Records};
+use takt_store::{Database, JobFilter, JobOrder, JobSort, ListedJob, Records, StoreError};
 
 /// Asks for the queue of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +68,9 @@ pub struct QueueAnswer {
     pub nodes: Vec<FreeNode>,
     /// Reservations that have not ended.
     pub reservations: Vec<Reservation>,
+    /// Forecasts of starts: their grades, and what they do not know.
+    #[serde(default)]
+    pub forecasts: ForecastState,
 }
 
 /// Waiting jobs with one reason.
@@ -139,36 +143,19 @@ impl Question for QueueQuestion {
             config.accounting.home.as_deref(),
         )?;
         let zone = the_zone(&known, &config.accounting)?;
-        let cluster = known.cluster;
+        let cluster = known.cluster.clone();
         let now = UnixTime::from(Timestamp::now());
-        let in_states = |states: &[&str]| {
-            let filter = JobFilter {
-                cluster: Some(cluster.clone()),
-                states: states.iter().map(|state| (*state).to_owned()).collect(),
-                ..JobFilter::default()
-            };
-            let order = JobOrder {
-                by: JobSort::Submit,
-                is_descending: false,
-                now,
-            };
-            records.listed(&filter, order, None)
-        };
+
         let rules = &config.accounting.efficiency;
-        let waiting = in_states(PENDING)?
+        let mut waiting: Vec<ListedRun> = waiting_rows(&records, &cluster, now)?
             .into_iter()
-            .filter(|row| {
-                // An ended run keeps the state REQUEUED.
-                row.run.start.is_none() && row.run.end.is_none()
-            })
             .map(|row| listed_run(row, rules, viewer))
             .collect();
+        let forecasts = ForecastBook::read(&records, &known, config, now)?;
+        forecasts.add_to(&mut waiting);
         let pending = queued(waiting, now);
-        let running: Vec<JobRun> = in_states(RUNNING)?
-            .into_iter()
-            .map(|row| row.run)
-            .filter(|run| run.start.is_some() && run.end.is_none())
-            .collect();
+
+        let running = running_runs(&records, &cluster, now)?;
         let states: HashMap<String, String> = records
             .node_states(&cluster)?
             .into_iter()
@@ -192,6 +179,7 @@ impl Question for QueueQuestion {
             free: free_now(&nodes),
             nodes,
             reservations: shown_reservations(viewer, records.reservations(&cluster, now)?),
+            forecasts: forecasts.into_state(),
             cluster,
         };
         let is_seen = |run: &JobRun| viewer.sees_job(Owner::new(&run.user, &run.account));
@@ -207,6 +195,51 @@ impl Question for QueueQuestion {
         answer.running.truncate(self.limit);
         Ok(answer)
     }
+}
+
+/// The jobs of a cluster that wait, with their reasons.
+pub(super) fn waiting_rows(
+    records: &Records<'_>,
+    cluster: &str,
+    now: UnixTime,
+) -> Result<Vec<ListedJob>, StoreError> {
+    let mut rows = in_states(records, cluster, PENDING, now)?;
+    // An ended run keeps the state REQUEUED.
+    rows.retain(|row| row.run.start.is_none() && row.run.end.is_none());
+    Ok(rows)
+}
+
+/// The jobs of a cluster that hold resources.
+pub(super) fn running_runs(
+    records: &Records<'_>,
+    cluster: &str,
+    now: UnixTime,
+) -> Result<Vec<JobRun>, StoreError> {
+    let rows = in_states(records, cluster, RUNNING, now)?;
+    let runs = rows.into_iter().map(|row| row.run);
+    Ok(runs
+        .filter(|run| run.start.is_some() && run.end.is_none())
+        .collect())
+}
+
+/// The runs of a cluster in any of these states, the first submitted first.
+fn in_states(
+    records: &Records<'_>,
+    cluster: &str,
+    states: &[&str],
+    now: UnixTime,
+) -> Result<Vec<ListedJob>, StoreError> {
+    let filter = JobFilter {
+        cluster: Some(cluster.to_owned()),
+        states: states.iter().map(|state| (*state).to_owned()).collect(),
+        ..JobFilter::default()
+    };
+    let order = JobOrder {
+        by: JobSort::Submit,
+        is_descending: false,
+        now,
+    };
+    records.listed(&filter, order, None)
 }
 
 /// The reservations with the owners that the viewer sees.
@@ -340,6 +373,8 @@ mod tests {
             },
             reason: "Priority".into(),
             expected_start: expected,
+            priority: None,
+            demands: Vec::new(),
         };
         let waiting = [waiting("1", 300, None), waiting("2", 200, Some(now + 60))];
         records.note_waiting("lab", &waiting, now).unwrap();

@@ -6,13 +6,16 @@ use takt_jobs::{Amounts, Node, NodeEvent};
 
 /// Converts a node of slurmctld's answer.
 pub fn node(now: &NodeNow) -> Node {
-    let mut has = amounts(&now.tres);
+    let tres = tres(&now.tres);
+    let mut has = amounts(&tres);
     let counts_gpus = now.tres.contains("gres/gpu");
     if !counts_gpus {
         // Slurm may not track GPUs as TRES (it does not without slurmdbd). `Gres` lists them in any
         // case.
         has.gpus = gres(&now.gres);
     }
+    // TRES have the types only if `AccountingStorageTRES` lists them.
+    let gpu_model = tres.gpu_model.or_else(|| openapi::gres_models(&now.gres));
     let NodeNow {
         node,
         state,
@@ -30,6 +33,7 @@ pub fn node(now: &NodeNow) -> Node {
         reason_at,
         partitions,
         has,
+        gpu_model,
         counts_gpus,
     }
 }
@@ -45,9 +49,12 @@ fn gres(text: &str) -> u64 {
         .sum()
 }
 
-fn amounts(tres: &str) -> Amounts {
-    // An invalid TRES string counts as empty.
-    let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
+/// Parses TRES. An invalid string counts as empty.
+fn tres(text: &str) -> TresCounts {
+    TresCounts::parse(text).ok().flatten().unwrap_or_default()
+}
+
+fn amounts(tres: &TresCounts) -> Amounts {
     let or_none = |amount: Option<u64>| amount.unwrap_or(0);
     Amounts {
         cpus: or_none(tres.cpus),
@@ -91,7 +98,7 @@ fn event(row: &str, cluster: &str) -> Option<NodeEvent> {
         node: (*node).to_owned(),
         state: (*state).to_owned(),
         reason: Some(reason).filter(|reason| !reason.is_empty()),
-        has: amounts(tres),
+        has: amounts(&self::tres(tres)),
         from: from.parse().ok()?,
         to: to.parse().ok(),
     })
@@ -158,5 +165,23 @@ mod tests {
                 mem_bytes: 32_000 << 20
             }
         );
+    }
+
+    #[test]
+    fn the_gpu_type_is_that_of_tres_or_of_gres() {
+        for (tres, gres, model) in [
+            ("cpu=8,gres/gpu:a100=4,gres/gpu=4", "", Some("a100")),
+            ("cpu=8,gres/gpu=4", "gpu:h100:4(S:0-1)", Some("h100")),
+            ("cpu=8", "gpu:l40s:1,gpu:a100:2,shard:8", Some("a100+l40s")),
+            ("cpu=8,gres/gpu=4", "gpu:4", None),
+            ("cpu=8", "(null)", None),
+        ] {
+            let now = NodeNow {
+                tres: tres.into(),
+                gres: gres.into(),
+                ..NodeNow::default()
+            };
+            assert_eq!(node(&now).gpu_model.as_deref(), model, "{tres} {gres}");
+        }
     }
 }

@@ -137,6 +137,10 @@ pub struct LiveJob {
     pub reason: Option<String>,
     /// Expected start of a pending job, from slurmctld.
     pub expected_start: Option<UnixTime>,
+    /// Slurm's priority of a pending job. 0 if it is held. `None` if Slurm does not name it.
+    pub priority: Option<u32>,
+    /// What a pending job asks for besides amounts, a time and a partition: `features`, `licenses`, …
+    pub demands: Vec<&'static str>,
     /// Whether the job is an array of which Slurm lists only some pending tasks.
     pub is_cut: bool,
 }
@@ -275,14 +279,42 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     let reason = text(&job["state_description"]).or_else(|| text(&job["state_reason"]));
     let reason = reason.filter(|reason| waiting && reason != "None");
     let expected_start = instant(&job["start_time"]).filter(|_| waiting);
+    let priority = number(&job["priority"])
+        .and_then(|priority| u32::try_from(priority).ok())
+        .filter(|_| waiting);
 
     LiveJob {
         entry,
         gpus: gpus.collect(),
         reason,
         expected_start,
+        priority,
+        demands: if waiting { demands(job) } else { Vec::new() },
         is_cut: text(array.tasks).is_some_and(|tasks| is_cut(&tasks)),
     }
+}
+
+/// Fields of a job that restrict where or when it can start, and what they ask for.
+const DEMANDS: &[(&str, &str)] = &[
+    ("features", "features"),
+    ("required_nodes", "named nodes"),
+    ("excluded_nodes", "excluded nodes"),
+    ("licenses", "licenses"),
+    ("burst_buffer", "burst buffers"),
+    ("network", "network"),
+];
+
+fn demands(job: &Value) -> Vec<&'static str> {
+    let mut found: Vec<&str> = DEMANDS
+        .iter()
+        .filter(|(field, _)| text(&job[*field]).is_some())
+        .map(|(_, name)| *name)
+        .collect();
+    // "none" shares with nobody.
+    if words(&job["shared"]).iter().any(|word| word == "none") {
+        found.push("whole nodes");
+    }
+    found
 }
 
 /// Returns whether a job requested GPUs in any of its TRES fields.
@@ -342,6 +374,13 @@ fn gpu(gres: &str, node: &str) -> Option<GpuGres> {
             .filter_map(|index| index.parse().ok())
             .collect(),
     })
+}
+
+/// Returns the GPU types of a node's `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`, joined as for TRES. `None` if it names none.
+pub(super) fn gres_models(text: &str) -> Option<String> {
+    let gres = outside_brackets(text).into_iter();
+    let held: Vec<GpuGres> = gres.filter_map(|one| gpu(one, "")).collect();
+    models(&held)
 }
 
 /// Joins the types with `+`, as for TRES.

@@ -83,12 +83,13 @@ pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{
     AlertTransition, AllocatedGpu, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun,
-    Corrections, DeleteRuns, Due, FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval,
-    HeldGpu, HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder,
-    JobSort, KnownCluster, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, OpenRun, Origin,
-    PastGpu, PricedTime, QueueCounts, RecordHits, Records, RegisteredSize, RemoteWriteProgress,
-    RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
-    Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
+    Corrections, DeleteRuns, Due, EndedRatio, FailingChannel, FairsharePoint, ForecastRound,
+    ForecastSummary, ForecastTimes, GivenGpu, GpuHold, GpuInterval, GradedForecast, HeldGpu,
+    HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
+    KnownCluster, KnownForecast, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, NotedForecast,
+    OpenRun, Origin, PastGpu, PricedTime, QueueCounts, RecordHits, Records, RegisteredSize,
+    RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
+    ShareSettingsRecord, Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use remote::{RemoteEngine, RemoteError, RemoteSeries, Steps};
 pub use segments::Health;

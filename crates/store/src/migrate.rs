@@ -46,6 +46,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0016_secrets.sql"),
         include_str!("migrations/records/0017_slurm_26_05.sql"),
         include_str!("migrations/records/0018_used_links.sql"),
+        include_str!("migrations/records/0019_forecasts.sql"),
     ],
 };
 

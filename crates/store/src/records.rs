@@ -8,6 +8,7 @@ mod credits;
 mod curves;
 mod deliveries;
 mod efficiency;
+mod forecasts;
 mod held_gpus;
 mod import;
 mod imports;
@@ -28,6 +29,10 @@ pub use credits::SentReport;
 pub use curves::{RunCurves, RunStrip};
 pub use deliveries::FailingChannel;
 pub use efficiency::Due;
+pub use forecasts::{
+    EndedRatio, ForecastRound, ForecastSummary, ForecastTimes, GradedForecast, KnownForecast,
+    NotedForecast,
+};
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu, PastGpu};
 pub use import::{Corrections, ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};

@@ -25,6 +25,15 @@ CREATE VIEW reservations AS SELECT * FROM records.reservations;
 
 CREATE VIEW job_reasons AS SELECT * FROM records.job_reasons;
 
+-- A forecast is right if the run started within its band of 80 %, or within a minute of it.
+CREATE VIEW forecasts AS
+SELECT f.*, j.start_time,
+    j.start_time BETWEEN f.p10 - INTERVAL 1 MINUTE AND f.p90 + INTERVAL 1 MINUTE AS is_right,
+    epoch(j.start_time) - epoch(f.p50) AS error_seconds
+FROM records.forecasts AS f LEFT JOIN records.jobs AS j USING (cluster, job_id, submit_time);
+
+CREATE VIEW forecast_rounds AS SELECT * FROM records.forecast_rounds;
+
 CREATE VIEW fairshare AS SELECT * FROM records.fairshare;
 
 CREATE VIEW share_settings AS SELECT * FROM records.share_settings;

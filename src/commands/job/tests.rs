@@ -2,7 +2,7 @@ use super::*;
 use takt_accounting::efficiency::{Curve, Efficiency, Grade, Split, Verdict};
 use takt_accounting::{Cost, Evidence, FailureCause};
 use takt_model::UnixTime;
-use takt_questions::{ClusterEvent, JobHint, WhyWaiting};
+use takt_questions::{ClusterEvent, JobHint, StartForecast, WhyWaiting};
 
 /// 2026-10-05 12:00 in UTC.
 const NOON: UnixTime = UnixTime(1_791_201_600);
@@ -29,6 +29,7 @@ fn pending() -> JobReport {
         ends_by: None,
         limit_ratio: None,
         waiting: None,
+        start_forecast: None,
         verdict: None,
         efficiency: None,
         cpu_unmeasured: None,
@@ -105,6 +106,13 @@ fn a_pending_job_shows_why_it_waits_and_when_it_starts() {
                 .into(),
             since: NOON,
             expected_start: Some(NOON + 3600),
+            priority: Some(7),
+            demands: Vec::new(),
+        }),
+        start_forecast: Some(StartForecast {
+            words: "starts between 14:20 and 16:10, most likely at 14:40; of the last 120 forecasts 83 % were right"
+                .into(),
+            ..StartForecast::default()
         }),
         ..pending()
     };
@@ -118,6 +126,8 @@ It waits    (Priority) other jobs in partition gpu have a higher priority; takt
             fairshare --explain says why
             Slurm has given this reason since 2026-10-05 14:00
             Slurm expects to start it at 2026-10-05 15:00
+Forecast    starts between 14:20 and 16:10, most likely at 14:40; of the last
+            120 forecasts 83 % were right
 
 Submitted   2026-10-05 14:00, waited 10 min
 Requested   cpu=8,mem=64G,node=1,gres/gpu=2

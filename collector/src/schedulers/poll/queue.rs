@@ -181,6 +181,8 @@ fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
             run,
             reason: reason.clone(),
             expected_start: job.expected_start,
+            priority: job.priority,
+            demands: job.demands.iter().map(|one| (*one).to_owned()).collect(),
         })
         .collect()
 }

@@ -206,5 +206,9 @@ fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value
         "job_resources": {"nodes": nodes},
         "gres_detail": gres,
         "state_reason": reason,
+        "priority": {"set": true, "number": if job.held.is_empty() { NEWEST - job.submit.0 } else { 0 }},
     })
 }
+
+/// A time after all submissions: only the age of a job counts for its priority.
+const NEWEST: i64 = 4_000_000_000;

@@ -353,6 +353,7 @@ fn each_gpu_that_exists_has_its_state_and_its_holder() {
         reason_by: None,
         reason_at: None,
         partitions: Vec::new(),
+        gpu_model: None,
     };
     let nodes = [
         node("g01", "MIXED", 4),

@@ -11,6 +11,7 @@ pub use pace::{PaceReport, SlowJob, slow_jobs_now};
 pub use report::{JobHint, JobPhase, JobReport};
 
 use super::events::{ClusterEvent, EventsQuestion};
+use super::forecast::add_forecasts;
 use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
 use super::period::{rfc3339, the_common_zone, the_instant, the_interval};
@@ -282,10 +283,12 @@ impl List<'_> {
         };
         let found = self.records.listed(&filter, order, None)?;
         let rules = &self.config.accounting.efficiency;
-        Ok(found
+        let mut listed: Vec<ListedRun> = found
             .into_iter()
             .map(|row| listed_run(row, rules, self.viewer))
-            .collect())
+            .collect();
+        add_forecasts(self.records, self.config, self.now, &mut listed)?;
+        Ok(listed)
     }
 
     fn same_name(&self, run: &JobRun) -> Result<Vec<ListedRun>, AnswerError> {

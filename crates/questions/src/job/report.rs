@@ -4,6 +4,7 @@ use super::kept::{KeptReport, is_measured};
 use super::measured::{NodeReport, node_reports};
 use super::pace::{PaceReport, pace_of};
 use crate::assess;
+use crate::forecast::StartForecast;
 use crate::listed_run::{ListedRun, WhyWaiting};
 use crate::{AnswerConfig, AnswerError};
 use jiff::tz::TimeZone;
@@ -36,6 +37,9 @@ pub struct JobReport {
     pub limit_ratio: Option<f64>,
     /// Why the run is pending.
     pub waiting: Option<WhyWaiting>,
+    /// When a pending run starts, or why that is not known. `None` for other runs.
+    #[serde(default)]
+    pub start_forecast: Option<StartForecast>,
     /// Verdict on the use of the allocation; `None` before the start.
     pub verdict: Option<Verdict>,
     /// Use of the allocation; of a running run, until now.
@@ -128,7 +132,12 @@ pub(super) fn report(
     one: ListedRun,
     request: &Request<'_>,
 ) -> Result<JobReport, AnswerError> {
-    let ListedRun { run, waiting, .. } = one;
+    let ListedRun {
+        run,
+        waiting,
+        start_forecast,
+        ..
+    } = one;
     let now = request.now;
     let phase = match (run.start, run.end) {
         (_, Some(_)) => JobPhase::Finished,
@@ -150,6 +159,7 @@ pub(super) fn report(
             .zip(limit)
             .map(|(ran, limit)| ran as f64 / limit as f64),
         waiting,
+        start_forecast,
         verdict: None,
         efficiency: None,
         cpu_unmeasured: None,

@@ -1,6 +1,6 @@
 //! The tasks and routes of a server whose store is open, until it ends.
 
-use super::periodic::{note_calendar, note_fairshare, watch_clock};
+use super::periodic::{forecast_starts, note_calendar, note_fairshare, watch_clock};
 use super::{End, PATIENCE, Source};
 use crate::alerting::{self, Absence, Alerts, link_key};
 use crate::config::{Config, CurrentConfig};
@@ -284,6 +284,14 @@ impl Serving<'_> {
         tasks.spawn("fairshare-history", move |stop| {
             until_stopped(stop, note_fairshare(Arc::clone(&of), cluster.clone()))
         });
+
+        if polls.is_some() {
+            let of = Arc::clone(store);
+            let cluster = self.cluster.to_owned();
+            tasks.spawn("forecasts", move |stop| {
+                until_stopped(stop, forecast_starts(Arc::clone(&of), cluster.clone()))
+            });
+        }
 
         let of = Arc::clone(store);
         let cluster = self.cluster.to_owned();

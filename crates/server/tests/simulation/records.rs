@@ -219,6 +219,8 @@ impl Scheduling {
             gpus: Vec::new(),
             reason: None,
             expected_start: None,
+            priority: None,
+            demands: Vec::new(),
             is_cut: false,
         });
         Ok(SchedulerAnswer::Live(entries.collect()))
@@ -272,6 +274,8 @@ impl Scheduler for Scheduling {
             gpus: Vec::new(),
             reason: run.start.is_none().then(|| "Priority".to_owned()),
             expected_start: None,
+            priority: None,
+            demands: Vec::new(),
             is_cut: false,
         });
         Ok(jobs.collect())

@@ -277,6 +277,46 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
     assert_eq!(run.gpus, None);
 }
 
+#[test]
+fn a_pending_job_has_its_priority_and_what_else_it_asks_for() {
+    let of = |more: Value| {
+        let mut job = json!({
+            "job_id": 8, "job_state": "PENDING", "user_name": "ann", "submit_time": 10, "cpus": 1,
+            "features": "", "licenses": null, "required_nodes": "", "shared": [],
+        });
+        for (key, value) in more.as_object().unwrap() {
+            job[key] = value.clone();
+        }
+        let job = live_job(&job, &options());
+        (job.priority, job.demands)
+    };
+    assert_eq!(
+        of(json!({"priority": 4_294_901_755_u32})),
+        (Some(4_294_901_755), vec![])
+    );
+    assert_eq!(
+        of(json!({"priority": {"set": true, "infinite": false, "number": 0}})),
+        (Some(0), vec![])
+    );
+    for unknown in [
+        json!(4_294_967_294_u32),
+        json!(4_294_967_295_u32),
+        json!({"set": false, "infinite": false, "number": 0}),
+        json!(-1),
+        json!("high"),
+        Value::Null,
+    ] {
+        assert_eq!(of(json!({"priority": unknown})).0, None, "{unknown}");
+    }
+    let demands =
+        of(json!({"features": "a100&nvlink", "licenses": "matlab:1", "shared": ["none"]})).1;
+    assert_eq!(demands, ["features", "licenses", "whole nodes"]);
+    assert_eq!(
+        of(json!({"job_state": "RUNNING", "priority": 5, "features": "a100"})),
+        (None, vec![])
+    );
+}
+
 /// Issue 29: a start of NO_VAL was after the end, and each other number of these is not set, too.
 #[test]
 fn numbers_that_mean_not_set_are_not_set() {

@@ -1,6 +1,7 @@
 //! Lists of runs with their efficiency and their reason for waiting, in any order, page by page.
 
 use super::efficiency::{columns, efficiency};
+use super::reservations::{REASON_COLUMNS, known_reason};
 use super::{
     JOB_ORDER, JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError,
     TimeColumns, job_run, micros, names,
@@ -261,24 +262,17 @@ impl Records<'_> {
     ) -> Result<HashMap<(String, UnixTime), KnownReason>, StoreError> {
         let rows = self.list(
             "look up why runs wait",
-            "SELECT r.job_id, epoch_ms(r.submit_time) // 1000, r.reason, epoch_ms(r.first_seen) // 1000,
-                 epoch_ms(r.last_seen) // 1000, epoch_ms(r.expected_start) // 1000
-             FROM records.job_reasons AS r
-             SEMI JOIN records.jobs AS j ON j.cluster = r.cluster AND j.job_id = r.job_id
-                 AND j.submit_time = r.submit_time AND j.start_time IS NULL AND j.end_time IS NULL
-             WHERE r.cluster = ?
-             QUALIFY row_number() OVER (PARTITION BY r.job_id, r.submit_time
-                 ORDER BY r.last_seen DESC, r.first_seen DESC) = 1",
+            &format!(
+                "SELECT r.job_id, epoch_ms(r.submit_time) // 1000, {REASON_COLUMNS}
+                 FROM records.job_reasons AS r
+                 SEMI JOIN records.jobs AS j ON j.cluster = r.cluster AND j.job_id = r.job_id
+                     AND j.submit_time = r.submit_time AND j.start_time IS NULL AND j.end_time IS NULL
+                 WHERE r.cluster = ?
+                 QUALIFY row_number() OVER (PARTITION BY r.job_id, r.submit_time
+                     ORDER BY r.last_seen DESC, r.first_seen DESC) = 1"
+            ),
             vec![cluster.to_owned().into()],
-            |row| {
-                let reason = KnownReason {
-                    reason: row.get(2)?,
-                    since: row.time(3)?,
-                    last_seen: row.time(4)?,
-                    expected_start: row.time_if_set(5)?,
-                };
-                Ok(((row.get(0)?, row.time(1)?), reason))
-            },
+            |row| Ok(((row.get(0)?, row.time(1)?), known_reason(row, 2)?)),
         )?;
         Ok(rows.into_iter().collect())
     }
@@ -392,6 +386,8 @@ mod tests {
             },
             reason: "Priority".into(),
             expected_start: Some(UnixTime(900)),
+            priority: Some(70),
+            demands: Vec::new(),
         };
         records
             .note_waiting("lab", &[waiting], UnixTime(600))

@@ -43,7 +43,8 @@ impl Records<'_> {
             db.execute("DELETE FROM records.nodes WHERE cluster = ?", params![cluster])?;
 
             let mut insert = db.prepare(
-                "INSERT INTO records.nodes VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
+                "INSERT INTO records.nodes (cluster, node, state, reason, cpus, gpus, mem_bytes, recorded_at, partitions, gpu_model)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)",
             )?;
             for node in nodes {
                 let Amounts { cpus, gpus, mem_bytes } = node.has;
@@ -56,7 +57,8 @@ impl Records<'_> {
                     gpus,
                     mem_bytes,
                     micros(now),
-                    node.partitions.join(",")
+                    node.partitions.join(","),
+                    node.gpu_model
                 ])?;
             }
 
@@ -255,6 +257,39 @@ impl Records<'_> {
             "SELECT node, state, reason FROM records.nodes WHERE cluster = ? ORDER BY node",
             vec![cluster.to_owned().into()],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+    }
+
+    /// Returns the nodes as the scheduler last reported them, without who set their reasons.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn nodes_now(&self, cluster: &str) -> Result<Vec<Node>, StoreError> {
+        self.list(
+            "list the nodes",
+            "SELECT node, state, reason, cpus, gpus, mem_bytes, partitions, gpu_model
+             FROM records.nodes WHERE cluster = ? ORDER BY node",
+            vec![cluster.to_owned().into()],
+            |row| {
+                let amount =
+                    |at| Ok::<_, duckdb::Error>(row.get::<_, Option<u64>>(at)?.unwrap_or(0));
+                let partitions: Option<String> = row.get(6)?;
+                let partitions = partitions.unwrap_or_default();
+                let names = partitions.split(',').filter(|name| !name.is_empty());
+                Ok(Node {
+                    node: row.get(0)?,
+                    state: row.get(1)?,
+                    reason: row.get(2)?,
+                    has: Amounts {
+                        cpus: amount(3)?,
+                        gpus: amount(4)?,
+                        mem_bytes: amount(5)?,
+                    },
+                    partitions: names.map(str::to_owned).collect(),
+                    gpu_model: row.get(7)?,
+                    ..Node::default()
+                })
+            },
         )
     }
 

@@ -3,7 +3,7 @@
 use super::{OpenRun, Records, TimeColumns, micros};
 use crate::StoreError;
 use crate::database::Writing;
-use duckdb::{Connection, params};
+use duckdb::{Connection, Row, params};
 use takt_jobs::{Owner, Reservation};
 use takt_model::UnixTime;
 
@@ -16,6 +16,10 @@ pub struct WaitingRun {
     pub reason: String,
     /// Start time planned by slurmctld.
     pub expected_start: Option<UnixTime>,
+    /// Slurm's priority. `None` if it is unknown.
+    pub priority: Option<u32>,
+    /// What the job asks for besides amounts, a time and a partition: `features`, `licenses`, …
+    pub demands: Vec<String>,
 }
 
 /// Last reported reason of a waiting run.
@@ -29,6 +33,30 @@ pub struct KnownReason {
     pub last_seen: UnixTime,
     /// Start time planned by slurmctld.
     pub expected_start: Option<UnixTime>,
+    /// Slurm's priority at the last report. `None` if it is unknown.
+    pub priority: Option<u32>,
+    /// What the job asks for besides amounts, a time and a partition.
+    pub demands: Vec<String>,
+}
+
+/// Columns of `job_reasons` that [`known_reason`] reads, of a table `r`.
+pub(super) const REASON_COLUMNS: &str =
+    "r.reason, epoch_ms(r.first_seen) // 1000, epoch_ms(r.last_seen) // 1000,
+    epoch_ms(r.expected_start) // 1000, r.priority, r.demands";
+
+/// Reads [`REASON_COLUMNS`] from the column `at` on.
+pub(super) fn known_reason(row: &Row<'_>, at: usize) -> duckdb::Result<KnownReason> {
+    let demands: Option<String> = row.get(at + 5)?;
+    let demands = demands.unwrap_or_default();
+    let names = demands.split(',').filter(|name| !name.is_empty());
+    Ok(KnownReason {
+        reason: row.get(at)?,
+        since: row.time(at + 1)?,
+        last_seen: row.time(at + 2)?,
+        expected_start: row.time_if_set(at + 3)?,
+        priority: row.get(at + 4)?,
+        demands: names.map(str::to_owned).collect(),
+    })
 }
 
 impl Records<'_> {
@@ -148,12 +176,21 @@ impl Records<'_> {
         }
         self.writing_aside("note why runs wait", |db| {
             db.execute_batch(
-                "CREATE TEMP TABLE waiting (job_id VARCHAR, submit_time BIGINT, reason VARCHAR, expected_start BIGINT)",
+                "CREATE TEMP TABLE waiting (job_id VARCHAR, submit_time BIGINT, reason VARCHAR, expected_start BIGINT,
+                     priority UINTEGER, demands VARCHAR)",
             )?;
 
             let mut staged = db.appender_to_catalog_and_db("waiting", "temp", "main")?;
-            for WaitingRun { run, reason, expected_start } in waiting {
-                staged.append_row(params![run.job_id, micros(run.submit), reason, expected_start.map(micros)])?;
+            for WaitingRun { run, reason, expected_start, priority, demands } in waiting {
+                let demands = (!demands.is_empty()).then(|| demands.join(","));
+                staged.append_row(params![
+                    run.job_id,
+                    micros(run.submit),
+                    reason,
+                    expected_start.map(micros),
+                    priority,
+                    demands
+                ])?;
             }
             drop(staged);
 
@@ -165,16 +202,18 @@ impl Records<'_> {
             db.execute(
                 &format!(
                     "UPDATE records.job_reasons AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S,
-                         expected_start = make_timestamp(w.expected_start)::TIMESTAMP_S
+                         expected_start = make_timestamp(w.expected_start)::TIMESTAMP_S,
+                         priority = w.priority, demands = w.demands
                      FROM waiting AS w WHERE {same}"
                 ),
                 params![micros(now), cluster],
             )?;
 
             db.execute(
-                "INSERT INTO records.job_reasons
+                "INSERT INTO records.job_reasons (cluster, job_id, submit_time, reason, expected_start, first_seen,
+                     last_seen, priority, demands)
                  SELECT ?, w.job_id, make_timestamp(w.submit_time)::TIMESTAMP_S, w.reason,
-                     make_timestamp(w.expected_start)::TIMESTAMP_S, t.now, t.now
+                     make_timestamp(w.expected_start)::TIMESTAMP_S, t.now, t.now, w.priority, w.demands
                  FROM waiting AS w, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
                  WHERE NOT EXISTS (SELECT 1 FROM records.job_reasons AS g WHERE g.cluster = ? AND g.job_id = w.job_id
                      AND g.submit_time = make_timestamp(w.submit_time)::TIMESTAMP_S AND g.reason = w.reason
@@ -198,19 +237,13 @@ impl Records<'_> {
     ) -> Result<Option<KnownReason>, StoreError> {
         let found = self.list(
             "look up why a run waits",
-            "SELECT reason, epoch_ms(first_seen) // 1000, epoch_ms(last_seen) // 1000, epoch_ms(expected_start) // 1000
-             FROM records.job_reasons
-             WHERE cluster = ? AND job_id = ? AND submit_time = make_timestamp(?::BIGINT)::TIMESTAMP_S
-             ORDER BY last_seen DESC, first_seen DESC LIMIT 1",
+            &format!(
+                "SELECT {REASON_COLUMNS} FROM records.job_reasons AS r
+                 WHERE cluster = ? AND job_id = ? AND submit_time = make_timestamp(?::BIGINT)::TIMESTAMP_S
+                 ORDER BY last_seen DESC, first_seen DESC LIMIT 1"
+            ),
             vec![cluster.to_owned().into(), job_id.to_owned().into(), micros(submit).into()],
-            |row| {
-                Ok(KnownReason {
-                    reason: row.get(0)?,
-                    since: row.time(1)?,
-                    last_seen: row.time(2)?,
-                    expected_start: row.time_if_set(3)?,
-                })
-            },
+            |row| known_reason(row, 0),
         )?;
         Ok(found.into_iter().next())
     }
@@ -373,6 +406,9 @@ mod tests {
             },
             reason: reason.into(),
             expected_start: Option::map(expected_start, UnixTime),
+            // Slurm raises it with the age of the job.
+            priority: expected_start.map(|_| 7),
+            demands: vec!["features".into(), "licenses".into()],
         };
         for (now, reason, expected) in [
             (100, "Priority", None),
@@ -389,6 +425,8 @@ mod tests {
         assert_eq!(known.since, UnixTime(280));
         assert_eq!(known.last_seen, UnixTime(280));
         assert_eq!(known.expected_start, None);
+        assert_eq!(known.priority, None);
+        assert_eq!(known.demands, ["features", "licenses"]);
         let rows: i64 = database
             .connect()
             .unwrap()

@@ -965,3 +965,99 @@ proptest! {
         prop_assert_eq!(store.jobs(), before);
     }
 }
+
+#[test]
+fn the_first_forecast_of_a_run_is_kept_and_graded_and_the_last_one_is_shown() {
+    let store = Store::new();
+    let records = store.records();
+    let waiting = JobRun {
+        start: None,
+        end: None,
+        state: "PENDING".into(),
+        ..run("7", 1000, None)
+    };
+    store.import(slice::from_ref(&waiting));
+    let forecast = |p50: i64| {
+        let times = ForecastTimes {
+            p10: UnixTime(p50 - 500),
+            p50: UnixTime(p50),
+            p90: UnixTime(p50 + 500),
+        };
+        NotedForecast {
+            run: OpenRun {
+                job_id: "7".into(),
+                submit: waiting.submit,
+            },
+            times,
+            replayed: times,
+            slurm_start: Some(UnixTime(9000)),
+        }
+    };
+    for (made_at, p50) in [(2000, 4000), (2300, 4600), (2600, 5000)] {
+        records
+            .note_forecasts("lab", &[forecast(p50)], UnixTime(made_at))
+            .unwrap();
+    }
+    let known = records.forecasts("lab").unwrap();
+    let known = known[&("7".to_owned(), waiting.submit)];
+    assert_eq!(known.made_at, UnixTime(2600));
+    assert_eq!(known.times.p50, UnixTime(5000));
+    let graded = || records.graded_forecasts("lab", UnixTime(0), 10).unwrap();
+    assert_eq!(graded(), []);
+
+    // Within a minute of the band is right.
+    store.import(&[JobRun {
+        start: Some(UnixTime(4560)),
+        state: "RUNNING".into(),
+        ..waiting.clone()
+    }]);
+    let found = graded();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].made_at, UnixTime(2000));
+    assert_eq!(found[0].start, UnixTime(4560));
+    assert!(found[0].is_right);
+    assert!(records.forecasts("lab").unwrap().is_empty(), "it runs");
+    store.import(&[JobRun {
+        start: Some(UnixTime(1990)),
+        state: "RUNNING".into(),
+        ..waiting.clone()
+    }]);
+    assert_eq!(graded(), [], "it ran already");
+    assert!(
+        records
+            .graded_forecasts("lab", UnixTime(2001), 10)
+            .unwrap()
+            .is_empty()
+    );
+
+    let round = |made_at: i64| ForecastRound {
+        made_at: UnixTime(made_at),
+        not_modelled: "[]".into(),
+        ..ForecastRound::default()
+    };
+    for made_at in [2000, 2300, 90_000] {
+        records.note_forecast_round("lab", &round(made_at)).unwrap();
+    }
+    assert_eq!(
+        records.last_forecast_round("lab").unwrap(),
+        Some(round(90_000))
+    );
+    assert_eq!(records.last_forecast_round("other").unwrap(), None);
+}
+
+#[test]
+fn a_node_keeps_its_partitions_and_its_gpu_type() {
+    let store = Store::new();
+    let node = Node {
+        node: "g1".into(),
+        state: "IDLE".into(),
+        partitions: vec!["gpu".into(), "long".into()],
+        gpu_model: Some("a100".into()),
+        ..Node::default()
+    };
+    let records = store.records();
+    records
+        .note_nodes("lab", slice::from_ref(&node), UnixTime(5), false)
+        .unwrap();
+    assert_eq!(records.nodes_now("lab").unwrap(), [node]);
+}

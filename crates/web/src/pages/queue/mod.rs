@@ -72,6 +72,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         },
         running_page => address("/jobs", &[("state", "RUNNING")]),
         reasons,
+        forecasts => forecasts(&answer),
         is_filtered => ["user", "partition", "reason"]
             .iter()
             .any(|name| visit.get(name).is_some()),
@@ -81,6 +82,34 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         reservations => reservations(&answer),
     };
     Ok(Content::new("Queue", values).table(table))
+}
+
+/// How good forecasts are, and what they do not know.
+fn forecasts(answer: &QueueAnswer) -> Value {
+    let state = &answer.forecasts;
+    let rules: Vec<String> = state
+        .not_modelled
+        .iter()
+        .map(|one| match one.count {
+            Some(count) => format!("{} ({count})", one.rule),
+            None => one.rule.clone(),
+        })
+        .collect();
+    let grades = &state.grades;
+    let slurm = grades
+        .slurm_median_error_seconds
+        .zip(grades.paired_median_error_seconds);
+    context! {
+        made_at => state.made_at,
+        waiting_jobs => state.waiting_jobs,
+        forecast_jobs => state.forecast_jobs,
+        replays => state.replays,
+        words => &state.words,
+        slurm_graded => grades.slurm_graded,
+        slurm => slurm.map(|(slurm, _)| duration(slurm as f64)),
+        paired => slurm.map(|(_, paired)| duration(paired as f64)),
+        not_modelled => rules.join(", "),
+    }
 }
 
 fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
@@ -93,14 +122,18 @@ fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
         Column::number("gpus", "GPUs"),
         Column::number("cpus", "CPUs").minor(),
         Column::number("waited", "Waits for"),
-        Column::text("expected", "Expected start"),
+        Column::text("forecast", "Starts at (80 %)"),
+        Column::text("expected", "Slurm's estimate").minor(),
         Column::text("reason", "Reason"),
         Column::text("words", "In words").minor(),
+        Column::text("forecast_words", "Forecast in words").minor(),
     ];
     let row = |one: &QueuedRun| {
         let run = &one.listed.run;
         let why = one.listed.waiting.as_ref();
         let reason = why.map_or("unknown", |why| why.reason.as_str());
+        let forecast_words = one.listed.start_forecast.as_ref();
+        let words = forecast_words.map_or("", |forecast| forecast.words.as_str());
         vec![
             job(run),
             Cell::count(one.place as u64),
@@ -110,9 +143,11 @@ fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
             Cell::count(one.wants_gpus),
             Cell::count(one.wants_cpus),
             length(Some(one.waited_seconds as f64)),
+            forecast(one),
             Cell::time(why.and_then(|why| why.expected_start)),
             Cell::text(reason).link(visit.address(&[("reason", reason)])),
             Cell::text(why.map_or("", |why| why.words.as_str())).class("wrap"),
+            Cell::text(words).class("wrap"),
         ]
     };
     let rows: Vec<_> = answer.pending.iter().map(row).collect();
@@ -121,6 +156,14 @@ fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
         rows.len()
     );
     Table::new(visit, "pending", caption, columns, rows)
+}
+
+/// When a waiting job starts.
+fn forecast(one: &QueuedRun) -> Cell {
+    match &one.listed.start_forecast {
+        Some(forecast) => Cell::text(&forecast.brief),
+        None => Cell::unknown(),
+    }
 }
 
 /// The next 24 hours, a row for each job: running ones until their limit, waiting ones from their
@@ -157,7 +200,17 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
     };
     let waiting = |one: &QueuedRun| {
         let run = &one.listed.run;
-        let start = one.listed.waiting.as_ref()?.expected_start?;
+        let forecast = one
+            .listed
+            .start_forecast
+            .as_ref()
+            .and_then(|known| known.p50);
+        let slurm = one
+            .listed
+            .waiting
+            .as_ref()
+            .and_then(|why| why.expected_start);
+        let start = forecast.or(slurm)?;
         let limit = i64::try_from(run.timelimit.unwrap_or(3600)).ok()?;
         let begin = start.max(answer.at);
         let words = format!("starts in {}", duration((begin - answer.at) as f64));
@@ -183,7 +236,7 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
     }
     let times = ["now", "in 6 h", "in 12 h", "in 18 h", "in 24 h"].map(str::to_owned);
     rows.push(time_row(&times, 3, columns.len()));
-    let caption = "Blue: running, until its time limit. Pale: waiting, from its expected start";
+    let caption = "Blue: running, until its time limit. Pale: waiting, from its most likely start";
     Some(Plain::of(caption, columns, rows))
 }
 
