@@ -1,7 +1,7 @@
 //! `to_char(timestamp, 'YYYY-MM-DD')`, which is `strftime` in DuckDB; `to_timestamp` and `to_date` of a text, which are
 //! `strptime`.
 
-use super::{Translator};
+use super::Translator;
 use crate::token::Kind;
 
 /// Patterns of PostgreSQL and those of `strftime`, longer ones before their beginnings. `None`: without a counterpart.
