@@ -186,7 +186,9 @@ pub fn tile(node: &NodeNow) -> String {
 /// CSS class of a node's tile.
 pub fn tile_class(node: &NodeNow) -> &'static str {
     let has_lost = node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
-    if !node.is_up || has_lost {
+    if node.is_unscraped {
+        " off"
+    } else if !node.is_up || has_lost {
         " bad"
     } else if is_unused(node) {
         " off"
@@ -203,6 +205,9 @@ pub fn is_unused(node: &NodeNow) -> bool {
 
 /// The states of a node's GPUs in words: `5 busy, 2 held and idle, 1 lost`.
 pub fn words(node: &NodeNow) -> String {
+    if node.is_unscraped {
+        return "not scraped".to_owned();
+    }
     if !node.is_up {
         return "does not answer".to_owned();
     }
