@@ -104,7 +104,13 @@ fn nodes(cluster: &ClusterAnswer) -> String {
     match cluster.nodes.len() {
         0 => "none: no target has answered yet, or none is configured ([scrape] in docs/configuration.md)"
             .to_owned(),
-        all => format!("{} of {all} answer", cluster.nodes_up),
+        all => {
+            let unscraped = match cluster.nodes_unscraped {
+                0 => String::new(),
+                count => format!(", {count} not scraped"),
+            };
+            format!("{} of {all} answer{unscraped}", cluster.nodes_up)
+        }
     }
 }
 

@@ -116,6 +116,11 @@ impl RateCard {
         }
     }
 
+    /// Returns whether GPUs of a model cost nothing although GPUs of others have a price.
+    pub fn lacks_price(&self, model: &str) -> bool {
+        self.gpu_hour == 0.0 && !self.gpu_models.is_empty() && !self.gpu_models.contains_key(model)
+    }
+
     fn has_prices(&self) -> bool {
         let prices = self.gpu_hour + self.cpu_hour + self.mem_gib_hour + self.kwh;
         prices > 0.0 || !self.gpu_models.is_empty()
@@ -268,6 +273,15 @@ impl Rates {
         self.cards.iter().any(|(_, card)| {
             card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0
                 || !card.gpu_models.is_empty()
+        })
+    }
+
+    /// Returns whether GPUs of a model cost nothing at some time of `[from, to)`, because a card has prices of other
+    /// models and none of this one. A price of 0 is a price.
+    pub fn lacks_price(&self, model: &str, from: UnixTime, to: UnixTime) -> bool {
+        self.cards().any(|(begins, ends, card)| {
+            let is_in_force = begins < to && ends.is_none_or(|ends| from < ends);
+            is_in_force && card.lacks_price(model)
         })
     }
 

@@ -45,6 +45,9 @@ pub struct ClusterAnswer {
     pub at: UnixTime,
     /// Number of nodes that answer.
     pub nodes_up: u64,
+    /// Number of nodes of the scheduler that no target names: they are neither up nor down. Older servers send none.
+    #[serde(default)]
+    pub nodes_unscraped: u64,
     /// GPUs by state.
     pub gpus: GpuCounts,
     /// Running jobs; `None` without a record of a job or a node.
@@ -185,6 +188,9 @@ pub struct NodeNow {
     pub node: String,
     /// Whether an exporter of the node answers.
     pub is_up: bool,
+    /// Whether only the scheduler names the node: no target and no sender does.
+    #[serde(default)]
+    pub is_unscraped: bool,
     /// Slurm's state, such as `MIXED+DRAIN`; `None` without Slurm.
     pub state: Option<String>,
     /// Slurm's reason, if set.
@@ -199,10 +205,22 @@ pub struct NodeNow {
     pub gpus: Vec<GpuNow>,
 }
 
+impl NodeNow {
+    /// Returns the number of GPUs that Slurm has in the node and that no exporter ever showed, where jobs can start.
+    pub fn unseen_gpus(&self) -> usize {
+        let gpus = self.gpus.iter();
+        gpus.filter(|gpu| gpu.state == GpuState::Unknown && gpu.uuid.starts_with(UNSEEN))
+            .count()
+    }
+}
+
+/// Beginning of the UUID of a GPU that only Slurm knows.
+const UNSEEN: &str = "unknown-";
+
 /// A GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuNow {
-    /// UUID, from NVML; `unknown-N` for the GPU N of a node whose exporter never answered.
+    /// UUID, from NVML; `unknown-N` for the GPU N that Slurm has and no exporter ever showed.
     pub uuid: String,
     /// NVML's index, or Slurm's if there was never a measurement.
     pub index: String,
@@ -448,9 +466,17 @@ impl<'a> Look<'a> {
             .entry(name.to_owned())
             .or_insert_with(|| NodeNow {
                 node: name.to_owned(),
-                is_up: true,
+                is_unscraped: true,
                 ..NodeNow::default()
             })
+    }
+
+    /// Notes that a node has samples. Nodes whose samples are pushed have no target, and so no `up`.
+    fn heard(&mut self, name: &str) -> &mut NodeNow {
+        let node = self.node(name);
+        node.is_up |= node.is_unscraped;
+        node.is_unscraped = false;
+        node
     }
 
     fn targets(&mut self) -> Result<(), StoreError> {
@@ -468,7 +494,7 @@ impl<'a> Look<'a> {
         }
 
         for (name, is_up) in answers {
-            self.node(&name).is_up = is_up;
+            self.heard(&name).is_up = is_up;
             self.targets.insert(name);
         }
         self.silent = silent;
@@ -517,7 +543,7 @@ impl<'a> Look<'a> {
 
         for series in self.latest("node_memory_MemTotal_bytes")? {
             if let Some(node) = series.labels.get("node") {
-                self.node(node).memory_total_bytes = Some(value(&series));
+                self.heard(node).memory_total_bytes = Some(value(&series));
             }
         }
         // `MemAvailable` counts caches as free, as `free` does.
@@ -831,9 +857,14 @@ impl<'a> Look<'a> {
             .map(|(holder, held)| IdleHolder { holder, ..held })
             .collect();
         idle.sort_by_key(|held| Reverse((held.idle_gpus, held.idle_seconds)));
+        let count = |is: fn(&NodeNow) -> bool| {
+            let nodes = self.nodes.values();
+            nodes.filter(|node| is(node)).count() as u64
+        };
         ClusterAnswer {
             at: self.now.whole_seconds(),
-            nodes_up: self.nodes.values().filter(|node| node.is_up).count() as u64,
+            nodes_up: count(|node| node.is_up),
+            nodes_unscraped: count(|node| node.is_unscraped),
             gpus: counts,
             jobs_running: None,
             jobs_pending: None,

@@ -135,13 +135,19 @@ fn fairshare(
     let plan = Plan::of(question, &settings, &runs)?;
     let explanations = if question.explain || plan.is_some() {
         let assumption = plan.as_ref().and_then(|plan| plan.assumption.as_deref());
+        let too_large = match &plan {
+            Some(plan) => plan.too_large(&records.node_capacities(&cluster)?),
+            None => None,
+        };
         users
             .iter()
             .filter_map(|id| {
                 let mut text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
                 // The explanation names the user's nearest neighbour in the tree.
                 hide_neighbour(viewer, &mut text);
-                Some(format!("{text}{}", assumption.unwrap_or_default()))
+                let assumption = assumption.unwrap_or_default();
+                let too_large = too_large.as_deref().unwrap_or_default();
+                Some(format!("{text}{assumption}{too_large}"))
             })
             .collect()
     } else {

@@ -3,9 +3,11 @@
 use super::near::did_you_mean;
 use super::{AnswerError, FairshareQuestion};
 use std::collections::BTreeSet;
+use takt_accounting::capacity::NodeCapacity;
 use takt_accounting::fairshare::PlannedJob;
 use takt_jobs::ShareSettings;
 use takt_jobs::billing::{TresAmounts, is_tres};
+use takt_model::words;
 use takt_store::ChargedRun;
 
 /// Longest job that can be planned, in hours: ten years.
@@ -71,6 +73,30 @@ impl<'q> Plan<'q> {
             tres: &self.tres,
             hours: self.hours,
         }
+    }
+}
+
+impl Plan<'_> {
+    /// Returns a line for a job that is larger than all nodes together; `None` if it is not, or no node is known.
+    pub fn too_large(&self, nodes: &[NodeCapacity]) -> Option<String> {
+        if nodes.is_empty() {
+            return None;
+        }
+        let all = |of: fn(&NodeCapacity) -> u64| nodes.iter().map(of).sum::<u64>() as f64;
+        let sums = [
+            ("gres/gpu", "GPUs", all(|node| node.amounts.gpus)),
+            ("cpu", "CPUs", all(|node| node.amounts.cpus)),
+            ("node", "nodes", nodes.len() as f64),
+        ];
+        let larger = sums
+            .into_iter()
+            .find(|(tres, _, sum)| self.tres.get(tres) > *sum)?;
+        let (tres, name, sum) = larger;
+        Some(format!(
+            "No partition can run the planned job: it needs {} {name}, and the cluster has {}.\n",
+            words::count(self.tres.get(tres) as u64),
+            words::count(sum as u64)
+        ))
     }
 }
 
@@ -259,5 +285,32 @@ mod tests {
             price(&qos, &settings(), &[with_qos]).unwrap_err(),
             "there is no QOS hihg; known: high; did you mean high?"
         );
+    }
+
+    /// A job of 4,000 GPUs got a forecast on six.
+    #[test]
+    fn a_job_that_is_larger_than_the_cluster_is_named() {
+        let nodes = ["g01", "g02"].map(|node| NodeCapacity {
+            node: node.to_owned(),
+            amounts: takt_jobs::Amounts {
+                cpus: 64,
+                gpus: 3,
+                mem_bytes: 0,
+            },
+        });
+        let said = |plan: &str, nodes: &[NodeCapacity]| {
+            let asked = FairshareQuestion {
+                plan: Some(plan.to_owned()),
+                ..question(Some("gpu"))
+            };
+            let plan = Plan::of(&asked, &settings(), &[]).unwrap().unwrap();
+            plan.too_large(nodes)
+        };
+        assert_eq!(
+            said("gres/gpu=4000", &nodes).unwrap(),
+            "No partition can run the planned job: it needs 4,000 GPUs, and the cluster has 6.\n"
+        );
+        assert_eq!(said("cpu=128,gres/gpu=6,node=2", &nodes), None);
+        assert_eq!(said("gres/gpu=4000", &[]), None);
     }
 }

@@ -9,6 +9,7 @@ mod facts;
 mod live;
 mod of_auth;
 mod of_jobs;
+mod of_names;
 mod of_nodes;
 mod of_release;
 mod of_server;
@@ -22,6 +23,7 @@ pub use accepted::AcceptedFindings;
 use certificates::TlsService;
 use facts::Facts;
 pub use live::{LiveSources, ServerDoctor};
+pub use of_names::ReferredNames;
 use std::path::{Path, PathBuf};
 use takt_alerts::routing::config::Config as Routing;
 use takt_collector::schedulers::SlurmrestdConfig;
@@ -86,6 +88,8 @@ pub struct DoctorConfig {
     pub unserved: Option<PathBuf>,
     /// Services with TLS certificates.
     pub tls_services: Vec<TlsService>,
+    /// Names that the configuration refers to.
+    pub referred: ReferredNames,
     /// Labels `job` of targets with https.
     pub encrypted_jobs: Vec<String>,
 }
@@ -158,6 +162,7 @@ impl DoctorConfig {
             has_targets: !config.scrape.targets.is_empty(),
             unread: Unread::default(),
             unserved: None,
+            referred: ReferredNames::of(config),
             tls_services: certificates::services(config),
             encrypted_jobs: config.scrape.encrypted_jobs(),
         }
@@ -341,6 +346,16 @@ pub const CHECKS: &[Check] = &[
         "config.cluster",
         "the configured cluster is not that of the job records",
         of_server::config_cluster,
+    ),
+    check(
+        "config.subjects",
+        "the configuration names an account, a user or a node that nobody knows",
+        of_names::config_subjects,
+    ),
+    check(
+        "config.prices",
+        "a GPU model that jobs use has no price, or a price is of a model that no job has used",
+        of_names::config_prices,
     ),
     check(
         "config.secrets",

@@ -217,6 +217,30 @@ impl<'d> Records<'d> {
         })
     }
 
+    /// Returns the models of GPUs in a cluster's records, and the GPU-hours of each in `[from, to)`.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn gpu_hours_by_model(
+        &self,
+        cluster: &str,
+        from: UnixTime,
+        to: UnixTime,
+    ) -> Result<Vec<(String, f64)>, StoreError> {
+        self.list(
+            "list the models of GPUs",
+            "WITH period AS (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS from_time,
+                                    make_timestamp(?::BIGINT)::TIMESTAMP_S AS until_time)
+             SELECT gpu_model, coalesce(sum(gpus * greatest(0, epoch(least(coalesce(end_time, until_time), until_time))
+                                                              - epoch(greatest(start_time, from_time)))), 0)::DOUBLE / 3600
+             FROM records.jobs, period
+             WHERE cluster = ? AND gpu_model IS NOT NULL AND gpu_model <> ''
+             GROUP BY gpu_model ORDER BY gpu_model",
+            vec![micros(from).into(), micros(to).into(), cluster.to_owned().into()],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+    }
+
     /// Returns the accounts of a user's runs, by name.
     ///
     /// # Errors

@@ -196,7 +196,9 @@ pub fn tile(node: &NodeNow) -> String {
 pub fn tile_class(node: &NodeNow) -> &'static str {
     // A lost GPU needs repair, also in a node that works.
     let has_lost = node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
-    if !node.is_up || has_lost {
+    if node.is_unscraped {
+        " off"
+    } else if !node.is_up || has_lost {
         " bad"
     } else if is_unused(node) {
         " off"
@@ -213,7 +215,9 @@ pub fn is_unused(node: &NodeNow) -> bool {
 
 /// The states of a node's GPUs in words: `5 busy, 2 held and idle, 1 lost`.
 pub fn words(node: &NodeNow) -> String {
-    // The states of its GPUs are from before it fell silent.
+    if node.is_unscraped {
+        return "not scraped".to_owned();
+    }
     if !node.is_up {
         return "does not answer".to_owned();
     }

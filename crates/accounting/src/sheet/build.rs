@@ -5,7 +5,7 @@ mod runs;
 mod tables;
 
 use super::books::{Books, Entry};
-use super::{Figures, Sheet, Subject};
+use super::{Figures, Part, Sheet, Subject};
 use crate::efficiency::{AssessedRun, EfficiencyConfig};
 use crate::rates::Cost;
 use crate::{Accounts, Breach, BudgetUse, Credit, Period};
@@ -149,6 +149,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     }
 
     let runs = runs(facts, &seen);
+    let gpu_models = models(entry);
 
     Some(Sheet {
         subject: subject.clone(),
@@ -170,7 +171,6 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
             .any(|tally| tally.gpu_seconds > 0.0 || tally.jobs_gpu_unknown > 0),
         before: months,
         days: days(period, entry),
-        gpu_models: models(entry),
         share: (*subject != Subject::Cluster).then(|| share(last(entry), last(books.all()))),
         rank: rank(facts, subject),
         members,
@@ -184,7 +184,8 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         lost: lost(facts, &seen),
         budgets: budgets(facts, subject),
         breaches: breaches(facts, subject),
-        notes: notes(facts, &figures, period),
+        notes: notes(facts, &figures, &gpu_models, period),
+        gpu_models,
         figures,
     })
 }
@@ -235,7 +236,25 @@ fn budgets(facts: &Facts<'_>, subject: &Subject) -> Vec<BudgetUse> {
         .collect()
 }
 
-fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
+/// Returns the note about models of GPUs without a price.
+fn unpriced(facts: &Facts<'_>, models: &[Part], period: &Period) -> Option<String> {
+    facts.currency?;
+    let rates = facts.books.rates();
+    let unpriced = models
+        .iter()
+        .filter(|model| rates.lacks_price(&model.name, period.from(), period.to()));
+    let names: Vec<&str> = unpriced.clone().map(|model| model.name.as_str()).collect();
+    let hours = unpriced.fold(0.0, |sum, model| sum + model.gpu_hours);
+    (hours > 0.0).then(|| {
+        format!(
+            "No price for {}: {} GPU-hours cost nothing here.",
+            names.join(", "),
+            words::amount(hours)
+        )
+    })
+}
+
+fn notes(facts: &Facts<'_>, figures: &Figures, models: &[Part], period: &Period) -> Vec<String> {
     let mut notes = Vec::new();
     let runs = |count: u64| {
         if count == 1 {
@@ -253,6 +272,8 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
     if facts.now < period.to() {
         notes.push("The period has not ended: these are its figures so far.".to_owned());
     }
+
+    notes.extend(unpriced(facts, models, period));
 
     if figures.jobs_gpu_unknown > 0 {
         notes.push(format!(

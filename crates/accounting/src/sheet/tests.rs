@@ -81,6 +81,7 @@ struct World {
     accounts: Accounts,
     pseudonyms: bool,
     records_from: Option<UnixTime>,
+    rates: Rates,
 }
 
 impl World {
@@ -93,13 +94,13 @@ impl World {
             accounts: Accounts::default(),
             pseudonyms: false,
             records_from: None,
+            rates: rates(),
         }
     }
 
     fn sheet(&self, subject: Subject) -> Option<Sheet> {
         let periods = periods();
-        let rates = rates();
-        let mut journal = Journal::new(&periods, &rates, NOVEMBER + 1000);
+        let mut journal = Journal::new(&periods, &self.rates, NOVEMBER + 1000);
         self.runs.iter().for_each(|run| journal.add(&run.held()));
         let books = journal.close();
         let budget = BudgetConfig {
@@ -402,6 +403,7 @@ fn a_running_job_is_listed_and_not_judged() {
         accounts: Accounts::default(),
         pseudonyms: false,
         records_from: None,
+        rates: rates(),
     };
     let sheet = world.sheet(user("ann")).unwrap();
     // Five hours with two GPUs.
@@ -534,4 +536,40 @@ proptest! {
             sheet.figures.gpu_hours
         ));
     }
+}
+
+/// A card that priced A100 made the a100 free, and no report said so.
+#[test]
+fn usage_without_a_price_is_named() {
+    let at = |hours| OCTOBER + hours * HOUR;
+    let mut world = World::of(vec![
+        run("1", "ann", "physics", at(0), at(3)),
+        run("2", "ann", "physics", at(4), at(5)),
+    ]);
+    world.runs[1].gpu_model = Some("l40s".into());
+    let notes = |world: &mut World, priced: &[&str], gpu_hour| {
+        let card = RateCard {
+            gpu_hour,
+            gpu_models: priced
+                .iter()
+                .map(|name| ((*name).to_owned(), 0.0))
+                .collect(),
+            ..RateCard::default()
+        };
+        let config = RatesConfig {
+            currency: Some("EUR".into()),
+            cards: vec![card],
+        };
+        world.rates = Rates::new(&config, &TimeZone::UTC);
+        world.sheet(user("ann")).unwrap().notes
+    };
+    assert_eq!(
+        notes(&mut world, &["A100"], 0.0),
+        ["No price for a100, l40s: 8.00 GPU-hours cost nothing here."]
+    );
+    // A price of 0 is meant, and so is a card that prices no GPUs.
+    let none = Vec::<String>::new();
+    assert_eq!(notes(&mut world, &["a100", "l40s"], 0.0), none);
+    assert_eq!(notes(&mut world, &["A100"], 1.0), none);
+    assert_eq!(notes(&mut world, &[], 0.0), none);
 }

@@ -150,6 +150,23 @@ fn asked(store: &Store, viewer: &Viewer) -> ClusterAnswer {
         .unwrap()
 }
 
+/// A node of Slurm with so many GPUs.
+fn slurm_node(name: &str, state: &str, gpus: u64) -> Node {
+    Node {
+        node: name.into(),
+        state: state.into(),
+        has: Amounts {
+            gpus,
+            ..Amounts::default()
+        },
+        counts_gpus: true,
+        reason: None,
+        reason_by: None,
+        reason_at: None,
+        partitions: Vec::new(),
+    }
+}
+
 /// UUID, state, users and reason of each GPU.
 fn shown(answer: &ClusterAnswer) -> Vec<(&str, GpuState, String, &str)> {
     let gpus = answer.nodes.iter().flat_map(|node| &node.gpus);
@@ -341,20 +358,7 @@ fn each_gpu_that_exists_has_its_state_and_its_holder() {
             ("10", "g07", 1),
         ],
     );
-    let node = |name: &str, state: &str, gpus| Node {
-        node: name.into(),
-        state: state.into(),
-        has: Amounts {
-            gpus,
-            ..Amounts::default()
-        },
-        counts_gpus: true,
-        reason: None,
-        reason_by: None,
-        reason_at: None,
-        partitions: Vec::new(),
-        gpu_model: None,
-    };
+    let node = slurm_node;
     let nodes = [
         node("g01", "MIXED", 4),
         node("g05", "DOWN", 1),
@@ -369,6 +373,8 @@ fn each_gpu_that_exists_has_its_state_and_its_holder() {
     records.note_nodes("lab", &nodes, now, false).unwrap();
 
     let answer = asked(&store, &Viewer::server());
+    // Nobody scrapes g07, g08 and g09.
+    assert_eq!((answer.nodes_up, answer.nodes_unscraped), (4, 3));
     let text = |text: &str| text.to_owned();
     use GpuState as G;
     assert_eq!(
@@ -408,4 +414,44 @@ fn each_gpu_that_exists_has_its_state_and_its_holder() {
     let [ann, bob] = ["ann", "bob"].map(user);
     assert_eq!(name(&ann), (G::Idle, Some(text("train")), text("ann")));
     assert_eq!(name(&bob), (G::Idle, None, text(OTHER_USER)));
+}
+
+/// The exporters answered, without a driver or with one GPU of two, and nobody missed what Slurm has there.
+#[test]
+fn gpus_that_an_exporter_does_not_see_are_not_measured() {
+    let (_root, store) = store();
+    let build = [("version", "1")];
+    let mut series = gpu("g02", "seen", "1", 1.0, 0.0);
+    for node in ["g01", "g02"] {
+        series.push(of(node, "up", &[], (1.0, 1.0)));
+        series.push(of(node, "takt_exporter_build_info", &build, (1.0, 1.0)));
+    }
+    scrape(&store, &series);
+    let nodes = [slurm_node("g01", "IDLE", 2), slurm_node("g02", "IDLE", 2)];
+    let now = UnixTime::from(SystemTime::now());
+    let records = Records::of(store.database());
+    records.note_nodes("lab", &nodes, now, false).unwrap();
+
+    let answer = asked(&store, &Viewer::server());
+    let unseen = |uuid| {
+        (
+            uuid,
+            GpuState::Unknown,
+            String::new(),
+            "exporter does not see it",
+        )
+    };
+    assert_eq!(
+        shown(&answer),
+        [
+            unseen("unknown-0"),
+            unseen("unknown-1"),
+            unseen("unknown-0"),
+            ("seen", GpuState::Free, String::new(), ""),
+        ]
+    );
+    assert_eq!((answer.gpus.all, answer.gpus.unknown), (4, 3));
+    let by_node: Vec<usize> = answer.nodes.iter().map(NodeNow::unseen_gpus).collect();
+    assert_eq!(by_node, [2, 1]);
+    assert_eq!((answer.nodes_up, answer.nodes_unscraped), (2, 0));
 }

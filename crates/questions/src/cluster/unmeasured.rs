@@ -1,6 +1,6 @@
-//! GPUs of nodes whose exporter does not answer, and holders that only Slurm's allocation names.
+//! GPUs of nodes whose exporter does not answer or does not see them, and holders that only Slurm's allocation names.
 
-use super::{GpuHolder, GpuKey, GpuNow, Holder, LOOKBACK, Look, by_number, key_of};
+use super::{GpuHolder, GpuKey, GpuNow, Holder, LOOKBACK, Look, UNSEEN, by_number, key_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_accounting::capacity::NodeCapacity;
@@ -17,6 +17,9 @@ const SILENT: &str = "exporter does not answer";
 /// Reason of a GPU that Slurm has and no exporter ever reported.
 const NO_EXPORTER: &str = "no exporter";
 
+/// Reason of a GPU that Slurm has and the node's exporter does not show.
+const NOT_SHOWN: &str = "exporter does not see it";
+
 impl Look<'_> {
     /// Adds the GPUs that exist and are not measured: as exporters last reported them, else as many as Slurm has.
     pub(super) fn unmeasured(&mut self, capacities: &[NodeCapacity]) -> Result<(), StoreError> {
@@ -27,17 +30,27 @@ impl Look<'_> {
             .filter_map(|series| series.labels.get("node").map(str::to_owned))
             .chain(self.gpus.keys().map(|(node, _)| node.clone()))
             .collect();
+        for node in &measured {
+            self.heard(node);
+        }
         self.silent(&measured)?;
 
         let known: BTreeSet<String> = self.gpus.keys().map(|(node, _)| node.clone()).collect();
+        let divided = self.divided()?;
         for capacity in capacities {
             // Slurm lists future nodes before they are installed.
             let is_here = self.nodes.get(&capacity.node).is_some_and(|node| {
                 let state = NodeState::parse(node.state.as_deref().unwrap_or_default());
                 state.condition() != NodeCondition::Future
             });
-            if is_here && !measured.contains(&capacity.node) && !known.contains(&capacity.node) {
-                self.of_slurm(capacity);
+            // Slurm counts the parts of divided GPUs.
+            if !is_here || divided.contains(&capacity.node) {
+                continue;
+            }
+            if measured.contains(&capacity.node) {
+                self.of_slurm(capacity, NOT_SHOWN);
+            } else if !known.contains(&capacity.node) {
+                self.of_slurm(capacity, NO_EXPORTER);
             }
         }
         Ok(())
@@ -100,15 +113,20 @@ impl Look<'_> {
             .map_or(0, |(number, _)| number)
     }
 
-    /// Adds the GPUs that Slurm has in a node whose exporter never answered.
-    fn of_slurm(&mut self, capacity: &NodeCapacity) {
+    /// Adds the GPUs that Slurm has in a node beyond those that are known.
+    fn of_slurm(&mut self, capacity: &NodeCapacity, reason: &str) {
         // Slurm's numbers are small; a mistake in gres.conf must not take all memory.
-        for index in 0..capacity.amounts.gpus.min(128) as u32 {
-            let key = (capacity.node.clone(), format!("unknown-{index}"));
+        let all = capacity.amounts.gpus.min(128) as usize;
+        let of_node = self.gpus.keys().filter(|(node, _)| *node == capacity.node);
+        let missing = all.saturating_sub(of_node.count());
+        let unused = |index: &u32| !self.devices.contains_key(&(capacity.node.clone(), *index));
+        let indices: Vec<u32> = (0..).filter(unused).take(missing).collect();
+        for index in indices {
+            let key = (capacity.node.clone(), format!("{UNSEEN}{index}"));
             let gpu = GpuNow {
                 uuid: key.1.clone(),
                 index: index.to_string(),
-                reason: Some(NO_EXPORTER.to_owned()),
+                reason: Some(reason.to_owned()),
                 ..GpuNow::default()
             };
             self.devices
@@ -128,11 +146,7 @@ impl Look<'_> {
         let reported = self.jobs_of("takt_gpu_job_info")?;
         let on_nodes = self.jobs_of("takt_job_info")?;
         let before = self.jobs_before()?;
-        let divided: BTreeSet<String> = self
-            .latest("takt_gpu_mig_info")?
-            .iter()
-            .filter_map(|series| series.labels.get("node").map(str::to_owned))
-            .collect();
+        let divided = self.divided()?;
 
         // A job that the exporter reports is a holder already.
         for one in allocated {
@@ -170,6 +184,13 @@ impl Look<'_> {
         self.hold(&key, holder);
         // The slots do not show this holder; from this moment on they count as held.
         self.allocated_since.insert(key, allocated.since);
+    }
+
+    /// Returns the nodes with divided GPUs.
+    fn divided(&self) -> Result<BTreeSet<String>, StoreError> {
+        let found = self.latest("takt_gpu_mig_info")?;
+        let nodes = found.iter().filter_map(|series| series.labels.get("node"));
+        Ok(nodes.map(str::to_owned).collect())
     }
 
     /// Returns node and number of the jobs in a metric now.

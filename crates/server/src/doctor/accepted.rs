@@ -33,6 +33,12 @@ impl AcceptedFindings {
         Ok(())
     }
 
+    /// Returns the nodes whose findings are accepted.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = String> {
+        let entries = self.accept.iter();
+        entries.filter_map(|entry| Some(entry.split_once(SEPARATOR)?.1.to_owned()))
+    }
+
     /// Returns whether a finding is accepted.
     pub fn has(&self, finding: &Finding) -> bool {
         self.accept

@@ -1,6 +1,7 @@
 //! The facts of all checks, read once.
 
 use super::certificates::{self, CertificateEnd, TlsService};
+use super::of_names::KnownNames;
 use super::{DoctorConfig, LiveSources, ServicesAsked};
 use crate::Config;
 use base64::Engine;
@@ -18,8 +19,10 @@ use takt_jobs::{JobRun, nodelist};
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_questions::AnswerError;
+use takt_questions::password::knows_user;
 use takt_store::{
-    FailingChannel, Health, JobFilter, Records, RegisteredSize, Snapshot, Store, StoreError,
+    CONFIGURED, FailingChannel, Health, JobFilter, Records, RegisteredSize, Snapshot, Store,
+    StoreError,
 };
 
 /// How far back the last sample of a series may be.
@@ -74,6 +77,9 @@ const RECORDED_WITHIN: Duration = Duration::from_secs(150);
 /// Age up to which ended runs, and attempts to send a message, count.
 const RECENT: Duration = Duration::from_secs(7 * 86_400);
 
+/// Age up to which GPU-hours without a price count.
+const PRICED: Duration = Duration::from_secs(31 * 86_400);
+
 /// Maximum number of unrecorded jobs.
 const UNRECORDED_MAX: usize = 10;
 
@@ -110,6 +116,8 @@ pub(super) struct Facts {
     pub slurm: PollStatus,
     /// Size of the cluster, as slurmdbd records it.
     pub registered_size: Option<RegisteredSize>,
+    /// Names that job records and associations have.
+    pub names: KnownNames,
     /// Running jobs of the scheduler.
     pub running: Vec<RunningJob>,
     /// Number of runs of the last week, and of running ones, whose number of GPUs is unknown.
@@ -247,6 +255,7 @@ impl Facts {
         if let Some(cluster) = cluster {
             // Records are by cluster, so these facts are left out where several are known.
             facts.private_data = records.private_data(&cluster)?;
+            facts.names = known_names(&records, &cluster, config, now)?;
             let seconds = |at: UnixTime| at.0 as f64;
             facts.newest_record_at = records.newest_change(&cluster)?.map(seconds);
             facts.records_read_at = records.last_poll_of(&cluster)?.map(seconds);
@@ -413,6 +422,47 @@ impl Facts {
             .filter(|node| !node.is_empty())
             .collect()
     }
+}
+
+/// Returns the names of job records and associations that the configuration's names are compared with.
+fn known_names(
+    records: &Records<'_>,
+    cluster: &str,
+    config: &DoctorConfig,
+    now: Timestamp,
+) -> Result<KnownNames, AnswerError> {
+    let referred = &config.referred;
+    let mut known = KnownNames::default();
+    if !referred.accounts.is_empty() || !referred.users.is_empty() {
+        let recorded = records.names(cluster)?;
+        known.accounts.extend(recorded.accounts);
+        known.users.extend(recorded.users);
+        let shares = records.share_settings(cluster, CONFIGURED)?;
+        for association in shares
+            .into_iter()
+            .flat_map(|known| known.settings.associations)
+        {
+            known.accounts.insert(association.account);
+            known.users.extend(association.user);
+        }
+        known.accounts.remove("");
+        known.users.remove("");
+    }
+
+    // An administrator need not run jobs.
+    let users = referred.users.iter().map(|(_, user)| user);
+    let of_machine = users.filter(|user| !known.users.contains(*user) && knows_user(user));
+    let of_machine: Vec<String> = of_machine.cloned().collect();
+    if !known.users.is_empty() {
+        known.users.extend(of_machine);
+    }
+
+    if !referred.gpu_models.is_empty() {
+        let since = now.minus(PRICED).whole_seconds();
+        let used = records.gpu_hours_by_model(cluster, since, now.whole_seconds())?;
+        known.gpu_models = used.into_iter().collect();
+    }
+    Ok(known)
 }
 
 /// Returns the end of the validity of the JWT in a file, UTC seconds; `None` if the file cannot be

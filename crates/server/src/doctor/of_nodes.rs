@@ -2,6 +2,7 @@
 
 use super::facts::{Facts, Reading};
 use super::of_jobs::stray_jobs;
+use super::of_names::scraped_nodes;
 use super::{Finding, Severity, finding, word};
 use crate::setup::ExporterFiles;
 use reqwest::Url;
@@ -9,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use takt_collector::scrape::{FailureReason, TargetStatus};
 use takt_model::pci;
+use takt_questions::did_you_mean;
 
 /// Largest difference of a node's clock from the server's, in seconds. It includes the duration of
 /// a scrape.
@@ -403,19 +405,33 @@ pub(super) fn node_name(facts: &Facts) -> Vec<Finding> {
     if facts.slurm_nodes.is_empty() {
         return Vec::new();
     }
-    // Only nodes with GPUs: a login node need not be a node of Slurm.
-    let all: BTreeSet<&str> = facts
+    let with_gpus: BTreeSet<&str> = facts
         .values("takt_gpu_up")
         .iter()
         .map(Reading::node)
         .collect();
-    all.into_iter()
-        .filter(|node| !facts.slurm_nodes.contains_key(*node))
-        .map(|node| {
+    let scraped: BTreeSet<&str> = scraped_nodes(facts).collect();
+    let of_slurm = || facts.slurm_nodes.keys().map(String::as_str);
+    let near = |node: &str| {
+        // A node that no target names is the likelier one.
+        let missing = did_you_mean(node, of_slurm().filter(|known| !scraped.contains(known)));
+        match missing.is_empty() {
+            true => did_you_mean(node, of_slurm()),
+            false => missing,
+        }
+    };
+
+    with_gpus
+        .union(&scraped)
+        .filter(|node| !facts.slurm_nodes.contains_key(**node))
+        .map(|node| (*node, near(node)))
+        // A file server or a login node need not be a node of Slurm.
+        .filter(|(node, near)| with_gpus.contains(node) || !near.is_empty())
+        .map(|(node, near)| {
             finding(
                 Severity::Warning,
                 node,
-                format!("Slurm has no node {node}"),
+                format!("Slurm has no node {node}{near}"),
                 "Jobs and measurements of this node do not meet.",
                 [format!(
                     "node = \"NODENAME\"        # in takt.toml, for the target {node}"

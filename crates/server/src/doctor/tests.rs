@@ -329,6 +329,31 @@ fn each_defect_is_found_by_its_check_alone() {
             ),
         ),
         (
+            "node.name",
+            set(
+                "up",
+                vec![("instance", "g001:9855"), ("job", "node"), ("node", "g001")],
+                1.0,
+            ),
+        ),
+        (
+            "config.subjects",
+            Box::new(|facts| {
+                let named = ("budgets", "lab-z".to_owned());
+                facts.config.referred.accounts.push(named);
+                facts.names.accounts.insert("lab-a".to_owned());
+            }),
+        ),
+        (
+            "config.prices",
+            Box::new(|facts| {
+                let referred = &mut facts.config.referred;
+                referred.gpu_models.extend(["a100".to_owned()]);
+                let used = [("a100".to_owned(), 0.0), ("l40s".to_owned(), 5.0)];
+                facts.names.gpu_models.extend(used);
+            }),
+        ),
+        (
             "node.clock",
             set("node_time_seconds", vec![g01], NOW - 60.0),
         ),

@@ -98,7 +98,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 
     let values = context! {
         node => node.node,
-        is_up => node.is_up,
+        is_up => node.is_up || node.is_unscraped,
         error => error.as_ref().and_then(|target| target.failure(visit.viewer.sees_all())),
         state => node.state,
         reason => node.reason,

@@ -72,7 +72,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
         vec![
             Cell::text(&node.node).link(href("nodes", &node.node)),
-            Cell::text(state(node)).class(if node.is_up { "" } else { "bad" }),
+            Cell::text(state(node)).class(if node.is_up || node.is_unscraped {
+                ""
+            } else {
+                "bad"
+            }),
             strip,
             Cell::count(node.gpus.len() as u64),
             Cell::count(count(GpuState::Busy)),
@@ -120,7 +124,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 fn trouble(node: &NodeNow) -> u8 {
     let has_lost = node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
     match node {
-        _ if !node.is_up => 0,
+        _ if !node.is_up && !node.is_unscraped => 0,
         _ if has_lost => 1,
         _ if pictures::is_unused(node) => 2,
         _ => 3,
@@ -136,7 +140,7 @@ const UP: &str = "up";
 /// State of a node in one word or Slurm's words.
 fn state(node: &NodeNow) -> &str {
     match &node.state {
-        _ if !node.is_up => SILENT,
+        _ if !node.is_up && !node.is_unscraped => SILENT,
         Some(state) => state,
         None => UP,
     }

@@ -93,6 +93,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let values = context! {
         counts => cluster.gpus,
         nodes_up => cluster.nodes_up,
+        nodes_unscraped => cluster.nodes_unscraped,
         nodes_all => cluster.nodes.len(),
         jobs_running => cluster.jobs_running,
         jobs_pending => cluster.jobs_pending,
@@ -191,6 +192,7 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
     context! {
         node => node.node,
         is_up => node.is_up,
+        is_unscraped => node.is_unscraped,
         state => node.state.as_ref().map(|state| state.to_lowercase()),
         cpu => node.cpu_busy_ratio.map(words::percent),
         memory => memory.map(|(used, total)| words::percent(used / total)),

@@ -28,6 +28,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         counts => cluster.gpus,
         capacity => pictures::capacity(&cluster.nodes, false),
         nodes_up => cluster.nodes_up,
+        nodes_unscraped => cluster.nodes_unscraped,
         nodes_all => cluster.nodes.len(),
         jobs_running => cluster.jobs_running,
         jobs_pending => cluster.jobs_pending,

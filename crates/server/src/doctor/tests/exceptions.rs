@@ -134,3 +134,81 @@ fn a_link_at_the_speed_of_its_partner_is_in_order() {
     });
     assert!(found.is_empty(), "{found:?}");
 }
+
+/// Names that do not exist were accepted without a word.
+#[test]
+fn names_that_nobody_knows_are_named_with_similar_ones() {
+    let mut facts = in_order();
+    let named = |key, name: &str| (key, name.to_owned());
+    let referred = &mut facts.config.referred;
+    referred.accounts = vec![
+        named("reports.account_owners", "lab-bb"),
+        named("budgets", "lab-a"),
+    ];
+    referred.users = vec![named("budgets", "alise"), named("budgets", "alise")];
+    referred.nodes = vec![
+        named("doctor.accept", "g99"),
+        named("policy_windows", "g02"),
+    ];
+    let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    facts.names.accounts = all(&["lab-a", "lab-b"]);
+    facts.names.users = all(&["alice", "bob"]);
+
+    let evidence = |facts: &Facts| -> Vec<String> {
+        let found = examine(facts).findings.into_iter();
+        found.map(|one| one.evidence).collect()
+    };
+    assert_eq!(
+        evidence(&facts),
+        [
+            "reports.account_owners names the account lab-bb, which neither job records nor associations have; \
+             did you mean lab-b or lab-a?",
+            "budgets names the user alise, which neither job records, associations nor this machine have; \
+             did you mean alice?",
+            "doctor.accept names the node g99, which is no node of Slurm and no target",
+        ]
+    );
+
+    // Nothing is said about what is not known.
+    facts.names = Default::default();
+    facts.config.unserved = Some("/var/lib/takt".into());
+    assert_eq!(examine(&facts).findings.len(), 1, "no server runs");
+}
+
+#[test]
+fn prices_of_models_that_nothing_has_are_named() {
+    let mut facts = in_order();
+    facts.config.referred.gpu_models = ["A100", "l40"].map(str::to_owned).into();
+    let used = [("a100", 1200.0), ("l40s", 34.0)];
+    facts.names.gpu_models = used.map(|(name, hours)| (name.to_owned(), hours)).into();
+    let found = examine(&facts).findings;
+    let evidence: Vec<&str> = found.iter().map(|one| one.evidence.as_str()).collect();
+    assert_eq!(
+        evidence,
+        [
+            "no price for a100: 1,200 GPU-hours in 31 days; A100 differs only in upper and lower case",
+            "no price for l40s: 34.0 GPU-hours in 31 days; did you mean l40?",
+            "[rates] prices A100, and no job record has this model; a100 differs only in upper and lower case",
+            "[rates] prices l40, and no job record has this model; did you mean l40s?",
+        ]
+    );
+}
+
+/// Targets whose names are nearly those of Slurm's nodes were in order; a file server is.
+#[test]
+fn targets_that_are_no_nodes_of_slurm_are_named_if_they_are_like_one() {
+    let mut facts = in_order();
+    facts.slurm_nodes = [("g01", 1), ("g02", 1), ("node0", 0)]
+        .map(|(node, gpus)| (node.to_owned(), gpus))
+        .into();
+    for node in ["nodeO", "nas"] {
+        let target = [("instance", node), ("job", "node"), ("node", node)];
+        reading(&mut facts, "up", &target, 1.0);
+    }
+    let found = examine(&facts).findings.into_iter();
+    let found: Vec<String> = found
+        .filter(|one| one.id == "node.name")
+        .map(|one| one.evidence)
+        .collect();
+    assert_eq!(found, ["Slurm has no node nodeO; did you mean node0?"]);
+}

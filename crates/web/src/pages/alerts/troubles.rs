@@ -67,7 +67,8 @@ pub fn unasked(visit: &Visit) -> usize {
         .count()
 }
 
-/// Nodes that do not answer, then other nodes that Slurm does not use, of those that no incident names.
+/// Nodes that do not answer, then nodes with GPUs that nothing measures, then other nodes that Slurm does not use, of
+/// those that no incident names.
 pub fn troubles(cluster: &ClusterAnswer, incidents: &[IncidentView]) -> Vec<Trouble> {
     let unnamed = cluster
         .nodes
@@ -76,18 +77,87 @@ pub fn troubles(cluster: &ClusterAnswer, incidents: &[IncidentView]) -> Vec<Trou
 
     let silent = unnamed
         .clone()
-        .filter(|node| !node.is_up)
+        .filter(|node| !node.is_up && !node.is_unscraped)
         .map(|node| Trouble::of(node, "does not answer".to_owned()));
-    // Slurm does not use a silent node either, so it is listed once.
-    let unused = unnamed.filter(|node| node.is_up).filter_map(|node| {
-        let state = node
-            .state
-            .as_deref()
-            .filter(|_| pictures::is_unused(node))?;
-        let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
-        let state = state.to_lowercase().replace('_', " ");
-        let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
-        Some(Trouble::of(node, text))
-    });
-    silent.chain(unused).collect()
+    // After a start, nothing is scraped yet.
+    let is_scraped = cluster.nodes.iter().any(|node| !node.is_unscraped);
+    let unseen = unnamed
+        .clone()
+        .filter(|node| is_scraped && (node.is_up || node.is_unscraped))
+        .filter_map(|node| {
+            let count = node.unseen_gpus();
+            let of_slurm = match count {
+                0 => return None,
+                1 => "1 GPU of Slurm's is not measured".to_owned(),
+                _ => format!("{count} GPUs of Slurm's are not measured"),
+            };
+            let why = match node {
+                _ if node.is_unscraped => ": no target names the node",
+                _ if count == node.gpus.len() => ": no driver?",
+                _ => ": the exporter does not see them all",
+            };
+            Some(Trouble::of(node, format!("{of_slurm}{why}")))
+        });
+    let unused = unnamed
+        .filter(|node| node.is_up || node.is_unscraped)
+        .filter_map(|node| {
+            let state = node
+                .state
+                .as_deref()
+                .filter(|_| pictures::is_unused(node))?;
+            let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
+            let state = state.to_lowercase().replace('_', " ");
+            let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
+            Some(Trouble::of(node, text))
+        });
+    silent.chain(unseen).chain(unused).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_questions::GpuNow;
+
+    #[test]
+    fn gpus_that_only_slurm_knows_are_named() {
+        let unseen = |number: u32| GpuNow {
+            uuid: format!("unknown-{number}"),
+            ..GpuNow::default()
+        };
+        let node = |name: &str, is_up, is_unscraped, gpus| NodeNow {
+            node: name.to_owned(),
+            is_up,
+            is_unscraped,
+            gpus,
+            ..NodeNow::default()
+        };
+        let cluster = ClusterAnswer {
+            nodes: vec![
+                node("g01", true, false, vec![unseen(0), unseen(1)]),
+                node("g02", true, false, vec![GpuNow::default(), unseen(1)]),
+                node("g03", false, true, vec![unseen(0)]),
+                node("g04", false, true, Vec::new()),
+            ],
+            ..ClusterAnswer::default()
+        };
+        let named = |cluster: &ClusterAnswer| -> Vec<String> {
+            let found = troubles(cluster, &[]).into_iter();
+            found
+                .map(|one| format!("{} {}", one.name, one.text))
+                .collect()
+        };
+        assert_eq!(
+            named(&cluster),
+            [
+                "g01 2 GPUs of Slurm's are not measured: no driver?",
+                "g02 1 GPU of Slurm's is not measured: the exporter does not see them all",
+                "g03 1 GPU of Slurm's is not measured: no target names the node",
+            ]
+        );
+        let starting = ClusterAnswer {
+            nodes: cluster.nodes[2..].to_vec(),
+            ..ClusterAnswer::default()
+        };
+        assert_eq!(named(&starting), Vec::<String>::new());
+    }
 }
