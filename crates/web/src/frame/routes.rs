@@ -245,7 +245,7 @@ impl Visit {
 fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered {
     let visit = Visit::of(site, request);
     visit
-        .check_query(page.filters)
+        .check_query(page)
         .and_then(|()| {
             let content = (page.show)(&visit)?;
             if let Some(document) = content.document {
@@ -285,7 +285,7 @@ fn live_address(page: &Page, request: &Request) -> Option<String> {
 
 /// The page's table or picture as a file.
 fn file(page: &Page, visit: &Visit) -> Result<Body, PageError> {
-    visit.check_query(page.filters)?;
+    visit.check_query(page)?;
     let content = (page.show)(visit)?;
     let has_no = |what: &str| {
         PageError::no_page(&visit.path).next(

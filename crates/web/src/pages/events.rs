@@ -12,6 +12,7 @@ use takt_questions::{ClusterEvent, EventsQuestion};
 pub const PAGE: Page = Page::new("/events", include_str!("events.html"), show)
     .menu(Group::System, "Events")
     .filters(&["node", "uuid", "kind"])
+    .ranges()
     .rows();
 
 const COLUMNS: &[Column] = &[

@@ -18,6 +18,7 @@ use takt_questions::{
 
 pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
     .filters(&["submit", "metric"])
+    .days()
     .live()
     .submit_by(Role::Admin)
     .submit(credit::submit);
