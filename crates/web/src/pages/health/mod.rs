@@ -76,7 +76,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     );
     let table = Table::new(visit, "targets", caption, COLUMNS.to_vec(), rows.collect())?;
 
-    let mut checks = checks(visit);
+    let sources = visit.ask(&SourcesQuestion {})?;
+    let mut checks = checks(visit, &sources);
     checks.insert(
         0,
         match targets.len() {
@@ -93,7 +94,6 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
 
     let findings = findings(visit)?;
-    let sources = visit.ask(&SourcesQuestion {})?;
     let sources: Vec<Value> = sources.iter().map(source).collect();
     let stat = visit.ask(&StatQuestion::default())?;
     let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
@@ -185,7 +185,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Lines about the store and the scheduler; `true` marks a good state.
-fn checks(visit: &Visit) -> Vec<(bool, String)> {
+fn checks(visit: &Visit, sources: &[SourceState]) -> Vec<(bool, String)> {
     let store = &visit.site.store;
     let now = Timestamp::from(visit.now);
     let mut checks = vec![match &*store.health().borrow() {
@@ -211,6 +211,8 @@ fn checks(visit: &Visit) -> Vec<(bool, String)> {
         )
     }));
     let polls = visit.site.polls.as_ref();
-    checks.extend(polls.and_then(|polls| scheduler(&polls.borrow(), visit.viewer.sees_all())));
+    checks.extend(
+        polls.and_then(|polls| scheduler(&polls.borrow(), sources, visit.viewer.sees_all())),
+    );
     checks
 }
