@@ -87,23 +87,28 @@ pub fn run(place: &Place, asked: &CreditCommand) -> Result<(), Failure> {
     };
 
     let done = ask(place, &order)?;
-    let hours = done.gpu_seconds / 3600.0;
+    let hours = hours(&done);
     let user = &done.user;
     let mut out = stdout();
 
     match done.revokes {
-        None => writeln!(
-            out,
-            "credit {}: {hours:.2} GPU-hours given back to {user}",
-            done.id
-        )?,
+        None => writeln!(out, "credit {}: {hours} given back to {user}", done.id)?,
         Some(revoked) => writeln!(
             out,
-            "credit {}: credit {revoked} of {hours:.2} GPU-hours for {user} revoked",
+            "credit {}: credit {revoked} of {hours} for {user} revoked",
             done.id
         )?,
     }
     Ok(())
+}
+
+/// The hours of a credit: those of GPUs, or those of CPUs if the run held no GPU.
+fn hours(credit: &Credit) -> String {
+    if credit.gpu_seconds > 0.0 {
+        format!("{:.2} GPU-hours", credit.gpu_seconds / 3600.0)
+    } else {
+        format!("{:.2} CPU-hours", credit.cpu_seconds / 3600.0)
+    }
 }
 
 fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
@@ -140,4 +145,20 @@ fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
     }
 
     listing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credit_names_the_hours_that_it_gives() {
+        let credit = |gpu_seconds, cpu_seconds| Credit {
+            gpu_seconds,
+            cpu_seconds,
+            ..Credit::default()
+        };
+        assert_eq!(hours(&credit(7200.0, 28_800.0)), "2.00 GPU-hours");
+        assert_eq!(hours(&credit(0.0, 28_800.0)), "8.00 CPU-hours");
+    }
 }

@@ -1,18 +1,61 @@
 //! A router whose routes have needs.
 
 use axum::Router;
+use axum::response::Response;
 use axum::routing::MethodRouter;
 use std::collections::BTreeMap;
-use takt_access::RouteNeeds;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use takt_access::{RouteNeeds, Viewer};
 
 /// Needs of routes, by path.
 pub type NeedTable = BTreeMap<String, RouteNeeds>;
+
+/// A request of a browser that is refused because of the role of its user.
+#[derive(Debug)]
+pub struct RefusedRequest {
+    /// Who asked.
+    pub viewer: Viewer,
+    /// Path of the request.
+    pub path: String,
+    /// Why it is refused.
+    pub reason: String,
+}
+
+type Shown = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// Shows a person why a request is refused.
+#[derive(Clone)]
+pub struct RefusedPage(Arc<dyn Fn(RefusedRequest) -> Shown + Send + Sync>);
+
+impl RefusedPage {
+    /// A page from the function that makes it.
+    pub fn new<F>(show: impl Fn(RefusedRequest) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response> + Send + 'static,
+    {
+        Self(Arc::new(move |request| Box::pin(show(request))))
+    }
+
+    /// Answers a request.
+    pub async fn show(&self, request: RefusedRequest) -> Response {
+        (self.0)(request).await
+    }
+}
+
+impl fmt::Debug for RefusedPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RefusedPage")
+    }
+}
 
 /// A router whose routes have needs. A route without needs cannot be added.
 #[derive(Debug)]
 pub struct GuardedRouter<S = ()> {
     router: Router<S>,
     needs: NeedTable,
+    refused: Option<RefusedPage>,
 }
 
 impl<S> Default for GuardedRouter<S>
@@ -33,6 +76,7 @@ where
         Self {
             router: Router::new(),
             needs: BTreeMap::new(),
+            refused: None,
         }
     }
 
@@ -47,6 +91,7 @@ where
             needs: needs
                 .map(|(path, needs)| ((*path).to_owned(), *needs))
                 .collect(),
+            refused: None,
         }
     }
 
@@ -68,6 +113,14 @@ where
     pub fn merge(mut self, other: Self) -> Self {
         self.needs.extend(other.needs);
         self.router = self.router.merge(other.router);
+        self.refused = self.refused.or(other.refused);
+        self
+    }
+
+    /// Sets what browsers get instead of a refusal in JSON.
+    #[must_use]
+    pub fn refused(mut self, page: RefusedPage) -> Self {
+        self.refused = Some(page);
         self
     }
 
@@ -77,6 +130,7 @@ where
         Self {
             router: change(self.router),
             needs: self.needs,
+            refused: self.refused,
         }
     }
 
@@ -85,6 +139,7 @@ where
         GuardedRouter {
             router: self.router.with_state(state),
             needs: self.needs,
+            refused: self.refused,
         }
     }
 
@@ -93,8 +148,8 @@ where
         &self.needs
     }
 
-    /// Returns the router and the needs of its routes.
-    pub fn into_parts(self) -> (Router<S>, NeedTable) {
-        (self.router, self.needs)
+    /// Returns the router, the needs of its routes, and what browsers get instead of a refusal in JSON.
+    pub fn into_parts(self) -> (Router<S>, NeedTable, Option<RefusedPage>) {
+        (self.router, self.needs, self.refused)
     }
 }

@@ -29,7 +29,7 @@ pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting};
 pub use directory::LdapConfig;
 pub use error::{ErrorBody, ErrorKind, RETRY_AFTER, with_retry};
 pub use examine::{SignInDefect, SignInService, sign_in_defects};
-pub use guarded::{GuardedRouter, NeedTable};
+pub use guarded::{GuardedRouter, NeedTable, RefusedPage, RefusedRequest};
 pub use known::{Access, check_files};
 pub use munge::MungeChallenge;
 pub use oidc::OidcConfig;
@@ -102,6 +102,7 @@ impl Peer {
 struct Guard {
     access: Access,
     needs: Arc<NeedTable>,
+    refused: Option<RefusedPage>,
 }
 
 /// Path of the list of routes.
@@ -144,9 +145,12 @@ fn with_list(router: GuardedRouter) -> GuardedRouter {
 pub fn guarded(router: GuardedRouter, access: Access) -> Router {
     let router = router.merge(sign_in::router(access.clone()));
     let router = with_list(router);
-    let (router, needs) = router.into_parts();
-    let needs = Arc::new(needs);
-    let guard = Guard { access, needs };
+    let (router, needs, refused) = router.into_parts();
+    let guard = Guard {
+        access,
+        needs: Arc::new(needs),
+        refused,
+    };
     router.layer(middleware::from_fn_with_state(guard, check))
 }
 
@@ -453,14 +457,27 @@ impl Guard {
             senders::note_refused(identified.peer.address.ip());
         }
 
+        let IdentifiedViewer { viewer, peer, .. } = identified;
         let is_page = leads_to_sign_in(refusal, &request);
+        let refused_page = self.refused.as_ref();
+        let refused_page = refused_page.filter(|_| is_shown_refused(refusal, viewer, &request));
         let method = request.method().clone();
         let path = request.uri().path_and_query();
         let path = path.map_or_else(|| "/".to_owned(), ToString::to_string);
+        let name = request.uri().path().to_owned();
         let body = discard(request).await;
 
+        if let Some(page) = refused_page {
+            let caller = holder_of(viewer, *peer).to_string();
+            let request = RefusedRequest {
+                viewer: viewer.clone().with_caller(caller),
+                path: name,
+                reason: reason(refusal, viewer),
+            };
+            return page.show(request).await;
+        }
         if !is_page {
-            return refused(refusal, &identified.viewer);
+            return refused(refusal, viewer);
         }
         let next = if method == Method::GET {
             path
@@ -484,6 +501,26 @@ fn leads_to_sign_in(refusal: Refusal, request: &Request) -> bool {
     matches!(refusal, Refusal::SignIn | Refusal::Token) && is_page && is_of_page
 }
 
+/// Whether the answer to a refused request is a page that says why: a browser opens an address, and its user is known and may
+/// not see it. Scripts of pages, and other programs, read JSON.
+fn is_shown_refused(refusal: Refusal, viewer: &Viewer, request: &Request) -> bool {
+    let header = |name| request.headers().get(name);
+    // Browsers name the mode only to servers with TLS and on their own machine.
+    let is_opened = match header("sec-fetch-mode") {
+        Some(mode) => mode == "navigate",
+        None => header("accept")
+            .and_then(|accept| accept.to_str().ok())
+            .is_some_and(|accept| accept.contains("text/html")),
+    };
+    let is_of_page = matches!(*request.method(), Method::GET | Method::POST);
+    matches!(refusal, Refusal::Role(_)) && !is_nameless(viewer) && is_opened && is_of_page
+}
+
+/// Whether a token without a user was given: another one may help.
+fn is_nameless(viewer: &Viewer) -> bool {
+    viewer.way() == Way::Token && viewer.user().is_none()
+}
+
 /// Longest form whose fields are kept while its sender signs in.
 const KEPT_FORM_BYTES: usize = 2000;
 
@@ -501,19 +538,22 @@ fn filled_again(path: &str, body: &[u8]) -> String {
     }
 }
 
-/// The answer to a refused request.
-fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
-    // A token without a user is answered with 401: another token may have the role.
-    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token | Refusal::Sender)
-        || (viewer.way() == Way::Token && viewer.user().is_none());
-
-    let error = match (refusal, viewer.user()) {
+/// Why a request is refused, with the role of a viewer who has too low a one.
+fn reason(refusal: Refusal, viewer: &Viewer) -> String {
+    match (refusal, viewer.user()) {
         (Refusal::Role(_), Some(user)) => {
             format!("{refusal}; {user} has the role {}", viewer.role_name())
         }
         (Refusal::Role(_), None) => format!("{refusal}; you have the role {}", viewer.role_name()),
         _ => refusal.to_string(),
-    };
+    }
+}
+
+/// The answer to a refused request.
+fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
+    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token | Refusal::Sender)
+        || is_nameless(viewer);
+    let error = reason(refusal, viewer);
     if is_unknown {
         let kind = ErrorKind::Unauthorized;
         // Browsers ask for a name and a password, and accept a token as the password.
@@ -575,6 +615,7 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
     use axum::http::HeaderValue;
+    use takt_access::Privacy;
 
     fn access(config: &AuthConfig) -> Access {
         Access::new(config, "secret-secret-secret", Some("reader-reader-reader")).unwrap()
@@ -624,6 +665,43 @@ mod tests {
         assert!(!leads(Refusal::SignIn, "GET", Some("cors")));
         assert!(!leads(Refusal::Role(Role::Support), "POST", page));
         assert!(!leads(Refusal::OtherSite, "POST", page));
+    }
+
+    #[test]
+    fn a_browser_gets_a_page_that_says_why_it_may_not_see_something() {
+        let request = |headers: &[(&'static str, &'static str)]| {
+            let mut request = Request::new(body::Body::empty());
+            for (name, value) in headers {
+                let value = HeaderValue::from_static(value);
+                request.headers_mut().insert(*name, value);
+            }
+            request
+        };
+        let ann = Viewer::new(Role::User, Way::Session, Privacy::Private).with_user("ann");
+        let nobody = Viewer::new(Role::User, Way::Token, Privacy::Private);
+        let role = Refusal::Role(Role::Viewer);
+        let opened = request(&[("sec-fetch-mode", "navigate")]);
+        assert!(is_shown_refused(role, &ann, &opened));
+        let plain_http = request(&[("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]);
+        assert!(is_shown_refused(role, &ann, &plain_http));
+
+        let script = request(&[("sec-fetch-mode", "cors"), ("accept", "text/html")]);
+        assert!(!is_shown_refused(role, &ann, &script));
+        assert!(!is_shown_refused(
+            role,
+            &ann,
+            &request(&[("accept", "*/*")])
+        ));
+        assert!(!is_shown_refused(role, &ann, &request(&[])));
+        assert!(
+            !is_shown_refused(role, &nobody, &opened),
+            "asks for another token"
+        );
+        assert!(!is_shown_refused(Refusal::OtherSite, &ann, &opened));
+        assert_eq!(
+            reason(role, &ann),
+            "this needs the role viewer; ann has the role user"
+        );
     }
 
     #[test]

@@ -149,6 +149,11 @@ impl CreditOrder {
         } else {
             0.0
         };
+        if gpu_seconds <= 0.0 && cpu_seconds <= 0.0 {
+            return Err(refused(format!(
+                "job {job} held no GPU and no CPU for any time: there is nothing to give back"
+            )));
+        }
         Ok(Credit {
             cluster: cluster.to_owned(),
             user: run.user.clone(),
@@ -240,8 +245,11 @@ mod tests {
             cpus: Some(8),
             ..JobRun::default()
         };
-        // Job 8 is still running, and cannot be credited.
-        let runs = [run("7", Some(UnixTime(1_790_903_600))), run("8", None)];
+        let runs = [
+            run("7", Some(UnixTime(1_790_903_600))),
+            run("8", None),
+            run("9", Some(UnixTime(1_790_900_000))),
+        ];
         import(&database, Some("UTC"), runs);
         database
     }
@@ -271,6 +279,10 @@ mod tests {
         assert_eq!(given.user.as_str(), "ann");
 
         let refused = |order: &CreditOrder| credit(&database, order).unwrap_err().to_string();
+        assert_eq!(
+            refused(&order("9")),
+            "job 9 held no GPU and no CPU for any time: there is nothing to give back"
+        );
         assert_eq!(
             refused(&order("7")),
             "job 7 was credited by root already (credit 1): revoke that first"

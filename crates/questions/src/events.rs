@@ -1,6 +1,7 @@
 //! Timeline of the cluster: states of nodes, alerts that began and ended, and events of exporters.
 
-use super::alerts::{NO_FAULT, ShownAlert, shown_labels};
+use super::alerts::{NO_FAULT, ShownAlert, shown_labels, shown_name};
+use super::near::did_you_mean;
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,20 @@ pub struct ClusterEvent {
     pub user: Option<String>,
 }
 
+/// Kinds of events.
+pub const EVENT_KINDS: [&str; 4] = ["alert", "resolved", "hardware", "node"];
+
+/// Fails if no event can be of this kind: a misspelt one must not show an empty list.
+fn check_kind(kind: &str) -> Result<(), AnswerError> {
+    if EVENT_KINDS.contains(&kind) {
+        return Ok(());
+    }
+    let near = did_you_mean(kind, EVENT_KINDS);
+    let known = EVENT_KINDS.join(", ");
+    let text = format!("no event is of kind {kind:?}; known: {known}{near}");
+    Err(AnswerError::Usage(text))
+}
+
 /// Labels that an event shows elsewhere, or that say nothing to people.
 const SHOWN_ELSEWHERE: [&str; 11] = [
     "alertname",
@@ -94,6 +109,9 @@ impl Question for EventsQuestion {
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<Vec<ClusterEvent>, AnswerError> {
+        if let Some(kind) = &self.kind {
+            check_kind(kind)?;
+        }
         let records = Records::of(store.database());
 
         let asked = self
@@ -153,7 +171,7 @@ impl Question for EventsQuestion {
                 node,
                 uuid: shown.labels.get("uuid").cloned(),
                 gpu_index: None,
-                name,
+                name: shown_name(&name).to_owned(),
                 severity,
                 text: text_of(&shown.labels),
                 user: shown.labels.get("user").cloned(),
@@ -248,6 +266,15 @@ mod tests {
     use super::*;
     use takt_access::{Privacy, Role, Way};
     use takt_model::Timestamp;
+
+    #[test]
+    fn an_unknown_kind_is_refused() {
+        assert!(check_kind("hardware").is_ok());
+        assert_eq!(
+            check_kind("nod").unwrap_err().to_string(),
+            "no event is of kind \"nod\"; known: alert, resolved, hardware, node; did you mean node?"
+        );
+    }
 
     #[test]
     fn the_kernels_line_is_for_those_who_see_the_job() {

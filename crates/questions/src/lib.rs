@@ -92,7 +92,7 @@ pub use delete_samples::DeleteQuestion;
 pub use doctor::{Diagnosis, Doctor, DoctorQuestion, Finding, Severity};
 pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
-pub use events::{ClusterEvent, EventsQuestion};
+pub use events::{ClusterEvent, EVENT_KINDS, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use forecast::{
     ForecastGrades, ForecastState, QueueFacts, StartForecast, UnmodelledRule, WaitingJob,

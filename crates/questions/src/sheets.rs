@@ -5,7 +5,8 @@ use super::capacity::report;
 use super::near::did_you_mean;
 use super::period::{at_most_days, the_cluster, the_period, the_zone};
 use super::visible::{
-    ShownSums, known_accounts, known_users, reduce_member_sheet, reduce_sheet, sees_subject,
+    ShownSums, known_accounts, known_users, no_run_of, reduce_member_sheet, reduce_sheet,
+    sees_subject,
 };
 use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
@@ -246,13 +247,9 @@ fn no_usage(
     } else {
         did_you_mean(subject.name(), known.iter().map(String::as_str))
     };
-
-    Ok(AnswerError::Input(format!(
-        "no run of the {} {} is recorded in {} or the three periods before it{near}",
-        subject.kind(),
-        subject.name(),
-        period.label(),
-    )))
+    let period = format!(" in {} or the three periods before it", period.label());
+    let none = no_run_of(viewer, subject, &period);
+    Ok(AnswerError::Input(format!("{none}{near}")))
 }
 
 /// A note for the report of a cluster without jobs in the period: the period of its records.

@@ -2,12 +2,13 @@
 
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
-use super::visible::{ShownNames, known_accounts, known_users};
+use super::visible::{ShownNames, known_accounts, known_users, no_run_of};
 use super::{AnswerConfig, AnswerError, Question, write_json};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use takt_access::{Need, Viewer};
+use takt_accounting::sheet::Subject;
 use takt_accounting::{Accounts, GroupBy, MOST_ROWS, Usage, UsageReport};
 use takt_jobs::time_zone;
 use takt_store::{Database, HeldMemory, MemoryAccount, MemoryUse, Records};
@@ -139,7 +140,7 @@ impl UsageQuestion {
             && report.rows.is_empty()
         {
             let known = known_accounts(viewer, records.names(&cluster.cluster)?.accounts);
-            check_account(&known, &accounts, account)?;
+            check_account(viewer, &known, &accounts, account)?;
         }
         Ok(report)
     }
@@ -166,15 +167,19 @@ impl UsageQuestion {
 }
 
 /// Fails if no run of an account, or of one below it, is recorded.
-fn check_account(known: &[String], tree: &Accounts, account: &str) -> Result<(), AnswerError> {
+fn check_account(
+    viewer: &Viewer,
+    known: &[String],
+    tree: &Accounts,
+    account: &str,
+) -> Result<(), AnswerError> {
     if known.iter().any(|name| tree.is_within(name, account)) {
         return Ok(());
     }
 
     let near = did_you_mean(account, known.iter().map(String::as_str));
-    Err(AnswerError::Input(format!(
-        "no run of the account {account} is recorded{near}"
-    )))
+    let none = no_run_of(viewer, &Subject::Account(account.to_owned()), "");
+    Err(AnswerError::Input(format!("{none}{near}")))
 }
 
 /// Fails if the cluster has no records of `user`.
@@ -189,7 +194,6 @@ fn check_user(
         return Ok(());
     }
     let near = did_you_mean(user, users.iter().map(String::as_str));
-    Err(AnswerError::Input(format!(
-        "no run of the user {user} is recorded{near}"
-    )))
+    let none = no_run_of(viewer, &Subject::User(user.to_owned()), "");
+    Err(AnswerError::Input(format!("{none}{near}")))
 }

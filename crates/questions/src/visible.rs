@@ -224,6 +224,22 @@ pub(super) fn sees_subject(viewer: &Viewer, subject: &Subject) -> bool {
     }
 }
 
+/// Returns what an error about a subject without runs says: whether there are none, or none that the viewer may see. It
+/// depends on the viewer's rights alone, so that a hidden subject is as unknown as one that does not exist.
+pub(super) fn no_run_of(viewer: &Viewer, subject: &Subject, period: &str) -> String {
+    let kind = subject.kind();
+    let name = subject.name();
+    if sees_subject(viewer, subject) {
+        return format!("no run of the {kind} {name} is recorded{period}");
+    }
+    let part = match subject {
+        Subject::Account(_) => "of an account you may see only your own part",
+        _ if viewer.accounts().is_empty() => "you may see only your own runs",
+        _ => "you may see only your own runs, and those of the accounts that you coordinate",
+    };
+    format!("no run of the {kind} {name} that you may see is recorded{period}: {part}")
+}
+
 /// Removes from a report what the viewer may not see of other users.
 pub(super) fn reduce_sheet(viewer: &Viewer, shown: &ShownSums<'_>, sheet: &mut Sheet) {
     let is_whole = match &sheet.subject {
@@ -395,6 +411,29 @@ mod tests {
             ..HeldRun::default()
         });
         (run.user, run.account)
+    }
+
+    #[test]
+    fn who_sees_only_an_own_part_is_told_so_whether_or_not_others_have_runs() {
+        let account = Subject::Account("lab-a".into());
+        let ann = Viewer::new(Role::User, Way::Session, Privacy::Private);
+        assert_eq!(
+            no_run_of(&ann.clone().with_user("ann"), &account, ""),
+            "no run of the account lab-a that you may see is recorded: \
+             of an account you may see only your own part"
+        );
+        assert_eq!(
+            no_run_of(
+                &ann.with_user("ann"),
+                &Subject::User("ann".into()),
+                " in 2026-10"
+            ),
+            "no run of the user ann is recorded in 2026-10"
+        );
+        assert_eq!(
+            no_run_of(&Viewer::server(), &account, ""),
+            "no run of the account lab-a is recorded"
+        );
     }
 
     #[test]

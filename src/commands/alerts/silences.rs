@@ -83,7 +83,8 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
         .as_deref()
         .map(|text| instant(text, &zone))
         .transpose()?;
-    let id = set(&server, &matchers, start, &asked.duration, &asked.comment)?;
+    let period = period(start, &asked.duration, jiff::Timestamp::now(), &zone)?;
+    let id = set(&server, &matchers, period, &asked.comment)?;
     writeln!(stdout(), "{id}")?;
 
     let matched = firing(&server, &asked.matchers).map_or(0, |alerts| alerts.len());
@@ -173,8 +174,12 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     if alerts.is_empty() {
         return Err(anyhow!("no firing alert matches {}", asked.matchers.join(" ")).into());
     }
-
-    // By all labels, so that a later alert of the same rule still notifies.
+    let period = period(
+        None,
+        &asked.duration,
+        jiff::Timestamp::now(),
+        &TimeZone::UTC,
+    )?;
     let mut out = stdout();
     for alert in &alerts {
         let labels = alert["labels"].as_object().into_iter().flatten();
@@ -188,7 +193,7 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
                 })
             })
             .collect();
-        let id = set(&server, &matchers, None, &asked.duration, &asked.comment)?;
+        let id = set(&server, &matchers, period, &asked.comment)?;
         writeln!(
             out,
             "{id} {} {}",
@@ -213,27 +218,36 @@ fn instant(text: &str, zone: &TimeZone) -> Result<jiff::Timestamp, Failure> {
     })
 }
 
-fn set(
-    server: &Server,
-    matchers: &[Value],
+/// Begin and end of a silence that lasts `length`, from now on if it has no start.
+fn period(
     start: Option<jiff::Timestamp>,
     length: &str,
-    comment: &str,
-) -> Result<String, Failure> {
+    now: jiff::Timestamp,
+    zone: &TimeZone,
+) -> Result<[jiff::Timestamp; 2], Failure> {
     let length = duration::parse(length)
         .filter(|length| !length.is_zero())
         .ok_or_else(|| {
             Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d"))
         })?;
-    let now = jiff::Timestamp::now();
     let starts_at = start.unwrap_or(now);
     let ends_at = starts_at.checked_add(jiff::SignedDuration::try_from(length)?)?;
     // It would silence nothing, and a wrong date is easily typed.
     if ends_at <= now {
         return Err(Failure::Usage(anyhow!(
-            "--start: the silence would have ended at {ends_at}"
+            "--start: the silence would have ended at {}",
+            shown_time(ends_at, zone)
         )));
     }
+    Ok([starts_at, ends_at])
+}
+
+fn set(
+    server: &Server,
+    matchers: &[Value],
+    [starts_at, ends_at]: [jiff::Timestamp; 2],
+    comment: &str,
+) -> Result<String, Failure> {
     let silence = json!({
         "matchers": matchers,
         "startsAt": starts_at.to_string(),
@@ -285,4 +299,28 @@ fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
         ]);
     }
     print(asked.format, &listing, &silences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_of_the_past_is_refused_in_the_clusters_time() {
+        let at = |text: &str| text.parse::<jiff::Timestamp>().unwrap();
+        let now = at("2026-11-28T12:00:00Z");
+        let oslo = TimeZone::get("Europe/Oslo").unwrap();
+        let refused = period(Some(at("2026-11-28T06:00:00Z")), "2h", now, &oslo).unwrap_err();
+        let (Failure::Usage(error) | Failure::Failed(error)) = refused;
+        assert_eq!(
+            error.to_string(),
+            "--start: the silence would have ended at 2026-11-28 09:00"
+        );
+        let begun = at("2026-11-28T11:00:00Z");
+        let ends = at("2026-11-28T13:00:00Z");
+        assert_eq!(
+            period(Some(begun), "2h", now, &oslo).unwrap(),
+            [begun, ends]
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! The alerts that fire now, and the silences.
 
-use super::NO_FAULT;
 use super::silences::{ShownSilence, shown_silence};
+use super::{NO_FAULT, shown_name};
 use crate::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -180,7 +180,7 @@ fn active(
     let labels = alert.labels.iter().filter(|(name, _)| shown.shows(name));
     ActiveAlert {
         fingerprint: fingerprint.to_string(),
-        name: alert.label("alertname").to_owned(),
+        name: shown_name(alert.label("alertname")).to_owned(),
         severity: alert.label("severity").to_owned(),
         since: alert.since().whole_seconds(),
         unsent: unsent.join(", "),

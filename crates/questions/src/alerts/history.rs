@@ -1,6 +1,6 @@
 //! Alerts that ended.
 
-use super::{NO_FAULT, ShownAlert};
+use super::{NO_FAULT, ShownAlert, shown_name};
 use crate::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ fn view(viewer: &Viewer, config: &AnswerConfig, ended: EndedAlert) -> EndedAlert
     let shown = ShownAlert::of(viewer, &config.alerts, &labels, &fingerprint);
     EndedAlertView {
         fingerprint: shown.fingerprint,
-        name,
+        name: shown_name(&name).to_owned(),
         severity,
         from,
         to,

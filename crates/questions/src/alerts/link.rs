@@ -4,6 +4,7 @@
 //! acts, once. A link reaches the alerts of its message only, for a day, and no longer silence than a day.
 
 use super::order::{labels_of, silence};
+use super::shown_name;
 use crate::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -83,7 +84,7 @@ impl Question for LinkedAlertsQuestion {
     ) -> Result<LinkedAlerts, AnswerError> {
         let known = KnownLink::of(&self.link, database, config)?;
         let alerts = known.alerts.iter().map(|alert| LinkedAlert {
-            name: alert.labels.get("alertname").unwrap_or("alert").to_owned(),
+            name: shown_name(alert.labels.get("alertname").unwrap_or_default()).to_owned(),
             summary: alert
                 .annotations
                 .get("summary")
@@ -209,7 +210,7 @@ impl KnownLink {
     fn names(&self) -> impl Iterator<Item = &str> {
         let active = |alert: &&MessageAlert| self.active.contains(&alert.fingerprint);
         let alerts = self.alerts.iter().filter(active);
-        alerts.map(|alert| alert.labels.get("alertname").unwrap_or("alert"))
+        alerts.map(|alert| shown_name(alert.labels.get("alertname").unwrap_or_default()))
     }
 
     fn of(text: &str, database: &Database, config: &AnswerConfig) -> Result<Self, AnswerError> {

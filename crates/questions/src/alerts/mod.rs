@@ -25,6 +25,15 @@ use takt_access::{ShownLabels, Viewer};
 /// Severity of alerts that do not report a fault, such as Watchdog, which always fires.
 pub(super) const NO_FAULT: &str = "none";
 
+/// Name of an alert for people. Alerts of other programs may come without one.
+pub(super) fn shown_name(name: &str) -> &str {
+    if name.trim().is_empty() {
+        "(no alertname)"
+    } else {
+        name
+    }
+}
+
 /// Labels and fingerprint of a stored alert, as a viewer sees them.
 pub(super) struct ShownAlert {
     pub labels: BTreeMap<String, String>,
@@ -48,4 +57,16 @@ impl ShownAlert {
 /// Returns what the viewer sees of an alert or event with these labels.
 pub(super) fn shown_labels(viewer: &Viewer, labels: &BTreeMap<String, String>) -> ShownLabels {
     ShownLabels::of(viewer, |name| labels.get(name).map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_without_a_name_has_a_text() {
+        assert_eq!(shown_name(""), "(no alertname)");
+        assert_eq!(shown_name(" "), "(no alertname)");
+        assert_eq!(shown_name("GpuFellOffBus"), "GpuFellOffBus");
+    }
 }

@@ -54,6 +54,12 @@ impl PageError {
         Self::new(StatusCode::NOT_FOUND, "No data in this time range", text)
     }
 
+    /// 403: the reader's role is too low.
+    pub(super) fn refused(reason: &str) -> Self {
+        let text = format!("{reason}.");
+        Self::new(StatusCode::FORBIDDEN, "You may not see this", text).next("/me", "Who you are")
+    }
+
     /// 404: no page has this address.
     pub(super) fn no_page(path: &str) -> Self {
         Self::new(
@@ -100,8 +106,7 @@ impl PageError {
 
 impl From<Refusal> for PageError {
     fn from(refusal: Refusal) -> Self {
-        let text = format!("{refusal}.");
-        Self::new(StatusCode::FORBIDDEN, "You may not see this", text).next("/me", "Who you are")
+        Self::refused(&refusal.to_string())
     }
 }
 

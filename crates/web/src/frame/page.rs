@@ -33,6 +33,8 @@ pub struct Page {
     pub is_listed: fn(&PageState) -> bool,
     /// Names of the filters that the address may have.
     pub filters: &'static [&'static str],
+    /// Names of the times that the address may have.
+    pub times: &'static [&'static str],
     /// Whether `.csv` and `.json` behind the address give the rows of the page's table.
     pub has_rows: bool,
     /// Whether the page follows the cluster: its sections are renewed while it is open.
@@ -66,6 +68,7 @@ impl Page {
             menu: None,
             is_listed: always,
             filters: &[],
+            times: &[],
             has_rows: false,
             is_live: false,
             show,
@@ -92,6 +95,22 @@ impl Page {
     /// Accepts these filters in the address.
     pub const fn filters(self, filters: &'static [&'static str]) -> Self {
         Self { filters, ..self }
+    }
+
+    /// Accepts `from` and `to` in the address.
+    pub const fn days(self) -> Self {
+        Self {
+            times: &["from", "to"],
+            ..self
+        }
+    }
+
+    /// Accepts a time range in the address: `from` and `to`, or `range` ([`Visit::range`]).
+    pub const fn ranges(self) -> Self {
+        Self {
+            times: &["from", "to", "range"],
+            ..self
+        }
     }
 
     /// Serves the page's table as CSV and JSON as well.

@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use minijinja::{Value, context};
 use std::sync::Arc;
-use takt_access::{Need, RouteNeeds, Viewer};
+use takt_access::{Need, Refusal, RouteNeeds, Viewer};
 use takt_api::PageState;
-use takt_identity::{By, GuardedRouter, with_retry};
+use takt_identity::{By, GuardedRouter, RefusedPage, RefusedRequest, with_retry};
 use takt_model::UnixTime;
 use takt_questions::query_memory::account_of;
 use takt_questions::{AnswerError, SourcesQuestion, source_warnings};
@@ -77,9 +77,13 @@ pub fn routes(site: PageState) -> GuardedRouter {
         let show = async |headers: HeaderMap| asset.response(&headers);
         router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
     }
-
+    let refused_frame = frame.clone();
+    let refused = RefusedPage::new(move |refused| {
+        let frame = refused_frame.clone();
+        async move { frame.refused(refused).await }
+    });
     let no_page = move |By(viewer): By, uri: Uri| no_page(frame, viewer, uri);
-    router.map(|router| {
+    router.refused(refused).map(|router| {
         router
             .layer(DefaultBodyLimit::max(FORM_MAX))
             .fallback(no_page)
@@ -182,6 +186,30 @@ impl Frame {
         with_retry((not_kept, shown.response(&HeaderMap::new())).into_response())
     }
 
+    /// The page for a request that its viewer may not make.
+    async fn refused(&self, refused: RefusedRequest) -> Response {
+        let request = Request {
+            viewer: refused.viewer,
+            path: refused.path,
+            query: String::new(),
+            parameters: Vec::new(),
+        };
+        let (work, account) = self.work_of(&request.viewer);
+        let visit = Visit::of(&self.site, &request);
+        let error = PageError::refused(&refused.reason);
+        let show = move || error_page(&visit.site, &visit, &error);
+        match work.read(&account, show).await {
+            Ok(shown) => {
+                let not_kept = [(header::CACHE_CONTROL, "no-store")];
+                (not_kept, shown.response(&HeaderMap::new())).into_response()
+            }
+            Err(error) => {
+                let visit = Visit::of(&self.site, &request);
+                self.without_work(visit, error).await
+            }
+        }
+    }
+
     /// The page, rendered now or within the last seconds.
     ///
     /// # Errors
@@ -260,8 +288,7 @@ impl Visit {
 fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered {
     let visit = Visit::of(site, request);
     visit
-        // An unknown filter is refused before any data are read.
-        .check_query(page.filters)
+        .check_query(page)
         .and_then(|()| {
             let content = (page.show)(&visit)?;
             if let Some(document) = content.document {
@@ -302,7 +329,7 @@ fn live_address(page: &Page, request: &Request) -> Option<String> {
 
 /// The page's table or picture as a file.
 fn file(page: &Page, visit: &Visit) -> Result<Body, PageError> {
-    visit.check_query(page.filters)?;
+    visit.check_query(page)?;
     let content = (page.show)(visit)?;
 
     let has_no = |what: &str| {
@@ -341,7 +368,7 @@ struct Link {
 fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
     let mut entries: Vec<_> = PAGES
         .iter()
-        .filter(|page| (page.is_listed)(site))
+        .filter(|page| (page.is_listed)(site) && is_offered(page, &visit.viewer))
         .filter_map(|page| page.menu.map(|(group, name)| (group, name, page.path)))
         .collect();
     // The order of the list is kept within a group.
@@ -361,7 +388,7 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
             }
         })
         .collect();
-
+    let has_sql = menu.iter().any(|link| link.path == "/sql");
     let account = visit.viewer.user();
     let ways = &site.config.sign_in;
     context! {
@@ -373,10 +400,16 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
         now => UnixTime::from(visit.now).round_down(60),
         path => visit.path,
         menu,
+        has_sql,
         warnings => warnings(visit),
         icon => ICON.path,
         ..values
     }
+}
+
+/// Whether the navigation has a page: not for a viewer whose role it refuses. Who is not signed in yet finds all.
+fn is_offered(page: &Page, viewer: &Viewer) -> bool {
+    !matches!(viewer.check(page.need), Err(Refusal::Role(_)))
 }
 
 /// Returns what is old or not complete on pages, for those who are signed in.
@@ -441,6 +474,27 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_access::{Privacy, Role, Way};
+
+    #[test]
+    fn the_navigation_has_what_the_viewer_may_open() {
+        let offers = |path: &str, role: Role, way: Way, privacy: Privacy| {
+            let page = PAGES.iter().find(|page| page.path == path).unwrap();
+            is_offered(page, &Viewer::new(role, way, privacy).with_user("ann"))
+        };
+        assert!(!offers("/sql", Role::User, Way::Session, Privacy::Private));
+        assert!(offers("/sql", Role::User, Way::Session, Privacy::Open));
+        assert!(offers("/sql", Role::Viewer, Way::Session, Privacy::Private));
+        assert!(!offers("/servers", Role::User, Way::Session, Privacy::Open));
+        assert!(offers("/jobs", Role::User, Way::Session, Privacy::Private));
+        // Signing in may raise the role.
+        assert!(offers(
+            "/sql",
+            Role::Anonymous,
+            Way::Unknown,
+            Privacy::Private
+        ));
+    }
 
     #[test]
     fn an_address_loses_its_last_slash_and_stays_on_this_server() {

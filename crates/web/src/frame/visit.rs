@@ -1,6 +1,6 @@
 //! One visit: who asks, for which address.
 
-use super::{PageError, Range};
+use super::{Page, PageError, Range};
 use jiff::tz::TimeZone;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -145,22 +145,25 @@ impl Visit {
 
     /// Refuses parts of the query that the page does not know: a misspelt filter must not show
     /// everything.
-    pub(super) fn check_query(&self, filters: &[&str]) -> Result<(), PageError> {
-        // The parts that every page with a table or a range has.
-        const ALWAYS: [&str; 5] = ["sort", "limit", "from", "to", "range"];
-        let is_known = |name: &str| ALWAYS.contains(&name) || filters.contains(&name);
-        match self.query.iter().find(|(name, _)| !is_known(name)) {
+    pub(super) fn check_query(&self, page: &Page) -> Result<(), PageError> {
+        let names = self.query.iter().map(|(name, _)| name.as_str());
+        match unknown_filter(page, names) {
             None => Ok(()),
-            Some((name, _)) => {
-                let known = filters.iter().copied().chain(ALWAYS).collect::<Vec<_>>();
-                Err(PageError::wrong(format!(
-                    "This page has no filter '{name}'. Its filters: {}.",
-                    known.join(", ")
-                ))
-                .next(&self.path, "The page without filters"))
-            }
+            Some(text) => Err(PageError::wrong(text).next(&self.path, "The page without filters")),
         }
     }
+}
+
+/// What is wrong with the first name that the page does not know, with the names that it knows.
+fn unknown_filter<'n>(page: &Page, mut names: impl Iterator<Item = &'n str>) -> Option<String> {
+    /// Order and length of a table.
+    const OF_TABLES: [&str; 2] = ["sort", "limit"];
+    let known: Vec<&str> = [page.filters, page.times, &OF_TABLES].concat();
+    let unknown = names.find(|name| !known.contains(name))?;
+    Some(format!(
+        "This page has no filter '{unknown}'. Its filters: {}.",
+        known.join(", ")
+    ))
 }
 
 fn address(path: &str, query: &[(String, String)], changes: &[(&str, &str)]) -> String {
@@ -203,6 +206,37 @@ mod tests {
             address("/jobs", &query, &[("sort", ""), ("user", "")]),
             "/jobs"
         );
+    }
+
+    #[test]
+    fn a_page_refuses_times_that_it_does_not_have() {
+        let page = |path: &str| {
+            let mut pages = crate::pages::PAGES.iter();
+            pages.find(|page| page.path == path).unwrap()
+        };
+        for (path, name, is_known) in [
+            ("/jobs", "range", false),
+            ("/jobs", "from", true),
+            ("/jobs/{job}", "range", false),
+            ("/jobs/{job}", "to", true),
+            ("/nodes", "range", false),
+            ("/nodes", "from", false),
+            ("/nodes", "state", true),
+            ("/nodes", "sort", true),
+            ("/nodes/{node}", "range", true),
+            ("/events", "range", true),
+            ("/", "range", true),
+            ("/", "from", false),
+            ("/waste", "to", true),
+            ("/waste", "range", false),
+        ] {
+            let said = unknown_filter(page(path), [name].into_iter());
+            assert_eq!(said.is_none(), is_known, "{path}?{name}");
+        }
+        let said = unknown_filter(page("/jobs/{job}"), ["range"].into_iter());
+        let expected = "This page has no filter 'range'. \
+                        Its filters: submit, metric, from, to, sort, limit.";
+        assert_eq!(said.as_deref(), Some(expected));
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use takt_jobs::NodeState;
 use takt_model::{UnixTime, words};
-use takt_questions::{ClusterEvent, EventsQuestion};
+use takt_questions::{ClusterEvent, EVENT_KINDS, EventsQuestion};
 
 pub const PAGE: Page = Page::new("/events", include_str!("events.html"), show)
     .menu(Group::System, "Events")
     .filters(&["node", "uuid", "kind"])
+    .ranges()
     .rows();
 
 const COLUMNS: &[Column] = &[
@@ -28,9 +29,6 @@ const COLUMNS: &[Column] = &[
 
 /// Nodes and GPUs that the rankings name.
 const RANKED: usize = 5;
-
-/// Kinds that the filter offers.
-const KINDS: [&str; 4] = ["alert", "resolved", "hardware", "node"];
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let range = visit.range("24h")?;
@@ -64,7 +62,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 name => "kind",
                 label => "kind",
                 value => value("kind"),
-                choices => KINDS,
+                choices => EVENT_KINDS,
             },
         ],
     };

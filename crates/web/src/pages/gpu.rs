@@ -7,6 +7,7 @@ use takt_model::words;
 use takt_questions::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion, sparkline};
 
 pub const PAGE: Page = Page::new("/gpus/{uuid}", include_str!("gpu.html"), show)
+    .ranges()
     .rows()
     .live();
 

@@ -11,6 +11,7 @@ use takt_questions::{
 };
 
 pub const PAGE: Page = Page::new("/nodes/{node}", include_str!("node.html"), show)
+    .ranges()
     .rows()
     .live();
 

@@ -12,6 +12,7 @@ use takt_questions::{
 
 pub const PAGE: Page = Page::new("/", include_str!("overview.html"), show)
     .menu(Group::Now, "Overview")
+    .filters(&["range"])
     .live();
 
 /// Largest cluster whose GPUs are listed one by one.

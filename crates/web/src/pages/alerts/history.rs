@@ -7,6 +7,7 @@ use takt_questions::{EndedAlertView, EndedAlertsQuestion};
 
 pub const PAGE: Page = Page::new("/alerts/history", include_str!("history.html"), show)
     .filters(&["name", "node", "severity"])
+    .ranges()
     .rows();
 
 const COLUMNS: &[Column] = &[

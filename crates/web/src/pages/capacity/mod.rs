@@ -12,6 +12,7 @@ use takt_questions::{CapacityAnswer, CapacityQuestion};
 pub const PAGE: Page = Page::new("/capacity", include_str!("capacity.html"), show)
     .menu(Group::Use, "Capacity")
     .filters(&["month", "resource"])
+    .days()
     .rows();
 
 const HOUR: f64 = 3600.0;

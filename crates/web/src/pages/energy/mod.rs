@@ -11,6 +11,7 @@ use takt_questions::{EnergyAnswer, EnergyQuestion};
 pub const PAGE: Page = Page::new("/energy", include_str!("energy.html"), show)
     .menu(Group::Use, "Energy")
     .filters(&["month", "by"])
+    .days()
     .rows();
 
 /// Groups: key, name of the tab.

@@ -79,7 +79,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     );
     let table = Table::new(visit, "targets", caption, COLUMNS.to_vec(), rows.collect())?;
 
-    let mut checks = checks(visit);
+    let sources = visit.ask(&SourcesQuestion {})?;
+    let mut checks = checks(visit, &sources);
     checks.insert(
         0,
         match targets.len() {
@@ -96,7 +97,6 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
 
     let findings = findings(visit)?;
-    let sources = visit.ask(&SourcesQuestion {})?;
     let sources: Vec<Value> = sources.iter().map(source).collect();
 
     let stat = visit.ask(&StatQuestion::default())?;
@@ -193,7 +193,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Lines about the store and the scheduler; `true` marks a good state.
-fn checks(visit: &Visit) -> Vec<(bool, String)> {
+fn checks(visit: &Visit, sources: &[SourceState]) -> Vec<(bool, String)> {
     let store = &visit.site.store;
     let now = Timestamp::from(visit.now);
     let mut checks = vec![match &*store.health().borrow() {
@@ -221,6 +221,8 @@ fn checks(visit: &Visit) -> Vec<(bool, String)> {
     }));
 
     let polls = visit.site.polls.as_ref();
-    checks.extend(polls.and_then(|polls| scheduler(&polls.borrow(), visit.viewer.sees_all())));
+    checks.extend(
+        polls.and_then(|polls| scheduler(&polls.borrow(), sources, visit.viewer.sees_all())),
+    );
     checks
 }

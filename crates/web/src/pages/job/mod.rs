@@ -18,6 +18,7 @@ use takt_questions::{
 
 pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
     .filters(&["submit", "metric"])
+    .days()
     .live()
     .submit_by(Role::Admin)
     .submit(credit::submit);
@@ -65,6 +66,11 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
         .collect();
 
+    let unmeasured = report.efficiency.as_ref().and_then(|seen| {
+        let reasons = [&report.cpu_unmeasured, &report.memory_unmeasured];
+        let is_unmeasured = seen.coverage_ratio == 0.0 && seen.memory_peak_bytes.is_none();
+        is_unmeasured.then(|| unmeasured(reasons.map(|reason| reason.as_deref())))
+    });
     let times = ticks(report, visit);
     let scene = Scene::of(report, metric, idle_below(visit));
     let table = gpu_table(visit, &gpus, &scene, &times)?;
@@ -91,6 +97,8 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
 
     let values = context! {
         report => Value::from_serialize(Summary::of(report)),
+        is_unmeasured => unmeasured.is_some(),
+        unmeasured,
         is_running => report.phase == JobPhase::Running,
         is_pending => report.phase == JobPhase::Pending,
         state_class => state_class(&run.state),
@@ -188,6 +196,25 @@ fn faults(gpus: &[(&NodeReport, &GpuReport)]) -> Vec<Value> {
             Some(context! { name => gpu_name(node, gpu), fault, address })
         })
         .collect()
+}
+
+/// What the page says of a run without curves: why its CPUs and its memory were not measured, as the command says it.
+fn unmeasured(reasons: [Option<&str>; 2]) -> String {
+    match reasons {
+        [Some(cpus), Some(memory)] if cpus == memory => {
+            format!("Nothing was measured: {cpus}.")
+        }
+        [None, None] => {
+            "Nothing was measured while it ran: its record names no node with an exporter."
+                .to_owned()
+        }
+        reasons => {
+            let named = ["CPUs", "Memory"].into_iter().zip(reasons);
+            let said =
+                named.filter_map(|(name, why)| Some(format!("{name} not measured: {}.", why?)));
+            said.collect::<Vec<_>>().join(" ")
+        }
+    }
 }
 
 /// The report without its curves, which the page draws itself.
@@ -432,4 +459,29 @@ fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
         is_array => true,
     };
     Ok(Content::new(format!("Job {}", answer.job_id), values).table(table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_why_nothing_was_measured_as_the_command_does() {
+        let silent = Some("no samples of g01 while it ran");
+        assert_eq!(
+            unmeasured([silent, silent]),
+            "Nothing was measured: no samples of g01 while it ran."
+        );
+        assert_eq!(
+            unmeasured([
+                Some("no cpuacct cgroup on g01"),
+                Some("no memory cgroup on g01")
+            ]),
+            "CPUs not measured: no cpuacct cgroup on g01. Memory not measured: no memory cgroup on g01."
+        );
+        assert_eq!(
+            unmeasured([None, None]),
+            "Nothing was measured while it ran: its record names no node with an exporter."
+        );
+    }
 }

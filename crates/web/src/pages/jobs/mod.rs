@@ -13,6 +13,7 @@ use takt_store::JobSort;
 pub const PAGE: Page = Page::new("/jobs", include_str!("jobs.html"), show)
     .menu(Group::Work, "Jobs")
     .filters(FILTERS)
+    .days()
     .rows();
 
 const FILTERS: &[&str] = &[

@@ -14,6 +14,7 @@ pub use subject::{ACCOUNT, USER};
 pub const PAGE: Page = Page::new("/people", include_str!("people.html"), show)
     .menu(Group::Use, "People")
     .filters(&["month", "by"])
+    .days()
     .rows();
 
 fn show(visit: &Visit) -> Result<Content, PageError> {

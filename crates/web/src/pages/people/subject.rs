@@ -11,12 +11,14 @@ use takt_model::words::{amount, duration};
 use takt_questions::SheetQuestion;
 
 /// `/people/U`: one user.
-pub const USER: Page =
-    Page::new("/people/{user}", include_str!("subject.html"), show_user).filters(&["month"]);
+pub const USER: Page = Page::new("/people/{user}", include_str!("subject.html"), show_user)
+    .filters(&["month"])
+    .days();
 
 /// `/accounts/A`: one account, with the accounts below it.
-pub const ACCOUNT: Page =
-    Page::new("/accounts/{account}", SUBJECT, show_account).filters(&["month"]);
+pub const ACCOUNT: Page = Page::new("/accounts/{account}", SUBJECT, show_account)
+    .filters(&["month"])
+    .days();
 
 const SUBJECT: &str = include_str!("subject.html");
 

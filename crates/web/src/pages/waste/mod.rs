@@ -12,6 +12,7 @@ use takt_questions::{WasteAnswer, WasteQuestion};
 pub const PAGE: Page = Page::new("/waste", include_str!("waste.html"), show)
     .menu(Group::Use, "Waste")
     .filters(&["month", "user", "account", "partition", "by"])
+    .days()
     .rows();
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
