@@ -1,7 +1,7 @@
 //! The command line as people use it: in a terminal of 80 columns, through pipes, in the cluster's
 //! time zone, with and without a server.
 
-use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Needed, find_program, need, need_root, or_skip};
 use std::fs;
@@ -332,17 +332,24 @@ fn takt_alone_shows_the_server_or_how_to_start_one() {
 fn a_slurm_that_was_never_read_is_no_idle_cluster() {
     let takt = Takt::fresh();
     takt.file("token", "secret");
+    let api_token = takt.file("api-token", "writer-writer-writer\n");
+    fs::set_permissions(api_token, PermissionsExt::from_mode(0o600)).unwrap();
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\n[jobs.slurmrestd]\nurl = \"http://127.0.0.1:{}\"\nuser = \"monitor\"\ntoken_file = \"token\"\n",
+            "cluster = \"lab\"\n[server]\ntoken_file = \"api-token\"\n\
+             [jobs.slurmrestd]\nurl = \"http://127.0.0.1:{}\"\nuser = \"monitor\"\ntoken_file = \"token\"\n",
             free_port()
         ),
     );
     let (mut server, address) = serve(&takt);
     let unread = "Job records may be old or not complete: ";
     let banner = wait_for("the banner", Duration::from_secs(60), || {
-        let page = http_get(&format!("http://{address}/queue")).ok()?;
+        // Slurm did not say its PrivateData: without a token, nobody sees jobs.
+        let url = format!("http://{address}/queue");
+        assert!(!http_get(&url).ok()?.body.contains("No scheduler has named"));
+        let bearer = [("Authorization", "Bearer writer-writer-writer")];
+        let page = http_get_with(&url, &[], &bearer).ok()?;
         page.body.contains(unread).then_some(page.body)
     });
     assert!(

@@ -21,8 +21,8 @@ pub use shares::{ShareAccount, SharesConfig};
 pub use slurmrestd::{SlurmrestdConfig, VERSIONS as API_VERSIONS};
 pub use sreport::sreport;
 pub use status::{
-    CONTROLLER_DOWN, DATABASE_DOWN, JOBS_HIDDEN, NOT_READ, Pending, PollError, PollState,
-    PollStatus, SourceStatus, TOKEN_REFUSED,
+    CONTROLLER_DOWN, DATABASE_DOWN, JOBS_HIDDEN, NOT_READ, OTHER_CLUSTER, Pending, PollError,
+    PollState, PollStatus, SourceStatus, TOKEN_REFUSED,
 };
 
 use std::collections::BTreeMap;

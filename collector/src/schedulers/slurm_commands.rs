@@ -47,48 +47,42 @@ struct SlurmCommands {
     has_sluids: bool,
     /// Whether Slurm hid other users' jobs, when slurmctld last answered.
     hides_jobs: bool,
+    /// User who asks, if known.
+    uid: Option<u32>,
 }
 
 /// Returns Slurm's commands, which need no configuration.
 pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
     let config = config.clone();
-    Some(Ok(Box::new(SlurmCommands {
+    let own = fs::metadata("/proc/self").ok();
+    Some(Ok(Box::new(SlurmCommands::new(
         config,
-        constrains_devices: None,
-        version: None,
-        has_sluids: false,
-        hides_jobs: false,
-    })))
+        own.map(|own| own.uid()),
+    ))))
 }
 
 impl SlurmCommands {
+    fn new(config: JobsConfig, uid: Option<u32>) -> Self {
+        Self {
+            config,
+            constrains_devices: None,
+            version: None,
+            has_sluids: false,
+            hides_jobs: false,
+            uid,
+        }
+    }
+
     async fn text(&self, program: &'static str, args: &[&str]) -> Result<String, PollError> {
         let printed = ask(&self.config, program, args).await?;
         Ok(String::from_utf8_lossy(&printed).into_owned())
     }
 
-    /// Whether slurmdbd has the user as an operator or administrator.
-    async fn is_operator(&self, uid: u32) -> bool {
-        let user = uid.to_string();
-        let args = [
-            "--noheader",
-            "--parsable2",
-            "show",
-            "user",
-            "format=user,adminlevel",
-        ];
-        let listed = self.text("sacctmgr", &args).await.unwrap_or_default();
-        // Users of a directory service such as LDAP are not in this file, and count as no operators.
-        let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let name = passwd.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let name = fields.next()?;
-            (fields.nth(1)? == user).then_some(name)
-        });
-        listed
-            .lines()
-            .filter_map(|line| line.split_once('|'))
-            .any(|(user, level)| Some(user) == name && level != "None")
+    /// Whether slurmctld lets a user see all jobs.
+    async fn is_operator(&self, uid: u32) -> Result<bool, PollError> {
+        let args = ["show", "assoc_mgr", "flags=users"];
+        let users = self.text("scontrol", &args).await?;
+        Ok(access_text::is_operator(&users, uid))
     }
 
     async fn sacct(&self, which: &[&str]) -> Result<SchedulerAnswer, PollError> {
@@ -162,14 +156,17 @@ impl Scheduler for SlurmCommands {
             self.version = version;
         }
         // Without slurmdbd, Slurm has no operators.
-        self.hides_jobs = match fs::metadata("/proc/self") {
-            // The owner of this entry is the user who runs the commands.
-            Ok(own) => {
-                let uid = own.uid();
-                access_text::hides_jobs(&settings, uid) && !self.is_operator(uid).await
+        let hidden_from = self
+            .uid
+            .filter(|uid| access_text::hides_jobs(&settings, *uid));
+        match hidden_from {
+            None => self.hides_jobs = false,
+            Some(uid) => {
+                if let Ok(is_operator) = self.is_operator(uid).await {
+                    self.hides_jobs = !is_operator;
+                }
             }
-            Err(_) => false,
-        };
+        }
         time(&settings)
     }
 
@@ -337,4 +334,48 @@ fn local_text(instant: UnixTime) -> String {
         .unwrap_or(Timestamp::UNIX_EPOCH)
         .strftime("%Y-%m-%dT%H:%M:%S")
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use tempfile::tempdir;
+
+    /// An operator of a directory service, who is not in /etc/passwd, was told that jobs are hidden.
+    #[tokio::test]
+    async fn jobs_are_hidden_from_whom_slurmctld_has_as_no_operator() {
+        let folder = tempdir().unwrap();
+        let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stand-in.sh");
+        symlink(stand_in, folder.path().join("scontrol")).unwrap();
+        let config = JobsConfig {
+            slurm_bin: Some(folder.path().to_owned()),
+            ..JobsConfig::default()
+        };
+        let mut slurm = SlurmCommands::new(config, Some(4_000_000));
+        for (private, level, hides) in [
+            (
+                "jobs",
+                "echo UserName='takt(4000000)' DefAccount=a DefWckey= AdminLevel=None",
+                true,
+            ),
+            ("jobs", "exit 1", true),
+            ("none", "exit 1", false),
+            ("usage,jobs", "exit 1", false),
+            ("jobs", "echo", true),
+            (
+                "jobs",
+                "echo UserName='takt(4000000)' DefAccount=a DefWckey= AdminLevel=Operator",
+                false,
+            ),
+            ("jobs", "exit 1", false),
+        ] {
+            let body = format!(
+                "case \"$*\" in *assoc_mgr*) {level};; *) echo 'PrivateData = {private}';; esac"
+            );
+            fs::write(folder.path().join("scontrol.body"), body).unwrap();
+            slurm.time().await;
+            assert_eq!(slurm.hides_jobs(), hides, "{private} {level}");
+        }
+    }
 }

@@ -176,7 +176,8 @@ impl Slurmrestd {
         }
 
         Err(other(format!(
-            "it supports none of the API versions {}",
+            "{} has none of the API versions {}; if it is not slurmrestd's, correct jobs.slurmrestd.url",
+            self.config.url,
             VERSIONS.join(", ")
         )))
     }
@@ -251,21 +252,30 @@ impl Slurmrestd {
                 // The period has no jobs.
                 Some(error) if error.number == ESLURM_REST_EMPTY_RESULT => Ok(Some(Value::Null)),
                 Some(error) => Err(meant(path, error)),
-                None if status.is_success() => Ok(Some(answer)),
+                None if status.is_success() && is_of_slurmrestd(&answer) => Ok(Some(answer)),
+                None if status.is_success() => Err(self.foreign(path, status, &body)),
                 None => Err(other(format!("{path}: {status}"))),
             },
             Err(_) if status == StatusCode::NOT_FOUND => Ok(None),
             Err(_) => {
-                let begins: String = String::from_utf8_lossy(&body).chars().take(80).collect();
-                let begins = begins.trim();
+                let begins = begin_of(&body);
                 // Slurm 25.11.0 rejects a token with 500 and a text.
-                Err(if is_about_authentication(begins) {
-                    PollError::Refused(begins.to_owned())
+                Err(if is_about_authentication(&begins) {
+                    PollError::Refused(begins)
                 } else {
-                    other(format!("{path}: {status}: {begins}"))
+                    self.foreign(path, status, &body)
                 })
             }
         }
+    }
+
+    /// The error of an answer that is not slurmrestd's: probably another web server's.
+    fn foreign(&self, path: &str, status: StatusCode, body: &[u8]) -> PollError {
+        other(format!(
+            "the answer of {}{path} is not slurmrestd's ({status}: {}); correct jobs.slurmrestd.url",
+            self.config.url.trim_end_matches('/'),
+            begin_of(body)
+        ))
     }
 
     fn unreachable(&self, error: reqwest::Error) -> PollError {
@@ -387,6 +397,17 @@ impl Scheduler for Slurmrestd {
         }
         Ok(SchedulerAnswer::Database(answers))
     }
+}
+
+/// Returns whether JSON is an answer of slurmrestd: all of them have these, whatever the version.
+fn is_of_slurmrestd(answer: &Value) -> bool {
+    answer.get("meta").is_some() || answer.get("errors").is_some()
+}
+
+/// Returns the beginning of an answer, for an error.
+fn begin_of(body: &[u8]) -> String {
+    let begin: String = String::from_utf8_lossy(body).chars().take(80).collect();
+    begin.trim().to_owned()
 }
 
 /// Converts an error of Slurm.
@@ -512,6 +533,21 @@ mod tests {
                 "{}".to_owned(),
                 PollState::Failed,
                 "422 Unprocessable Entity",
+            ),
+            // Another web server.
+            (
+                "200 OK",
+                "",
+                "ok".to_owned(),
+                PollState::Failed,
+                "/slurm/v0.0.45/nodes is not slurmrestd's (200 OK: ok); correct jobs.slurmrestd.url",
+            ),
+            (
+                "200 OK",
+                "",
+                "{\"status\": \"ok\"}".to_owned(),
+                PollState::Failed,
+                "is not slurmrestd's",
             ),
             // A standby.
             (

@@ -34,6 +34,16 @@ pub enum PollError {
     /// slurmctld does not answer.
     #[error("slurmctld does not answer: {0}")]
     ControllerDown(String),
+    /// Slurm says another name than the configuration: its records would be stored as those of another cluster.
+    #[error(
+        "takt.toml has cluster = {configured:?}, and Slurm's ClusterName is {slurm:?}; nothing is stored"
+    )]
+    OtherCluster {
+        /// The configured name.
+        configured: String,
+        /// Slurm's name.
+        slurm: String,
+    },
     /// slurmrestd rejected the user or the token: wrong, expired, or of another cluster.
     #[error("slurmrestd rejected the request: {0}; renew the token in jobs.slurmrestd.token_file")]
     Refused(String),
@@ -128,6 +138,8 @@ pub enum PollState {
     DatabaseDown,
     /// slurmctld is down.
     ControllerDown,
+    /// Slurm has another name than the configuration.
+    OtherCluster,
     /// slurmrestd rejects the token.
     Refused,
     /// The scheduler did not answer in time.
@@ -150,6 +162,7 @@ impl PollError {
             Self::NoAccounting(_) => PollState::NoAccounting,
             Self::DatabaseDown(_) => PollState::DatabaseDown,
             Self::ControllerDown(_) => PollState::ControllerDown,
+            Self::OtherCluster { .. } => PollState::OtherCluster,
             Self::Refused(_) | Self::Token { .. } => PollState::Refused,
             Self::Timeout { .. } => PollState::Timeout,
             _ => PollState::Failed,
@@ -171,6 +184,7 @@ impl PollState {
             Self::NoAccounting => Some("Slurm runs without slurmdbd and writes no completion file"),
             Self::DatabaseDown => Some(DATABASE_DOWN),
             Self::ControllerDown => Some(CONTROLLER_DOWN),
+            Self::OtherCluster => Some(OTHER_CLUSTER),
             Self::Refused => Some(TOKEN_REFUSED),
             Self::Timeout => Some("Slurm did not answer in time"),
             Self::Failed => Some("the request to Slurm failed"),
@@ -186,6 +200,9 @@ pub const DATABASE_DOWN: &str = "slurmdbd does not answer";
 
 /// Problem of the sources at slurmctld while it is down.
 pub const CONTROLLER_DOWN: &str = "slurmctld does not answer";
+
+/// Problem of the job records while the configured name is not that of Slurm.
+pub const OTHER_CLUSTER: &str = "the cluster in takt.toml is not Slurm's ClusterName";
 
 /// Problem of the sources at slurmrestd that rejects the token.
 pub const TOKEN_REFUSED: &str = "slurmrestd rejects the token";
@@ -217,6 +234,9 @@ pub struct PollStatus {
     pub detail: Option<String>,
     /// Name of the cluster, once known.
     pub cluster: Option<String>,
+    /// Name of the cluster that Slurm says; `None` before it did.
+    #[serde(default)]
+    pub slurm_cluster: Option<String>,
     /// Time of the last success.
     pub last_success: Option<UnixTime>,
     /// Number of failures since the last success.

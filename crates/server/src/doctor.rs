@@ -344,7 +344,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check(
         "config.cluster",
-        "the configured cluster is not that of the job records",
+        "the configured cluster is not that of Slurm, or of the job records",
         of_server::config_cluster,
     ),
     check(
@@ -499,7 +499,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check(
         "auth.privacy",
-        "Takt shows more than Slurm's PrivateData allows",
+        "Takt shows more than Slurm's PrivateData allows, or PrivateData is not known",
         of_auth::privacy,
     ),
     check(

@@ -32,6 +32,25 @@ pub struct SlurmFollower {
     cluster: String,
     /// Slurm's roles when slurmdbd last answered.
     last_roles: Arc<Mutex<SlurmRoles>>,
+    unknown: UnknownPrivacy,
+}
+
+/// Why Slurm's `PrivateData` is not known; empty while it is, or without a Slurm.
+#[derive(Debug, Clone, Default)]
+pub struct UnknownPrivacy(Arc<Mutex<Option<String>>>);
+
+impl UnknownPrivacy {
+    /// Returns the reason.
+    pub fn reason(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, reason: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
 }
 
 impl SlurmFollower {
@@ -45,10 +64,17 @@ impl SlurmFollower {
             store,
             cluster: cluster.to_owned(),
             last_roles: Arc::default(),
+            unknown: UnknownPrivacy::default(),
         }
     }
 
-    /// Reads once. If Slurm does not answer, its last known `PrivateData` counts.
+    /// Returns why the privacy of Slurm is not known, as it is from now on.
+    pub fn unknown_privacy(&self) -> UnknownPrivacy {
+        self.unknown.clone()
+    }
+
+    /// Reads once. If Slurm does not answer, its last known `PrivateData` counts. If it never answered, users see nothing
+    /// of each other.
     pub async fn first(&self) {
         // The server must start without Slurm, so the first reading has a limit.
         let read = time::timeout(FIRST_TIMEOUT, self.read()).await;
@@ -57,16 +83,7 @@ impl SlurmFollower {
             Ok(Err(error)) => error_chain(&error),
             Err(_) => format!("no answer within {} s", FIRST_TIMEOUT.as_secs()),
         };
-
-        // The last known level is the safe one: without it, a restart would show everything until Slurm answers.
-        let last = self
-            .in_store(|records, cluster| records.private_data(cluster))
-            .await
-            .flatten()
-            .unwrap_or_default();
-
-        let of_slurm = Privacy::of_private_data(&last);
-        let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
+        let privacy = self.last_privacy(Some(&unknown)).await;
         tracing::warn!(
             error = unknown,
             privacy = privacy.name(),
@@ -101,28 +118,52 @@ impl SlurmFollower {
         }
     }
 
+    /// Returns the privacy while Slurm does not say its `PrivateData`. `silence` is the reason, if Slurm is there.
+    async fn last_privacy(&self, silence: Option<&str>) -> Privacy {
+        let last = self
+            .in_store(|records, cluster| records.private_data(cluster))
+            .await
+            .flatten();
+        let reason = silence.filter(|_| last.is_none()).map(str::to_owned);
+        self.unknown.set(reason);
+        let of_slurm = of_slurm(last.as_deref(), silence.is_some());
+        self.auth.privacy.level().unwrap_or(of_slurm)
+    }
+
+    /// Returns the privacy by what was read.
+    async fn privacy(&self, slurm: Option<&SlurmAccess>) -> Privacy {
+        match (slurm, &self.jobs) {
+            (Some(slurm), _) => {
+                let value = slurm.private_data.clone();
+                let now = UnixTime::from(jiff::Timestamp::now());
+                self.in_store(move |records, cluster| {
+                    records.note_private_data(cluster, &value, now)
+                })
+                .await;
+                self.unknown.set(None);
+                let of_slurm = of_slurm(Some(&slurm.private_data), true);
+                self.auth.privacy.level().unwrap_or(of_slurm)
+            }
+            // Its commands may be missing for a moment only, while they are upgraded.
+            (None, Some(jobs)) => {
+                let rest = !jobs.slurmrestd.url.is_empty();
+                let silence = "slurmrestd does not report it, and this machine has no scontrol";
+                self.last_privacy(rest.then_some(silence)).await
+            }
+            (None, None) => self.auth.privacy.level().unwrap_or_default(),
+        }
+    }
+
     async fn apply(&self, slurm: Option<SlurmAccess>) {
         let tree: Accounts = self
             .in_store(|records, cluster| records.accounts(cluster))
             .await
             .unwrap_or_default();
-        // Stored for the next start, in case Slurm does not answer then.
-        if let Some(slurm) = &slurm {
-            let value = slurm.private_data.clone();
-            let now = UnixTime::from(jiff::Timestamp::now());
-            self.in_store(move |records, cluster| records.note_private_data(cluster, &value, now))
-                .await;
-        }
-
-        // Without a Slurm, the roles are those of the configuration.
+        let privacy = self.privacy(slurm.as_ref()).await;
         let slurm = slurm.unwrap_or_else(|| SlurmAccess {
             roles: Some(SlurmRoles::default()),
             ..SlurmAccess::default()
         });
-
-        let of_slurm = Privacy::of_private_data(&slurm.private_data);
-        let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
-        // slurmdbd may be silent while slurmctld answers: the roles stay as they were last read.
         let mut last = self
             .last_roles
             .lock()
@@ -154,6 +195,16 @@ impl SlurmFollower {
                 None
             }
         }
+    }
+}
+
+/// Returns the privacy of Slurm: by its last known `PrivateData`; if that was never known, everything is hidden where
+/// Slurm is there.
+fn of_slurm(private_data: Option<&str>, is_there: bool) -> Privacy {
+    match private_data {
+        Some(text) => Privacy::of_private_data(text),
+        None if is_there => Privacy::Private,
+        None => Privacy::Open,
     }
 }
 
@@ -190,7 +241,59 @@ fn roles(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::store_in;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
     use takt_access::{Owner, Way};
+    use tempfile::tempdir;
+
+    /// The privacy after the start of a server with this scontrol, and whether it is a guess.
+    async fn at_start(root: &Path, store: &Arc<Store>, scontrol: Option<&str>) -> (Privacy, bool) {
+        let bin = root.join("bin");
+        let _ = fs::remove_dir_all(&bin);
+        fs::create_dir(&bin).unwrap();
+        if let Some(body) = scontrol {
+            let file = bin.join("scontrol");
+            fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
+            fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let mut config = Config::default();
+        config.jobs.slurm_bin = Some(bin);
+        let access = Access::new(&config.auth, "token", None).unwrap();
+        let follower = SlurmFollower::new(access, &config, Arc::clone(store), "lab");
+        let privacy = match follower.read().await {
+            Ok(slurm) => follower.privacy(slurm.as_ref()).await,
+            Err(error) => follower.last_privacy(Some(&error_chain(&error))).await,
+        };
+        (privacy, follower.unknown_privacy().reason().is_some())
+    }
+
+    #[tokio::test]
+    async fn a_slurm_that_never_said_its_privacy_hides_everything() {
+        let folder = tempdir().unwrap();
+        let root = folder.path();
+        let store = Arc::new(store_in(&root.join("data")));
+        let down = Some("echo 'Unable to contact slurm controller' >&2; exit 1");
+        let open = Some("echo 'PrivateData = none'");
+        let private = Some("echo 'PrivateData = jobs'");
+        for (scontrol, expected, what) in [
+            (None, (Privacy::Open, false), "no Slurm"),
+            (down, (Privacy::Private, true), "never known"),
+            (open, (Privacy::Open, false), "known"),
+            (down, (Privacy::Open, false), "recorded as open"),
+            (private, (Privacy::Private, false), "known"),
+            (down, (Privacy::Private, false), "recorded as private"),
+            (
+                None,
+                (Privacy::Private, false),
+                "its commands are being upgraded",
+            ),
+        ] {
+            let found = at_start(root, &store, scontrol).await;
+            assert_eq!(found, expected, "{what}");
+        }
+    }
 
     #[test]
     fn a_coordinator_sees_the_account_and_those_below() {

@@ -37,6 +37,19 @@ pub fn hides_jobs(config: &str, uid: u32) -> bool {
     hides && uid != 0 && owner != Some(uid)
 }
 
+/// Returns whether slurmctld has the user as an operator or administrator, who sees all jobs, from `scontrol show assoc_mgr
+/// flags=users`. Names are not asked for: a directory service may have them, and slurmctld decides by the uid.
+pub fn is_operator(users: &str, uid: u32) -> bool {
+    // `UserName=takt(998) DefAccount=root DefWckey=(null) AdminLevel=Operator`
+    let number = format!("({uid})");
+    users
+        .lines()
+        .filter_map(|line| line.strip_prefix("UserName=")?.split_once(" DefAccount="))
+        .filter(|(name, _)| name.ends_with(&number))
+        .filter_map(|(_, rest)| rest.rsplit_once(" AdminLevel="))
+        .any(|(_, level)| matches!(level.trim(), "Operator" | "Administrator"))
+}
+
 /// Returns whether jobs can open only their own GPUs, from `scontrol show config`: `TaskPlugin` of
 /// slurm.conf and `ConstrainDevices` of slurmctld's cgroup.conf. `None` if Slurm does not print them.
 pub fn constrains_devices(config: &str) -> Option<bool> {
@@ -137,6 +150,21 @@ mod tests {
         }
         // Without an answer of scontrol nothing is known to be hidden.
         assert!(!hides_jobs("", 998));
+    }
+
+    #[test]
+    fn an_operator_is_known_by_the_uid() {
+        let users = "Current Association Manager state\n\nUser Records\n\n\
+                     UserName=root(0) DefAccount=root DefWckey=(null) AdminLevel=Administrator\n\
+                     UserName=takt(998) DefAccount=root DefWckey= AdminLevel=Operator\n\
+                     UserName=ann(1998) DefAccount=lab DefWckey= AdminLevel=None\n";
+        for (uid, expected) in [(0, true), (998, true), (1998, false), (99, false)] {
+            assert_eq!(is_operator(users, uid), expected, "{uid}");
+        }
+        assert!(!is_operator(
+            "\nNo users currently cached in Slurm.\n\n",
+            998
+        ));
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Poller {
     /// Time zone to store for the cluster if the store has none yet.
     timezone: String,
     cluster: Option<String>,
+    /// The name of the cluster that Slurm says, once it did.
+    slurm_cluster: Option<String>,
     /// The scheduler, set up at the first poll.
     scheduler: Option<Box<dyn Scheduler>>,
     /// The job completion file of a Slurm without slurmdbd.
@@ -109,11 +111,14 @@ const RECORDED_WITHIN_SECONDS: i64 = 120;
 /// Name of the source of job records.
 pub const JOB_RECORDS: &str = "job_records";
 
+/// Name of the source of the history of nodes.
+const SLURMDBD: &str = "slurmdbd";
+
 /// Maximum pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
 
 impl Poller {
-    /// Creates a poller that writes into `database`. `cluster` overrides Slurm's own name.
+    /// Creates a poller that writes into `database`. With another name than `cluster`, Slurm is not read.
     /// `timezone` is stored for the cluster if the store has none yet.
     pub fn new(
         config: JobsConfig,
@@ -128,6 +133,7 @@ impl Poller {
             database,
             timezone,
             cluster,
+            slurm_cluster: None,
             forgotten: HashSet::new(),
             shares_read_at: None,
             events_read_at: None,
@@ -163,17 +169,23 @@ impl Poller {
         loop {
             let result = self.poll(Timestamp::now().into()).await;
             status.send_modify(|status| self.note(status, &result));
-            // While slurmctld answers, its queue is worth asking for although slurmdbd is down.
-            let failures = match status.borrow().state {
-                PollState::DatabaseDown if self.pending.is_some() => 1,
-                _ => status.borrow().failures,
-            };
+            let failures = self.failures_in_a_row(&status.borrow());
             time::sleep(pause(&self.config, failures)).await;
+        }
+    }
+
+    /// Returns the failures that the next poll waits for. While slurmctld answers, its queue is worth asking for,
+    /// whatever is wrong with the records: a problem of the queue would stay for as long as the pause.
+    fn failures_in_a_row(&self, status: &PollStatus) -> u32 {
+        match &self.pending {
+            Some(_) => status.failures.min(1),
+            None => status.failures,
         }
     }
 
     fn note(&self, status: &mut PollStatus, result: &Result<ImportSummary, PollError>) {
         status.cluster.clone_from(&self.cluster);
+        status.slurm_cluster.clone_from(&self.slurm_cluster);
         status.forgotten_runs = self.forgotten.len();
         status.clock_ahead_seconds = self.clock_ahead_seconds;
         status.constrains_devices = self.constrains_devices;
@@ -217,7 +229,10 @@ impl Poller {
                 let detail = error_chain(error);
 
                 // A machine without Slurm is not a failure. A lasting failure is logged once.
-                if error.state() != status.state && error.state() != PollState::NoSlurm {
+                let is_new = error.state() != status.state;
+                if is_new && error.state() == PollState::OtherCluster {
+                    tracing::error!(error = detail, "Slurm is not read");
+                } else if is_new && error.state() != PollState::NoSlurm {
                     tracing::warn!(error = detail, "cannot poll Slurm, will retry");
                 }
                 status.state = error.state();
@@ -250,12 +265,30 @@ impl Poller {
             );
             self.lacks(JOB_RECORDS, problem);
         }
+        self.saw_slurmdbd(now, polled.as_ref().err());
         // slurmctld hides jobs by slurm.conf, slurmdbd by slurmdbd.conf: its records then lack jobs of the queue.
         if scheduler.hides_jobs() {
             self.lacks("queue", JOBS_HIDDEN.to_owned());
         }
         self.scheduler = Some(scheduler);
         polled
+    }
+
+    /// Notes whether slurmdbd answered this poll: its history of nodes is asked for less often.
+    fn saw_slurmdbd(&mut self, now: UnixTime, error: Option<&PollError>) {
+        let Some(known) = self.sources.get_mut(SLURMDBD) else {
+            return;
+        };
+        match error {
+            None if self.jobcomp.is_none() => known.last_success = Some(now),
+            Some(error) if error.state() == PollState::DatabaseDown => {
+                known.problem = error.state().problem().map(str::to_owned);
+                known.detail = Some(error_chain(error));
+                // It is asked for as soon as slurmdbd answers, and the problem ends.
+                self.events_read_at = None;
+            }
+            _ => {}
+        }
     }
 
     /// Notes that a source answered and is not complete.
@@ -401,7 +434,7 @@ impl Poller {
         let of_cluster = cluster.to_owned();
 
         let answer = scheduler.node_events(cluster, since).await;
-        self.saw("slurmdbd", now, answer.as_ref().map(Vec::len));
+        self.saw(SLURMDBD, now, answer.as_ref().map(Vec::len));
         if let Ok(events) = answer {
             self.blocking(move |records| {
                 Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
@@ -450,13 +483,29 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
     ) -> Result<String, PollError> {
-        let named = match &self.cluster {
-            Some(cluster) => cluster.clone(),
-            None => scheduler.cluster().await?,
-        };
+        if self.slurm_cluster.is_none() || self.slurm_cluster != self.cluster {
+            match scheduler.cluster().await {
+                Ok(named) => self.slurm_cluster = Some(named),
+                Err(error) if self.cluster.is_none() => return Err(error),
+                // The names are compared as soon as Slurm says one.
+                Err(_) => {}
+            }
+        }
 
-        self.cluster = Some(named.clone());
-        Ok(named)
+        match (&self.cluster, &self.slurm_cluster) {
+            (Some(configured), Some(slurm)) if configured != slurm => {
+                Err(PollError::OtherCluster {
+                    configured: configured.clone(),
+                    slurm: slurm.clone(),
+                })
+            }
+            (Some(named), _) => Ok(named.clone()),
+            (None, named) => {
+                let named = named.clone().unwrap_or_default();
+                self.cluster = Some(named.clone());
+                Ok(named)
+            }
+        }
     }
 
     /// Reads from slurmdbd all records since the last success that is one look-back old. Also reads

@@ -619,3 +619,80 @@ fn windows_are_whole_and_at_most_a_week() {
     assert_eq!(parts(50, 50), [(50, 50)]);
     assert_eq!(parts(60, 50), [(50, 50)], "a clock that was set back");
 }
+
+#[tokio::test]
+async fn a_slurm_of_another_name_is_not_stored_under_the_configured_one() {
+    let mut stage = TestSlurm::new();
+    stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
+    stage.poller.cluster = Some("labb".to_owned());
+    let mut status = PollStatus::default();
+    let result = stage.poller.poll(NOW).await;
+    stage.poller.note(&mut status, &result);
+    assert_eq!(stage.jobs(), []);
+    assert_eq!(status.state, PollState::OtherCluster);
+    assert_eq!(status.slurm_cluster.as_deref(), Some("lab"));
+    let detail = status.detail.unwrap();
+    assert!(
+        detail.contains("\"labb\"") && detail.contains("\"lab\""),
+        "{detail}"
+    );
+    // The name of slurm.conf was wrong.
+    stage.script("scontrol", "echo 'ClusterName = labb'");
+    stage.poller.poll(NOW + 60).await.unwrap();
+    assert_eq!(stage.jobs().len(), 1);
+}
+
+/// Without an answer, a configured name is taken for right.
+#[tokio::test]
+async fn records_are_read_while_slurm_does_not_say_its_name() {
+    let mut stage = TestSlurm::new();
+    stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
+    stage.poller.cluster = Some("lab".to_owned());
+    stage.script("scontrol", "exit 1");
+    stage.poller.poll(NOW).await.unwrap();
+    assert_eq!(stage.jobs().len(), 1);
+}
+
+#[tokio::test]
+async fn slurmdbd_was_last_seen_at_the_last_poll_that_it_answered() {
+    let mut stage = TestSlurm::new();
+    stage.answer(&[]);
+    stage.script(
+        "sacctmgr",
+        "echo 'Cluster|NodeName|TimeStart|TimeEnd|State|Reason|TRES'",
+    );
+    let seen = |stage: &TestSlurm| stage.poller.sources[SLURMDBD].clone();
+    for seconds in [0, 60, 120] {
+        stage.poller.poll(NOW + seconds).await.unwrap();
+        assert_eq!(seen(&stage).last_success, Some(NOW + seconds));
+    }
+    let down =
+        "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1";
+    stage.script("sacct", down);
+    stage.poller.poll(NOW + 180).await.unwrap_err();
+    assert_eq!(seen(&stage).last_success, Some(NOW + 120));
+    assert_eq!(
+        seen(&stage).problem.as_deref(),
+        Some("slurmdbd does not answer")
+    );
+    stage.answer(&[]);
+    stage.poller.poll(NOW + 240).await.unwrap();
+    assert_eq!(
+        (seen(&stage).last_success, seen(&stage).problem),
+        (Some(NOW + 240), None)
+    );
+}
+
+/// A Slurm whose records fail for hours was asked for its queue each quarter of an hour.
+#[test]
+fn while_slurmctld_answers_a_poll_follows_soon() {
+    let mut stage = TestSlurm::new();
+    let status = PollStatus {
+        state: PollState::NoAccounting,
+        failures: 9,
+        ..PollStatus::default()
+    };
+    assert_eq!(stage.poller.failures_in_a_row(&status), 9);
+    stage.poller.pending = Some(Vec::new());
+    assert_eq!(stage.poller.failures_in_a_row(&status), 1);
+}

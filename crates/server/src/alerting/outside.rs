@@ -116,6 +116,11 @@ impl Writer {
         }
     }
 
+    /// Takes these series for those of the previous row: an earlier start of the server wrote them.
+    pub fn adopt(&mut self, series: impl IntoIterator<Item = Labels>) {
+        self.row.extend(series);
+    }
+
     /// Writes all series at `at`. Series of the previous row that this row lacks end.
     pub fn write_row(&mut self, row: Vec<(Labels, f64)>, at: Timestamp) -> Result<(), StoreError> {
         let before = mem::replace(

@@ -134,6 +134,8 @@ pub(super) struct Facts {
     pub sign_in: Vec<SignInDefect>,
     /// Slurm's `PrivateData`, if it is known.
     pub private_data: Option<String>,
+    /// Why `PrivateData` is not known, where a Slurm is.
+    pub unknown_privacy: Option<String>,
     /// The mistakes in the configuration file as it is now, which the server may not have read, a line for each.
     pub config_mistake: Option<String>,
     /// Ends of TLS certificates.
@@ -223,6 +225,7 @@ impl Facts {
             failing_targets: live.failing_targets(),
             discovery_problems: live.discovery_problems(),
             slurm: live.slurm(),
+            unknown_privacy: live.unknown_privacy.reason(),
             recorded_clusters,
             failing_channels: records.failing_channels(now.minus(RECENT))?,
             slurm_token_until: token.and_then(expiry),

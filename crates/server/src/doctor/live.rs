@@ -1,6 +1,7 @@
 //! The checks of a running server, and what only it knows.
 
 use crate::config::Unread;
+use crate::slurm_roles::UnknownPrivacy;
 use crate::{Config, CurrentConfig};
 use std::sync::{Arc, Weak};
 use takt_collector::schedulers::PollStatus;
@@ -37,6 +38,8 @@ pub struct LiveSources {
     pub targets: Weak<ScrapeManager>,
     /// State of the scheduler poller; `None` without a scheduler.
     pub polls: Option<watch::Receiver<PollStatus>>,
+    /// Why Slurm's `PrivateData` is not known.
+    pub unknown_privacy: UnknownPrivacy,
 }
 
 impl LiveSources {

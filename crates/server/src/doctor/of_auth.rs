@@ -91,7 +91,20 @@ pub(super) fn proxy(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn privacy(facts: &Facts) -> Vec<Finding> {
-    // Slurm's own level cannot differ from Slurm's.
+    let decides = facts.config.auth.privacy.level().is_none();
+    if let Some(reason) = facts.unknown_privacy.as_ref().filter(|_| decides) {
+        return vec![finding(
+            Severity::Warning,
+            "",
+            format!("Slurm's PrivateData is not known: {reason}"),
+            "Until it is, the privacy is private: users see their own jobs only, and programs of this machine need a token.",
+            [
+                "sudo -u takt scontrol show config | grep PrivateData        # until it answers".to_owned(),
+                "privacy = \"open\"        # or usage, private: below [auth] in takt.toml, if Slurm cannot say it"
+                    .to_owned(),
+            ],
+        )];
+    }
     let (Some(level), Some(of_slurm)) = (facts.config.auth.privacy.level(), &facts.private_data)
     else {
         return Vec::new();

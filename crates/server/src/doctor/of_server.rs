@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::iter;
 use std::path::{Path, PathBuf};
 use takt_collector::schedulers::{
-    CONTROLLER_DOWN, DATABASE_DOWN, JOB_RECORDS, JOBS_HIDDEN, NOT_READ, PollState,
+    CONTROLLER_DOWN, DATABASE_DOWN, JOB_RECORDS, JOBS_HIDDEN, NOT_READ, OTHER_CLUSTER, PollState,
     SlurmrestdConfig, TOKEN_REFUSED,
 };
 use takt_model::words::duration;
@@ -177,6 +177,25 @@ pub(super) fn config_doubts(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn config_cluster(facts: &Facts) -> Vec<Finding> {
+    if let Some((name, slurm)) = facts
+        .config
+        .cluster
+        .as_ref()
+        .zip(facts.slurm.slurm_cluster.as_ref())
+    {
+        let found = finding(
+            Severity::Failure,
+            "",
+            format!("the configuration has cluster = \"{name}\"; Slurm's ClusterName is {slurm}"),
+            "Slurm is not read: its jobs would be stored as those of another cluster.",
+            [
+                format!("cluster = \"{slurm}\"        # in takt.toml, or leave the key out"),
+                "sudo systemctl restart takt".to_owned(),
+            ],
+        );
+        return Some(found).filter(|_| name != slurm).into_iter().collect();
+    }
+
     let clusters = &facts.recorded_clusters;
     let configured = facts.config.cluster.as_ref();
     // Without any record, no name can be wrong.
@@ -452,6 +471,17 @@ pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
     // The series says that a daemon is silent, the poller's status has its words.
     found.extend(silent.map(|reading| {
         let daemon = reading.label("daemon");
+        let (cost, asked) = match daemon {
+            "slurmdbd" => (
+                "Accounting records (ends of jobs, usage, shares, history of nodes) are missing until it answers; the queue \
+                 and node states are slurmctld's.",
+                "sacctmgr show cluster",
+            ),
+            _ => (
+                "New jobs, the queue and node states are missing until it answers.",
+                "sdiag | head",
+            ),
+        };
         let problem = format!("{daemon} does not answer");
         let mut sources = facts.slurm.sources.values();
         let said = sources
@@ -462,11 +492,8 @@ pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
             Severity::Failure,
             "",
             format!("{daemon} did not answer the last request{said}"),
-            "New jobs, the queue and node states are missing until it answers.",
-            [
-                format!("systemctl status {daemon}"),
-                "sdiag | head".to_owned(),
-            ],
+            cost,
+            [format!("systemctl status {daemon}"), asked.to_owned()],
         )
     }));
     found
@@ -528,15 +555,15 @@ fn new_token(slurmrestd: &SlurmrestdConfig) -> String {
 }
 
 pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
-    // `slurm.answers` has these.
-    let is_named_elsewhere =
-        |problem: &str| [DATABASE_DOWN, CONTROLLER_DOWN, NOT_READ].contains(&problem);
     let report = |reading: &Reading| {
         let (source, problem) = (reading.label("source"), reading.label("problem"));
         let cost = "What this source has is old or missing in lists, usage and reports.";
 
         // Only operators and SlurmUser see the jobs of others where `PrivateData` hides them.
         let remedy = match problem {
+            DATABASE_DOWN => vec!["systemctl status slurmdbd".to_owned()],
+            CONTROLLER_DOWN => vec!["systemctl status slurmctld".to_owned()],
+            OTHER_CLUSTER => vec!["takt doctor --only config.cluster        # both names".to_owned()],
             JOBS_HIDDEN => vec![
                 "sacctmgr add user takt account=root adminlevel=operator        # with slurmdbd".to_owned(),
                 "User=slurm        # without slurmdbd: SlurmUser sees all jobs; below [Service], with: sudo \
@@ -557,6 +584,7 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
 
         let state = facts.slurm.sources.get(source);
         let detail = state
+            .filter(|source| source.problem.as_deref() == Some(problem))
             .and_then(|source| source.detail.as_ref())
             .map_or_else(String::new, |detail| format!(": {detail}"));
 
@@ -571,7 +599,7 @@ pub(super) fn sources_complete(facts: &Facts) -> Vec<Finding> {
     };
     facts
         .select("takt_source_problem", |reading| {
-            !is_named_elsewhere(reading.label("problem"))
+            reading.label("problem") != NOT_READ
         })
         .map(report)
         .collect()

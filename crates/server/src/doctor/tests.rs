@@ -8,10 +8,10 @@ use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, 
 use std::collections::BTreeSet;
 use std::fs;
 use takt_collector::schedulers::{
-    JOBS_HIDDEN, PollState, SlurmrestdConfig, SourceStatus, TOKEN_REFUSED,
+    DATABASE_DOWN, JOBS_HIDDEN, PollState, SlurmrestdConfig, SourceStatus, TOKEN_REFUSED,
 };
 use takt_collector::scrape::{DiscoveryProblem, FailureReason, TargetHealth, TargetStatus};
-use takt_identity::{AuthConfig, SignInDefect, SignInService};
+use takt_identity::{AuthConfig, PrivacySetting, SignInDefect, SignInService};
 use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, RegisteredSize, Snapshot};
 
@@ -434,6 +434,14 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "config.cluster",
+            Box::new(|facts| {
+                facts.config.cluster = Some("labb".to_owned());
+                facts.recorded_clusters = vec!["labb".to_owned()];
+                facts.slurm.slurm_cluster = Some("lab".to_owned());
+            }),
+        ),
+        (
             "config.secrets",
             Box::new(|facts| facts.config.open_secrets.push("/etc/takt/token".into())),
         ),
@@ -590,6 +598,13 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| facts.private_data = Some("usage,jobs".to_owned())),
         ),
         (
+            "auth.privacy",
+            Box::new(|facts| {
+                facts.config.auth.privacy = PrivacySetting::Slurm;
+                facts.unknown_privacy = Some("slurmctld does not answer".to_owned());
+            }),
+        ),
+        (
             "data.damaged",
             Box::new(|facts| facts.set_aside = vec!["/data/records.duckdb.damaged-1".into()]),
         ),
@@ -718,6 +733,31 @@ fn a_failing_slurm_is_named_with_what_it_said_and_how_to_ask_it() {
     };
     let (_, fix) = failing_slurm(socket, "the request to Slurm failed", "it is down");
     assert!(fix.contains("--unix-socket /run/slurmrestd.sock http://localhost/slurm/"));
+}
+
+#[test]
+fn without_slurmdbd_the_records_are_missing_and_the_sources_say_so() {
+    let mut facts = in_order();
+    reading(&mut facts, "takt_slurm_up", &[("daemon", "slurmdbd")], 0.0);
+    let of_source = [("source", "job_records"), ("problem", DATABASE_DOWN)];
+    reading(&mut facts, "takt_source_problem", &of_source, 1.0);
+    // Words of an earlier state do not get the error of the new one.
+    let source = SourceStatus {
+        problem: Some("the request to Slurm failed".to_owned()),
+        detail: Some("another error".to_owned()),
+        ..SourceStatus::default()
+    };
+    facts.slurm.sources.insert("job_records".to_owned(), source);
+    let found = examine(&facts).findings;
+    let ids: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(ids, ["slurm.answers", "sources.complete"]);
+    assert!(
+        found[0].cost.starts_with("Accounting records"),
+        "{}",
+        found[0].cost
+    );
+    assert_eq!(found[1].evidence, "job records: slurmdbd does not answer");
+    assert_eq!(found[1].fix, ["systemctl status slurmdbd"]);
 }
 
 #[test]

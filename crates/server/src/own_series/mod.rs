@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use takt_collector::schedulers::PollStatus;
+use takt_collector::schedulers::{PollState, PollStatus};
 use takt_model::exposition::{Format, Line, Page};
-use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_model::{Labels, METRIC_NAME, Matcher, Timestamp};
 use takt_questions::{AnswerConfig, AnswerError, GpuNow, SlowJob, gpus_now, slow_jobs_now};
-use takt_store::{Records, Store};
+use takt_store::{Records, SeriesData, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time;
 
@@ -63,7 +63,7 @@ impl OwnSeries {
         let mut writer = Writer::new(&self.store);
         let mut pause = time::interval(INTERVAL);
         let mut slow_gpus = Row::new();
-        // The writer and the row of slow GPUs go into the blocking task and come back with its result.
+        let mut has_adopted = false;
         for number in 0_u64.. {
             pause.tick().await;
             let status = self.polls.as_ref().map(|polls| polls.borrow().clone());
@@ -72,6 +72,12 @@ impl OwnSeries {
             let cluster = self.cluster.clone();
             let address = self.address;
             let answers = Arc::clone(&self.answers);
+            // A problem that goes on must not end meanwhile.
+            let is_read = status
+                .as_ref()
+                .is_none_or(|status| status.state != PollState::Waiting);
+            let adopts = is_read && !has_adopted;
+            has_adopted |= adopts;
 
             let row = takt_store::spawn_blocking(move || {
                 let now = Timestamp::from(SystemTime::now());
@@ -103,6 +109,12 @@ impl OwnSeries {
                 for (labels, _) in &mut row {
                     own.iter().for_each(|(name, value)| labels.set(name, value));
                 }
+                if adopts {
+                    match problems_of_an_earlier_start(&store, now) {
+                        Ok(series) => writer.adopt(series),
+                        Err(error) => tracing::warn!(%error, "cannot read the last state of Slurm"),
+                    }
+                }
                 if let Err(error) = writer.write_row(row, now) {
                     tracing::warn!(%error, "cannot write the server's own series");
                 }
@@ -119,6 +131,22 @@ impl OwnSeries {
 }
 
 type Row = Vec<(Labels, f64)>;
+
+/// Time in which a series that did not end counts as current.
+const LOOKBACK: Duration = Duration::from_secs(300);
+
+/// Returns the problems of sources that are still current. Those of an earlier start, which the server's end did not end,
+/// would be shown beside those of now.
+fn problems_of_an_earlier_start(store: &Store, now: Timestamp) -> Result<Vec<Labels>, StoreError> {
+    let problems = [Matcher::metric("takt_source_problem")];
+    let found = store.own_range(&problems, now.minus(LOOKBACK), now)?;
+    let is_current = |series: &SeriesData| {
+        let last = series.samples.last();
+        last.is_some_and(|last| !last.value.is_nan())
+    };
+    let current = found.into_iter().filter(is_current);
+    Ok(current.map(|series| series.labels).collect())
+}
 
 fn of_registry(registry: &Registry) -> Row {
     let mut text = String::new();
@@ -221,4 +249,32 @@ fn named(metric: &str, labels: &[(&str, &str)]) -> Labels {
         .copied()
         .chain([(METRIC_NAME, metric)])
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::store_in;
+    use tempfile::tempdir;
+
+    #[test]
+    fn a_problem_of_an_earlier_start_ends() {
+        let folder = tempdir().unwrap();
+        let store = store_in(&folder.path().join("data"));
+        let problem = |words: &str| {
+            let labels = [("source", "job_records"), ("problem", words)];
+            (named("takt_source_problem", &labels), 1.0)
+        };
+        let now = Timestamp::from(SystemTime::now());
+        let earlier = vec![problem("slurmrestd rejects the token")];
+        Writer::new(&store).write_row(earlier, now).unwrap();
+
+        let mut writer = Writer::new(&store);
+        writer.adopt(problems_of_an_earlier_start(&store, now).unwrap());
+        let later = Timestamp(now.0 + 15_000);
+        let current = problem("the request to Slurm failed");
+        writer.write_row(vec![current.clone()], later).unwrap();
+        let left = problems_of_an_earlier_start(&store, later).unwrap();
+        assert_eq!(left, [current.0]);
+    }
 }

@@ -436,6 +436,7 @@ impl Serving<'_> {
         let live = LiveSources {
             targets: Arc::downgrade(&scrape),
             polls: polls.clone(),
+            unknown_privacy: follower.unknown_privacy(),
         };
         let mut answers = AnswerConfig {
             doctor: Some(Arc::new(ServerDoctor::new(reload.current.clone(), live))),
