@@ -102,8 +102,7 @@ fn show(server: &Server) -> Result<(), Failure> {
 
 fn nodes(cluster: &ClusterAnswer) -> String {
     match cluster.nodes.len() {
-        0 => "none: no target has answered yet, or none is configured ([scrape] in docs/configuration.md)"
-            .to_owned(),
+        0 => "none: no target has answered yet, or none is configured".to_owned(),
         all => {
             let unscraped = match cluster.nodes_unscraped {
                 0 => String::new(),

@@ -164,6 +164,7 @@ fn slurm_node(name: &str, state: &str, gpus: u64) -> Node {
         reason_by: None,
         reason_at: None,
         partitions: Vec::new(),
+        gpu_model: None,
     }
 }
 
