@@ -428,6 +428,8 @@ fn gpus_that_an_exporter_does_not_see_are_not_measured() {
         series.push(of(node, "takt_exporter_build_info", &build, (1.0, 1.0)));
     }
     scrape(&store, &series);
+    // The cluster is known by its records.
+    run_jobs_for(&store, &[("7", "g01", 0)], 60);
     let nodes = [slurm_node("g01", "IDLE", 2), slurm_node("g02", "IDLE", 2)];
     let now = UnixTime::from(SystemTime::now());
     let records = Records::of(store.database());
@@ -445,7 +447,13 @@ fn gpus_that_an_exporter_does_not_see_are_not_measured() {
     assert_eq!(
         shown(&answer),
         [
-            unseen("unknown-0"),
+            // The first GPU without a holder is the job's, whose index no exporter has seen.
+            (
+                "unknown-0",
+                GpuState::Unknown,
+                "ann".to_owned(),
+                "exporter does not see it"
+            ),
             unseen("unknown-1"),
             unseen("unknown-0"),
             ("seen", GpuState::Free, String::new(), ""),
