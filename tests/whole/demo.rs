@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Time for what takes seconds in a release build on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
+/// Rounds of forecasts are five minutes apart, and the first one may find a queue without a job that can be forecast.
+const FORECAST_PATIENCE: Duration = Duration::from_secs(480);
+
 /// A demo in the directory `demo` of a fresh working directory.
 struct RunningDemo {
     takt: Takt,
@@ -191,7 +194,7 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
 
 /// The command, the list, the page and SQL have the same forecast of a job.
 fn the_waiting_jobs_have_forecasts(demo: &RunningDemo) {
-    let (job, words) = wait_for("a forecast", PATIENCE, || {
+    let (job, words) = wait_for("a forecast", FORECAST_PATIENCE, || {
         let text = demo.ask(&[
             "jobs", "--state", "PD", "--limit", "1000", "--format", "json",
         ]);
@@ -204,7 +207,11 @@ fn the_waiting_jobs_have_forecasts(demo: &RunningDemo) {
         jobs.as_array().unwrap().iter().find_map(of)
     });
     let (job, words) = (job.as_str().unwrap(), words.as_str().unwrap());
-    assert!(words.contains("no forecast has been graded yet"), "{words}");
+    // A job of an earlier round may have started by now.
+    assert!(
+        words.contains("graded") || words.contains("right"),
+        "{words}"
+    );
 
     let shown = demo.ask(&["job", job]);
     let line = words.split(';').next().unwrap();

@@ -40,7 +40,7 @@ fn node1(_: &str) -> Page {
 }
 
 fn node2(_: &str) -> Page {
-    exporter("node2", &[(1, Some(0.0))])
+    exporter("node2", &[(1, Some(0.0)), (1, Some(0.0))])
 }
 
 fn outside(_: &str) -> Page {
@@ -109,7 +109,7 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
     server.wait_until("the exporters", SOON, || {
         let answer = api()?;
         let has_dark = answer.to_string().contains("GPU-dark-0");
-        (has_dark && answer["gpus"]["all"] == 8).then_some(())
+        (has_dark && answer["gpus"]["all"] == 9).then_some(())
     });
     ANSWERS.store(false, Ordering::Relaxed);
 
@@ -118,7 +118,7 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
         ("busy", 2),
         ("free", 1),
         ("lost", 1),
-        ("down", 1),
+        ("down", 2),
         ("drained", 1),
         ("unknown", 2),
     ]
@@ -127,7 +127,7 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
     server.wait_until("the states in the API", SOON, || {
         let counts = api()?["gpus"].clone();
         let is_it = |(state, count): (&String, &u64)| counts[state] == *count;
-        (counts["all"] == 8 && expected.iter().all(is_it)).then_some(())
+        (counts["all"] == 9 && expected.iter().all(is_it)).then_some(())
     });
 
     let listed: Vec<Value> =
@@ -155,7 +155,7 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
         ]
     );
     let overview = takt.run(["--config", "takt.toml"]).ok();
-    let line = "8: 1 lost, 1 down, 1 drained, 2 busy, 1 free, 2 not measured";
+    let line = "9: 1 lost, 2 down, 1 drained, 2 busy, 1 free, 2 not measured";
     assert!(overview.contains(line), "{overview}");
 
     let page = ask("/").unwrap().body;
@@ -165,13 +165,13 @@ fn page_command_api_and_sql_count_the_gpus_of_each_state_alike() {
         ("held and idle", 0),
         ("free", 1),
         ("drained", 1),
-        ("down or lost", 2),
+        ("down or lost", 3),
         ("not measured", 2),
     ] {
         let shown = format!("<b>{count}</b> {name}");
         assert!(page.contains(&shown), "no {shown} in {page}");
     }
-    assert!(page.contains("2 of 8 GPUs work."), "{page}");
+    assert!(page.contains("2 of 9 GPUs work."), "{page}");
 
     // The series are written every fifteen seconds.
     let in_sql = "SELECT state, count(*) AS n FROM gpus WHERE state IS NOT NULL GROUP BY ALL";

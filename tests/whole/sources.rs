@@ -269,7 +269,10 @@ fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
             takt.run(["jobs", "--state", "pending", "--format", "csv"])
                 .ok()
                 .lines()
-                .any(|line| line.starts_with(&format!("{job},")) && line.ends_with(reason))
+                .any(|line| {
+                    line.starts_with(&format!("{job},"))
+                        && line.split(',').any(|cell| cell == reason)
+                })
                 .then_some(())
         };
         process::wait_for(&format!("{job} {reason}"), SOON, waits);
