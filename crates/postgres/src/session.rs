@@ -770,6 +770,7 @@ impl ExtendedQueryHandler for Sessions {
         let _tokens = self
             .hold_tokens(client, &target.statement.text, TRANSLATIONS)
             .await?;
+
         let Some(statement) = statements(&target.statement.text).pop() else {
             return Ok(DescribeStatementResponse::new(Vec::new(), Vec::new()));
         };
@@ -782,6 +783,7 @@ impl ExtendedQueryHandler for Sessions {
             .reported_types
             .get_or_init(|| reported_types)
             .clone();
+
         if command(&statement) != Command::Select {
             let rows = match self.run(client, &statement).await? {
                 StatementResult::Text(name, _) => vec![FieldInfo::new(
@@ -795,6 +797,7 @@ impl ExtendedQueryHandler for Sessions {
             };
             return Ok(DescribeStatementResponse::new(reported_types, rows));
         }
+
         // With NULL for each parameter and no rows, the statement has its final columns.
         let described = |text: &str| -> PgWireResult<String> {
             let nulls: Vec<String> = reported_types
@@ -812,6 +815,7 @@ impl ExtendedQueryHandler for Sessions {
             // The line feed ends a comment in the last line of the statement.
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
         };
+
         let answer = match self.select(client, described("NULL::VARCHAR")?).await {
             // An untyped NULL also fits where a VARCHAR does not.
             Err(_) if reported_types.contains(&Type::TEXT) => {

@@ -65,14 +65,17 @@ fn database_job(job: &Value, options: &Options) -> Entry {
         task_id: &job["array"]["task_id"],
         tasks: &job["array"]["task"],
     };
+
     let user = text(&job["association"]["user"])
         .or_else(|| text(&job["user"]))
         .unwrap_or_default();
+
     // slurmrestd of Slurm 22.05 reports SUCCESS for jobs with exit code 3. Ignore success of a
     // failed job.
     let exit_code = exit_code(&job["exit_code"]);
     let believed = OVER.contains(&state.as_str()) && !(state == "FAILED" && exit_code == "0:0");
     let exit_code = if believed { exit_code } else { String::new() };
+
     let suspended = number(&time["suspended"]).unwrap_or(0).max(0);
     // During a suspension this field is the time at which the suspension began.
     let suspended = if suspended > 1_000_000_000 {

@@ -129,6 +129,7 @@ impl Serving<'_> {
         let Some(address) = config.address() else {
             return Ok(());
         };
+
         let database = Arc::clone(store.database());
         let access = self.access.clone();
         let metrics = SqlMetrics::register(&mut self.registry);
@@ -142,6 +143,7 @@ impl Serving<'_> {
         );
         let memory = memory.clone();
         let mut server = Some(server.context("sql").usage()?);
+
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
             Err(error) if config.listen_address.is_none() => {
@@ -159,6 +161,7 @@ impl Serving<'_> {
                     .into());
             }
         };
+
         tracing::info!(address = %listener.local_addr()?, "serving SQL");
         tasks.spawn("sql", move |stop| {
             let first = server.take();

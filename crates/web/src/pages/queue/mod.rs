@@ -34,6 +34,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     if visit.is_file() {
         question.limit = MOST_IN_FILE;
     }
+
     let mut answer = visit
         .ask(&question)
         .map_err(|error| error.next("/queue", "The whole queue"))?;
@@ -47,6 +48,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 == reason
         });
     }
+
     let table = pending(visit, &answer)?;
     let reasons: Vec<Value> = answer
         .reasons
@@ -186,6 +188,7 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
         };
         Cell::picture(lanes(&[vec![span]], 16, words.to_owned()).inline("lane")).class("curvecell")
     };
+
     let running = |one: &RunningRun| {
         let ends = one.ends_by?;
         let run = &one.run;
@@ -198,6 +201,7 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
             Cell::text(words),
         ])
     };
+
     let waiting = |one: &QueuedRun| {
         let run = &one.listed.run;
         let forecast = one
@@ -224,6 +228,7 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
             ]
         })
     };
+
     let mut rows: Vec<Vec<Cell>> = answer
         .running
         .iter()
@@ -234,6 +239,7 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
     if rows.is_empty() {
         return None;
     }
+
     let times = ["now", "in 6 h", "in 12 h", "in 18 h", "in 24 h"].map(str::to_owned);
     rows.push(time_row(&times, 3, columns.len()));
     let caption = "Blue: running, until its time limit. Pale: waiting, from its most likely start";
