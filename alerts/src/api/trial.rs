@@ -41,7 +41,7 @@ pub(super) async fn test(
     // The clone lets the engine's thread continue while the channels are tried.
     let (channels, routing, settings) = api
         .handle
-        .read_channels(|engine, channels| {
+        .read_channels(|engine, channels, _| {
             let router = engine.router();
             (
                 Arc::clone(channels),

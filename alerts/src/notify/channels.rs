@@ -75,9 +75,15 @@ impl Channels {
         &self.template_mistakes
     }
 
+    /// All channels with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &dyn Notifier)> {
+        let all = self.by_name.iter();
+        all.map(|(name, channel)| (name.as_str(), channel.as_ref()))
+    }
+
     /// The names of all channels.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_name.keys().map(String::as_str)
+        self.iter().map(|(name, _)| name)
     }
 
     /// The channel that gets the messages that `failed` refused for good: one of another kind,

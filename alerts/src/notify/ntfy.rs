@@ -109,7 +109,7 @@ impl HttpNotifier for Ntfy {
     }
 
     /// Names the receiver: who knows a topic can read it.
-    /// Who knows the topic reads it, so it is named nowhere.
+    /// The topic is a secret: knowing it is enough to read the messages.
     fn place(&self, _row: &Row) -> Option<ChannelPlace> {
         Some(ChannelPlace {
             service: "ntfy",

@@ -1,5 +1,6 @@
 //! A trial of the channels: a test message through each of them.
 
+use super::Notifier;
 use super::channels::{ChannelParts, Channels};
 use crate::alert::Alert;
 use crate::message::{Message, MessageAlert, Status};
@@ -21,11 +22,11 @@ pub struct Trial {
     pub channel: String,
     /// Address or channel that its messages go to, if it is known.
     pub place: Option<String>,
-    /// What became of the test message.
+    /// Result of the test message.
     pub result: TrialResult,
 }
 
-/// What became of a test message.
+/// Result of a test message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialResult {
@@ -39,7 +40,7 @@ pub enum TrialResult {
     Untested(String),
 }
 
-/// There is no channel to try.
+/// The configuration has no channel that could be tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoChannel {
     /// The configuration has none.
@@ -54,7 +55,7 @@ pub enum NoChannel {
 /// server whose links the message has.
 ///
 /// # Errors
-/// If there is no channel, or none of that name.
+/// If the configuration has no channel, or no channel of that name.
 pub async fn try_channels(
     channels: &Channels,
     routing: &Config,
@@ -62,12 +63,11 @@ pub async fn try_channels(
     only: Option<&str>,
 ) -> Result<Vec<Trial>, NoChannel> {
     let same_as = alike(routing);
-    let names: Vec<&str> = channels
-        .names()
-        .filter(|name| only.is_none_or(|only| only == *name))
+    let tried: BTreeMap<&str, &dyn Notifier> = channels
+        .iter()
+        .filter(|(name, _)| only.is_none_or(|only| only == *name))
         .collect();
-
-    if names.is_empty() {
+    if tried.is_empty() {
         let known: Vec<&str> = channels.names().collect();
         return Err(match known.as_slice() {
             [] => NoChannel::Configured,
@@ -75,16 +75,16 @@ pub async fn try_channels(
         });
     }
 
-    let trials = names.iter().map(|name| async {
+    let trials = tried.iter().map(|(name, channel)| async {
+        let row = row(name, settings);
         let first = same_as.get(*name);
         // Two receivers may share a channel, and people must not get the test twice.
-        let result = match first.filter(|first| names.contains(&first.as_str())) {
+        let result = match first.filter(|first| tried.contains_key(first.as_str())) {
             Some(first) => TrialResult::SameAs(first.clone()),
-            None => try_one(channels, name, settings).await,
+            None => try_one(*channel, &row).await,
         };
 
-        let channel = channels.get(name);
-        let place = channel.and_then(|channel| channel.place(&row(name, settings)));
+        let place = channel.place(&row);
         Trial {
             channel: (*name).to_owned(),
             place: place.and_then(|place| place.name),
@@ -94,11 +94,8 @@ pub async fn try_channels(
     Ok(join_all(trials).await)
 }
 
-async fn try_one(channels: &Channels, name: &str, settings: &Settings) -> TrialResult {
-    let Some(channel) = channels.get(name) else {
-        return TrialResult::Failed(NO_CHANNEL.to_owned());
-    };
-    match channel.send(&row(name, settings), None).await {
+async fn try_one(channel: &dyn Notifier, row: &Row) -> TrialResult {
+    match channel.send(row, None).await {
         Outcome::Sent(_) => TrialResult::Sent,
         Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => {
             TrialResult::Failed(format!("failed for now: {error}"))

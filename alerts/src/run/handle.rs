@@ -52,9 +52,7 @@ pub enum ChangeError {
 /// Reports the result of the commit to the caller.
 pub(super) type CommitReport = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-pub(super) type ReadWork = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
-
-pub(super) type ChannelsWork = Box<dyn FnOnce(&Engine, &Arc<Channels>) + Send>;
+pub(super) type ReadWork = Box<dyn FnOnce(&Engine, &Arc<Channels>, Timestamp) + Send>;
 
 pub(super) type ChangeWork =
     Box<dyn FnOnce(&mut Engine, Timestamp) -> (Batch, CommitReport) + Send>;
@@ -62,7 +60,6 @@ pub(super) type ChangeWork =
 /// Work for the engine's thread.
 pub(super) enum Work {
     Read(ReadWork),
-    ReadChannels(ChannelsWork),
     Change(ChangeWork),
     Event {
         exporter: String,
@@ -136,13 +133,8 @@ impl Handle {
     where
         T: Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        // A caller that has gone away needs no answer.
-        let work = Work::Read(Box::new(move |engine, now| {
-            drop(answer.send(look(engine, now)))
-        }));
-        self.request(work).await?;
-        answered.await.map_err(|_| EngineError::Stopped)
+        self.read_channels(move |engine, _, now| look(engine, now))
+            .await
     }
 
     /// Reads from the engine and the channels in use.
@@ -151,14 +143,16 @@ impl Handle {
     /// If the engine has stopped or is busy.
     pub async fn read_channels<T>(
         &self,
-        look: impl FnOnce(&Engine, &Arc<Channels>) -> T + Send + 'static,
+        look: impl FnOnce(&Engine, &Arc<Channels>, Timestamp) -> T + Send + 'static,
     ) -> Result<T, EngineError>
     where
         T: Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let work = Work::ReadChannels(Box::new(move |engine, channels| {
-            drop(answer.send(look(engine, channels)))
+
+        // A caller that has gone away needs no answer.
+        let work = Work::Read(Box::new(move |engine, channels, now| {
+            drop(answer.send(look(engine, channels, now)))
         }));
         self.request(work).await?;
         answered.await.map_err(|_| EngineError::Stopped)

@@ -320,8 +320,7 @@ where
     /// Does one piece of work. Returns what has to be committed.
     fn take(&mut self, work: Work, reports: &mut Vec<CommitReport>, now: Timestamp) -> Batch {
         match work {
-            Work::Read(look) => look(&self.engine, now),
-            Work::ReadChannels(look) => look(&self.engine, &self.delivery.channels),
+            Work::Read(look) => look(&self.engine, &self.delivery.channels, now),
             Work::Change(change) => {
                 // Its caller has an answer only after the commit.
                 let (changed, report) = change(&mut self.engine, now);

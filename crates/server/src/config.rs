@@ -8,7 +8,6 @@ mod readable;
 mod readers;
 mod values;
 
-use crate::alerting;
 use crate::doctor::AcceptedFindings;
 use crate::remote_write::RemoteWriteConfig;
 use anyhow::{Context, bail};
@@ -206,12 +205,9 @@ impl Config {
             .collect()
     }
 
-    /// Logs a warning for each file with a secret that every user can read, for each key that names what cannot be used,
-    /// and for what is probably not meant.
-    pub fn warn_of_defects(&self, data_dir: &Path) {
-        for doubt in self.doubts(alerting::load(self).ok().as_ref()) {
-            tracing::warn!("{doubt}");
-        }
+    /// Logs a warning for each file with a secret that every user can read, and for each key that
+    /// names what cannot be used.
+    pub fn warn_of_files(&self, data_dir: &Path) {
         for error in self.unusable(data_dir) {
             tracing::warn!("{:#}", self.located(&error));
         }

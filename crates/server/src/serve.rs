@@ -91,7 +91,7 @@ async fn serve(
     // Before reading: a file that is written meanwhile is newer than the configuration.
     let mut read_at = SystemTime::now();
     let mut config = source().usage()?;
-    config.warn_of_defects(dir);
+    config.warn_of_files(dir);
     let (token, read_token) = config.server_tokens().usage()?;
     // Read again for each opening. Here, nothing was created yet.
     config.sender_tokens().usage()?;

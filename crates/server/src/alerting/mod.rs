@@ -233,12 +233,17 @@ impl Alerts {
         store: &Arc<Store>,
         registry: &mut Registry,
     ) -> Result<Self, Failure> {
+        let loaded = load(config).usage()?;
+        for doubt in config.doubts(Some(&loaded)) {
+            tracing::warn!("{doubt}");
+        }
+
         let Loaded {
             rules,
             routing,
             channels,
             ..
-        } = load(config).usage()?;
+        } = loaded;
 
         let (samples, events) = rules.count();
         tracing::info!(
