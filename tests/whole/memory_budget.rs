@@ -4,6 +4,7 @@
 
 use crate::support::process::{Daemon, free_port, http_get, http_post, wait_for};
 use crate::support::takt::Takt;
+use crate::support::target::{self, scrape_target};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
@@ -41,12 +42,13 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        Self::start_with(|_| {})
+        Self::start_with(|_| String::new())
     }
 
-    fn start_with(prepare: impl FnOnce(&Takt)) -> Self {
+    /// `prepare` returns more of the configuration.
+    fn start_with(prepare: impl FnOnce(&Takt) -> String) -> Self {
         let takt = Takt::fresh();
-        prepare(&takt);
+        let settings = prepare(&takt);
         let address = format!("127.0.0.1:{}", free_port());
         let sql = free_port();
         takt.file("sender.token", TOKEN);
@@ -57,7 +59,7 @@ impl Server {
                  server.listen_address = \"{address}\"\n\
                  server.memory_budget_mib = {BUDGET_MIB}\n\
                  sql.listen_address = \"127.0.0.1:{sql}\"\n\
-                 [[push.senders]]\nname = \"one\"\ntoken_file = \"sender.token\"\n"
+                 [[push.senders]]\nname = \"one\"\ntoken_file = \"sender.token\"\n{settings}"
             ),
         );
         let mut daemon = takt.start(["serve", "--config", "takt.toml"]);
@@ -293,6 +295,44 @@ fn answers_that_nobody_reads_stay_within_the_budget() {
     assert!(held <= (BUDGET_MIB << 20) as f64);
 }
 
+/// A page of 50,000 series with long labels.
+fn many_series(_: &str) -> target::Page {
+    let text = "long ".repeat(40);
+    let lines =
+        (0..50_000).map(|number| format!("many{{number=\"{number}\",text=\"{text}\"}} 1\n"));
+    ("text/plain; version=0.0.4", lines.collect())
+}
+
+#[test]
+fn lists_of_all_series_stay_within_the_budget() {
+    let target = scrape_target(many_series);
+    let server = Server::start_with(|_| format!("[[scrape.targets]]\naddress = \"{target}\"\n"));
+    let counted = format!("http://{}/api/v1/query?query=count(many)", server.address);
+    wait_for("50,000 series", SOON, || {
+        http_get(&counted)
+            .ok()?
+            .body
+            .contains("\"50000\"")
+            .then_some(())
+    });
+
+    let token = [
+        "token", "create", "attack", "--role", "viewer", "--user", "nobody",
+    ];
+    let token = server.takt.run(token).ok();
+    for path in [
+        "/api/v1/series?match%5B%5D=many",
+        "/federate?match%5B%5D=many",
+    ] {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            token.trim()
+        );
+        server.are_refused_unread(60, &request);
+        server.is_within_budget(path);
+    }
+}
+
 /// A year of jobs of a thousand users, each for a day and a half on one of a hundred nodes.
 fn year_of_jobs() -> String {
     const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
@@ -319,7 +359,10 @@ fn year_of_jobs() -> String {
 /// Six such questions took 7.7 GB, and went on after their clients had left and after SIGTERM.
 #[test]
 fn questions_about_centuries_stay_within_the_budget_and_end_with_the_server() {
-    let mut server = Server::start_with(|takt| takt.import_sacct(year_of_jobs()));
+    let mut server = Server::start_with(|takt| {
+        takt.import_sacct(year_of_jobs());
+        String::new()
+    });
     let token = [
         "token", "create", "attack", "--role", "viewer", "--user", "nobody",
     ];

@@ -9,7 +9,6 @@ use axum::extract::State;
 use axum::response::Response;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use takt_identity::By;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -32,40 +31,30 @@ pub(super) async fn federate(
     let selection = Selection::new(&params, config.timeout())?;
 
     let account = account_of(&api.app.config().memory, &viewer);
-    let held = Arc::new(Mutex::new(account.holder(MemoryUse::Query)));
-    let holding = Arc::clone(&held);
+    let memory = account.holder(MemoryUse::Query);
 
-    let found = selection
+    let (found, memory) = selection
         .each(
             &api,
             &viewer,
-            Ok(BTreeMap::new()),
-            move |selection, store, matchers, found: &mut Result<_, MemoryRefusal>| {
-                // Once refused, the other selectors are not asked.
-                let Ok(series) = found else { return Ok(()) };
-                let mut held = holding.lock().unwrap_or_else(PoisonError::into_inner);
-                // Counted and held before the series are read, or a `match[]` of everything would
-                // fill the memory first.
-                let bytes = store.count(matchers) as u64 * SERIES_BYTES;
-                if let Err(refusal) = held.grow(bytes) {
-                    *found = Err(refusal);
-                    return Ok(());
-                }
+            (memory, SERIES_BYTES),
+            BTreeMap::new(),
+            move |selection, store, matchers, found| {
                 let mut meter = |_| selection.is_in_time();
                 let newest = store.instant_metered(matchers, now, lookback, &mut meter)?;
                 // By labels: a series that several selectors select is written once.
                 let named = newest
                     .into_iter()
                     .map(|series| (series.labels.clone(), series));
-                series.extend(named);
+                found.extend(named);
                 Ok(())
             },
         )
-        .await??;
+        .await?;
 
     // Waiting for memory blocks.
     let page = takt_store::spawn_blocking(move || {
-        let _held = held;
+        let _memory = memory;
         page(found.into_values(), AnswerWriter::new(&account))
     })
     .await

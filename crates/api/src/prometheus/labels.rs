@@ -9,7 +9,14 @@ use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_access::Viewer;
 use takt_identity::By;
-use takt_store::{Listed, Store, StoreError};
+use takt_questions::query_memory::account_of;
+use takt_store::{Listed, MemoryUse, Store, StoreError};
+
+/// Bytes of a series' labels, and of their JSON.
+const SERIES_BYTES: u64 = 512;
+
+/// Bytes of the name or value that a series may add to a list. Most add none.
+const TEXT_BYTES: u64 = 64;
 
 /// The label sets that `match[]` selects.
 pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
@@ -21,10 +28,12 @@ pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Param
     let limit = params.limit()?;
     let (from, to) = params.times()?;
 
-    let found = selection
+    let memory = account_of(&api.app.config().memory, &viewer).holder(MemoryUse::Query);
+    let (found, _memory) = selection
         .each(
             &api,
             &viewer,
+            (memory, SERIES_BYTES),
             BTreeSet::new(),
             move |_, store, matchers, found| {
                 // As in Prometheus, an empty range selects nothing, and is no error.
@@ -78,10 +87,12 @@ async fn listing(
     let (from, to) = params.times()?;
     let selection = Selection::new(params, api.app.config().query.timeout())?.or_all();
 
-    let mut found: Vec<_> = selection
+    let memory = account_of(&api.app.config().memory, viewer).holder(MemoryUse::Query);
+    let (found, _memory) = selection
         .each(
             api,
             viewer,
+            (memory, TEXT_BYTES),
             BTreeSet::new(),
             move |_, store, matchers, found| {
                 if from <= to {
@@ -90,10 +101,9 @@ async fn listing(
                 Ok(())
             },
         )
-        .await?
-        .into_iter()
-        .collect();
+        .await?;
 
+    let mut found: Vec<String> = found.into_iter().collect();
     let truncated = cut(&mut found, limit);
     Ok(Answer::of(&found)?.truncated(truncated))
 }

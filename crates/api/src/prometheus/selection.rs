@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use takt_access::Viewer;
 use takt_model::Matcher;
 use takt_promql::Error;
-use takt_store::{Store, StoreError};
+use takt_store::{HeldMemory, Store, StoreError};
 use tokio::time;
 
 /// The selectors of one request.
@@ -95,15 +95,19 @@ impl Selection {
     }
 
     /// Calls `ask` for each selector, when it is this request's turn among the queries.
+    ///
+    /// Before a selector is asked, `memory` grows by what it may find, `series_bytes` for each of its series: otherwise a
+    /// `match[]` of everything would fill the memory first. The caller gets `memory` back, and drops it with what was found.
     pub async fn each<T>(
         self,
         api: &Api,
         viewer: &Viewer,
+        (mut memory, series_bytes): (HeldMemory, u64),
         mut found: T,
         mut ask: impl FnMut(&Self, &Store, &[Matcher], &mut T) -> Result<(), StoreError>
         + Send
         + 'static,
-    ) -> Result<T, ApiError>
+    ) -> Result<(T, HeldMemory), ApiError>
     where
         T: Send + 'static,
     {
@@ -112,15 +116,18 @@ impl Selection {
             .await
             .map_err(|_| Error::Timeout)?
             .map_err(|error| ApiError::internal(&error))?;
+
         api.blocking(viewer, move |app| {
             let _permit = permit;
             for matchers in self.selectors()? {
+                memory.grow(app.store.count(&matchers) as u64 * series_bytes)?;
+
                 // Late matchers accept nothing, so the time is checked before the result is used.
                 let asked = ask(&self, &app.store, &matchers, &mut found);
                 self.check_time()?;
                 asked.map_err(|error| ApiError::internal(&error))?;
             }
-            Ok(found)
+            Ok((found, memory))
         })
         .await
     }
