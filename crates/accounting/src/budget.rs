@@ -1,5 +1,6 @@
 //! Budgets of users and accounts, and their use.
 
+use crate::RunOut;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use takt_model::ConfigError;
@@ -31,6 +32,16 @@ pub enum BudgetPeriod {
     Year,
 }
 
+impl BudgetPeriod {
+    /// Returns `month` or `year`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+}
+
 /// Fractions of a budget at which a warning is sent.
 pub const WARN_AT: [f64; 3] = [0.5, 0.8, 1.0];
 
@@ -51,6 +62,13 @@ pub struct BudgetUse {
     pub used: f64,
     /// The highest of [`WARN_AT`] that is reached. `None` below all of them.
     pub warning: Option<f64>,
+    /// When it is used up at the pace of the last weeks. `None` for a period that has ended, for an exceeded budget, and
+    /// without records of two weeks.
+    #[serde(default)]
+    pub run_out: Option<RunOut>,
+    /// `run_out` as a sentence, in the cluster's time.
+    #[serde(default)]
+    pub outlook: Option<String>,
 }
 
 impl BudgetConfig {
@@ -117,6 +135,8 @@ impl BudgetConfig {
                         .into_iter()
                         .rev()
                         .find(|share| used >= limit * share),
+                    run_out: None,
+                    outlook: None,
                 })
             })
             .collect()

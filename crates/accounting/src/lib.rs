@@ -15,6 +15,7 @@ pub mod queue;
 mod rates;
 pub mod reconcile;
 pub mod reservation;
+mod run_out;
 pub mod sheet;
 mod usage;
 pub mod waste;
@@ -26,4 +27,5 @@ pub use failure::{Evidence, Failure, FailureCause, Traces, XidMeaning, failure, 
 pub use period::{Period, PeriodError, TimeSlice, Unit};
 pub use policy::{Breach, PolicyWindow};
 pub use rates::{Cost, HeldAmounts, RateCard, Rates, RatesConfig};
+pub use run_out::{LEAST_DAYS, RunOut, run_out};
 pub use usage::{Figures, Group, GroupBy, MOST_ROWS, Row, Usage, UsageReport, usage};

@@ -2,12 +2,14 @@
 
 use super::period::{the_cluster, the_period, the_zone};
 use super::{AccountingConfig, AnswerError};
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 use std::collections::BTreeSet;
 use takt_accounting::efficiency::AssessedRun;
-use takt_accounting::sheet::{Books, Journal, energy_money};
+use takt_accounting::sheet::{Books, Entry, Journal, Tally, energy_money};
 use takt_accounting::{
-    Accounts, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, Rates, in_force,
+    Accounts, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, Rates, RunOut, Unit, in_force,
+    run_out,
 };
 use takt_model::UnixTime;
 use takt_store::{Database, JobFilter, Records};
@@ -88,6 +90,13 @@ pub(super) fn budgets(
     let month_runs = assessed(ledgers.month)?;
     let year_runs = assessed(&of_year)?;
 
+    let zone = ledgers.month.periods().last().map(Period::zone);
+    let recent = match &zone {
+        Some(zone) if !config.budgets.is_empty() => recent_days(records, cluster, zone, now)?,
+        _ => Vec::new(),
+    };
+    let of_recent = books(records, cluster, &recent, ledgers.rates, None, now)?;
+
     let mut used = Vec::new();
     for budget in &config.budgets {
         let (books, assessed) = match budget.period {
@@ -102,10 +111,48 @@ pub(super) fn budgets(
             credits: &credits,
         };
         if let Some((gpu_hours, money)) = ledger.used(records)? {
-            used.extend(budget.used(gpu_hours, money, currency));
+            let mut uses = budget.used(gpu_hours, money, currency);
+            for one in &mut uses {
+                let is_money = one.unit == currency;
+                one.run_out = ledger.run_out(&of_recent, one.limit - one.used, is_money, now);
+                one.outlook = one
+                    .run_out
+                    .zip(zone.as_ref())
+                    .map(|(run_out, zone)| run_out.sentence(budget.period.name(), zone));
+            }
+            used.extend(uses);
         }
     }
     Ok(used)
+}
+
+/// Days before today that tell the pace at which budgets are used.
+const RECENT_DAYS: i64 = 28;
+
+/// The last whole days of which there are records.
+fn recent_days(
+    records: &Records<'_>,
+    cluster: &str,
+    zone: &TimeZone,
+    now: Timestamp,
+) -> Result<Vec<Period>, AnswerError> {
+    let Some((records_from, _)) = records.extent(cluster)? else {
+        return Ok(Vec::new());
+    };
+    let today = now.to_zoned(zone.clone()).date();
+    let first = today
+        .checked_sub(RECENT_DAYS.days())
+        .map_err(AnswerError::failed)?;
+
+    let span = Period::span(&first.to_string(), &today.to_string(), zone, now)
+        .map_err(AnswerError::failed)?;
+    let days = span.slices(Unit::Day);
+    // A day in which the records begin has less than was used.
+    Ok(days
+        .iter()
+        .filter(|day| records_from <= day.from)
+        .map(|day| Period::of_slice(day, zone))
+        .collect())
 }
 
 /// The usage of one budget's user or account.
@@ -120,19 +167,55 @@ struct BudgetLedger<'a> {
 }
 
 impl BudgetLedger<'_> {
+    /// Usage of the budget's user or account.
+    fn entry(&self, books: &Books<'_>) -> Option<Entry> {
+        // A user comes before an account.
+        match (&self.budget.user, &self.budget.account) {
+            (Some(user), _) => books.user(user).cloned(),
+            (None, Some(account)) => books.within(account, self.ledgers.accounts),
+            (None, None) => None,
+        }
+    }
+
+    /// When `left` GPU-hours or `left` of the money are used up, at the pace of the `recent` days.
+    fn run_out(
+        &self,
+        recent: &Books<'_>,
+        left: f64,
+        is_money: bool,
+        now: Timestamp,
+    ) -> Option<RunOut> {
+        let period = self.books.periods().last()?;
+        let now = UnixTime::from(now);
+        if now < period.from() || period.to() <= now {
+            return None;
+        }
+
+        // Who used nothing has days of nothing.
+        let mut tallies = self.entry(recent).unwrap_or_default().periods;
+        tallies.resize_with(recent.periods().len(), Tally::default);
+        let daily: Vec<f64> = tallies
+            .iter()
+            .map(|tally| match is_money {
+                true => tally.cost.money,
+                false => tally.gpu_seconds / 3600.0,
+            })
+            .collect();
+
+        let later = period.midnights().into_iter().filter(|at| *at > now);
+        let days: Vec<UnixTime> = [now].into_iter().chain(later).collect();
+        run_out(&daily, left, &days)
+    }
+
     /// GPU-hours and money used; `None` without a period.
     fn used(&self, records: &Records<'_>) -> Result<Option<(f64, f64)>, AnswerError> {
         let Some(period) = self.books.periods().last() else {
             return Ok(None);
         };
         let rates = self.ledgers.rates;
-        // A user comes before an account, and the period of the ledger is the last one.
-        let entry = match (&self.budget.user, &self.budget.account) {
-            (Some(user), _) => self.books.user(user).cloned(),
-            (None, Some(account)) => self.books.within(account, self.ledgers.accounts),
-            (None, None) => None,
-        };
-        let tally = entry
+        // The period of the ledger is the last one.
+        let tally = self
+            .entry(self.books)
             .and_then(|mut entry| entry.periods.pop())
             .unwrap_or_default();
         // Energy is measured, so it is priced from the assessed runs, not from the books.
@@ -213,4 +296,77 @@ pub(super) fn books<'p>(
         })?;
     }
     Ok(journal.close())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{database, import};
+    use takt_accounting::{LEAST_DAYS, RatesConfig};
+    use takt_jobs::JobRun;
+
+    const DAY: i64 = 86_400;
+
+    /// Day `number` of 2026-10, in UTC; days of September are below 1.
+    fn october(number: i64) -> UnixTime {
+        UnixTime(1_790_812_800 + (number - 1) * DAY)
+    }
+
+    /// The use of a budget of 600 GPU-hours on the morning of 11 October, with one GPU held from day `first`.
+    fn used_since(first: i64) -> BudgetUse {
+        let (_root, database) = database();
+        let runs = (first..11).map(|number| JobRun {
+            cluster: "lab".into(),
+            job_id: (number + 100).to_string(),
+            submit: october(number),
+            start: Some(october(number)),
+            end: Some(october(number + 1)),
+            state: "COMPLETED".into(),
+            user: "ada".into(),
+            account: "physics".into(),
+            gpus: Some(1),
+            ..JobRun::default()
+        });
+        import(&database, Some("UTC"), runs);
+
+        let config = AccountingConfig {
+            budgets: vec![BudgetConfig {
+                account: Some("physics".into()),
+                gpu_hours: Some(600.0),
+                ..BudgetConfig::default()
+            }],
+            ..AccountingConfig::default()
+        };
+        let now = Timestamp::from_second(october(11).0).unwrap();
+        let records = Records::of(&database);
+        let rates = Rates::new(&RatesConfig::default(), &TimeZone::UTC);
+        let month = [Period::month("2026-10", &TimeZone::UTC, now).unwrap()];
+        let books = books(&records, "lab", &month, &rates, None, now).unwrap();
+        let accounts = records.accounts("lab").unwrap();
+        let ledgers = Ledgers {
+            month: &books,
+            accounts: &accounts,
+            rates: &rates,
+        };
+        let mut all = budgets(&records, "lab", &ledgers, &config, now).unwrap();
+        all.remove(0)
+    }
+
+    #[test]
+    fn a_budget_says_when_it_is_used_up() {
+        // 240 of 600 hours are used, and 24 a day are: 15 days more.
+        let used = used_since(-40);
+        assert_eq!(used.used, 240.0);
+        assert_eq!(used.run_out.unwrap().median, Some(october(26)));
+        assert_eq!(
+            used.outlook.unwrap(),
+            "At the pace of the last weeks it is used up around 26 October."
+        );
+
+        // Records of a few days tell no pace.
+        let few = 11 - i64::try_from(LEAST_DAYS).unwrap();
+        assert!(used_since(few).run_out.is_some());
+        let used = used_since(few + 1);
+        assert_eq!((used.run_out, used.outlook), (None, None));
+    }
 }

@@ -140,6 +140,8 @@ impl Warning<'_> {
             over => format!("That is {} {unit} above the budget.", amount(-over)),
         };
 
+        let outlook = self.budget.outlook.as_deref();
+        let rest = outlook.map_or(rest.clone(), |outlook| format!("{rest} {outlook}"));
         let text = format!(
             "On {cluster}, {}: {} {unit}.\n{rest}\n\nTakt sends this warning once at 50, 80 and 100 %. Takt does not stop jobs.\n",
             self.sentence(),
@@ -185,6 +187,8 @@ mod tests {
             warning: [1.0, 0.8, 0.5]
                 .into_iter()
                 .find(|share| used >= 200.0 * share),
+            run_out: None,
+            outlook: None,
         }
     }
 

@@ -7,7 +7,6 @@ use super::charts;
 use crate::templates;
 use minijinja::{Environment, Value, context};
 use std::sync::LazyLock;
-use takt_accounting::BudgetPeriod;
 use takt_accounting::sheet::{Member, RunRow, Sheet};
 use takt_model::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 
@@ -175,11 +174,8 @@ fn budgets(sheet: &Sheet) -> Vec<Value> {
         let share = budget.used / budget.limit;
         context! {
             name => budget.name,
-            period => if budget.period == BudgetPeriod::Year {
-                "year"
-            } else {
-                "month"
-            },
+            period => budget.period.name(),
+            outlook => budget.outlook,
             used => amount(budget.used),
             // A bar ends at its frame, even if the budget is exceeded.
             limit => amount(budget.limit),

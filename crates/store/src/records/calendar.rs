@@ -4,7 +4,7 @@ use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::types::ToSql;
 use duckdb::{Connection, params};
-use takt_accounting::{BudgetPeriod, BudgetUse, RateCard};
+use takt_accounting::{BudgetUse, RateCard};
 use takt_model::UnixTime;
 
 /// A time in which the clocks of a cluster keep one offset from UTC.
@@ -150,10 +150,7 @@ impl Records<'_> {
             } in budgets
             {
                 let name = Some(budget.name.as_str());
-                let period = match budget.period {
-                    BudgetPeriod::Month => "month",
-                    BudgetPeriod::Year => "year",
-                };
+                let period = budget.period.name();
 
                 let values: [&dyn ToSql; 10] = [
                     &cluster,

@@ -2,7 +2,6 @@
 
 use super::capacity::judged_waste;
 use super::{Block, table};
-use takt_accounting::BudgetPeriod;
 use takt_accounting::sheet::{Member, Sheet};
 use takt_model::words::{amount, count, duration, known, percent};
 use takt_questions::listing::Column;
@@ -15,12 +14,7 @@ pub(super) fn budgets(sheet: &Sheet) -> Option<Block> {
         &[
             (Column::Text("budget"), |budget| budget.name.clone()),
             (Column::Text("period"), |budget| {
-                if budget.period == BudgetPeriod::Year {
-                    "year"
-                } else {
-                    "month"
-                }
-                .to_owned()
+                budget.period.name().to_owned()
             }),
             (Column::Number("used"), |budget| amount(budget.used)),
             (Column::Number("limit"), |budget| amount(budget.limit)),
@@ -32,6 +26,9 @@ pub(super) fn budgets(sheet: &Sheet) -> Option<Block> {
                 budget
                     .warning
                     .map_or_else(String::new, |share| format!("{} reached", percent(share)))
+            }),
+            (Column::Text("outlook"), |budget| {
+                budget.outlook.clone().unwrap_or_default()
             }),
         ],
     )

@@ -117,8 +117,9 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
                     unit => budget.unit,
                     used => budget.used,
                     limit => budget.limit,
-                    period => format!("{:?}", budget.period).to_lowercase(),
+                    period => budget.period.name(),
                     is_over => budget.warning.is_some(),
+                    outlook => budget.outlook,
                 }
             })
             .collect::<Vec<_>>(),
