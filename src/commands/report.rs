@@ -153,7 +153,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
 
 fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> {
     let mut user = asked.person.name();
-    let mut account = asked.account.clone();
+    let account = asked.account.clone();
     match view {
         // The most frequent question is that about one's own jobs.
         View::User => user = user.or_else(|| Some(operator())),
@@ -163,8 +163,14 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
             ))
             .usage();
         }
-        // A report of the cluster is always about everybody.
-        View::Cluster => (user, account) = (None, None),
+        // A report of the cluster is about everybody. What was asked for must not be answered with other figures.
+        View::Cluster if user.is_some() || account.is_some() => {
+            return Err(anyhow::anyhow!(
+                "a report of the cluster is about everybody; for some of it: takt report user --user NAME, takt report \
+                 account --account NAME, takt report usage"
+            ))
+            .usage();
+        }
         _ => {}
     }
 

@@ -1,14 +1,19 @@
 //! Asks the exporter for its page, within a time.
 
+use crate::accepted::{OtherEnd, other_end};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::str;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Largest page that is read, in bytes.
 const MOST_BYTES: usize = 64 << 20;
+
+/// Time between two looks at whether the exporter has accepted the connection.
+const ACCEPT_POLL: Duration = Duration::from_micros(500);
 
 /// Begin of this program's name to the exporter. A request with it is not counted as a scrape.
 pub const USER_AGENT: &str = "takt-node-ok/";
@@ -32,8 +37,6 @@ pub(crate) enum AskError {
     Stranger(String),
     #[error("port {port} is served by a process of user {uid}, which need not be the exporter")]
     Untrusted { port: u16, uid: u32 },
-    #[error("no process listens on port {0} any more")]
-    NobodyListens(u16),
 }
 
 /// Where the exporter serves.
@@ -128,6 +131,8 @@ impl Request<'_> {
     /// Sends the request. Returns the status and the body.
     fn send(&self, query: &str) -> Result<(String, String), AskError> {
         let (mut stream, peer) = self.connect()?;
+        // Before the request, and so the password, is sent.
+        self.trust(&stream, peer)?;
 
         let Place { address, path } = self.place;
         // HTTP/1.0: the answer ends with the connection and has no chunks.
@@ -145,9 +150,6 @@ impl Request<'_> {
             .map_err(|source| self.broken(source))?;
 
         let answer = self.read(&mut stream)?;
-        // After the answer: the process that answered must still listen, or another one may have
-        // taken its place.
-        trust(peer)?;
 
         let broken = || self.broken(ErrorKind::InvalidData.into());
         let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
@@ -187,6 +189,24 @@ impl Request<'_> {
             }
         }
         Err(cannot(last))
+    }
+
+    /// Refuses a connection that a process of a person on this machine has accepted: it would decide whether the node is
+    /// fit.
+    fn trust(&self, stream: &TcpStream, peer: SocketAddr) -> Result<(), AskError> {
+        let own = stream.local_addr().map_err(|source| self.broken(source))?;
+        loop {
+            match other_end(own, peer) {
+                OtherEnd::Elsewhere => return Ok(()),
+                OtherEnd::Held(uid) if is_trusted(uid) => return Ok(()),
+                OtherEnd::Held(uid) => {
+                    let port = peer.port();
+                    return Err(AskError::Untrusted { port, uid });
+                }
+                // A busy exporter accepts a little later.
+                OtherEnd::Unaccepted => thread::sleep(ACCEPT_POLL.min(self.left()?)),
+            }
+        }
     }
 
     fn read(&self, stream: &mut TcpStream) -> Result<Vec<u8>, AskError> {
@@ -240,50 +260,6 @@ impl Request<'_> {
     }
 }
 
-/// Refuses an answer on this machine that comes from a process of a person. Any user can listen on the exporter's port
-/// while the exporter is down, and would decide whether the node is fit.
-fn trust(peer: SocketAddr) -> Result<(), AskError> {
-    if !peer.ip().is_loopback() {
-        return Ok(());
-    }
-    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(std::fs::read_to_string);
-    // Without these files this is no Linux.
-    let [Ok(four), six] = tables else {
-        return Ok(());
-    };
-
-    let port = peer.port();
-    let text = four + six.as_deref().unwrap_or_default();
-    let mut is_served = false;
-    for uid in listeners(&text, port) {
-        if !is_trusted(uid) {
-            return Err(AskError::Untrusted { port, uid });
-        }
-        is_served = true;
-    }
-    if is_served {
-        Ok(())
-    } else {
-        Err(AskError::NobodyListens(port))
-    }
-}
-
-/// Users whose sockets listen on a port, from `/proc/net/tcp`.
-fn listeners(table: &str, port: u16) -> impl Iterator<Item = u32> {
-    const LISTENING: &str = "0A";
-    table.lines().filter_map(move |line| {
-        let mut words = line.split_whitespace();
-        // Columns: number, local address, remote address, state, two pairs of queues and timers,
-        // retransmissions, user.
-        let local = words.nth(1)?;
-        let state = words.nth(1)?;
-        let uid = words.nth(3)?;
-        let (_, local_port) = local.rsplit_once(':')?;
-        let is_it = state == LISTENING && u16::from_str_radix(local_port, 16) == Ok(port);
-        is_it.then(|| uid.parse().ok())?
-    })
-}
-
 /// Whether a user is root, the one who asks, or a user of the system. systemd takes the second range for services
 /// (`DynamicUser=`).
 fn is_trusted(uid: u32) -> bool {
@@ -306,7 +282,6 @@ fn own_uid() -> Option<u32> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
-    use std::thread;
 
     /// Serves one connection with these bytes. Returns the address and what was asked.
     fn answering(answer: &'static [u8]) -> (Place, thread::JoinHandle<String>) {
@@ -317,9 +292,6 @@ mod tests {
             let mut asked = vec![0; 4096];
             let count = stream.read(&mut asked).unwrap();
             stream.write_all(answer).unwrap();
-            // The listener stays until the answer has been read.
-            let _ = stream.shutdown(std::net::Shutdown::Write);
-            let _ = stream.read(&mut [0; 16]);
             String::from_utf8_lossy(&asked[..count]).into_owned()
         });
         (place, server)
@@ -380,14 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_of_a_listener_is_found() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
-            0: 0100007F:267F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 10 1 0 100 0 0 10 0\n   \
-            1: 0100007F:267F 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 11 1 0 20 4 30 10 -1\n   \
-            2: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0\n";
-        // The second line is a connection from the same port, which does not listen.
-        assert_eq!(listeners(table, 9855).collect::<Vec<_>>(), [1001]);
-        assert_eq!(listeners(table, 22).collect::<Vec<_>>(), [0]);
+    fn persons_are_not_trusted() {
         assert!(is_trusted(0) && is_trusted(998) && is_trusted(62_000));
         assert!(own_uid() == Some(1001) || !is_trusted(1001));
     }

@@ -4,6 +4,7 @@
 //! is pure; [`NodeOk::answer`] is the only part that reads files and opens a connection. Nothing here changes
 //! the node: it neither drains it nor starts a program.
 
+mod accepted;
 mod ask;
 mod checks;
 mod command;

@@ -138,6 +138,16 @@ pub(super) fn uid_of(name: &str) -> Option<u32> {
     user.ok().flatten().map(|user| user.uid.as_raw())
 }
 
+/// Returns the user whom a number names: of this name, or of this uid. A node that cannot ask its directory service shows
+/// uids in place of names. Blocks, as [`user_name`] does.
+pub fn user_by_number(number: &str) -> Option<String> {
+    // Some sites give numbers as names.
+    if uid_of(number).is_some() {
+        return Some(number.to_owned());
+    }
+    user_name(number.parse().ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,7 @@ pub use directory::LdapConfig;
 pub use error::{ErrorBody, ErrorKind, RETRY_AFTER, with_retry};
 pub use examine::{SignInDefect, SignInService, sign_in_defects};
 pub use guarded::{GuardedRouter, NeedTable, RefusedPage, RefusedRequest};
+pub use kernel::user_by_number;
 pub use known::{Access, check_files};
 pub use munge::MungeChallenge;
 pub use oidc::OidcConfig;

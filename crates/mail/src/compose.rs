@@ -151,6 +151,11 @@ fn with_attachments(mail: &Mail) -> Result<MultiPart, Box<dyn std::error::Error 
     Ok(all)
 }
 
+/// Returns whether mail can be sent to this address.
+pub fn is_address(text: &str) -> bool {
+    mailbox(text).is_ok()
+}
+
 /// The address in `text`.
 ///
 /// # Errors

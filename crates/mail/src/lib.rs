@@ -10,7 +10,7 @@ mod examine;
 mod limit;
 mod smtp;
 
-pub use compose::{Attachment, Mail};
+pub use compose::{Attachment, Mail, is_address};
 pub use config::{EmailConfig, TlsMode};
 pub use error::MailError;
 pub use examine::defect;

@@ -155,5 +155,37 @@ fn is_address(text: &str) -> bool {
             && !domain.is_empty()
             && user.chars().all(plain)
             && domain.chars().all(plain)
+            // `user@https://lab.example` is plain, and no mail program sends to it.
+            && takt_mail::is_address(text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_that_no_address_can_have_is_refused() {
+        let check = |domain: &str| {
+            let config = ReportsConfig {
+                domain: Some(domain.into()),
+                ..ReportsConfig::default()
+            };
+            config.validate()
+        };
+        assert_eq!(check("lab.example"), Ok(()));
+        for domain in [
+            "https://lab.example",
+            "@lab.example",
+            "lab example",
+            "lab.example/",
+            "",
+        ] {
+            let error = check(domain).unwrap_err().to_string();
+            assert!(
+                error.contains("expected a domain such as lab.example"),
+                "{error}"
+            );
+        }
+    }
 }

@@ -98,7 +98,7 @@ pub struct JobFilter {
     pub partition: Option<String>,
     /// Any of these states, as Slurm writes them.
     pub states: Vec<String>,
-    /// Name of a node that the run held.
+    /// Nodes of which the run held one: a name, or a list such as `n[1-2],m1`.
     pub node: Option<String>,
     /// GPU model, in Slurm's words; also one of several.
     pub gpu_model: Option<String>,
@@ -303,8 +303,13 @@ impl<'d> Records<'d> {
         );
         let mut runs = self.list("list the jobs", &sql, values, job_run)?;
 
-        if let Some(node) = &filter.node {
-            runs.retain(|run| run.node_list.as_ref().is_some_and(|list| names(list, node)));
+        if let Some(asked) = &filter.node {
+            let nodes = asked_nodes(asked);
+            runs.retain(|run| {
+                run.node_list
+                    .as_ref()
+                    .is_some_and(|list| names(list, &nodes))
+            });
         }
 
         if let Some(limit) = filter.limit {
@@ -575,12 +580,9 @@ impl JobFilter {
         // SQL cannot expand a list of nodes; the names in the list begin alike.
         restrict(
             "contains(node_list, ?)",
-            self.node.as_deref().map(|node| {
-                let letters = node
-                    .find(|c: char| c.is_ascii_digit())
-                    .unwrap_or(node.len());
-                node[..letters].to_owned().into()
-            }),
+            self.node
+                .as_deref()
+                .map(|asked| common_letters(&asked_nodes(asked)).to_owned().into()),
         );
         restrict(
             "coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
@@ -650,8 +652,30 @@ impl TimeColumns for Row<'_> {
     }
 }
 
-fn names(list: &str, node: &str) -> bool {
-    list == node || nodelist::expand(list).is_ok_and(|nodes| nodes.iter().any(|name| name == node))
+/// The names in a list of nodes as people write it: `n[1-2],m1`.
+fn asked_nodes(list: &str) -> Vec<String> {
+    nodelist::expand(list).unwrap_or_else(|_| vec![list.to_owned()])
+}
+
+/// Whether a run's list of nodes has one of these.
+fn names(list: &str, nodes: &[String]) -> bool {
+    let is_asked = |name: &String| nodes.contains(name);
+    nodelist::expand(list).is_ok_and(|names| names.iter().any(is_asked))
+}
+
+/// The letters that the names of all these nodes begin with. Numbers may be folded in a list, letters are not.
+fn common_letters(nodes: &[String]) -> &str {
+    let Some(first) = nodes.first() else {
+        return "";
+    };
+    let letters = first
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(first.len());
+    let common = (0..=letters)
+        .rev()
+        .filter_map(|end| first.get(..end))
+        .find(|begin| nodes.iter().all(|name| name.starts_with(begin)));
+    common.unwrap_or_default()
 }
 
 /// Columns of a [`JobRun`], in the order in which [`job_run`] reads them.

@@ -11,6 +11,7 @@ use crate::rates::Cost;
 use crate::{Accounts, Breach, BudgetUse, Credit, Period};
 pub use figures::energy_money;
 use figures::{credited, figures, held_cost, last, waiting};
+use jiff::Timestamp;
 use runs::{fixes, lost, network_bound, runs};
 use tables::{days, models, rank, share, table};
 use takt_model::{UnixTime, words};
@@ -254,6 +255,19 @@ fn unpriced(facts: &Facts<'_>, models: &[Part], period: &Period) -> Option<Strin
     })
 }
 
+/// Returns the note about usage before the first rate card.
+fn before_prices(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Option<String> {
+    facts.currency?;
+    let (first, ..) = facts.books.rates().cards().next()?;
+    let is_used = figures.gpu_hours > 0.0 || figures.cpu_hours > 0.0;
+    let day = Timestamp::from_second(first.0)
+        .ok()?
+        .to_zoned(period.zone())
+        .date();
+    (is_used && period.from() < first)
+        .then(|| format!("Prices begin on {day}: what was used before costs nothing here."))
+}
+
 fn notes(facts: &Facts<'_>, figures: &Figures, models: &[Part], period: &Period) -> Vec<String> {
     let mut notes = Vec::new();
     let runs = |count: u64| {
@@ -273,6 +287,7 @@ fn notes(facts: &Facts<'_>, figures: &Figures, models: &[Part], period: &Period)
         notes.push("The period has not ended: these are its figures so far.".to_owned());
     }
 
+    notes.extend(before_prices(facts, figures, period));
     notes.extend(unpriced(facts, models, period));
 
     if figures.jobs_gpu_unknown > 0 {

@@ -573,3 +573,22 @@ fn usage_without_a_price_is_named() {
     assert_eq!(notes(&mut world, &["A100"], 1.0), none);
     assert_eq!(notes(&mut world, &[], 0.0), none);
 }
+
+#[test]
+fn usage_before_the_first_price_is_named() {
+    let mut world = World::of(vec![run("1", "ann", "physics", OCTOBER, OCTOBER + HOUR)]);
+    let config = RatesConfig {
+        currency: Some("EUR".into()),
+        cards: vec![RateCard {
+            // A mistyped year.
+            from: "2036-01-01".into(),
+            gpu_hour: 1.5,
+            ..RateCard::default()
+        }],
+    };
+    world.rates = Rates::new(&config, &TimeZone::UTC);
+    assert_eq!(
+        world.sheet(user("ann")).unwrap().notes,
+        ["Prices begin on 2036-01-01: what was used before costs nothing here."]
+    );
+}

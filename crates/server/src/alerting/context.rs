@@ -42,7 +42,12 @@ pub fn context(
 /// Returns whether the newest record of a job's number can be of the job of this user. Numbers come round again, so it may be
 /// of an older one. A node without the user's name shows the uid.
 pub fn is_of(run: &JobRun, user: &str) -> bool {
-    user.bytes().all(|byte| byte.is_ascii_digit()) || run.user == user
+    is_number(user) || run.user == user
+}
+
+/// Returns whether a user's name is missing, or a uid in place of a name.
+pub fn is_number(user: &str) -> bool {
+    user.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Formats a job as number, name and user: `42 (train) of ada`.

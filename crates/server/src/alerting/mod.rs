@@ -52,8 +52,9 @@ use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
 use takt_alerts::run::{AlertMetrics, Alerting, Handle, Heartbeat, WatchConfig, store_failure};
 use takt_collector::events::{Exporter, RequestFactory, listen};
 use takt_collector::scrape::{ScrapeManager, StreamFile, TargetAccess, TargetFiles};
-use takt_identity::{By, GuardedRouter};
+use takt_identity::{By, GuardedRouter, user_by_number};
 use takt_model::{Labels, error_chain};
+use takt_reports::ReportsConfig;
 use takt_store::{Records, Store};
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
@@ -120,7 +121,7 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     let mut template_mistakes = routing.read_templates(&base);
 
     let reports = config.reports.clone();
-    let owners = Addresses::new(move |user| reports.address_of(user));
+    let owners = Addresses::new(move |user| owner_address(&reports, user));
     let channels =
         Channels::build(&routing, &config.email, &owners, &base).map_err(|mut mistake| {
             // The short form's lines are not lines of any file.
@@ -150,6 +151,15 @@ pub fn files(config: &Config) -> Vec<PathBuf> {
         .filter_map(|dir| pack::files(dir).ok());
     let routes = alerts.alertmanager_file.iter().cloned();
     routes.chain(rules.flatten()).collect()
+}
+
+/// The address of a user, whom a node may have named by uid.
+fn owner_address(reports: &ReportsConfig, user: &str) -> Option<String> {
+    if !context::is_number(user) || reports.addresses.contains_key(user) {
+        return reports.address_of(user);
+    }
+    // A mail to `61001@lab.example` reaches nobody, or somebody else.
+    reports.address_of(&user_by_number(user)?)
 }
 
 /// Needs of the routes of [`api::router`]. Labels and annotations of alerts name users and their jobs.

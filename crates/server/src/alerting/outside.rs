@@ -610,7 +610,11 @@ impl Outside for OverStore {
 
             let mut labels: Labels = [("jobid", id)].into_iter().collect();
             let of_run = run.as_ref().map(|run| run.user.clone());
-            let known = Some(user).filter(|user| !user.is_empty()).or(of_run);
+            // A node that cannot resolve the user's name has its number, or nothing: the scheduler knows the name.
+            let known = match context::is_number(&user) {
+                true => of_run.or(Some(user).filter(|user| !user.is_empty())),
+                false => Some(user),
+            };
             let user =
                 known.or_else(|| self.user_of(&node, label("uid").filter(|_| is_named)?, at));
             if let Some(user) = user {
@@ -793,6 +797,51 @@ mod tests {
             certain(&[&eve("11")])
         );
         assert_eq!(over.jobs_at(&killed("s5K1KKYAYG5D01")), certain(&[]));
+    }
+
+    #[test]
+    fn a_uid_in_place_of_a_name_is_the_user_of_the_record() {
+        let folder = tempdir().unwrap();
+        let store = Arc::new(store_in(folder.path()));
+        let now = Timestamp::from(SystemTime::now());
+        // The node's directory service does not answer.
+        let group = store.group();
+        for job in ["7", "8"] {
+            group.column(&held(job, "61001")).unwrap();
+        }
+        let ticket = group.ticket(now.minus(Duration::from_secs(5))).unwrap();
+        group.commit(ticket, &[1.0, 1.0], &[]).unwrap();
+
+        let run = JobRun {
+            cluster: "lab".into(),
+            job_id: "7".into(),
+            submit: now.minus(Duration::from_secs(600)).whole_seconds(),
+            start: Some(now.minus(Duration::from_secs(500)).whole_seconds()),
+            user: "ada".into(),
+            state: "RUNNING".into(),
+            ..JobRun::default()
+        };
+        import(store.database(), None, [run]);
+
+        let over = OverStore::new(Arc::clone(&store), "lab", now).unwrap();
+        let place = [("node", "g01"), ("uuid", "GPU-1")];
+        let event = Event {
+            id: 1,
+            at: now,
+            kind: EventKind::Xid,
+            labels: place.into_iter().collect(),
+            message: "NVRM: Xid".to_owned(),
+        };
+        let (JobsAt::Certain(found) | JobsAt::Possible(found, _)) = over.jobs_at(&event);
+        let users: Vec<_> = found
+            .iter()
+            .map(|job| (job.get("jobid"), job.get("user")))
+            .collect();
+        // No record names the user of job 8.
+        assert_eq!(
+            users,
+            [(Some("7"), Some("ada")), (Some("8"), Some("61001"))]
+        );
     }
 
     /// Job 7 ended and job 8 began between two scrapes; the XID came in that second.

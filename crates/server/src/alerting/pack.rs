@@ -256,6 +256,30 @@ mod tests {
         );
     }
 
+    /// Every target may write series of any name, and only the server's own have its job.
+    #[test]
+    fn rules_about_the_scheduler_believe_the_server_alone() {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        for (file, text) in SHIPPED {
+            for line in text.lines() {
+                // Comments and names of recorded series.
+                if line.trim_start().starts_with(['#', '-']) && !line.contains("expr:") {
+                    continue;
+                }
+                for begin in ["takt_slurm_", "takt_source_", "takt_job_slow_"] {
+                    for (at, _) in line.match_indices(begin) {
+                        if line[..at].ends_with(is_part) {
+                            continue;
+                        }
+                        let selector = line[at..].trim_start_matches(is_part).replace('\\', "");
+                        let is_own = selector.starts_with("{job=\"takt-server\"");
+                        assert!(is_own, "{file}: {line}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn limits_are_set_by_name_and_a_wrong_name_is_an_error() {
         let limit = |rules: &Rules, name: &str| -> Vec<String> {

@@ -3,6 +3,8 @@
 use super::Config;
 use crate::alerting::{self, Loaded};
 use crate::open_files::{UNIT_FILES, files_needed};
+use jiff::Zoned;
+use jiff::civil::Date;
 use takt_identity::{AnonymousSetting, PrivacySetting};
 use takt_model::shown::shown_address;
 
@@ -24,6 +26,7 @@ impl Config {
             self.doubt_of_files(),
             self.doubt_of_gap(),
             self.doubt_of_privacy(),
+            self.doubt_of_prices(Zoned::now().date()),
         ];
         of_targets
             .into_iter()
@@ -72,6 +75,20 @@ impl Config {
         })
     }
 
+    /// Rate cards that are all of the future, as of a mistyped year.
+    fn doubt_of_prices(&self, today: Date) -> Option<String> {
+        let begins: Vec<Date> = self
+            .rates
+            .cards
+            .iter()
+            .filter_map(|card| card.from.parse().ok())
+            .collect();
+        let first = begins.into_iter().min().filter(|first| *first > today)?;
+        Some(format!(
+            "rates: the first card is valid from {first}; until then everything costs nothing"
+        ))
+    }
+
     fn doubt_of_privacy(&self) -> Option<String> {
         let is_open = self.auth.anonymous == AnonymousSetting::Viewer;
         let hides = matches!(
@@ -105,6 +122,14 @@ mod tests {
                 "although auth.privacy hides it",
             ),
             ("[auth]\nanonymous = 'status'\nprivacy = 'private'", ""),
+            (
+                "[rates]\ncurrency = 'EUR'\n[[rates.cards]]\nfrom = '2936-01-01'\ngpu_hour = 1.5",
+                "the first card is valid from 2936-01-01",
+            ),
+            (
+                "[rates]\ncurrency = 'EUR'\n[[rates.cards]]\nfrom = '2936-01-01'\n[[rates.cards]]\nfrom = '2020-01-01'",
+                "",
+            ),
             (
                 "[[scrape.targets]]\naddress = 'a:1'\nnode = 'n'\n[[scrape.targets]]\naddress = 'b:1'\nnode = 'n'",
                 "targets on a and b are all node n",

@@ -7,10 +7,10 @@ use super::environment::StepEnvironment;
 use crate::job_path::{self, JobKey};
 use nix::unistd::{Uid, User};
 use std::collections::HashMap;
-use std::fs::read_to_string;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::fs::{File, read_to_string};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The user and the job that a process runs for.
@@ -84,6 +84,16 @@ const MOST_ANCESTORS: usize = 64;
 /// The program that runs a step; its title is `slurmstepd: [7.batch]`.
 pub(super) const STEPD: &str = "slurmstepd";
 
+/// Longest environment that is read, in bytes: the kernel's default limit for arguments and environment together. A process may
+/// point its environment at any of its memory (prctl(2), PR_SET_MM_MAP), however much that is.
+const MOST_ENVIRONMENT: u64 = 2 << 20;
+
+/// Bytes of a title that are read; it may be as long.
+const TITLE_BYTES: u64 = 4096;
+
+/// Longest other file of a process, in bytes. The kernel writes them; the longest lists the groups of its user.
+const MOST_TEXT: u64 = 1 << 20;
+
 /// Slurm's daemon of a node.
 pub(super) const SLURMD: &str = "slurmd";
 
@@ -133,23 +143,37 @@ impl Processes {
     }
 
     pub fn stat(&self, pid: u32) -> Option<ProcessStat> {
-        parse_stat(&std::fs::read(self.procfs.join(format!("{pid}/stat"))).ok()?)
+        parse_stat(&self.read(pid, "stat", MOST_TEXT).ok()?)
     }
 
     /// The real user.
     pub fn uid(&self, pid: u32) -> Option<u32> {
-        parse_uid(&self.text(pid, "status")?)
+        parse_uids(&self.text(pid, "status")?).map(|uids| uids[0])
     }
 
     /// A file of the process. Names of processes and of cgroups may be no UTF-8: that must hide
     /// neither the user nor the job.
     fn text(&self, pid: u32, file: &str) -> Option<String> {
-        let bytes = std::fs::read(self.procfs.join(pid.to_string()).join(file)).ok()?;
+        let bytes = self.read(pid, file, MOST_TEXT).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// The first `most` bytes of a file of the process.
+    fn read(&self, pid: u32, file: &str, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(self.procfs.join(pid.to_string()).join(file))?
+            .take(most)
+            .read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// # Errors
+    /// If the environment cannot be read, or is longer than one that a process can be started with by default.
     pub fn environment(&self, pid: u32) -> io::Result<StepEnvironment> {
-        let bytes = std::fs::read(self.procfs.join(format!("{pid}/environ")))?;
+        let bytes = self.read(pid, "environ", MOST_ENVIRONMENT + 1)?;
+        if bytes.len() as u64 > MOST_ENVIRONMENT {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
         Ok(StepEnvironment::parse(&bytes))
     }
 
@@ -217,8 +241,7 @@ impl Processes {
             .collect()
     }
 
-    /// The job and the step that a `slurmstepd` runs. Any user can start a program of this name,
-    /// but only root as root.
+    /// The job and the step that a `slurmstepd` runs.
     pub fn step_of_stepd(&self, pid: u32) -> Option<(JobKey, String)> {
         if self.program(pid)? == STEPD {
             self.titled_step(pid)
@@ -228,14 +251,17 @@ impl Processes {
     }
 
     /// The same for a process that is called `slurmstepd`.
+    ///
+    /// Any user can start a program under this name and title, also one of root's: `ln -s /usr/bin/passwd slurmstepd`, which
+    /// waits for a password as root. So the program itself has to be `slurmstepd`, and nobody else may have started it.
     pub fn titled_step(&self, pid: u32) -> Option<(JobKey, String)> {
-        let process = self.procfs.join(pid.to_string());
-        // The directory belongs to the effective user of the process.
-        if std::fs::metadata(&process).ok()?.uid() != 0 {
+        let uids = parse_uids(&self.text(pid, "status")?)?;
+        let program = std::fs::read_link(self.procfs.join(format!("{pid}/exe"))).ok()?;
+        if uids != [0; 4] || !is_stepd(&program) {
             return None;
         }
 
-        let title = std::fs::read(process.join("cmdline")).ok()?;
+        let title = self.read(pid, "cmdline", TITLE_BYTES).ok()?;
         parse_title(&String::from_utf8_lossy(&title))
     }
 
@@ -278,9 +304,19 @@ fn parse_stat(bytes: &[u8]) -> Option<ProcessStat> {
     })
 }
 
-fn parse_uid(status: &str) -> Option<u32> {
+/// The real, effective, saved, and file system's user.
+fn parse_uids(status: &str) -> Option<[u32; 4]> {
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    uids.split_ascii_whitespace().next()?.parse().ok()
+    let mut uids = uids
+        .split_ascii_whitespace()
+        .filter_map(|uid| uid.parse().ok());
+    Some([uids.next()?, uids.next()?, uids.next()?, uids.next()?])
+}
+
+/// Whether a link `/proc/PID/exe` leads to a `slurmstepd`, or to one that an update has replaced.
+fn is_stepd(program: &Path) -> bool {
+    let name = program.file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| name.strip_suffix(" (deleted)").unwrap_or(name) == STEPD)
 }
 
 fn parse_children(text: &str) -> Vec<u32> {
@@ -329,13 +365,12 @@ mod tests {
 
     #[test]
     fn status() {
-        // The first of the four numbers is that of the real user.
         assert_eq!(
-            parse_uid("Name:\tpython3\nUmask:\t0022\nUid:\t1000\t0\t0\t0\n"),
-            Some(1000)
+            parse_uids("Name:\tpython3\nUmask:\t0022\nUid:\t1000\t0\t0\t0\n"),
+            Some([1000, 0, 0, 0])
         );
-        assert_eq!(parse_uid("Name:\tpython3\n"), None);
-        assert_eq!(parse_uid("Name:\tx\nUid:\t\n"), None);
+        assert_eq!(parse_uids("Name:\tpython3\n"), None);
+        assert_eq!(parse_uids("Name:\tx\nUid:\t\n"), None);
     }
 
     #[test]
@@ -362,22 +397,78 @@ mod tests {
         assert_eq!(parse_title("slurmstepd: [x.0]"), None);
     }
 
+    /// A folder of processes, in which a test writes files.
+    struct Procfs(tempfile::TempDir);
+
+    impl Procfs {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn processes(&self) -> Processes {
+            Processes::new(self.0.path().into())
+        }
+
+        fn file(&self, name: &str, bytes: &[u8]) {
+            let path = self.0.path().join("12").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_slurms_own_program_of_root_has_a_step() {
+        let root = "Uid:\t0\t0\t0\t0\n";
+        let step = Some((JobKey::Slurm(4242), "step_0".to_owned()));
+        for (program, status, expected) in [
+            ("/usr/sbin/slurmstepd", root, step.clone()),
+            ("/opt/slurm/sbin/slurmstepd (deleted)", root, step),
+            // A link of this name to a program that runs as root for anybody.
+            ("/usr/bin/passwd", "Uid:\t1000\t0\t0\t0\n", None),
+            ("/usr/bin/sudo", root, None),
+            (
+                "/home/mallory/slurmstepd",
+                "Uid:\t1000\t1000\t1000\t1000\n",
+                None,
+            ),
+        ] {
+            let procfs = Procfs::new();
+            procfs.file("comm", b"slurmstepd\n");
+            procfs.file("status", status.as_bytes());
+            procfs.file("cmdline", b"slurmstepd: [4242.0]\0");
+            std::os::unix::fs::symlink(program, procfs.0.path().join("12/exe")).unwrap();
+            assert_eq!(procfs.processes().step_of_stepd(12), expected, "{program}");
+        }
+    }
+
+    #[test]
+    fn an_endless_environment_is_not_read() {
+        let procfs = Procfs::new();
+        let whole = "x".repeat(MOST_ENVIRONMENT as usize - 17) + "\0SLURM_JOB_ID=42\0";
+        procfs.file("environ", whole.as_bytes());
+        let environment = procfs.processes().environment(12).unwrap();
+        assert_eq!(environment.jobid, Some(42));
+
+        // A file without an end, but for its size, which the kernel does not tell either.
+        procfs.file("environ", b"");
+        let environ = File::create(procfs.0.path().join("12/environ")).unwrap();
+        environ.set_len(1 << 40).unwrap();
+        let error = procfs.processes().environment(12).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+    }
+
     /// A user may name processes and cgroups with any bytes.
     #[test]
     fn names_that_are_no_utf8_hide_neither_user_nor_job() {
-        let procfs = tempfile::tempdir().unwrap();
-        let file = |name: &str, bytes: &[u8]| {
-            let path = procfs.path().join("12").join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, bytes).unwrap();
-        };
+        let procfs = Procfs::new();
+        let file = |name: &str, bytes: &[u8]| procfs.file(name, bytes);
         let stat = b"12 (x\xff) S 1 12 12 0 -1 0 100 0 0 0 5 6 0 0 20 0 1 0 4711 1000 20";
         file("stat", stat);
         file("comm", b"x\xff\n");
         file("status", b"Name:\tx\xff\nUid:\t4294967000\t0\t0\t0\n");
         let cgroup = b"0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0/\xff\n";
         file("cgroup", cgroup);
-        let mut processes = Processes::new(procfs.path().into());
+        let mut processes = procfs.processes();
         let owner = processes.owner(12, f64::INFINITY).unwrap();
         assert_eq!(
             (owner.user.as_str(), owner.job),
@@ -408,7 +499,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "(\\(|\\)|[0-9]{0,4}| |Uid:|slurmstepd: \\[|\\PC){0,40}") {
-            let _ = (parse_stat(&bytes), parse_stat(text.as_bytes()), parse_uid(&text), parse_title(&text), parse_children(&text));
+            let _ = (parse_stat(&bytes), parse_stat(text.as_bytes()), parse_uids(&text), parse_title(&text), parse_children(&text));
         }
     }
 }

@@ -126,6 +126,11 @@ fn filters() {
         }),
         "123_4"
     );
+    // Several nodes, as Slurm writes them and as people do.
+    for asked in ["g[1,11]", "g1,g11", "g[11-12],g1"] {
+        let node = text(asked);
+        assert_eq!(ids(JobFilter { node, ..any() }), "123_4 123 12", "{asked}");
+    }
     assert_eq!(
         ids(JobFilter {
             from: Some(UnixTime(200)),
