@@ -176,7 +176,10 @@ pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failur
 
     let is_installed = uses_installed(place);
     let path = server_dir(place, config);
-    let has_config = is_installed || place.config.is_some();
+    // The configured server answers for its own directory, not for a restored backup that was named.
+    let is_another =
+        place.data_dir.is_some() && config.data_dir.is_some() && place.data_dir != config.data_dir;
+    let has_config = (is_installed || place.config.is_some()) && !is_another;
     let url = has_config.then(|| url_of(&config.server.listen_address));
     let token_file = place.token_file.clone();
 
@@ -286,6 +289,27 @@ fn server_url(url: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_directory_is_not_answered_for_by_the_server_of_another_one() {
+        let url = |data_dir: Option<&str>| {
+            let place = Place {
+                config: Some("takt.toml".into()),
+                data_dir: data_dir.map(PathBuf::from),
+                ..Place::default()
+            };
+            let config = Config {
+                data_dir: Some("/srv/takt".into()),
+                ..Config::default()
+            };
+            match whereabouts(&place, &config) {
+                Ok(Whereabouts::Directory { url, .. }) => url,
+                _ => panic!("a directory was named"),
+            }
+        };
+        assert!(url(None).is_some() && url(Some("/srv/takt")).is_some());
+        assert_eq!(url(Some("/srv/restored")), None);
+    }
 
     #[test]
     fn a_slash_at_the_end_of_a_path_is_left_out() {
