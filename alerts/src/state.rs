@@ -33,6 +33,31 @@ pub const FOR_GRACE_PERIOD: Duration = Duration::from_secs(600);
 #[serde(transparent)]
 pub struct RuleKey(pub Arc<str>);
 
+impl RuleKey {
+    /// The keys of a group's rules with these names, in their order. Of several rules with one name, each after the first has
+    /// a number in its key, which keeps their alerts apart over restarts and reloads.
+    pub(crate) fn of_group<'n>(
+        file: &str,
+        group: &str,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Vec<Self> {
+        let mut alike: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut keys = Vec::new();
+
+        for name in names {
+            let nth = alike.entry(name).or_default();
+            *nth += 1;
+
+            let key = match *nth {
+                1 => format!("{file}:{group}/{name}"),
+                nth => format!("{file}:{group}/{name}#{nth}"),
+            };
+            keys.push(Self(key.into()));
+        }
+        keys
+    }
+}
+
 impl fmt::Display for RuleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -104,17 +104,26 @@ pub struct Change {
 impl EventRun {
     /// The rules of all files, without alerts.
     pub fn new(files: &[EventFile], xids: XidTable) -> Self {
-        let rules = files
+        let groups = files
             .iter()
-            .flat_map(|file| file.groups.iter().map(move |group| (file, group)))
-            .flat_map(|(file, group)| {
-                group.rules.iter().map(move |rule| RuleRun {
-                    key: RuleKey(format!("{}:{}/{}", file.name, group.name, rule.name).into()),
-                    rule: rule.clone(),
-                    instances: BTreeMap::new(),
-                })
-            })
-            .collect();
+            .flat_map(|file| file.groups.iter().map(move |group| (&file.name, group)));
+
+        let mut rules = Vec::new();
+        for (file, group) in groups {
+            let names = group.rules.iter().map(|rule| rule.name.as_str());
+            let keys = RuleKey::of_group(file, &group.name, names);
+
+            rules.extend(
+                keys.into_iter()
+                    .zip(&group.rules)
+                    .map(|(key, rule)| RuleRun {
+                        key,
+                        rule: rule.clone(),
+                        instances: BTreeMap::new(),
+                    }),
+            );
+        }
+
         Self {
             rules,
             xids: Some(xids),

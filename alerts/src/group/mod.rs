@@ -13,7 +13,6 @@ use crate::schedule::Schedule;
 use crate::series::WrittenSeries;
 use crate::state::{Closing, Instance, Instances, Reason, RuleKey, Transition};
 use evaluation::Running;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::Timestamp;
@@ -93,26 +92,16 @@ impl GroupRun {
     }
 
     fn new(file: &str, group: Group, defaults: Defaults) -> Self {
-        let mut alike: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut rules = Vec::with_capacity(group.rules.len());
-        for rule in &group.rules {
-            // Rules may share a name; the number keeps their alerts apart over restarts and reloads.
-            let nth = alike.entry(rule.name()).or_default();
-            *nth += 1;
-            let suffix = if *nth > 1 {
-                format!("#{nth}")
-            } else {
-                String::new()
-            };
-
-            let key = RuleKey(format!("{file}:{}/{}{suffix}", group.name, rule.name()).into());
-            rules.push(RuleRun {
+        let names = group.rules.iter().map(Rule::name);
+        let rules = RuleKey::of_group(file, &group.name, names)
+            .into_iter()
+            .map(|key| RuleRun {
                 key,
                 instances: Instances::default(),
                 written: WrittenSeries::default(),
                 last: LastRun::default(),
-            });
-        }
+            })
+            .collect();
 
         let schedule = Schedule::new(
             file,
