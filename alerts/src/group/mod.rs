@@ -161,6 +161,12 @@ impl GroupRun {
             })
     }
 
+    /// The rules whose last evaluation failed.
+    pub fn failing(&self) -> impl Iterator<Item = &RuleKey> {
+        let failing = self.rules.iter().filter(|run| run.last.error.is_some());
+        failing.map(|run| &run.key)
+    }
+
     /// Its last evaluation.
     pub fn last(&self) -> &LastRun {
         &self.last
