@@ -17,7 +17,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_model::Timestamp;
+use takt_model::{Labels, Timestamp};
 
 /// A group whose last evaluation took more than this share of its interval is slow.
 const SLOW_SHARE: u32 = 4;
@@ -39,7 +39,8 @@ pub struct RuleOutcome {
     answer: RuleAnswer,
     at: Timestamp,
     watched_since: Timestamp,
-    down: IsDown,
+    /// The exporters that are down; `None` if the evaluation ended early.
+    down: Option<IsDown>,
 }
 
 /// The next rule and the changes after a [`RuleOutcome`].
@@ -96,7 +97,7 @@ impl RuleTask {
             answer: self.question.answer(query, &around),
             at,
             watched_since,
-            down,
+            down: Some(down),
         }
     }
 
@@ -106,7 +107,7 @@ impl RuleTask {
             answer: self.question.failed(error),
             at: self.at,
             watched_since: self.watched_since,
-            down: Box::new(|_| false),
+            down: None,
         }
     }
 }
@@ -188,7 +189,13 @@ impl Engine {
 
         let mut groups = mem::take(&mut self.groups);
         let group = &mut groups[index];
-        let progress = group.answered(answer, &*down, sink);
+        // Without an answer nothing is known of any exporter, and no alert may end for that.
+        let unknown = |_: &Labels| true;
+        let is_down: &dyn Fn(&Labels) -> bool = match &down {
+            Some(down) => &**down,
+            None => &unknown,
+        };
+        let progress = group.answered(answer, is_down, sink);
         let mut step = RuleStep::default();
 
         if let Some(evaluation) = progress.evaluation {
@@ -205,7 +212,8 @@ impl Engine {
             at,
             watched_since,
             server: Arc::clone(&self.server),
-            down: Some(down),
+            // The rule asks again if the one before it ended early.
+            down,
             is_slow: is_slow(group),
         });
 

@@ -218,3 +218,41 @@ fn posted_alerts_have_bounds_and_known_ones_can_end() {
         "room for another"
     );
 }
+
+/// After a rule that ended early, the rules behind it took every exporter for up, and their alerts resolved.
+#[test]
+fn a_rule_that_panics_ends_no_alert_of_the_rules_behind_it() {
+    let mut takt = Takt::new();
+    takt.set("job_lost{node=\"g01\"}", 1.0);
+    takt.seconds(20);
+
+    // The exporter goes down, and takes its series with it.
+    let gone = crate::ports::Sample {
+        labels: parse_series("job_lost{node=\"g01\"}"),
+        at: takt.now,
+        value: None,
+    };
+    takt.samples.write(&[gone]).unwrap();
+    let all_down = |_, _| -> IsDown { Box::new(|_: &Labels| true) };
+
+    takt.now = takt.now.plus(Duration::from_secs(20));
+    let (tasks, _, _) = takt.engine.begin(takt.now);
+    let mut next = tasks.into_iter().next();
+    let mut is_first = true;
+    while let Some(task) = next {
+        let outcome = if is_first {
+            task.failure(EvalError::Panicked)
+        } else {
+            task.run(&takt.samples, &all_down)
+        };
+        is_first = false;
+        next = takt.engine.evaluated(outcome, &takt.samples, takt.now).next;
+    }
+
+    let states: Vec<State> = takt.engine.groups()[0]
+        .instances()
+        .flat_map(|(_, all)| all.iter())
+        .map(|(_, instance)| instance.shown())
+        .collect();
+    assert_eq!(states, [State::Unknown]);
+}
