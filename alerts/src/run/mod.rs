@@ -24,6 +24,7 @@ pub use clock::SteadyClock;
 pub use commit::{Commits, Committed};
 pub use handle::{ChangeError, EngineError, Handle};
 pub use metrics::{AlertMetrics, StreamGauge};
+pub use uncommitted::DroppedRecords;
 pub use watch::{Heartbeat, WatchConfig, store_failure};
 
 use crate::engine::Report;
@@ -461,15 +462,18 @@ where
         self.watch.committed(&committed.result, now);
         if let Err(error) = &committed.result {
             let messages = committed.messages.len();
+            let dropped = committed.dropped;
             tracing::error!(
                 %error,
                 messages,
+                transitions_dropped = dropped.transitions,
+                events_dropped = dropped.events,
+                messages_dropped = dropped.messages,
                 "cannot store alert state; sending messages nevertheless and trying again"
             );
             self.metrics.commit_failures.inc();
             self.metrics.uncommitted.inc_by(messages as u64);
-            let dropped = committed.transitions_dropped as u64;
-            self.metrics.transitions_dropped.inc_by(dropped);
+            self.metrics.dropped(dropped);
         }
 
         for mut row in committed.messages {
