@@ -30,7 +30,7 @@ use crate::routing::config::Config;
 use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, Logged, Router, Settings};
-use crate::rules::RuleFile;
+use crate::rules::{ALERT_NAME, RuleFile};
 use crate::state::{EvalError, Instance, RuleKey, State};
 use gap::Watched;
 use gpu_names::GpuNames;
@@ -196,7 +196,7 @@ impl Engine {
             let print = alert.fingerprint();
             if wanted.contains(&print) {
                 self.gpus.name(print, &alert.labels, &[]);
-            } else {
+            } else if is_posted(alert, now) {
                 self.posted.restore(alert);
             }
         }
@@ -586,6 +586,14 @@ fn after_gap(
         None if is_ours => alert,
         None => resolved(alert, now),
     }
+}
+
+/// Whether a program has posted this alert. Alerts of rules have no end that is still to come, and Takt's alerts
+/// about itself have names of their own.
+fn is_posted(alert: &Alert, now: Timestamp) -> bool {
+    let is_about_takt =
+        alert.label("scope") == "takt" && alert.label(ALERT_NAME).starts_with("Takt");
+    alert.ends_at.is_some_and(|end| end > now) && !is_about_takt
 }
 
 fn resolved(alert: Alert, at: Timestamp) -> Alert {

@@ -256,3 +256,62 @@ fn a_rule_that_panics_ends_no_alert_of_the_rules_behind_it() {
         .collect();
     assert_eq!(states, [State::Unknown]);
 }
+
+/// After a restart, alerts that no program has posted took the room of those that programs post.
+#[test]
+fn only_posted_alerts_count_as_posted_after_a_restart() {
+    let mut takt = Takt::new();
+    let own = Posted {
+        labels: parse_series("{alertname=TaktRuleFailing,scope=takt,rule=r}"),
+        ends_at: Some(at(100_000)),
+        ..Posted::default()
+    };
+    let batch = takt.engine.post(vec![own], takt.now).0;
+    takt.commit(&batch);
+
+    let posted = Posted {
+        labels: parse_series("{alertname=Pushed,node=g02}"),
+        ends_at: Some(at(100_000)),
+        ..Posted::default()
+    };
+    let batch = takt
+        .engine
+        .post_from(&Arc::from("ann"), vec![posted], takt.now)
+        .0;
+    takt.commit(&batch);
+
+    // One alert flaps, one fires, and one has just ended.
+    for change in 0..6 {
+        takt.set("up{node=\"g03\"}", 0.0);
+        takt.set("job_lost{node=\"g04\"}", 1.0);
+        takt.set(
+            "hot{node=\"g01\"}",
+            if change % 2 == 0 { 95.0 } else { 60.0 },
+        );
+        takt.seconds(90);
+    }
+    takt.set("job_lost{node=\"g04\"}", 0.0);
+    takt.seconds(15);
+
+    let labels: Vec<String> = takt
+        .engine
+        .router()
+        .alerts()
+        .iter()
+        .map(|(_, alert)| alert.labels.to_string())
+        .collect();
+    assert!(
+        labels.iter().any(|one| one.contains("flapping")),
+        "{labels:?}"
+    );
+    assert!(
+        labels.iter().any(|one| one.contains("JobLost")),
+        "{labels:?}"
+    );
+
+    assert_eq!(takt.engine.posted_count(), 1);
+    takt.restart();
+    assert_eq!(takt.engine.posted_count(), 1);
+    let posted = parse_series("{alertname=Pushed,node=g02}");
+    assert!(takt.engine.is_posted(Fingerprint::of(&posted)));
+}
