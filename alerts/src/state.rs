@@ -152,6 +152,29 @@ pub struct Transition {
     pub closing: Option<Closing>,
 }
 
+impl Transition {
+    /// The end of an alert whose rule is no longer in the rule files.
+    pub(crate) fn rule_removed(
+        rule: &RuleKey,
+        labels: &Labels,
+        from: State,
+        value: f64,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            rule: rule.clone(),
+            fingerprint: Fingerprint::of(labels),
+            labels: labels.clone(),
+            from,
+            to: State::Inactive,
+            at,
+            value,
+            reason: Reason::RuleRemoved,
+            closing: None,
+        }
+    }
+}
+
 /// One alert of one rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
@@ -227,6 +250,12 @@ impl Instance {
     /// Whether no text is beyond the limits of templates.
     fn is_written(&self) -> bool {
         self.annotations.iter().all(|(_, text)| text != NOT_WRITTEN)
+    }
+
+    /// The end of this alert when its rule is no longer in the rule files; `None` if it is not active.
+    pub fn rule_removed(&self, key: &RuleKey, at: Timestamp) -> Option<Transition> {
+        let is_active = self.state != State::Inactive;
+        is_active.then(|| Transition::rule_removed(key, &self.labels, self.shown(), self.value, at))
     }
 
     /// The state that people see.

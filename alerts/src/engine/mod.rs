@@ -31,7 +31,7 @@ use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, Logged, Router, Settings};
 use crate::rules::{ALERT_NAME, RuleFile};
-use crate::state::{EvalError, Instance, RuleKey, State};
+use crate::state::{EvalError, Instance, RuleKey, State, Transition};
 use gap::Watched;
 use gpu_names::GpuNames;
 use posted::PostedAlerts;
@@ -40,6 +40,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
+
+/// The annotation of an alert that ended because its rule was removed.
+pub const RULE_REMOVED: &str = "rule_removed";
 
 /// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
@@ -150,6 +153,7 @@ impl Engine {
             // A rule that was removed while Takt was down: its alerts must not come back with the next start.
             if !is_restored {
                 batch.forgotten_instances.push((key.clone(), fingerprint));
+                batch.transitions.extend(instance.rule_removed(key, now));
             } else if instance.state == State::Firing {
                 wanted.insert(fingerprint);
             }
@@ -158,7 +162,9 @@ impl Engine {
         for (key, instance) in stored.event_instances {
             let fingerprint = Fingerprint::of(&instance.labels);
             let is_firing = instance.fired_at.is_some();
+            let end = instance.rule_removed(&key, now);
             if !self.events.restore(&key, instance) {
+                batch.transitions.extend(end);
                 batch.forgotten_event_instances.push((key, fingerprint));
             } else if is_firing {
                 wanted.insert(fingerprint);
@@ -166,6 +172,11 @@ impl Engine {
         }
 
         self.flapping = stored.flapping.into_iter().collect();
+        for Transition { fingerprint, .. } in &batch.transitions {
+            self.flapping.remove(fingerprint);
+            batch.flapping.push((*fingerprint, None));
+        }
+
         // After the clock was set back, no message waits until the clock has come as far again.
         let latest = now.plus(BACKOFF_MAX);
         let rows = stored.outbox.into_iter().map(|row| Row {
@@ -240,7 +251,7 @@ impl Engine {
         for mut old in mem::take(&mut self.groups) {
             fresh.iter_mut().for_each(|group| group.take_over(&mut old));
             let evaluation = old.retire(now);
-            batch = batch.then(self.applied(evaluation, now));
+            batch = batch.then(self.retired(evaluation, now));
         }
         self.groups = fresh;
 
@@ -250,10 +261,14 @@ impl Engine {
         // Event rules keep an alert by the key of its rule. An alert without a rule could never end.
         for (key, fingerprint, instance) in old.iter() {
             if !run.restore(key, instance.clone()) {
+                let evaluation = Evaluation {
+                    transitions: instance.rule_removed(key, now).into_iter().collect(),
+                    ..Evaluation::default()
+                };
+                batch = batch.then(self.retired(evaluation, now));
                 batch
                     .forgotten_event_instances
                     .push((key.clone(), fingerprint));
-                batch = batch.then(self.changed(fingerprint, None, now));
             }
         }
 
@@ -474,9 +489,19 @@ impl Engine {
         }
     }
 
-    /// Applies the changes of rules that no longer exist.
-    fn applied(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
-        self.follow(evaluation, &BTreeMap::new(), now)
+    /// Applies the ends of alerts whose rules no longer exist, and says so in their last messages.
+    fn retired(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        for Transition { fingerprint, .. } in &evaluation.transitions {
+            batch = batch.then(self.forget_flapping(*fingerprint, now));
+
+            let known = self.router.alerts().get(*fingerprint);
+            if let Some(alert) = known.filter(|alert| !alert.is_resolved(now)) {
+                let ended = rule_removed(resolved(alert.clone(), now));
+                batch.alerts.push(self.router.take(ended, now).clone());
+            }
+        }
+        batch.then(self.follow(evaluation, &BTreeMap::new(), now))
     }
 
     fn follow(
@@ -584,8 +609,19 @@ fn after_gap(
             ..alert
         },
         None if is_ours => alert,
-        None => resolved(alert, now),
+        // Alerts of rules have no end in advance, so this one's rule was removed meanwhile.
+        None => rule_removed(resolved(alert, now)),
     }
+}
+
+/// The alert with a text that says why it has ended.
+fn rule_removed(mut alert: Alert) -> Alert {
+    let words =
+        "its rule is no longer in the rule files; whether the condition still holds is unknown";
+    alert
+        .annotations
+        .insert(RULE_REMOVED.to_owned(), words.to_owned());
+    alert
 }
 
 /// Whether a program has posted this alert. Alerts of rules have no end that is still to come, and Takt's alerts

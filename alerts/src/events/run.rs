@@ -57,6 +57,20 @@ pub struct EventInstance {
 }
 
 impl EventInstance {
+    /// The end of this alert when its rule is no longer in the rule files; `None` if it does not fire.
+    pub fn rule_removed(&self, key: &RuleKey, now: Timestamp) -> Option<Transition> {
+        self.fired_at?;
+        // How the rule counted is not known any more.
+        let events = self.seen.len() as f64;
+        Some(Transition::rule_removed(
+            key,
+            &self.labels,
+            State::Firing,
+            events,
+            now,
+        ))
+    }
+
     /// The number of events, as the rule counts them.
     fn count(&self, repeat: &RepeatCount, now: Timestamp) -> usize {
         let since = now.minus(repeat.within);

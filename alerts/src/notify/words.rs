@@ -236,6 +236,7 @@ fn part(alert: &MessageAlert) -> Part {
         facts.extend(words("last_hour").map(|text| ("last hour", text)));
     }
     facts.extend(words("flapping").map(|text| ("note", text)));
+    facts.extend(words(crate::engine::RULE_REMOVED).map(|text| ("note", text)));
     facts.extend(words(crate::engine::CLOSED).map(|text| ("closed", text)));
 
     Part {

@@ -315,3 +315,76 @@ fn only_posted_alerts_count_as_posted_after_a_restart() {
     let posted = parse_series("{alertname=Pushed,node=g02}");
     assert!(takt.engine.is_posted(Fingerprint::of(&posted)));
 }
+
+/// The history of an alert of an event rule that was removed had no end, nor that of any rule that was removed while Takt
+/// was down.
+#[test]
+fn alerts_of_removed_rules_end_in_history_and_messages() {
+    for is_restarted in [false, true] {
+        let mut takt = Takt::new();
+        takt.set("hot{node=\"g02\"}", 95.0);
+        let batch = takt.engine.event(&xid(79, "", 1), &[], takt.now);
+        takt.commit(&batch);
+        for change in 0..6 {
+            takt.set(
+                "hot{node=\"g01\"}",
+                if change % 2 == 0 { 95.0 } else { 60.0 },
+            );
+            takt.set("hot{node=\"g02\"}", 95.0);
+            takt.seconds(90);
+        }
+        // g01 flaps, and fires.
+        takt.set("hot{node=\"g01\"}", 95.0);
+        takt.seconds(30);
+        let sent_before = takt.sent(SLACK).len();
+
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        let xids = XidTable::shipped().clone();
+        if is_restarted {
+            let server = (*takt.engine.server).clone();
+            takt.engine = Engine::new(server, &[], &[], xids, config);
+            let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+            takt.commit(&batch);
+        } else {
+            let batch = takt.engine.reload(&[], &[], xids, config, takt.now);
+            takt.commit(&batch);
+        }
+        takt.seconds(70);
+
+        let tables = takt.disk.0.borrow();
+        let removed = crate::state::Reason::RuleRemoved;
+        let ended = tables
+            .transitions
+            .iter()
+            .filter(|one| one.reason == removed);
+        let mut ended: Vec<String> = ended
+            .map(|one| {
+                let label = |name| one.labels.get(name).unwrap_or_default();
+                let (from, to) = (one.from.as_str(), one.to.as_str());
+                format!("{} {}: {from} {to}", label("alertname"), label("node"))
+            })
+            .collect();
+        ended.sort();
+        let expected =
+            ["GpuXid g01", "Hot g01", "Hot g02"].map(|one| format!("{one}: firing inactive"));
+        assert_eq!(ended, expected, "restarted: {is_restarted}");
+        drop(tables);
+
+        // Each that was sent has its end: two alerts, and the report of the one that flaps.
+        let sent = takt.sent(SLACK).split_off(sent_before);
+        let ended = |text: &str| {
+            sent.iter()
+                .any(|(status, labels)| *status == Status::Resolved && labels.contains(text))
+        };
+        assert!(
+            ended("GpuXid") && ended("g02") && ended("flapping"),
+            "{sent:#?}"
+        );
+
+        let tables = takt.disk.0.borrow();
+        let last = tables.outbox.values().flat_map(|row| &row.message.alerts);
+        let mut last = last.filter(|alert| alert.labels.get("node") == Some("g02"));
+        let words = &last.next_back().unwrap().annotations[RULE_REMOVED];
+        assert!(words.contains("no longer in the rule files"), "{words}");
+    }
+}
