@@ -108,11 +108,16 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
                 path.parent().unwrap_or(Path::new("")).to_owned(),
             )
         }
-        (None, true) => (
-            section.clone(),
-            alerts.in_long_form(pack::ROUTES, config.knows_owners()),
-            PathBuf::new(),
-        ),
+        (None, true) => {
+            alerts
+                .check_secrets()
+                .map_err(|error| config.located(&error.in_section("alerts")))?;
+            (
+                section.clone(),
+                alerts.in_long_form(pack::ROUTES, config.knows_owners()),
+                PathBuf::new(),
+            )
+        }
     };
 
     let mut routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
