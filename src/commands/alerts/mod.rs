@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use takt_alerts::alert::alert_name;
 use takt_alerts::notify::severity_rank;
 use takt_alerts::routing::config::RoutedTo;
 use takt_alerts::routing::matcher::{Matchers, parse_matcher};
@@ -212,7 +213,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
         let label = |name: &str| text(&alert["labels"][name]);
         let state = state(&alert["status"]);
         let words = [
-            label("alertname"),
+            name(&alert["labels"]),
             label("severity"),
             label("node"),
             local(since(alert), &zone),
@@ -274,6 +275,15 @@ fn local(value: &Value, zone: &TimeZone) -> String {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The name of an alert with these labels; its labels if it has none.
+fn name(labels: &Value) -> String {
+    let labels = labels.as_object().into_iter().flatten();
+    let labels: Labels = labels
+        .map(|(name, value)| (name.as_str(), text(value)))
+        .collect();
+    alert_name(&labels).into_owned()
 }
 
 /// Shows each change of an alert's state. Users whom these tables are closed to get the alerts that ended, as
@@ -364,7 +374,8 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
         )
     } else {
         (
-            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS \
+            "happened_at, CASE WHEN trim(coalesce(alertname, '')) = '' THEN labels ELSE alertname END AS alertname, \
+             coalesce(severity, '') AS severity, coalesce(node, '') AS \
              node, state_before, state_after, reason, value, labels",
             "alert_transitions",
             "happened_at",

@@ -94,7 +94,7 @@ fn view(viewer: &Viewer, config: &AnswerConfig, ended: EndedAlert) -> EndedAlert
     let shown = ShownAlert::of(viewer, &config.alerts, &labels, &fingerprint);
     EndedAlertView {
         fingerprint: shown.fingerprint,
-        name: shown_name(&name).to_owned(),
+        name: shown_name(&name, &shown.labels),
         severity,
         from,
         to,
