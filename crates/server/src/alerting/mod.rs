@@ -18,7 +18,7 @@ pub use absence::Absence;
 pub use in_memory::InMemory;
 pub use outside::{Writer, exporters_down, instant, instant_samples};
 pub use pack::Rules;
-pub use severities::doubtful_severities;
+pub use severities::{doubt_of_page, doubts_of_routing, doubts_of_rules};
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
