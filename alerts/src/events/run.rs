@@ -163,6 +163,11 @@ impl EventRun {
         })
     }
 
+    /// All rules.
+    pub fn rules(&self) -> impl Iterator<Item = &EventRule> {
+        self.rules.iter().map(|run| &run.rule)
+    }
+
     /// All alerts with their rules.
     pub fn with_rules(&self) -> impl Iterator<Item = (&EventRule, Fingerprint, &EventInstance)> {
         self.rules.iter().flat_map(|run| {

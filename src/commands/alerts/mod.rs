@@ -291,7 +291,11 @@ fn name(labels: &Value) -> String {
 fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let source: Source<Database> = super::source(place)?;
     match transitions(&source, asked) {
-        Err(refused) if !asked.messages => ended(&source, asked).map_err(|_| refused),
+        Err(refused) if !asked.messages => ended(&source, asked).map_err(|error| match error {
+            // A misspelt name is the user's to correct, whatever the user may see.
+            Failure::Usage(_) => error,
+            _ => refused,
+        }),
         shown => shown,
     }
 }
@@ -389,6 +393,15 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
         asked.limit.saturating_add(1)
     );
     let mut answer = source.ask(&SqlQuestion { statement })?;
+    // A misspelt name must not look like an alert that never fired.
+    if answer.rows.is_empty() && asked.alert.is_some() {
+        source.ask(&EndedAlertsQuestion {
+            name: asked.alert.clone(),
+            limit: Some(1),
+            ..EndedAlertsQuestion::default()
+        })?;
+    }
+
     let is_cut = super::cut(&mut answer.rows, asked.limit);
     let zone = source.zone();
     // The first column is the time, which SQL gives in UTC without an offset.
