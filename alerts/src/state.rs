@@ -495,17 +495,20 @@ impl Instances {
         Some((instance.clone(), transition))
     }
 
-    /// Restores a stored alert. Takt went down at `down_at`; it is `now`.
+    /// Restores a stored alert. Takt went down at `down_at`; it is `now`. Returns whether the alert is kept: one that was
+    /// pending before a long outage is not.
     pub fn restore(
         &mut self,
         rule: &AlertingRule,
         instance: Instance,
         down_at: Timestamp,
         now: Timestamp,
-    ) {
-        if let Some(instance) = restored(instance, rule.hold, down_at, now) {
-            self.0.insert(Fingerprint::of(&instance.labels), instance);
-        }
+    ) -> bool {
+        let Some(instance) = restored(instance, rule.hold, down_at, now) else {
+            return false;
+        };
+        self.0.insert(Fingerprint::of(&instance.labels), instance);
+        true
     }
 
     /// The alert of this identity.

@@ -96,21 +96,21 @@ impl Engine {
         now: Timestamp,
     ) -> Batch {
         let change = self.events.close(fingerprint, closing, now);
-        if !change.transitions.is_empty() {
-            return self.event_changed(change, now);
+        let mut batch = self.event_changed(change, now);
+
+        // Several rules may raise the alert, and one of them would keep it.
+        let mut closed = Vec::new();
+        for group in &mut self.groups {
+            while let Some(one) = group.close(fingerprint, closing, now) {
+                closed.push(one);
+            }
         }
 
-        let closed = self
-            .groups
-            .iter_mut()
-            .find_map(|group| group.close(fingerprint, closing, now));
-        let Some((instance, transition)) = closed else {
-            return Batch::default();
-        };
-
-        let mut batch = self.changed(fingerprint, None, now);
-        batch.instances.push((transition.rule.clone(), instance));
-        batch.transitions.push(transition);
+        for (instance, transition) in closed {
+            batch = batch.then(self.changed(&transition.rule, fingerprint, None, now));
+            batch.instances.push((transition.rule.clone(), instance));
+            batch.transitions.push(transition);
+        }
         batch
     }
 }

@@ -11,8 +11,7 @@ use crate::events::{EndAnswers, EndTask};
 use crate::fingerprint::Fingerprint;
 use crate::group::{Evaluation, GroupRun, RuleAnswer, RuleQuestion};
 use crate::ports::{IsDown, Query, SampleSink};
-use crate::state::{EvalError, State, Surroundings};
-use std::collections::BTreeMap;
+use crate::state::{EvalError, Instance, State, Surroundings, Transition};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -318,25 +317,28 @@ impl Engine {
         step.report.failures = mem::take(&mut evaluation.failures);
 
         // Only changed states are stored. Values and texts of the rest come with the next evaluation.
-        for transition in &evaluation.transitions {
-            let instances = group
-                .instances()
-                .find(|(key, _)| **key == transition.rule)
-                .map(|(_, all)| all);
-            if let Some(instance) = instances.and_then(|all| all.get(transition.fingerprint)) {
-                let changed = (transition.rule.clone(), instance.clone());
-                step.batch.instances.push(changed);
-            }
+        let mut fires = Vec::with_capacity(evaluation.transitions.len());
+        for Transition {
+            rule, fingerprint, ..
+        } in &evaluation.transitions
+        {
+            let mut rules = group.instances();
+            let of_rule = rules.find(|(key, _)| *key == rule).map(|(_, all)| all);
+            let instance = of_rule.and_then(|all| all.get(*fingerprint));
+
+            let changed = instance.map(|instance| (rule.clone(), instance.clone()));
+            step.batch.instances.extend(changed);
+            fires.push(instance.filter(|instance| instance.state == State::Firing));
         }
 
         // All that fire, not only what changed: their texts have new values.
-        let fired: BTreeMap<Fingerprint, _> = group
+        let fired: Vec<(Fingerprint, &Instance)> = group
             .instances()
             .flat_map(|(_, all)| all.iter())
             .filter(|(_, instance)| instance.state == State::Firing)
             .collect();
 
-        let followed = self.follow(evaluation, &fired, now);
+        let followed = self.follow(evaluation, &fires, &fired, now);
         step.batch = step.batch.then(followed);
         step
     }

@@ -1,12 +1,11 @@
 //! Alerts that begin or end, and those that do so too often.
 
-use super::{Batch, Engine, resolved};
+use super::{Batch, Engine, Raisers, resolved};
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use crate::flapping::{FlapVerdict, Flapping};
 use crate::group::GroupRun;
-use crate::state::State;
-use std::collections::BTreeSet;
+use crate::state::{RuleKey, State};
 use std::mem;
 use takt_model::{Labels, Timestamp};
 
@@ -14,24 +13,33 @@ use takt_model::{Labels, Timestamp};
 pub const FLAPPING_LABEL: &str = "flapping";
 
 impl Engine {
-    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as
-    /// before.
+    /// Notes whether an alert fires by a rule: `fires` is the alert, or `None`. Does nothing where the alert fires as
+    /// before: several rules may raise it, and it ends with the last of them.
     pub(super) fn changed(
         &mut self,
+        rule: &RuleKey,
         fingerprint: Fingerprint,
         fires: Option<Alert>,
         at: Timestamp,
     ) -> Batch {
         let mut batch = Batch::default();
-        let did_fire = self.firing.contains(&fingerprint);
-        if did_fire == fires.is_some() {
-            return batch;
-        }
+        let did_fire = self.firing.contains_key(&fingerprint);
+        let is_other_firing = self.is_raised_besides(rule, fingerprint);
 
         if fires.is_some() {
-            self.firing.insert(fingerprint);
+            let raisers = self.firing.entry(fingerprint).or_default();
+            raisers.insert(rule.clone());
+        } else if is_other_firing {
+            let raisers = self.firing.entry(fingerprint).or_default();
+            raisers.remove(rule);
         } else {
             self.firing.remove(&fingerprint);
+        }
+
+        if did_fire == self.firing.contains_key(&fingerprint) {
+            return batch;
+        }
+        if fires.is_none() {
             // The next episode looks the GPU up again: its index may change with a reboot.
             self.gpus.forget(fingerprint);
         }
@@ -80,6 +88,12 @@ impl Engine {
             (FlapVerdict::Hold, _) => {}
         }
         batch
+    }
+
+    /// Whether an alert fires by another rule than this one.
+    pub(super) fn is_raised_besides(&self, rule: &RuleKey, fingerprint: Fingerprint) -> bool {
+        let mut raisers = self.firing.get(&fingerprint).into_iter().flatten();
+        raisers.any(|raiser| raiser != rule)
     }
 
     /// Ends the flapping of alerts that no longer change, and forgets old changes.
@@ -170,12 +184,12 @@ impl Engine {
     }
 
     /// Whether a stored alert is still active: its rule has it firing, or it flaps.
-    pub(super) fn is_wanted(&self, alert: &Alert, wanted: &BTreeSet<Fingerprint>) -> bool {
+    pub(super) fn is_wanted(&self, alert: &Alert, wanted: &Raisers) -> bool {
         let is_report = |fingerprint| {
             let flapping = self.flapping.get(&fingerprint);
             flapping.is_some_and(Flapping::is_flapping)
         };
-        wanted.contains(&alert.fingerprint()) || reported(&alert.labels).is_some_and(is_report)
+        wanted.contains_key(&alert.fingerprint()) || reported(&alert.labels).is_some_and(is_report)
     }
 }
 

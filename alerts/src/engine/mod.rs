@@ -83,6 +83,9 @@ impl Report {
     }
 }
 
+/// Alerts that fire, each with the rules that raise it: usually one.
+type Raisers = BTreeMap<Fingerprint, BTreeSet<RuleKey>>;
+
 /// The alert engine.
 #[derive(Debug)]
 pub struct Engine {
@@ -93,7 +96,7 @@ pub struct Engine {
     events: EventRun,
     event_series: EventSeries,
     /// The alerts that fire by their rules, whatever was sent about them.
-    firing: BTreeSet<Fingerprint>,
+    firing: Raisers,
     flapping: BTreeMap<Fingerprint, Flapping>,
     router: Router,
     outbox: Outbox,
@@ -122,7 +125,7 @@ impl Engine {
             evaluations: 0,
             events: EventRun::new(events, xids),
             event_series: EventSeries::default(),
-            firing: BTreeSet::new(),
+            firing: Raisers::new(),
             flapping: BTreeMap::new(),
             router: Router::new(config, server.settings.clone()),
             outbox: Outbox::load([], 1),
@@ -142,20 +145,24 @@ impl Engine {
         let stopped_at = stored.down_at.unwrap_or(now);
         let down_at = stopped_at.min(now);
 
-        let mut wanted = BTreeSet::new();
+        let mut wanted = Raisers::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
-            let is_restored = self
-                .groups
-                .iter_mut()
-                .any(|group| group.restore(key, instance, down_at, now));
+            let mut groups = self.groups.iter_mut();
+            let is_kept = groups.find_map(|group| group.restore(key, instance, down_at, now));
 
-            // A rule that was removed while Takt was down: its alerts must not come back with the next start.
-            if !is_restored {
+            // A rule that was removed while Takt was down: its alerts must not come back with the next start. Nor must one
+            // that was pending long ago: it would fire at once.
+            if is_kept != Some(true) {
                 batch.forgotten_instances.push((key.clone(), fingerprint));
-                batch.transitions.extend(instance.rule_removed(key, now));
-            } else if instance.state == State::Firing {
-                wanted.insert(fingerprint);
+            }
+            match is_kept {
+                None => batch.transitions.extend(instance.rule_removed(key, now)),
+                Some(true) if instance.state == State::Firing => {
+                    let raisers = wanted.entry(fingerprint).or_default();
+                    raisers.insert(key.clone());
+                }
+                Some(_) => {}
             }
         }
 
@@ -167,14 +174,17 @@ impl Engine {
                 batch.transitions.extend(end);
                 batch.forgotten_event_instances.push((key, fingerprint));
             } else if is_firing {
-                wanted.insert(fingerprint);
+                wanted.entry(fingerprint).or_default().insert(key);
             }
         }
 
         self.flapping = stored.flapping.into_iter().collect();
+        // An alert that lost its only rule does not flap any more.
         for Transition { fingerprint, .. } in &batch.transitions {
-            self.flapping.remove(fingerprint);
-            batch.flapping.push((*fingerprint, None));
+            if !wanted.contains_key(fingerprint) {
+                self.flapping.remove(fingerprint);
+                batch.flapping.push((*fingerprint, None));
+            }
         }
 
         // After the clock was set back, no message waits until the clock has come as far again.
@@ -205,7 +215,7 @@ impl Engine {
         // GPU indexes are not stored, so they are looked up again.
         for alert in &alerts {
             let print = alert.fingerprint();
-            if wanted.contains(&print) {
+            if wanted.contains_key(&print) {
                 self.gpus.name(print, &alert.labels, &[]);
             } else if is_posted(alert, now) {
                 self.posted.restore(alert);
@@ -492,27 +502,42 @@ impl Engine {
     /// Applies the ends of alerts whose rules no longer exist, and says so in their last messages.
     fn retired(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
-        for Transition { fingerprint, .. } in &evaluation.transitions {
-            batch = batch.then(self.forget_flapping(*fingerprint, now));
+        for transition in &evaluation.transitions {
+            let Transition {
+                rule, fingerprint, ..
+            } = transition;
 
-            let known = self.router.alerts().get(*fingerprint);
-            if let Some(alert) = known.filter(|alert| !alert.is_resolved(now)) {
-                let ended = rule_removed(resolved(alert.clone(), now));
-                batch.alerts.push(self.router.take(ended, now).clone());
+            // An alert that is pending never fired, and one that another rule raises goes on.
+            let is_firing = self.firing.contains_key(fingerprint);
+            if is_firing && !self.is_raised_besides(rule, *fingerprint) {
+                batch = batch.then(self.forget_flapping(*fingerprint, now));
+
+                let known = self.router.alerts().get(*fingerprint);
+                if let Some(alert) = known.filter(|alert| !alert.is_resolved(now)) {
+                    let ended = rule_removed(resolved(alert.clone(), now));
+                    batch.alerts.push(self.router.take(ended, now).clone());
+                }
             }
+            batch = batch.then(self.changed(rule, *fingerprint, None, now));
         }
-        batch.then(self.follow(evaluation, &BTreeMap::new(), now))
+
+        batch.transitions = evaluation.transitions;
+        batch.forgotten_instances = evaluation.forgotten;
+        batch
     }
 
+    /// Applies an evaluation. `fires` has for each transition the alert of its rule, if it fires; `fired` all alerts of the
+    /// group that fire.
     fn follow(
         &mut self,
         evaluation: Evaluation,
-        fired: &BTreeMap<Fingerprint, &Instance>,
+        fires: &[Option<&Instance>],
+        fired: &[(Fingerprint, &Instance)],
         now: Timestamp,
     ) -> Batch {
         let mut batch = Batch::default();
-        for transition in &evaluation.transitions {
-            let fires = fired.get(&transition.fingerprint).map(|instance| {
+        for (transition, fires) in evaluation.transitions.iter().zip(fires) {
+            let fires = fires.map(|instance| {
                 let since = instance.fired_at.unwrap_or(transition.at);
                 let alert = self.alert(&instance.labels, &instance.annotations, since, now);
                 Alert {
@@ -520,7 +545,10 @@ impl Engine {
                     ..alert
                 }
             });
-            batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
+            let Transition {
+                rule, fingerprint, ..
+            } = transition;
+            batch = batch.then(self.changed(rule, *fingerprint, fires, transition.at));
         }
 
         // The values in texts change with each evaluation, also of alerts that fired before.
@@ -544,7 +572,10 @@ impl Engine {
                 let since = instance.fired_at?;
                 Some(self.alert(&instance.labels, &instance.annotations, since, now))
             });
-            batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
+            let Transition {
+                rule, fingerprint, ..
+            } = transition;
+            batch = batch.then(self.changed(rule, *fingerprint, fires, transition.at));
         }
 
         for (_, instance) in &change.touched {

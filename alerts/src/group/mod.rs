@@ -212,22 +212,22 @@ impl GroupRun {
             .find_map(|run| run.instances.close(&run.key, fingerprint, closing, at))
     }
 
-    /// Restores a stored alert; `false` where it belongs to no rule of this group.
+    /// Restores a stored alert, and returns whether it is kept: see [`Instances::restore`]. `None` where it belongs to no
+    /// rule of this group.
     pub fn restore(
         &mut self,
         key: &RuleKey,
         instance: &Instance,
         down_at: Timestamp,
         now: Timestamp,
-    ) -> bool {
+    ) -> Option<bool> {
         for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
             // A recording rule of that key has no alerts to restore.
             if let (true, Rule::Alerting(rule)) = (run.key == *key, rule) {
-                run.instances.restore(rule, instance.clone(), down_at, now);
-                return true;
+                return Some(run.instances.restore(rule, instance.clone(), down_at, now));
             }
         }
-        false
+        None
     }
 }
 

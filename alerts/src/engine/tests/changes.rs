@@ -388,3 +388,99 @@ fn alerts_of_removed_rules_end_in_history_and_messages() {
         assert!(words.contains("no longer in the rule files"), "{words}");
     }
 }
+
+/// Two rules raised one alert, and the first of them that ended took it with it.
+#[test]
+fn an_alert_of_two_rules_ends_with_the_last_of_them() {
+    let rules = "
+groups:
+- name: g
+  interval: 15s
+  rules:
+  - {alert: Late, expr: scheduler_late > 1, labels: {severity: warning}}
+  - {alert: Late, expr: queue_late > 1, labels: {severity: warning}}
+- name: other
+  interval: 15s
+  rules:
+  - {alert: Late, expr: poll_late > 1, labels: {severity: warning}}
+";
+    let mut takt = Takt::new();
+    let reload = |takt: &mut Takt, rules: &str| {
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        let file = RuleFile::read("r.yml", rules).unwrap();
+        let xids = XidTable::shipped().clone();
+        let batch = takt.engine.reload(&[file], &[], xids, config, takt.now);
+        takt.commit(&batch);
+    };
+    reload(&mut takt, rules);
+
+    let late = |takt: &mut Takt, values: [f64; 3]| {
+        for (name, value) in ["scheduler", "queue", "poll"].into_iter().zip(values) {
+            takt.set(&format!("{name}_late{{node=\"g01\"}}"), value);
+        }
+        takt.seconds(90);
+        let sent = takt.sent(SLACK).into_iter();
+        sent.map(|(status, _)| status).collect::<Vec<_>>()
+    };
+
+    use Status::{Firing, Resolved};
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), [Firing]);
+    assert_eq!(late(&mut takt, [0.0, 2.0, 2.0]), [Firing], "by two others");
+
+    let server = (*takt.engine.server).clone();
+    let file = RuleFile::read("r.yml", rules).unwrap();
+    let config = Config::read("am.yml", ROUTES).unwrap();
+    takt.engine = Engine::new(server, &[file], &[], XidTable::shipped().clone(), config);
+    let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+    takt.commit(&batch);
+
+    assert_eq!(late(&mut takt, [0.0, 0.0, 2.0]), [Firing], "by the last");
+    assert_eq!(late(&mut takt, [0.0, 0.0, 0.0]), [Firing, Resolved]);
+
+    // A person closes it in all rules.
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), [Firing, Resolved, Firing]);
+    let matchers = Matchers(parse_matchers("alertname=Late").unwrap());
+    let closing = Closing {
+        by: "ada".to_owned(),
+        comment: "known".to_owned(),
+    };
+    let batch = takt.engine.close(&matchers, &closing, takt.now).1;
+    takt.commit(&batch);
+    let ended = [Firing, Resolved, Firing, Resolved];
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), ended);
+
+    // It ends with the last rule that is removed, not with the first.
+    assert_eq!(late(&mut takt, [0.0, 0.0, 0.0]), ended);
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]).len(), 5);
+    let (first_group, _) = rules.split_once("- name: other").unwrap();
+    reload(&mut takt, first_group);
+    assert_eq!(late(&mut takt, [2.0, 2.0, 0.0]).len(), 5);
+    reload(&mut takt, "groups: []");
+    assert_eq!(late(&mut takt, [2.0, 2.0, 0.0]).last(), Some(&Resolved));
+}
+
+/// An alert that was pending before a long outage is forgotten. Its stored state came back with the next start, and fired at
+/// once.
+#[test]
+fn an_alert_that_was_pending_before_a_long_outage_stays_forgotten() {
+    let rules =
+        "groups: [{name: g, interval: 15s, rules: [{alert: Hot, expr: hot > 90, for: 10m}]}]";
+    let mut takt = Takt::new();
+    let start = |takt: &mut Takt| {
+        let server = (*takt.engine.server).clone();
+        let file = RuleFile::read("r.yml", rules).unwrap();
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        takt.engine = Engine::new(server, &[file], &[], XidTable::shipped().clone(), config);
+        let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+        takt.commit(&batch);
+    };
+
+    start(&mut takt);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    assert_eq!(takt.disk.0.borrow().instances.len(), 1, "pending");
+
+    takt.now = takt.now.plus(Duration::from_secs(2 * 3_600));
+    start(&mut takt);
+    assert_eq!(takt.disk.0.borrow().instances.len(), 0);
+}
