@@ -3,7 +3,10 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::notify::owner::OWNER_ACTION;
+use crate::notify::shortened;
+use crate::rules::ALERT_NAME;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
@@ -100,6 +103,28 @@ impl Alert {
         let end = |alert: &Self| alert.ends_at.map_or(i64::MAX, |end| end.0);
         self.starts_at.0 <= end(other) && other.starts_at.0 <= end(self)
     }
+}
+
+/// Longest text of labels in place of a name, in characters.
+const LABELS_MAX: usize = 200;
+
+/// The name of an alert with these labels for people: its `alertname`. Other programs may post alerts without one,
+/// which go by all of their labels.
+pub fn alert_name(labels: &Labels) -> Cow<'_, str> {
+    if let Some(name) = given_name(labels) {
+        return Cow::Borrowed(name);
+    }
+
+    let mut others = labels.clone();
+    others.remove(ALERT_NAME);
+    Cow::Owned(shortened(&others.to_string(), LABELS_MAX))
+}
+
+/// The `alertname`, if it is not empty.
+pub(crate) fn given_name(labels: &Labels) -> Option<&str> {
+    labels
+        .get(ALERT_NAME)
+        .filter(|name| !name.trim().is_empty())
 }
 
 /// An alert in a request over HTTP.
@@ -309,6 +334,20 @@ mod tests {
         }
         let nothing = Posted::default().into_alert(at(1), RESOLVE_TIMEOUT);
         assert_eq!(nothing, Err(PostedError::NoLabels));
+    }
+
+    #[test]
+    fn an_alert_without_a_name_goes_by_its_labels() {
+        let name =
+            |labels: &[(&str, &str)]| alert_name(&labels.iter().copied().collect()).into_owned();
+        assert_eq!(name(&[("alertname", "Hot"), ("node", "g01")]), "Hot");
+        let unnamed = r#"{job="backup", node="g01"}"#;
+        assert_eq!(name(&[("node", "g01"), ("job", "backup")]), unnamed);
+        assert_eq!(
+            name(&[("alertname", " "), ("node", "g01")]),
+            r#"{node="g01"}"#
+        );
+        assert!(name(&[("job", &"x".repeat(10_000))]).chars().count() <= 202);
     }
 
     type Pushes = &'static [(i64, i64, Option<i64>)];

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::ConfigError;
@@ -197,6 +198,41 @@ impl AlertsConfig {
         Ok(())
     }
 
+    /// Checks that no file of a channel's secret is empty: it would be named by the key of the long form.
+    ///
+    /// # Errors
+    /// At the first empty file.
+    pub fn check_secrets(&self) -> Result<(), ConfigError> {
+        let files = [
+            (
+                "slack_token_file",
+                &self.slack_token_file,
+                "the token of a bot (xoxb-…) in it",
+            ),
+            (
+                "slack_webhook_file",
+                &self.slack_webhook_file,
+                "the URL of a webhook in it",
+            ),
+            (
+                "ntfy_token_file",
+                &self.ntfy_token_file,
+                "the access token of the topic in it",
+            ),
+        ];
+
+        for (key, file, expected) in files {
+            let Some(path) = file else { continue };
+            // One that cannot be read is named when its channel is built.
+            let is_empty = fs::read_to_string(path).is_ok_and(|text| text.trim().is_empty());
+            if is_empty {
+                let found = format!("the empty file {}", path.display());
+                return Err(ConfigError::new(key, expected, found));
+            }
+        }
+        Ok(())
+    }
+
     /// Time between two evaluations of a group without an interval of its own.
     pub fn interval(&self) -> Duration {
         Duration::from_secs(self.interval_seconds)
@@ -302,3 +338,28 @@ fn without_owners(routes: &str) -> String {
 
 const OWNERS_BEGIN: &str = "    # What hit a job is its owner's business.";
 const OWNERS_END: &str = "    # All else is the operators'.\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_secret_file_is_named_by_the_key_of_the_short_form() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("slack");
+        let config = AlertsConfig {
+            slack_webhook_file: Some(file.clone()),
+            ..AlertsConfig::default()
+        };
+
+        fs::write(&file, "\n").unwrap();
+        let expected = format!(
+            "slack_webhook_file: expected the URL of a webhook in it, found the empty file {}",
+            file.display()
+        );
+        assert_eq!(config.check_secrets().unwrap_err().to_string(), expected);
+
+        fs::write(&file, "https://hooks.slack.com/services/T/B/s\n").unwrap();
+        assert_eq!(config.check_secrets(), Ok(()));
+    }
+}

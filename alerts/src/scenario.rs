@@ -75,9 +75,9 @@ fn run(name: &str, text: &str) {
             for (key, instances) in &stored {
                 // The last evaluation was one step before the gap.
                 let down_at = Timestamp(away.start).minus(EVERY);
-                instances
-                    .iter()
-                    .for_each(|instance| assert!(fresh.restore(key, instance, down_at, now)));
+                instances.iter().for_each(|instance| {
+                    assert!(fresh.restore(key, instance, down_at, now).is_some())
+                });
             }
             group = Some(fresh);
             continue;

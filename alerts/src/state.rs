@@ -33,6 +33,31 @@ pub const FOR_GRACE_PERIOD: Duration = Duration::from_secs(600);
 #[serde(transparent)]
 pub struct RuleKey(pub Arc<str>);
 
+impl RuleKey {
+    /// The keys of a group's rules with these names, in their order. Of several rules with one name, each after the first has
+    /// a number in its key, which keeps their alerts apart over restarts and reloads.
+    pub(crate) fn of_group<'n>(
+        file: &str,
+        group: &str,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Vec<Self> {
+        let mut alike: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut keys = Vec::new();
+
+        for name in names {
+            let nth = alike.entry(name).or_default();
+            *nth += 1;
+
+            let key = match *nth {
+                1 => format!("{file}:{group}/{name}"),
+                nth => format!("{file}:{group}/{name}#{nth}"),
+            };
+            keys.push(Self(key.into()));
+        }
+        keys
+    }
+}
+
 impl fmt::Display for RuleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -127,6 +152,29 @@ pub struct Transition {
     pub closing: Option<Closing>,
 }
 
+impl Transition {
+    /// The end of an alert whose rule is no longer in the rule files.
+    pub(crate) fn rule_removed(
+        rule: &RuleKey,
+        labels: &Labels,
+        from: State,
+        value: f64,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            rule: rule.clone(),
+            fingerprint: Fingerprint::of(labels),
+            labels: labels.clone(),
+            from,
+            to: State::Inactive,
+            at,
+            value,
+            reason: Reason::RuleRemoved,
+            closing: None,
+        }
+    }
+}
+
 /// One alert of one rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
@@ -202,6 +250,12 @@ impl Instance {
     /// Whether no text is beyond the limits of templates.
     fn is_written(&self) -> bool {
         self.annotations.iter().all(|(_, text)| text != NOT_WRITTEN)
+    }
+
+    /// The end of this alert when its rule is no longer in the rule files; `None` if it is not active.
+    pub fn rule_removed(&self, key: &RuleKey, at: Timestamp) -> Option<Transition> {
+        let is_active = self.state != State::Inactive;
+        is_active.then(|| Transition::rule_removed(key, &self.labels, self.shown(), self.value, at))
     }
 
     /// The state that people see.
@@ -441,17 +495,20 @@ impl Instances {
         Some((instance.clone(), transition))
     }
 
-    /// Restores a stored alert. Takt went down at `down_at`; it is `now`.
+    /// Restores a stored alert. Takt went down at `down_at`; it is `now`. Returns whether the alert is kept: one that was
+    /// pending before a long outage is not.
     pub fn restore(
         &mut self,
         rule: &AlertingRule,
         instance: Instance,
         down_at: Timestamp,
         now: Timestamp,
-    ) {
-        if let Some(instance) = restored(instance, rule.hold, down_at, now) {
-            self.0.insert(Fingerprint::of(&instance.labels), instance);
-        }
+    ) -> bool {
+        let Some(instance) = restored(instance, rule.hold, down_at, now) else {
+            return false;
+        };
+        self.0.insert(Fingerprint::of(&instance.labels), instance);
+        true
     }
 
     /// The alert of this identity.

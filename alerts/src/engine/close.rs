@@ -1,6 +1,7 @@
 //! Closing alerts by hand: an end condition that never comes true must not keep an alert open for
 //! ever.
 
+use super::flaps::reported;
 use super::{Batch, Engine, resolved};
 use crate::fingerprint::Fingerprint;
 use crate::routing::matcher::Matchers;
@@ -20,7 +21,7 @@ impl Engine {
     ///
     /// An alert of an event rule fires again with the next event. An alert of a rule over samples
     /// fires again once its condition has been false in between. A posted alert fires again when it
-    /// is posted again.
+    /// is posted again. With the alert that reports another one as flapping, that one is closed, too.
     pub fn close(
         &mut self,
         matchers: &Matchers,
@@ -55,9 +56,13 @@ impl Engine {
         closing: &Closing,
         now: Timestamp,
     ) -> Batch {
-        let mut batch = self.close_in_rules(fingerprint, closing, now);
+        // A report of flapping stands for the alert that flaps: both are over.
+        let is_flapping = |one: &Fingerprint| self.flapping.contains_key(one);
+        let raised = reported(labels).filter(is_flapping).unwrap_or(fingerprint);
+        let mut batch = self.forget_flapping(raised, now);
+        batch = batch.then(self.close_in_rules(raised, closing, now));
 
-        // No rule has this alert: it was posted, or it reports another one as flapping.
+        // No rule has this alert: it was posted, or it flaps and does not fire now.
         if batch.transitions.is_empty() {
             batch.transitions.push(Transition {
                 rule: RuleKey(POSTED.into()),
@@ -73,7 +78,7 @@ impl Engine {
         }
 
         if let Some(alert) = self.router.alerts().get(fingerprint).cloned() {
-            // An alert that flaps, or that was posted, still fires here.
+            // An alert that was posted still fires here.
             let mut closed = resolved(alert, now);
             let words = format!("by {}: {}", closing.by, closing.comment);
             closed.annotations.insert(CLOSED.to_owned(), words);
@@ -91,21 +96,21 @@ impl Engine {
         now: Timestamp,
     ) -> Batch {
         let change = self.events.close(fingerprint, closing, now);
-        if !change.transitions.is_empty() {
-            return self.event_changed(change, now);
+        let mut batch = self.event_changed(change, now);
+
+        // Several rules may raise the alert, and one of them would keep it.
+        let mut closed = Vec::new();
+        for group in &mut self.groups {
+            while let Some(one) = group.close(fingerprint, closing, now) {
+                closed.push(one);
+            }
         }
 
-        let closed = self
-            .groups
-            .iter_mut()
-            .find_map(|group| group.close(fingerprint, closing, now));
-        let Some((instance, transition)) = closed else {
-            return Batch::default();
-        };
-
-        let mut batch = self.changed(fingerprint, None, now);
-        batch.instances.push((transition.rule.clone(), instance));
-        batch.transitions.push(transition);
+        for (instance, transition) in closed {
+            batch = batch.then(self.changed(&transition.rule, fingerprint, None, now));
+            batch.instances.push((transition.rule.clone(), instance));
+            batch.transitions.push(transition);
+        }
         batch
     }
 }

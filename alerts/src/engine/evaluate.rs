@@ -11,13 +11,12 @@ use crate::events::{EndAnswers, EndTask};
 use crate::fingerprint::Fingerprint;
 use crate::group::{Evaluation, GroupRun, RuleAnswer, RuleQuestion};
 use crate::ports::{IsDown, Query, SampleSink};
-use crate::state::{EvalError, State, Surroundings};
-use std::collections::BTreeMap;
+use crate::state::{EvalError, Instance, State, Surroundings, Transition};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_model::Timestamp;
+use takt_model::{Labels, Timestamp};
 
 /// A group whose last evaluation took more than this share of its interval is slow.
 const SLOW_SHARE: u32 = 4;
@@ -39,7 +38,8 @@ pub struct RuleOutcome {
     answer: RuleAnswer,
     at: Timestamp,
     watched_since: Timestamp,
-    down: IsDown,
+    /// The exporters that are down; `None` if the evaluation ended early.
+    down: Option<IsDown>,
 }
 
 /// The next rule and the changes after a [`RuleOutcome`].
@@ -96,7 +96,7 @@ impl RuleTask {
             answer: self.question.answer(query, &around),
             at,
             watched_since,
-            down,
+            down: Some(down),
         }
     }
 
@@ -106,7 +106,7 @@ impl RuleTask {
             answer: self.question.failed(error),
             at: self.at,
             watched_since: self.watched_since,
-            down: Box::new(|_| false),
+            down: None,
         }
     }
 }
@@ -188,7 +188,13 @@ impl Engine {
 
         let mut groups = mem::take(&mut self.groups);
         let group = &mut groups[index];
-        let progress = group.answered(answer, &*down, sink);
+        // Without an answer nothing is known of any exporter, and no alert may end for that.
+        let unknown = |_: &Labels| true;
+        let is_down: &dyn Fn(&Labels) -> bool = match &down {
+            Some(down) => &**down,
+            None => &unknown,
+        };
+        let progress = group.answered(answer, is_down, sink);
         let mut step = RuleStep::default();
 
         if let Some(evaluation) = progress.evaluation {
@@ -205,7 +211,8 @@ impl Engine {
             at,
             watched_since,
             server: Arc::clone(&self.server),
-            down: Some(down),
+            // The rule asks again if the one before it ended early.
+            down,
             is_slow: is_slow(group),
         });
 
@@ -310,25 +317,28 @@ impl Engine {
         step.report.failures = mem::take(&mut evaluation.failures);
 
         // Only changed states are stored. Values and texts of the rest come with the next evaluation.
-        for transition in &evaluation.transitions {
-            let instances = group
-                .instances()
-                .find(|(key, _)| **key == transition.rule)
-                .map(|(_, all)| all);
-            if let Some(instance) = instances.and_then(|all| all.get(transition.fingerprint)) {
-                let changed = (transition.rule.clone(), instance.clone());
-                step.batch.instances.push(changed);
-            }
+        let mut fires = Vec::with_capacity(evaluation.transitions.len());
+        for Transition {
+            rule, fingerprint, ..
+        } in &evaluation.transitions
+        {
+            let mut rules = group.instances();
+            let of_rule = rules.find(|(key, _)| *key == rule).map(|(_, all)| all);
+            let instance = of_rule.and_then(|all| all.get(*fingerprint));
+
+            let changed = instance.map(|instance| (rule.clone(), instance.clone()));
+            step.batch.instances.extend(changed);
+            fires.push(instance.filter(|instance| instance.state == State::Firing));
         }
 
         // All that fire, not only what changed: their texts have new values.
-        let fired: BTreeMap<Fingerprint, _> = group
+        let fired: Vec<(Fingerprint, &Instance)> = group
             .instances()
             .flat_map(|(_, all)| all.iter())
             .filter(|(_, instance)| instance.state == State::Firing)
             .collect();
 
-        let followed = self.follow(evaluation, &fired, now);
+        let followed = self.follow(evaluation, &fires, &fired, now);
         step.batch = step.batch.then(followed);
         step
     }

@@ -1,35 +1,45 @@
 //! Alerts that begin or end, and those that do so too often.
 
-use super::{Batch, Engine, resolved};
+use super::{Batch, Engine, Raisers, resolved};
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use crate::flapping::{FlapVerdict, Flapping};
-use std::collections::BTreeSet;
+use crate::group::GroupRun;
+use crate::state::{RuleKey, State};
 use std::mem;
-use takt_model::Timestamp;
+use takt_model::{Labels, Timestamp};
 
 /// The label of the alert that reports another alert as flapping.
 pub const FLAPPING_LABEL: &str = "flapping";
 
 impl Engine {
-    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as
-    /// before.
+    /// Notes whether an alert fires by a rule: `fires` is the alert, or `None`. Does nothing where the alert fires as
+    /// before: several rules may raise it, and it ends with the last of them.
     pub(super) fn changed(
         &mut self,
+        rule: &RuleKey,
         fingerprint: Fingerprint,
         fires: Option<Alert>,
         at: Timestamp,
     ) -> Batch {
         let mut batch = Batch::default();
-        let did_fire = self.firing.contains(&fingerprint);
-        if did_fire == fires.is_some() {
-            return batch;
-        }
+        let did_fire = self.firing.contains_key(&fingerprint);
+        let is_other_firing = self.is_raised_besides(rule, fingerprint);
 
         if fires.is_some() {
-            self.firing.insert(fingerprint);
+            let raisers = self.firing.entry(fingerprint).or_default();
+            raisers.insert(rule.clone());
+        } else if is_other_firing {
+            let raisers = self.firing.entry(fingerprint).or_default();
+            raisers.remove(rule);
         } else {
             self.firing.remove(&fingerprint);
+        }
+
+        if did_fire == self.firing.contains_key(&fingerprint) {
+            return batch;
+        }
+        if fires.is_none() {
             // The next episode looks the GPU up again: its index may change with a reboot.
             self.gpus.forget(fingerprint);
         }
@@ -80,6 +90,12 @@ impl Engine {
         batch
     }
 
+    /// Whether an alert fires by another rule than this one.
+    pub(super) fn is_raised_besides(&self, rule: &RuleKey, fingerprint: Fingerprint) -> bool {
+        let mut raisers = self.firing.get(&fingerprint).into_iter().flatten();
+        raisers.any(|raiser| raiser != rule)
+    }
+
     /// Ends the flapping of alerts that no longer change, and forgets old changes.
     pub(super) fn settle(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
@@ -109,51 +125,80 @@ impl Engine {
     /// The alerts to send when one has stopped flapping: the end of the flapping, and the alert if
     /// it fires.
     fn rested(&mut self, fingerprint: Fingerprint, fires: bool, now: Timestamp) -> Vec<Alert> {
-        let is_about = |alert: &Alert| {
-            let mut labels = alert.labels.clone();
-            labels.remove(FLAPPING_LABEL).is_some() && Fingerprint::of(&labels) == fingerprint
-        };
-        // The alert that reports the flapping has labels of its own, so it is found by the rest of its labels.
-        let unsteady = self
-            .router
-            .alerts()
-            .iter()
-            .map(|(_, alert)| alert)
-            .find(|alert| is_about(alert))
-            .cloned();
-        let Some(unsteady) = unsteady else {
-            return Vec::new();
-        };
-        let mut alerts = vec![
-            self.router
-                .take(resolved(unsteady.clone(), now), now)
-                .clone(),
-        ];
+        let mut alerts: Vec<_> = self.end_report(fingerprint, now).into_iter().collect();
 
         // It still fires: the channel has had no message about the alert itself since the flapping began.
-        if fires {
-            let mut steady = unsteady;
-            steady.labels.remove(FLAPPING_LABEL);
-            steady.annotations.remove(FLAPPING_LABEL);
-            (steady.starts_at, steady.updated_at, steady.ends_at) = (now, now, None);
-            steady.began_at = None;
-            alerts.push(self.router.take(steady, now).clone());
+        if fires && let Some(alert) = self.raised(fingerprint, now) {
+            alerts.push(self.router.take(alert, now).clone());
         }
         alerts
     }
 
-    /// Whether a stored alert is still active: its rule has it firing, or it flaps.
-    pub(super) fn is_wanted(&self, alert: &Alert, wanted: &BTreeSet<Fingerprint>) -> bool {
-        let mut labels = alert.labels.clone();
-        let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
-        let fingerprint = Fingerprint::of(&labels);
-        if !is_flapping {
-            return wanted.contains(&fingerprint);
-        }
-        self.flapping
-            .get(&fingerprint)
-            .is_some_and(Flapping::is_flapping)
+    /// Ends the alert that reports this one as flapping, if there is one.
+    fn end_report(&mut self, fingerprint: Fingerprint, now: Timestamp) -> Option<Alert> {
+        // The report has labels of its own, so it is found by the rest of its labels.
+        let alerts = self.router.alerts().iter().map(|(_, alert)| alert);
+        let report = alerts
+            .filter(|alert| !alert.is_resolved(now))
+            .find(|alert| reported(&alert.labels) == Some(fingerprint))
+            .cloned()?;
+
+        Some(self.router.take(resolved(report, now), now).clone())
     }
+
+    /// The alert as its rule has it now, beginning now; `None` if no rule has it firing.
+    fn raised(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Alert> {
+        let mut of_samples = self.groups.iter().flat_map(GroupRun::instances);
+        let of_samples = of_samples.find_map(|(_, all)| {
+            let instance = all.get(fingerprint)?;
+            let is_firing = instance.state == State::Firing;
+            is_firing.then_some((&instance.labels, &instance.annotations))
+        });
+
+        let mut of_events = self.events.iter();
+        let of_events = || {
+            of_events.find_map(|(_, print, instance)| {
+                let is_firing = print == fingerprint && instance.fired_at.is_some();
+                is_firing.then_some((&instance.labels, &instance.annotations))
+            })
+        };
+
+        let (labels, annotations) = of_samples.or_else(of_events)?;
+        Some(self.alert(labels, annotations, now, now))
+    }
+
+    /// Forgets the changes of an alert that somebody closes, so that its next beginning is sent.
+    pub(super) fn forget_flapping(&mut self, fingerprint: Fingerprint, now: Timestamp) -> Batch {
+        let Some(flapping) = self.flapping.remove(&fingerprint) else {
+            return Batch::default();
+        };
+        let ended = flapping
+            .is_flapping()
+            .then(|| self.end_report(fingerprint, now));
+
+        Batch {
+            alerts: ended.flatten().into_iter().collect(),
+            flapping: vec![(fingerprint, None)],
+            ..Batch::default()
+        }
+    }
+
+    /// Whether a stored alert is still active: its rule has it firing, or it flaps.
+    pub(super) fn is_wanted(&self, alert: &Alert, wanted: &Raisers) -> bool {
+        let is_report = |fingerprint| {
+            let flapping = self.flapping.get(&fingerprint);
+            flapping.is_some_and(Flapping::is_flapping)
+        };
+        wanted.contains_key(&alert.fingerprint()) || reported(&alert.labels).is_some_and(is_report)
+    }
+}
+
+/// The alert that an alert with these labels reports as flapping, if it is such a report: rules may set the label, too.
+pub(super) fn reported(labels: &Labels) -> Option<Fingerprint> {
+    let mut labels = labels.clone();
+    labels
+        .remove(FLAPPING_LABEL)
+        .map(|_| Fingerprint::of(&labels))
 }
 
 /// The alert that reports another one as flapping.

@@ -30,8 +30,8 @@ use crate::routing::config::Config;
 use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, Logged, Router, Settings};
-use crate::rules::RuleFile;
-use crate::state::{EvalError, Instance, RuleKey, State};
+use crate::rules::{ALERT_NAME, RuleFile};
+use crate::state::{EvalError, Instance, RuleKey, State, Transition};
 use gap::Watched;
 use gpu_names::GpuNames;
 use posted::PostedAlerts;
@@ -40,6 +40,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
+
+/// The annotation of an alert that ended because its rule was removed.
+pub const RULE_REMOVED: &str = "rule_removed";
 
 /// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
@@ -80,6 +83,9 @@ impl Report {
     }
 }
 
+/// Alerts that fire, each with the rules that raise it: usually one.
+type Raisers = BTreeMap<Fingerprint, BTreeSet<RuleKey>>;
+
 /// The alert engine.
 #[derive(Debug)]
 pub struct Engine {
@@ -90,7 +96,7 @@ pub struct Engine {
     events: EventRun,
     event_series: EventSeries,
     /// The alerts that fire by their rules, whatever was sent about them.
-    firing: BTreeSet<Fingerprint>,
+    firing: Raisers,
     flapping: BTreeMap<Fingerprint, Flapping>,
     router: Router,
     outbox: Outbox,
@@ -119,7 +125,7 @@ impl Engine {
             evaluations: 0,
             events: EventRun::new(events, xids),
             event_series: EventSeries::default(),
-            firing: BTreeSet::new(),
+            firing: Raisers::new(),
             flapping: BTreeMap::new(),
             router: Router::new(config, server.settings.clone()),
             outbox: Outbox::load([], 1),
@@ -139,33 +145,48 @@ impl Engine {
         let stopped_at = stored.down_at.unwrap_or(now);
         let down_at = stopped_at.min(now);
 
-        let mut wanted = BTreeSet::new();
+        let mut wanted = Raisers::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
-            let is_restored = self
-                .groups
-                .iter_mut()
-                .any(|group| group.restore(key, instance, down_at, now));
+            let mut groups = self.groups.iter_mut();
+            let is_kept = groups.find_map(|group| group.restore(key, instance, down_at, now));
 
-            // A rule that was removed while Takt was down: its alerts must not come back with the next start.
-            if !is_restored {
+            // A rule that was removed while Takt was down: its alerts must not come back with the next start. Nor must one
+            // that was pending long ago: it would fire at once.
+            if is_kept != Some(true) {
                 batch.forgotten_instances.push((key.clone(), fingerprint));
-            } else if instance.state == State::Firing {
-                wanted.insert(fingerprint);
+            }
+            match is_kept {
+                None => batch.transitions.extend(instance.rule_removed(key, now)),
+                Some(true) if instance.state == State::Firing => {
+                    let raisers = wanted.entry(fingerprint).or_default();
+                    raisers.insert(key.clone());
+                }
+                Some(_) => {}
             }
         }
 
         for (key, instance) in stored.event_instances {
             let fingerprint = Fingerprint::of(&instance.labels);
             let is_firing = instance.fired_at.is_some();
+            let end = instance.rule_removed(&key, now);
             if !self.events.restore(&key, instance) {
+                batch.transitions.extend(end);
                 batch.forgotten_event_instances.push((key, fingerprint));
             } else if is_firing {
-                wanted.insert(fingerprint);
+                wanted.entry(fingerprint).or_default().insert(key);
             }
         }
 
         self.flapping = stored.flapping.into_iter().collect();
+        // An alert that lost its only rule does not flap any more.
+        for Transition { fingerprint, .. } in &batch.transitions {
+            if !wanted.contains_key(fingerprint) {
+                self.flapping.remove(fingerprint);
+                batch.flapping.push((*fingerprint, None));
+            }
+        }
+
         // After the clock was set back, no message waits until the clock has come as far again.
         let latest = now.plus(BACKOFF_MAX);
         let rows = stored.outbox.into_iter().map(|row| Row {
@@ -194,9 +215,9 @@ impl Engine {
         // GPU indexes are not stored, so they are looked up again.
         for alert in &alerts {
             let print = alert.fingerprint();
-            if wanted.contains(&print) {
+            if wanted.contains_key(&print) {
                 self.gpus.name(print, &alert.labels, &[]);
-            } else {
+            } else if is_posted(alert, now) {
                 self.posted.restore(alert);
             }
         }
@@ -240,7 +261,7 @@ impl Engine {
         for mut old in mem::take(&mut self.groups) {
             fresh.iter_mut().for_each(|group| group.take_over(&mut old));
             let evaluation = old.retire(now);
-            batch = batch.then(self.applied(evaluation, now));
+            batch = batch.then(self.retired(evaluation, now));
         }
         self.groups = fresh;
 
@@ -250,10 +271,14 @@ impl Engine {
         // Event rules keep an alert by the key of its rule. An alert without a rule could never end.
         for (key, fingerprint, instance) in old.iter() {
             if !run.restore(key, instance.clone()) {
+                let evaluation = Evaluation {
+                    transitions: instance.rule_removed(key, now).into_iter().collect(),
+                    ..Evaluation::default()
+                };
+                batch = batch.then(self.retired(evaluation, now));
                 batch
                     .forgotten_event_instances
                     .push((key.clone(), fingerprint));
-                batch = batch.then(self.changed(fingerprint, None, now));
             }
         }
 
@@ -474,20 +499,45 @@ impl Engine {
         }
     }
 
-    /// Applies the changes of rules that no longer exist.
-    fn applied(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
-        self.follow(evaluation, &BTreeMap::new(), now)
+    /// Applies the ends of alerts whose rules no longer exist, and says so in their last messages.
+    fn retired(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        for transition in &evaluation.transitions {
+            let Transition {
+                rule, fingerprint, ..
+            } = transition;
+
+            // An alert that is pending never fired, and one that another rule raises goes on.
+            let is_firing = self.firing.contains_key(fingerprint);
+            if is_firing && !self.is_raised_besides(rule, *fingerprint) {
+                batch = batch.then(self.forget_flapping(*fingerprint, now));
+
+                let known = self.router.alerts().get(*fingerprint);
+                if let Some(alert) = known.filter(|alert| !alert.is_resolved(now)) {
+                    let ended = rule_removed(resolved(alert.clone(), now));
+                    batch.alerts.push(self.router.take(ended, now).clone());
+                }
+            }
+            batch = batch.then(self.changed(rule, *fingerprint, None, now));
+        }
+
+        batch.transitions = evaluation.transitions;
+        batch.forgotten_instances = evaluation.forgotten;
+        batch
     }
 
+    /// Applies an evaluation. `fires` has for each transition the alert of its rule, if it fires; `fired` all alerts of the
+    /// group that fire.
     fn follow(
         &mut self,
         evaluation: Evaluation,
-        fired: &BTreeMap<Fingerprint, &Instance>,
+        fires: &[Option<&Instance>],
+        fired: &[(Fingerprint, &Instance)],
         now: Timestamp,
     ) -> Batch {
         let mut batch = Batch::default();
-        for transition in &evaluation.transitions {
-            let fires = fired.get(&transition.fingerprint).map(|instance| {
+        for (transition, fires) in evaluation.transitions.iter().zip(fires) {
+            let fires = fires.map(|instance| {
                 let since = instance.fired_at.unwrap_or(transition.at);
                 let alert = self.alert(&instance.labels, &instance.annotations, since, now);
                 Alert {
@@ -495,7 +545,10 @@ impl Engine {
                     ..alert
                 }
             });
-            batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
+            let Transition {
+                rule, fingerprint, ..
+            } = transition;
+            batch = batch.then(self.changed(rule, *fingerprint, fires, transition.at));
         }
 
         // The values in texts change with each evaluation, also of alerts that fired before.
@@ -519,7 +572,10 @@ impl Engine {
                 let since = instance.fired_at?;
                 Some(self.alert(&instance.labels, &instance.annotations, since, now))
             });
-            batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
+            let Transition {
+                rule, fingerprint, ..
+            } = transition;
+            batch = batch.then(self.changed(rule, *fingerprint, fires, transition.at));
         }
 
         for (_, instance) in &change.touched {
@@ -584,8 +640,27 @@ fn after_gap(
             ..alert
         },
         None if is_ours => alert,
-        None => resolved(alert, now),
+        // Alerts of rules have no end in advance, so this one's rule was removed meanwhile.
+        None => rule_removed(resolved(alert, now)),
     }
+}
+
+/// The alert with a text that says why it has ended.
+fn rule_removed(mut alert: Alert) -> Alert {
+    let words =
+        "its rule is no longer in the rule files; whether the condition still holds is unknown";
+    alert
+        .annotations
+        .insert(RULE_REMOVED.to_owned(), words.to_owned());
+    alert
+}
+
+/// Whether a program has posted this alert. Alerts of rules have no end that is still to come, and Takt's alerts
+/// about itself have names of their own.
+fn is_posted(alert: &Alert, now: Timestamp) -> bool {
+    let is_about_takt =
+        alert.label("scope") == "takt" && alert.label(ALERT_NAME).starts_with("Takt");
+    alert.ends_at.is_some_and(|end| end > now) && !is_about_takt
 }
 
 fn resolved(alert: Alert, at: Timestamp) -> Alert {

@@ -111,7 +111,7 @@ impl Engine {
 
     /// Whether a program has posted this alert, and no rule raises it.
     pub fn is_posted(&self, fingerprint: Fingerprint) -> bool {
-        self.posted.known.contains_key(&fingerprint) && !self.firing.contains(&fingerprint)
+        self.posted.known.contains_key(&fingerprint) && !self.firing.contains_key(&fingerprint)
     }
 
     /// Number of posted alerts that may be known.

@@ -10,6 +10,7 @@ use crate::yaml::{Mistake, Node};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::EventKind;
 
@@ -35,11 +36,18 @@ impl EventFile {
     pub fn read(name: &str, text: &str, xids: &XidTable) -> Result<Self, Mistake> {
         let groups = || -> Result<Vec<EventGroup>, Mistake> {
             let root = Node::read(text)?;
-            root.fields(&["groups"])?
-                .or_default("groups", Node::list)?
-                .iter()
-                .map(|node| group(node, xids))
-                .collect()
+            let mut groups: Vec<EventGroup> = Vec::new();
+            for node in root.fields(&["groups"])?.or_default("groups", Node::list)? {
+                let group = group(node, xids)?;
+                // Stored alerts are found by file, group and rule, so a group's name has to be unique.
+                if groups.iter().any(|known| known.name == group.name) {
+                    return Err(
+                        node.mistake(format!("there are two groups called `{}`", group.name))
+                    );
+                }
+                groups.push(group);
+            }
+            Ok(groups)
         };
         let groups = groups().map_err(|mistake| mistake.in_file(name))?;
         Ok(Self {
@@ -83,13 +91,41 @@ fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, M
 fn group(node: &Node, xids: &XidTable) -> Result<EventGroup, Mistake> {
     let fields = node.fields(&["name", "rules"])?;
     let name = fields.require("name")?.text()?.to_owned();
-    let rules = fields
-        .or_default("rules", Node::list)?
-        .iter()
-        .map(|node| rule(node, xids))
-        .collect::<Result<_, _>>()
-        .map_err(|mistake| mistake.within(format!("group `{name}`")))?;
+    if name.is_empty() {
+        return Err(node.mistake("a group needs a name"));
+    }
+
+    let read = || -> Result<Vec<EventRule>, Mistake> {
+        let mut rules: Vec<EventRule> = Vec::new();
+        for node in fields.or_default("rules", Node::list)? {
+            let rule = rule(node, xids)?;
+            if let Some(first) = rules.iter().find(|known| raises_same_alerts(known, &rule)) {
+                return Err(node.mistake(format!(
+                    "rule `{}` of line {} has the same labels, so both would raise and end the same alerts; write one \
+                     rule with both conditions in `when`, or give one of them another label",
+                    rule.name, first.line
+                )));
+            }
+            rules.push(rule);
+        }
+        Ok(rules)
+    };
+
+    let rules = read().map_err(|mistake| mistake.within(format!("group `{name}`")))?;
     Ok(EventGroup { name, rules })
+}
+
+/// Whether one event would give an alert with the same labels by both rules.
+fn raises_same_alerts(one: &EventRule, other: &EventRule) -> bool {
+    let labels = |rule: &EventRule| -> BTreeMap<String, String> {
+        let labels = rule.labels.iter();
+        labels
+            .map(|(name, template)| (name.clone(), template.source().to_owned()))
+            .collect()
+    };
+    let by = |rule: &EventRule| -> BTreeSet<String> { rule.by.iter().cloned().collect() };
+
+    one.name == other.name && by(one) == by(other) && labels(one) == labels(other)
 }
 
 fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
@@ -102,7 +138,10 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
 
     let read = || -> Result<EventRule, Mistake> {
         let fields = node.fields(RULE_KEYS)?;
-        fields.require("alert")?;
+        if fields.require("alert")?.text()?.is_empty() {
+            return Err(node.mistake("an alert needs a name"));
+        }
+
         let when = fields.require("when")?;
 
         let when: Vec<_> = when
@@ -274,6 +313,45 @@ mod tests {
                     && message.starts_with("x.events.yml, line 1: group `g`, rule `A`"),
                 "{text}\n  gave {message}"
             );
+        }
+    }
+
+    #[test]
+    fn names_that_stored_alerts_are_found_by_are_unique() {
+        let read = |text: &str| EventFile::read("x.events.yml", text, XidTable::shipped());
+        let two = |second: &str| {
+            let first = "{alert: A, when: [{kind: xid}], by: [node, uuid], labels: {severity: critical, team: gpu}}";
+            read(&format!(
+                "groups: [{{name: g, rules: [{first}, {{alert: A, {second}}}]}}]"
+            ))
+        };
+
+        for (file, says) in [
+            (
+                two(
+                    "when: [{kind: oom_kill}], by: [uuid, node], labels: {team: gpu, severity: critical}",
+                ),
+                "x.events.yml, line 1: group `g`: rule `A` of line 1 has the same labels",
+            ),
+            (
+                read("groups: [{name: g}, {name: g}]"),
+                "there are two groups called `g`",
+            ),
+            (read("groups: [{name: ''}]"), "a group needs a name"),
+            (
+                read("groups: [{name: g, rules: [{alert: '', when: [{kind: xid}]}]}]"),
+                "an alert needs a name",
+            ),
+        ] {
+            let message = file.unwrap_err().to_string();
+            assert!(message.contains(says), "{message}");
+        }
+
+        for second in [
+            "when: [{kind: oom_kill}], by: [node, uuid], labels: {severity: warning, team: gpu}",
+            "when: [{kind: oom_kill}], by: [node], labels: {severity: critical, team: gpu}",
+        ] {
+            assert_eq!(two(second).unwrap().groups[0].rules.len(), 2, "{second}");
         }
     }
 }

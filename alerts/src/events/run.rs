@@ -57,6 +57,20 @@ pub struct EventInstance {
 }
 
 impl EventInstance {
+    /// The end of this alert when its rule is no longer in the rule files; `None` if it does not fire.
+    pub fn rule_removed(&self, key: &RuleKey, now: Timestamp) -> Option<Transition> {
+        self.fired_at?;
+        // How the rule counted is not known any more.
+        let events = self.seen.len() as f64;
+        Some(Transition::rule_removed(
+            key,
+            &self.labels,
+            State::Firing,
+            events,
+            now,
+        ))
+    }
+
     /// The number of events, as the rule counts them.
     fn count(&self, repeat: &RepeatCount, now: Timestamp) -> usize {
         let since = now.minus(repeat.within);
@@ -104,17 +118,26 @@ pub struct Change {
 impl EventRun {
     /// The rules of all files, without alerts.
     pub fn new(files: &[EventFile], xids: XidTable) -> Self {
-        let rules = files
+        let groups = files
             .iter()
-            .flat_map(|file| file.groups.iter().map(move |group| (file, group)))
-            .flat_map(|(file, group)| {
-                group.rules.iter().map(move |rule| RuleRun {
-                    key: RuleKey(format!("{}:{}/{}", file.name, group.name, rule.name).into()),
-                    rule: rule.clone(),
-                    instances: BTreeMap::new(),
-                })
-            })
-            .collect();
+            .flat_map(|file| file.groups.iter().map(move |group| (&file.name, group)));
+
+        let mut rules = Vec::new();
+        for (file, group) in groups {
+            let names = group.rules.iter().map(|rule| rule.name.as_str());
+            let keys = RuleKey::of_group(file, &group.name, names);
+
+            rules.extend(
+                keys.into_iter()
+                    .zip(&group.rules)
+                    .map(|(key, rule)| RuleRun {
+                        key,
+                        rule: rule.clone(),
+                        instances: BTreeMap::new(),
+                    }),
+            );
+        }
+
         Self {
             rules,
             xids: Some(xids),
@@ -138,6 +161,11 @@ impl EventRun {
                 .iter()
                 .map(|(print, instance)| (&run.key, *print, instance))
         })
+    }
+
+    /// All rules.
+    pub fn rules(&self) -> impl Iterator<Item = &EventRule> {
+        self.rules.iter().map(|run| &run.rule)
     }
 
     /// All alerts with their rules.

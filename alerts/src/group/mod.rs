@@ -13,7 +13,6 @@ use crate::schedule::Schedule;
 use crate::series::WrittenSeries;
 use crate::state::{Closing, Instance, Instances, Reason, RuleKey, Transition};
 use evaluation::Running;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::Timestamp;
@@ -93,26 +92,16 @@ impl GroupRun {
     }
 
     fn new(file: &str, group: Group, defaults: Defaults) -> Self {
-        let mut alike: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut rules = Vec::with_capacity(group.rules.len());
-        for rule in &group.rules {
-            // Rules may share a name; the number keeps their alerts apart over restarts and reloads.
-            let nth = alike.entry(rule.name()).or_default();
-            *nth += 1;
-            let suffix = if *nth > 1 {
-                format!("#{nth}")
-            } else {
-                String::new()
-            };
-
-            let key = RuleKey(format!("{file}:{}/{}{suffix}", group.name, rule.name()).into());
-            rules.push(RuleRun {
+        let names = group.rules.iter().map(Rule::name);
+        let rules = RuleKey::of_group(file, &group.name, names)
+            .into_iter()
+            .map(|key| RuleRun {
                 key,
                 instances: Instances::default(),
                 written: WrittenSeries::default(),
                 last: LastRun::default(),
-            });
-        }
+            })
+            .collect();
 
         let schedule = Schedule::new(
             file,
@@ -172,6 +161,12 @@ impl GroupRun {
             })
     }
 
+    /// The rules whose last evaluation failed.
+    pub fn failing(&self) -> impl Iterator<Item = &RuleKey> {
+        let failing = self.rules.iter().filter(|run| run.last.error.is_some());
+        failing.map(|run| &run.key)
+    }
+
     /// Its last evaluation.
     pub fn last(&self) -> &LastRun {
         &self.last
@@ -217,22 +212,22 @@ impl GroupRun {
             .find_map(|run| run.instances.close(&run.key, fingerprint, closing, at))
     }
 
-    /// Restores a stored alert; `false` where it belongs to no rule of this group.
+    /// Restores a stored alert, and returns whether it is kept: see [`Instances::restore`]. `None` where it belongs to no
+    /// rule of this group.
     pub fn restore(
         &mut self,
         key: &RuleKey,
         instance: &Instance,
         down_at: Timestamp,
         now: Timestamp,
-    ) -> bool {
+    ) -> Option<bool> {
         for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
             // A recording rule of that key has no alerts to restore.
             if let (true, Rule::Alerting(rule)) = (run.key == *key, rule) {
-                run.instances.restore(rule, instance.clone(), down_at, now);
-                return true;
+                return Some(run.instances.restore(rule, instance.clone(), down_at, now));
             }
         }
-        false
+        None
     }
 }
 

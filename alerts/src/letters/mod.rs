@@ -16,7 +16,7 @@ use crate::outbox::{RowState, backoff};
 use crate::ports::StoreError;
 use serde::{Deserialize, Serialize};
 use takt_mail::{Mail, Mailer};
-use takt_model::{Timestamp, error_chain};
+use takt_model::Timestamp;
 
 /// A letter to one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +186,7 @@ where
                     .send(mail)
                     .await
                     // Only a refused recipient is final: the operator may repair everything else.
-                    .map_err(|error| (error_chain(&error), error.is_refused_mail())),
+                    .map_err(|error| (error.in_full(), error.is_refused_mail())),
             },
             LetterContent::SlackText { webhook, text } => Slack::webhook(webhook)
                 .post_text(&self.http, text)

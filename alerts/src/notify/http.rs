@@ -16,7 +16,7 @@ use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Certificate, Client, Identity, NoProxy, Proxy, tls};
 use rustls::crypto::{CryptoProvider, ring};
 use std::time::Duration;
-use takt_model::error_chain;
+use takt_model::TlsRemedies;
 
 /// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +36,12 @@ const REDIRECTS_MAX: usize = 10;
 /// The longest `Retry-After` that is obeyed. A mistake of the other side must not delay an alert
 /// for days.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(15 * 60);
+
+const REMEDIES: TlsRemedies = TlsRemedies {
+    plain_server: "the URL begins with http://",
+    unknown_authority: "ca_file in tls_config of http_config names one",
+    other_name: "the URL needs the name that the certificate has",
+};
 
 /// An HTTP POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,7 +207,7 @@ impl From<reqwest::Error> for NoReply {
         // Only a failed connection shows that the other side has nothing of the request.
         let was_sent = !error.is_connect() && !error.is_builder();
         Self {
-            error: error_chain(&error.without_url()),
+            error: REMEDIES.explained(&error.without_url()),
             was_sent,
         }
     }
@@ -483,6 +489,32 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn an_error_of_tls_says_what_to_change_and_not_the_secret_url() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            }
+        });
+
+        let options = HttpOptions {
+            proxy: ProxyPolicy::Direct,
+            ..HttpOptions::default()
+        };
+        let sender = HttpSender::new(&options).unwrap();
+        let asked = sender.get(&format!("https://{address}/s3cret")).await;
+        let error = asked.unwrap_err().error;
+        let says = "it does not speak TLS: the URL begins with http://";
+        assert!(
+            error.ends_with(says) && !error.contains("s3cret"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn retry_after_in_each_form() {

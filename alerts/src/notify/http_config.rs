@@ -44,19 +44,29 @@ const TLS_KEYS: &[&str] = &[
 /// The value of `key`, or the content of the file that `key_file` names, relative to `base`.
 ///
 /// # Errors
-/// If both are given, or the file cannot be read.
+/// If both are given, or the file cannot be read or is empty.
 pub(super) fn given(node: &Node, key: &str, base: &Path) -> Result<Option<String>, Mistake> {
     match one_of(node, key)? {
         (Some(value), _) => value.text().map(|text| Some(text.to_owned())),
         // Files end with a line feed, which is no part of a token.
-        (None, Some(file)) => {
-            let path = base.join(file.text()?);
-            let text = fs::read_to_string(&path).map_err(|error| {
-                file.mistake(format!("cannot read {}: {error}", path.display()))
-            })?;
-            Ok(Some(text.trim().to_owned()))
-        }
+        (None, Some(file)) => file_text(file, file.text()?, base)
+            .map(Some)
+            .map_err(|mistake| mistake.within(format!("`{key}_file`"))),
         (None, None) => Ok(None),
+    }
+}
+
+/// The content of the file that `node` names, without the white space around it.
+fn file_text(node: &Node, file: &str, base: &Path) -> Result<String, Mistake> {
+    let path = base.join(file);
+    let shown = path.display();
+    let text = fs::read_to_string(&path)
+        .map_err(|error| node.mistake(format!("cannot read {shown}: {error}")))?;
+
+    // Without a secret every message would be refused, which shows only when one is sent.
+    match text.trim() {
+        "" => Err(node.mistake(format!("{shown} is empty; expected the value in it"))),
+        text => Ok(text.to_owned()),
     }
 }
 
@@ -187,11 +197,9 @@ fn http_headers(node: &Node, base: &Path) -> Result<Vec<(String, String)>, Mista
         }
 
         for file in fields.or_default("files", Node::texts)? {
-            let path = base.join(file);
-            let text = fs::read_to_string(&path).map_err(|error| {
-                node.mistake(format!("cannot read {}: {error}", path.display()))
-            })?;
-            headers.push((name.to_owned(), text.trim().to_owned()));
+            let text = file_text(node, &file, base)
+                .map_err(|mistake| mistake.within(format!("`files` of the header `{name}`")))?;
+            headers.push((name.to_owned(), text));
         }
     }
     Ok(headers)
@@ -548,6 +556,41 @@ mod tests {
             "http://?x",
         ] {
             assert!(address(&Node::empty(), url.to_owned()).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_empty_secret_file_is_named_with_its_key() {
+        let folder = tempdir().unwrap();
+        fs::write(folder.path().join("empty"), " \n").unwrap();
+        let empty = folder.path().join("empty").display().to_string();
+
+        let mistake = |text: &str| {
+            let node = Node::read(text).unwrap();
+            let found = given(&node, "api_url", folder.path()).map(drop);
+            let found = found.and_then(|()| http_options(&node, folder.path()).map(drop));
+            found.unwrap_err().to_string()
+        };
+        for (text, says) in [
+            (
+                "{api_url_file: empty}",
+                format!("`api_url_file`: {empty} is empty; expected the value in it"),
+            ),
+            (
+                "{api_url_file: gone}",
+                "`api_url_file`: cannot read".to_owned(),
+            ),
+            (
+                "{authorization: {credentials_file: empty}}",
+                format!("`credentials_file`: {empty} is empty"),
+            ),
+            (
+                "{http_headers: {X-Key: {files: [empty]}}}",
+                format!("`files` of the header `X-Key`: {empty} is empty"),
+            ),
+        ] {
+            let message = mistake(text);
+            assert!(message.contains(&says), "{text} gave {message}");
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod wording;
 mod words;
 
 pub use wording::Wording;
+pub(crate) use words::shortened;
 pub use words::{Part, instant, link, parts, severity_rank, subject, text};
 
 use crate::outbox::{Outcome, Row};

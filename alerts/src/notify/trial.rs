@@ -12,6 +12,7 @@ use crate::yaml::Node;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 use takt_model::{Labels, Timestamp};
 
@@ -76,7 +77,7 @@ pub async fn try_channels(
     }
 
     let trials = tried.iter().map(|(name, channel)| async {
-        let row = row(name, settings);
+        let row = row(name, settings, SystemTime::now().into());
         let first = same_as.get(*name);
         // Two receivers may share a channel, and people must not get the test twice.
         let result = match first.filter(|first| tried.contains_key(first.as_str())) {
@@ -146,8 +147,7 @@ fn is_same(a: &Node, b: &Node) -> bool {
     a.len() == b.len() && a.iter().all(is_pair)
 }
 
-fn row(channel: &str, settings: &Settings) -> Row {
-    let now = Timestamp::from(SystemTime::now());
+fn row(channel: &str, settings: &Settings, now: Timestamp) -> Row {
     let texts = [
         (
             "summary",
@@ -187,7 +187,7 @@ fn row(channel: &str, settings: &Settings) -> Row {
     };
 
     Row {
-        id: 0,
+        id: next_number(now),
         channel: channel.to_owned(),
         instead_of: None,
         message: message.arranged(),
@@ -201,9 +201,40 @@ fn row(channel: &str, settings: &Settings) -> Row {
     }
 }
 
+/// A number for a test message that no message has: receivers drop one whose number they know. Those of alerts are a thousand
+/// times as large.
+fn next_number(now: Timestamp) -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let by_clock = now.0.max(0).unsigned_abs();
+    let after = |last: u64| by_clock.max(last + 1);
+
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+        Some(after(last))
+    });
+    last.map_or(by_clock, after)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::first_row;
+    use std::time::Duration;
+
+    /// All test messages had the number 0, so receivers took each after the first for a repetition.
+    #[test]
+    fn each_test_message_has_a_number_of_its_own() {
+        let settings = Settings {
+            external_url: String::new(),
+            timezone: None,
+            pages: None,
+        };
+        let now = Timestamp::from(SystemTime::now());
+        // The clock may have been set back between two tests.
+        let times = [now, now, now.minus(Duration::from_secs(60))];
+        let numbers = times.map(|at| row("ops/webhook/0", &settings, at).id);
+        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        assert!(numbers[2] < first_row(1, now), "apart from those of alerts");
+    }
 
     #[test]
     fn a_channel_of_two_receivers_is_tested_once() {

@@ -1,5 +1,6 @@
 //! The default text of a message: for every notifier, and where a template fails.
 
+use crate::alert::{alert_name, given_name};
 use crate::duration;
 use crate::message::{Message, MessageAlert, Status};
 use crate::routing::dedup::Reason;
@@ -103,9 +104,12 @@ pub fn subject(message: &Message) -> String {
 
 /// The summary, or else the alert's name and node.
 fn sentence(alert: &MessageAlert) -> String {
-    let label = |name: &str| alert.labels.get(name).unwrap_or_default();
     let summary = alert.annotations.get("summary");
-    let of_labels = || format!("{} {}", label("alertname"), label("node"));
+    let of_labels = || match (given_name(&alert.labels), alert.labels.get("node")) {
+        (Some(name), Some(node)) => format!("{name} {node}"),
+        // The labels of an alert without a name are all there, its node among them.
+        _ => alert_name(&alert.labels).into_owned(),
+    };
     shortened(&summary.cloned().unwrap_or_else(of_labels), SENTENCE_MAX)
 }
 
@@ -122,7 +126,8 @@ pub fn parts(message: &Message) -> Vec<Part> {
     // Firing and ended alerts of a name are different parts.
     let key = |alert: &MessageAlert| {
         (
-            alert.labels.get("alertname").map(str::to_owned),
+            // Alerts without a name are alike only if all of their labels are.
+            alert_name(&alert.labels).into_owned(),
             alert.status == Status::Firing,
         )
     };
@@ -219,7 +224,11 @@ fn part(alert: &MessageAlert) -> Part {
     };
     let summary = words("summary")
         .or_else(|| words("description"))
-        .unwrap_or_else(|| printable(&alert.labels.to_string()));
+        .unwrap_or_else(|| match given_name(&alert.labels) {
+            Some(_) => printable(&alert.labels.to_string()),
+            // Its labels are its name already.
+            None => "an alert without a name and a summary".to_owned(),
+        });
 
     let job = words("jobs").or_else(|| {
         let job = alert.labels.get("jobid").filter(|job| !job.is_empty())?;
@@ -236,12 +245,13 @@ fn part(alert: &MessageAlert) -> Part {
         facts.extend(words("last_hour").map(|text| ("last hour", text)));
     }
     facts.extend(words("flapping").map(|text| ("note", text)));
+    facts.extend(words(crate::engine::RULE_REMOVED).map(|text| ("note", text)));
     facts.extend(words(crate::engine::CLOSED).map(|text| ("closed", text)));
 
     Part {
         status: alert.status,
         severity: label("severity").to_owned(),
-        name: alert.labels.get("alertname").unwrap_or("alert").to_owned(),
+        name: printable(&alert_name(&alert.labels)),
         summary,
         since: alert.since(),
         until: alert.ends_at,
@@ -349,7 +359,7 @@ fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// The text cut after `most` characters, with a mark at the cut.
-pub(super) fn shortened(text: &str, most: usize) -> String {
+pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some((at, _)) => text[..at].to_owned() + " …",
@@ -403,6 +413,31 @@ mod tests {
 
         row.message.alerts.truncate(1);
         assert_eq!(subject(&row.message), "[RESOLVED] too hot on g0");
+    }
+
+    /// Alertmanager's clients may post alerts without a name. They were "alert", and seven unlike ones one part.
+    #[test]
+    fn alerts_without_a_name_go_by_their_labels() {
+        let mut row = row(7, "too hot");
+        for (n, alert) in row.message.alerts.iter_mut().enumerate() {
+            alert.labels = [("job", "backup"), ("node", &format!("g{n}"))]
+                .into_iter()
+                .collect();
+            alert.annotations.clear();
+        }
+
+        let parts = parts(&row.message);
+        assert_eq!(parts.len(), 7);
+        assert_eq!(parts[3].name, r#"{job="backup", node="g3"}"#);
+        assert!(
+            subject(&row.message)
+                .starts_with(r#"[FIRING 7] {job="backup", node="g0"}, and 6 more"#)
+        );
+
+        row.message.alerts.truncate(1);
+        let text = text(&row.message);
+        let first = r#"{job="backup", node="g0"}: an alert without a name and a summary"#;
+        assert_eq!(text.lines().next(), Some(first));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The store and the clock are arguments, so that a simulation can let any commit fail.
 
-use super::uncommitted;
+use super::uncommitted::{self, DroppedRecords};
 use crate::outbox::Row;
 use crate::ports::{AlertStore, StoreError};
 use crate::{Batch, Engine};
@@ -36,8 +36,8 @@ pub struct Committed {
     pub result: Result<(), StoreError>,
     /// Messages to hand to their channels now, whether the batch is stored or not.
     pub messages: Vec<Row>,
-    /// Transitions that were dropped because too many wait for the store.
-    pub transitions_dropped: usize,
+    /// Records that were dropped because too many wait for the store.
+    pub dropped: DroppedRecords,
 }
 
 impl Commits {
@@ -74,13 +74,13 @@ impl Commits {
             store.commit(&batch, now)
         };
 
-        let mut transitions_dropped = 0;
+        let mut dropped = DroppedRecords::default();
         match &result {
             Ok(()) if notes_alive => self.note_at = now.plus(NOTE_ALIVE),
             Ok(()) => {}
             Err(_) => {
                 self.unsaved = batch;
-                transitions_dropped = uncommitted::compact(&mut self.unsaved);
+                dropped = uncommitted::compact(&mut self.unsaved);
                 self.commit_at = now.plus(COMMIT_PAUSE);
             }
         }
@@ -88,7 +88,7 @@ impl Commits {
         Committed {
             result,
             messages: mem::take(&mut self.unsent),
-            transitions_dropped,
+            dropped,
         }
     }
 

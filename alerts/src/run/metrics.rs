@@ -1,6 +1,7 @@
 //! Metrics of alerting: `takt_alerts_*`, `takt_notifications_*`, and `prometheus_rule_group_*` with
 //! the names that Prometheus has for them.
 
+use super::DroppedRecords;
 use crate::Engine;
 use crate::engine::Report;
 use crate::outbox::{Outcome, Row};
@@ -91,7 +92,9 @@ pub struct AlertMetrics {
     posted: Gauge,
     posted_max: Gauge,
     pub(super) uncommitted: Counter,
-    pub(super) transitions_dropped: Counter,
+    transitions_dropped: Counter,
+    events_dropped: Counter,
+    messages_dropped: Counter,
     event_streams: Family<StreamLabels, Gauge>,
     evaluations: Counter,
     failures: Counter,
@@ -127,6 +130,13 @@ impl AlertMetrics {
         if !has_arrived {
             self.heartbeat_failures.inc();
         }
+    }
+
+    /// Counts what was dropped while the store failed.
+    pub(super) fn dropped(&self, dropped: DroppedRecords) {
+        self.transitions_dropped.inc_by(dropped.transitions as u64);
+        self.events_dropped.inc_by(dropped.events as u64);
+        self.messages_dropped.inc_by(dropped.messages as u64);
     }
 
     fn register_engine(&self, alerts: &mut Registry) {
@@ -188,6 +198,16 @@ impl AlertMetrics {
             "transitions_dropped",
             "Transitions dropped while the store failed",
             self.transitions_dropped.clone(),
+        );
+        alerts.register(
+            "events_dropped",
+            "Events of exporters that are not in the log of events: dropped while the store failed",
+            self.events_dropped.clone(),
+        );
+        alerts.register(
+            "messages_dropped",
+            "Messages whose delivery ended and that are not in the log of messages: dropped while the store failed",
+            self.messages_dropped.clone(),
         );
 
         alerts.register(

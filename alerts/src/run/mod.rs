@@ -24,6 +24,7 @@ pub use clock::SteadyClock;
 pub use commit::{Commits, Committed};
 pub use handle::{ChangeError, EngineError, Handle};
 pub use metrics::{AlertMetrics, StreamGauge};
+pub use uncommitted::DroppedRecords;
 pub use watch::{Heartbeat, WatchConfig, store_failure};
 
 use crate::engine::Report;
@@ -43,7 +44,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use takt_model::{Event, Labels, Timestamp, error_chain};
 use watch::{HeartbeatDue, Watch};
 
@@ -236,8 +237,8 @@ struct Runner<O> {
     maintenance_at: Timestamp,
     /// Events that were logged within the hour.
     recorded: Recorded,
-    /// When stopping: time at which the thread ends even if channels have not answered.
-    stop_by: Option<Timestamp>,
+    /// When stopping: time at which the thread ends even if channels have not answered, whatever the machine's clock says.
+    stop_by: Option<Instant>,
 }
 
 impl<O> Runner<O>
@@ -266,7 +267,7 @@ where
             };
             if self
                 .stop_by
-                .is_some_and(|by| self.outside.now() >= by || !is_sending())
+                .is_some_and(|by| Instant::now() >= by || !is_sending())
             {
                 return;
             }
@@ -275,20 +276,25 @@ where
 
     /// Time until something is due without new work, at most one tick.
     fn until_due(&self, now: Timestamp) -> Duration {
-        let routing = self
-            .engine
-            .router()
-            .next_due()
-            .into_iter()
-            .chain(self.engine.outbox().next_due());
+        // While stopping no message leaves, so those that are due are no reason for a turn.
+        let messages = self.engine.outbox().next_due();
+        let messages = messages.filter(|_| self.stop_by.is_none());
+        let routing = self.engine.router().next_due();
 
         let due = routing
+            .into_iter()
+            .chain(messages)
             .chain([self.tick_at, self.commits.note_at()])
             .min()
             .unwrap_or(now);
         // After a failed commit, everything waits for the next attempt.
         let due = due.max(self.commits.commit_at());
-        Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK)
+        let wait = Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK);
+
+        match self.stop_by {
+            Some(by) => wait.min(by.saturating_duration_since(Instant::now())),
+            None => wait,
+        }
     }
 
     /// Does the waiting work, begins evaluations, commits and sends.
@@ -350,7 +356,7 @@ where
                 self.delivery.channels = channels;
                 self.watch.config = watch;
             }
-            Work::Stop => self.stop_by = Some(now.plus(STOP_WITHIN)),
+            Work::Stop => self.stop_by = Some(Instant::now() + STOP_WITHIN),
         }
         Batch::default()
     }
@@ -461,15 +467,18 @@ where
         self.watch.committed(&committed.result, now);
         if let Err(error) = &committed.result {
             let messages = committed.messages.len();
+            let dropped = committed.dropped;
             tracing::error!(
                 %error,
                 messages,
+                transitions_dropped = dropped.transitions,
+                events_dropped = dropped.events,
+                messages_dropped = dropped.messages,
                 "cannot store alert state; sending messages nevertheless and trying again"
             );
             self.metrics.commit_failures.inc();
             self.metrics.uncommitted.inc_by(messages as u64);
-            let dropped = committed.transitions_dropped as u64;
-            self.metrics.transitions_dropped.inc_by(dropped);
+            self.metrics.dropped(dropped);
         }
 
         for mut row in committed.messages {

@@ -16,9 +16,9 @@ use crate::rules::RuleFile;
 use crate::testing::Memory;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use takt_mail::EmailConfig;
+use tokio::net::TcpListener;
 use tokio::task;
 use tokio::time;
 
@@ -28,6 +28,8 @@ struct FailingStore {
     memory: Memory,
     is_full: Arc<AtomicBool>,
     committed: Arc<Mutex<Vec<Batch>>>,
+    /// How often the engine has asked for the time, twice a turn.
+    looks: Arc<AtomicUsize>,
 }
 
 impl SampleSink for FailingStore {
@@ -51,6 +53,11 @@ impl AlertStore for FailingStore {
 }
 
 impl Outside for FailingStore {
+    fn now(&self) -> Timestamp {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        SystemTime::now().into()
+    }
+
     fn queries(&self) -> Arc<dyn RuleQueries> {
         Arc::new(Answers)
     }
@@ -220,6 +227,56 @@ async fn messages_are_sent_while_the_store_is_full() {
     assert!(received.try_recv().is_err());
     // The thread waits for the answers of channels, which this runtime delivers: it must not be blocked.
     task::spawn_blocking(move || drop(alerting)).await.unwrap();
+}
+
+/// One channel does not answer, and another has a message that is due again: the thread turned without a pause.
+#[tokio::test]
+async fn stopping_waits_for_answers_without_turning() {
+    // Connections wait in the queue of the listener, which takes none.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_at = silent.local_addr().unwrap();
+    let (busy_at, mut received) = service(Verdict::NotNow).await;
+    let text = format!(
+        "route: {{receiver: ops, group_by: [alertname], group_wait: 0s}}\n\
+         receivers: [{{name: ops, webhook_configs: [{{url: 'http://{silent_at}/x'}}, {{url: 'http://{busy_at}/x'}}]}}]"
+    );
+
+    let config = Config::read("am.yml", &text).unwrap();
+    let channels = Channels::build(
+        &config,
+        &EmailConfig::default(),
+        &Addresses::none(),
+        Path::new("/nonexistent"),
+    )
+    .unwrap();
+
+    let store = FailingStore::default();
+    let looks = Arc::clone(&store.looks);
+    let watch = WatchConfig {
+        heartbeat: None,
+        patience: Duration::from_secs(300),
+    };
+    let metrics = AlertMetrics::default();
+    let alerting = Alerting::start(engine(config), store, channels, watch, metrics).unwrap();
+
+    let posted = alerting.handle().change(|engine, now| {
+        let (batch, _) = engine.post(vec![alert("GpuHot", "g01", now)], now);
+        ((), batch)
+    });
+    posted.await.unwrap();
+    let limit = Duration::from_secs(10);
+    time::timeout(limit, received.recv())
+        .await
+        .unwrap()
+        .unwrap();
+
+    // The busy channel's message is due again after a second, four seconds before the end of the wait.
+    let before = looks.load(Ordering::SeqCst);
+    let begun = Instant::now();
+    task::spawn_blocking(move || drop(alerting)).await.unwrap();
+    let turns = looks.load(Ordering::SeqCst) - before;
+    assert!(begun.elapsed() >= STOP_WITHIN / 2, "nothing was awaited");
+    assert!(turns < 100, "{turns}");
 }
 
 /// A rule with a query in the text of each of 7,000 alerts delayed all other alerts, events and pages

@@ -9,6 +9,7 @@
 use crate::Engine;
 use crate::alert::Posted;
 use crate::engine::Report;
+use crate::group::GroupRun;
 use crate::ports::StoreError;
 use crate::routing::silence::SilenceState;
 use crate::state::RuleKey;
@@ -189,7 +190,7 @@ impl Watch {
     /// The alerts about alerting that hold now.
     pub fn look(&mut self, engine: &Engine, report: &Report, now: Timestamp) -> Vec<Posted> {
         // Each tick, as the report has only what failed since the last one.
-        self.note_failures(report, now);
+        self.note_failures(engine, report, now);
         if now < self.check_at {
             return Vec::new();
         }
@@ -206,7 +207,7 @@ impl Watch {
         alerts
     }
 
-    fn note_failures(&mut self, report: &Report, now: Timestamp) {
+    fn note_failures(&mut self, engine: &Engine, report: &Report, now: Timestamp) {
         for (rule, error) in &report.failures {
             let known = self.failing_rules.get(rule);
             let failure = RuleFailure {
@@ -217,9 +218,16 @@ impl Watch {
             self.failing_rules.insert(rule.clone(), failure);
         }
 
-        // A rule that has not failed for two minutes counts as working again.
+        if self.failing_rules.is_empty() {
+            return;
+        }
+
+        // A rule that has not failed for two minutes counts as working again, unless it was not evaluated since then:
+        // groups may have intervals of hours.
+        let failing: BTreeSet<&RuleKey> =
+            engine.groups().iter().flat_map(GroupRun::failing).collect();
         self.failing_rules
-            .retain(|_, failure| failure.last >= now.minus(HOLD));
+            .retain(|rule, failure| failure.last >= now.minus(HOLD) || failing.contains(rule));
     }
 
     fn uncommitted(&self, now: Timestamp) -> Option<Posted> {
@@ -249,7 +257,8 @@ impl Watch {
         let since_max = now.minus(self.config.patience);
         self.failing_rules
             .iter()
-            .filter(move |(_, failure)| failure.since <= since_max)
+            // One failure does not last, however long the next evaluation is away.
+            .filter(move |(_, failure)| failure.since <= since_max && failure.since < failure.last)
             .map(move |(rule, failure)| {
                 let labels = [
                     ("alertname", "TaktRuleFailing"),
@@ -378,9 +387,13 @@ mod tests {
     use crate::routing::config::Config;
     use crate::routing::matcher::{Matchers, parse_matchers};
     use crate::routing::silence::Silence;
+    use crate::rules::RuleFile;
     use crate::state::EvalError;
     use crate::testing::Memory;
-    use crate::{Batch, ports::QueryError};
+    use crate::{
+        Batch,
+        ports::{IsDown, QueryError},
+    };
     use std::sync::Arc;
 
     const ROUTES: &str = "
@@ -397,6 +410,10 @@ receivers:
     };
 
     fn engine() -> Engine {
+        engine_with(&[])
+    }
+
+    fn engine_with(rules: &[RuleFile]) -> Engine {
         let defaults = Defaults {
             interval: Duration::from_secs(15),
             query_offset: Duration::ZERO,
@@ -414,7 +431,7 @@ receivers:
         };
         Engine::new(
             server,
-            &[],
+            rules,
             &[],
             XidTable::shipped().clone(),
             Config::read("am.yml", ROUTES).unwrap(),
@@ -616,6 +633,38 @@ receivers:
         assert!((300..=330).contains(&first.unwrap()), "{first:?}");
         let quiet = watch.look(&engine, &Report::default(), at(2_000));
         assert!(quiet.is_empty(), "it works again");
+    }
+
+    /// A rule that was evaluated each ten minutes counted as working two minutes after each failure.
+    #[test]
+    fn a_failing_rule_is_reported_however_long_its_interval_is() {
+        let text = "groups: [{name: g, interval: 10m, rules: [{alert: A, expr: hot > 1}]}]";
+        let mut engine = engine_with(&[RuleFile::read("r.yml", text).unwrap()]);
+        let mut watch = Watch::new(CONFIG);
+        let samples = Memory::default();
+
+        let mut reported = |seconds: std::ops::Range<i64>, is_broken: bool| {
+            samples.break_queries(is_broken);
+            let mut reported = Vec::new();
+            for second in seconds.step_by(10) {
+                let none_down = |_, _| -> IsDown { Box::new(|_: &Labels| false) };
+                let report = engine
+                    .evaluate(&samples, &samples, &none_down, at(second))
+                    .1;
+                if !watch.look(&engine, &report, at(second)).is_empty() {
+                    reported.push(second);
+                }
+            }
+            reported
+        };
+
+        // After the second failure, and then with each check.
+        let first = reported(0..1_800, true);
+        let begin = *first.first().unwrap();
+        assert!((300..=1_230).contains(&begin), "{first:?}");
+        assert_eq!(first, (begin..1_800).step_by(30).collect::<Vec<_>>());
+        let later = reported(1_800..3_600, false);
+        assert!(later.iter().all(|second| *second < 2_600), "{later:?}");
     }
 
     #[test]

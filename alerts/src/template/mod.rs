@@ -620,6 +620,23 @@ mod tests {
         }
     }
 
+    /// Blocks with names were not counted, and a hundred thousand of them overflowed the stack.
+    #[test]
+    fn blocks_in_each_other_have_a_bound() {
+        for head in [
+            "{{ block \"x\" . }}",
+            "{{ if true }}",
+            "{{ with 1 }}",
+            "{{ range . }}",
+        ] {
+            let nested = |depth: usize| head.repeat(depth) + &"{{ end }}".repeat(depth);
+            assert!(Template::read(&nested(40)).is_ok(), "{head}");
+
+            let message = Template::read(&nested(100_000)).unwrap_err().to_string();
+            assert_eq!(message, "template: more than 40 blocks in each other");
+        }
+    }
+
     #[test]
     fn failures_of_delivery_are_reported() {
         for (source, says) in [

@@ -428,7 +428,7 @@ impl Parser {
         let outside = mem::replace(&mut self.variables, vec!["$".to_owned()]);
         let loops = mem::take(&mut self.loops);
 
-        self.depth += 1;
+        self.enter_block()?;
         let (body, ending, _) = self.parts_until()?;
         self.depth -= 1;
         (self.variables, self.loops) = (outside, loops);
@@ -440,14 +440,18 @@ impl Parser {
         Ok(())
     }
 
-    /// A block up to its `end`. Its variables are known only inside.
-    fn block(&mut self, word: &str, head: Vec<Token>) -> Result<Part, TemplateError> {
-        // The parser calls itself for each block, and the stack has an end.
+    /// The parser calls itself for each block, and the stack has an end.
+    fn enter_block(&mut self) -> Result<(), TemplateError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return fail(format!("more than {DEPTH_MAX} blocks in each other"));
         }
+        Ok(())
+    }
 
+    /// A block up to its `end`. Its variables are known only inside.
+    fn block(&mut self, word: &str, head: Vec<Token>) -> Result<Part, TemplateError> {
+        self.enter_block()?;
         let outside = self.variables.len();
         let part = match word {
             "if" => self.conditional(head),

@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use std::error::Error;
 use std::io;
 use std::time::Duration;
+use takt_model::TlsRemedies;
 use takt_model::exposition::ReadError;
 use takt_push::exposition::PageError;
 use takt_store::ClockWentBack;
@@ -183,34 +184,15 @@ impl ScrapeError {
 
     /// Returns the error and its causes in one line, with what a person would do about it.
     pub fn in_full(&self) -> String {
-        let text = takt_model::error_chain(self);
-        match ADVICE.iter().find(|(word, _)| text.contains(word)) {
-            Some((_, advice)) => format!("{text}; {advice}"),
-            None => text,
-        }
+        REMEDIES.explained(self)
     }
 }
 
-/// What words of libraries mean, whose authors know them and nobody else does.
-const ADVICE: [(&str, &str); 5] = [
-    (
-        "InvalidContentType",
-        "it does not speak TLS: the URL begins with http://",
-    ),
-    (
-        "invalid HTTP version",
-        "it speaks TLS or no HTTP: the URL begins with https://",
-    ),
-    (
-        "UnknownIssuer",
-        "no known authority has signed its certificate: tls_config.ca_file names one",
-    ),
-    (
-        "NotValidForName",
-        "its certificate is for another name: tls_config.server_name gives it",
-    ),
-    ("Expired", "its certificate has ended"),
-];
+const REMEDIES: TlsRemedies = TlsRemedies {
+    plain_server: "the URL begins with http://",
+    unknown_authority: "tls_config.ca_file names one",
+    other_name: "tls_config.server_name gives it",
+};
 
 /// Returns the reason of a failed connection.
 fn unreachable(source: &(dyn Error + 'static)) -> FailureReason {

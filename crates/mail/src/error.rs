@@ -3,7 +3,7 @@
 use lettre::address::AddressError;
 use std::io;
 use std::path::PathBuf;
-use takt_model::ConfigError;
+use takt_model::{ConfigError, TlsRemedies};
 
 /// The step of a session in which the server gets sender, recipient and mail.
 pub(crate) const HANDOVER: &str = "handing over the mail";
@@ -76,7 +76,7 @@ pub enum MailError {
         source: lettre::transport::smtp::Error,
     },
     /// The server's certificate is invalid or names another host.
-    #[error("{server} is not trusted; `ca_file` names further authorities")]
+    #[error("{server} is not trusted")]
     Untrusted {
         /// Host and port of the server.
         server: String,
@@ -102,7 +102,18 @@ pub enum MailError {
     },
 }
 
+const REMEDIES: TlsRemedies = TlsRemedies {
+    plain_server: "tls is starttls, or none for a relay without encryption",
+    unknown_authority: "ca_file names one",
+    other_name: "the server has to be named as in its certificate",
+};
+
 impl MailError {
+    /// The error with its causes, and what the words of TLS in them mean.
+    pub fn in_full(&self) -> String {
+        REMEDIES.explained(self)
+    }
+
     /// Whether the server refused this mail or its recipient for good, or the mail itself is
     /// invalid. Another mail may succeed.
     pub fn is_refused_mail(&self) -> bool {

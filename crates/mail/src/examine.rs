@@ -3,7 +3,6 @@
 use crate::{EmailConfig, Mailer};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use takt_model::error_chain;
 
 /// Time for which a result is kept: pages ask often, and the server belongs to others.
 const KEPT: Duration = Duration::from_secs(60);
@@ -32,7 +31,7 @@ pub fn defect(config: &EmailConfig) -> Option<String> {
     };
 
     let asked = Mailer::new(config).and_then(|mailer| runtime.block_on(mailer.probe()));
-    let defect = asked.err().map(|error| error_chain(&error));
+    let defect = asked.err().map(|error| error.in_full());
     *last = Some((config.clone(), Instant::now(), defect.clone()));
     defect
 }

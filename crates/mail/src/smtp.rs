@@ -111,10 +111,16 @@ impl Mailer {
         let mut options = SmtpOptions::default();
         if let (Some(user), Some(path)) = (&config.username, &config.password_file) {
             let password = read("password_file", path)?;
+            // Editors end a file with a line break, which is no part of the password.
+            let password = String::from_utf8_lossy(&password).trim_end().to_owned();
+            if password.is_empty() {
+                let found = format!("the empty file {}", path.display());
+                return Err(ConfigError::new("password_file", "the password in it", found).into());
+            }
+
             options.login = Some(SmtpLogin {
                 user: user.clone(),
-                // Editors end a file with a line break, which is no part of the password.
-                password: String::from_utf8_lossy(&password).trim_end().to_owned(),
+                password,
                 identity: None,
             });
         }

@@ -604,6 +604,14 @@ fn each_mistake_in_the_configuration_is_named() {
             ..
         }
     ));
+    let empty = EmailConfig {
+        password_file: Some("/dev/null".into()),
+        ..missing
+    };
+    assert_eq!(
+        Mailer::new(&empty).unwrap_err().to_string(),
+        "password_file: expected the password in it, found the empty file /dev/null"
+    );
     // A file that exists, without a certificate in it: lettre alone would accept it.
     let no_pem = EmailConfig {
         ca_file: Some("/etc/hostname".into()),

@@ -31,7 +31,7 @@ pub mod yaml;
 
 pub use client::client_of;
 pub use config_error::{ConfigError, KeyStep};
-pub use error_chain::error_chain;
+pub use error_chain::{TlsRemedies, error_chain};
 pub use event::{Event, EventKind};
 pub use float::{
     exponential, format_g, format_open_metrics, is_float_label, is_normal_spelling, non_finite,

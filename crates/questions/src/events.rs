@@ -171,7 +171,7 @@ impl Question for EventsQuestion {
                 node,
                 uuid: shown.labels.get("uuid").cloned(),
                 gpu_index: None,
-                name: shown_name(&name).to_owned(),
+                name: shown_name(&name, &shown.labels),
                 severity,
                 text: text_of(&shown.labels),
                 user: shown.labels.get("user").cloned(),

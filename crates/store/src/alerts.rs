@@ -139,6 +139,23 @@ impl EndedAlert {
 
         read().map_err(StoreError::sql("read ended alerts"))
     }
+
+    /// Returns the names and severities of all alerts in the history; either may be empty.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn known(database: &Database) -> Result<Vec<[String; 2]>, StoreError> {
+        let sql = "SELECT DISTINCT coalesce(alertname, ''), coalesce(severity, '') FROM records.alert_transitions";
+
+        let db = database.reader()?;
+        let read = || -> duckdb::Result<Vec<[String; 2]>> {
+            db.prepare(sql)?
+                .query_map([], |row| Ok([row.get(0)?, row.get(1)?]))?
+                .collect()
+        };
+
+        read().map_err(StoreError::sql("read the names of alerts"))
+    }
 }
 
 impl AlertRecords {

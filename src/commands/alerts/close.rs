@@ -1,6 +1,6 @@
 //! Closing alerts by hand.
 
-use super::{server, text};
+use super::{name, server, text};
 use crate::cli::Place;
 use crate::output::stdout;
 use crate::person;
@@ -35,12 +35,7 @@ pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {
 
     let mut out = stdout();
     for labels in answer["closed"].as_array().into_iter().flatten() {
-        writeln!(
-            out,
-            "{} {}",
-            text(&labels["alertname"]),
-            text(&labels["node"])
-        )?;
+        writeln!(out, "{} {}", name(labels), text(&labels["node"]))?;
     }
 
     Ok(())

@@ -12,15 +12,16 @@ use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
 use takt_mail::EmailConfig;
-use takt_server::alerting::{InMemory, Rules};
+use takt_server::alerting::{self, InMemory, Rules};
 use takt_server::{Failure, OrUsage};
 
 /// Checks files as the server reads them. Checks all files, then fails if one has a mistake.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
     let mut out = stdout();
+    let known = known_rules(files)?;
     let mut bad = 0;
     for path in files {
-        let said = match check_one(path) {
+        let said = match check_one(path, &known) {
             Ok(said) => said,
             Err(error) => {
                 // The other files are checked all the same, as `promtool check` does.
@@ -40,7 +41,20 @@ pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
     }
 }
 
-fn check_one(path: &Path) -> anyhow::Result<String> {
+/// The shipped rules and those of the files: routes name what they set. A file with a mistake is named by its own check.
+fn known_rules(files: &[PathBuf]) -> anyhow::Result<Rules> {
+    let mut rules = Rules::shipped()?;
+    for path in files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Ok(text) = fs::read_to_string(path) {
+            let _ = rules.add(&name, &path.display().to_string(), &text);
+        }
+    }
+    Ok(rules)
+}
+
+/// Returns what the file has, and warnings. `known` are the rules whose alerts routes may name.
+fn check_one(path: &Path, known: &Rules) -> anyhow::Result<String> {
     let text = fs::read_to_string(path).context("cannot be read")?;
     let shown = path.display().to_string();
 
@@ -64,11 +78,13 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
         if !mistakes.is_empty() {
             return Err(anyhow!("{}", mistakes.join("\n")));
         }
-        return Ok(format!(
+        let mut said = format!(
             "{} receivers, {} channels",
             routing.receivers.len(),
             channels.names().count()
-        ));
+        );
+        warn(&mut said, alerting::doubts_of_routing(&routing, known));
+        return Ok(said);
     }
 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -76,14 +92,21 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
     rules.add(&name, &shown, &text)?;
     let (samples, events) = rules.count();
 
-    // Such a template runs a query for each alert of a storm.
     let mut said = format!("{} rules found", samples + events);
-    for rule in rules.with_queries() {
+    warn(&mut said, alerting::doubts_of_rules(&rules));
+    // Such a template runs a query for each alert of a storm.
+    let with_queries = rules.with_queries().map(|rule| {
         let (name, line) = (&rule.name, rule.line);
-        said += &format!("\n  warning: line {line}: {name}: its templates query for each alert");
-    }
-
+        format!("line {line}: {name}: its templates query for each alert")
+    });
+    warn(&mut said, with_queries);
     Ok(said)
+}
+
+fn warn(said: &mut String, warnings: impl IntoIterator<Item = String>) {
+    for warning in warnings {
+        *said += &format!("\n  warning: {warning}");
+    }
 }
 
 /// Runs promtool's test files. Runs all tests, then fails if one failed.

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use takt_alerts::alert::alert_name;
 use takt_alerts::notify::severity_rank;
 use takt_alerts::routing::config::RoutedTo;
 use takt_alerts::routing::matcher::{Matchers, parse_matcher};
@@ -212,7 +213,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
         let label = |name: &str| text(&alert["labels"][name]);
         let state = state(&alert["status"]);
         let words = [
-            label("alertname"),
+            name(&alert["labels"]),
             label("severity"),
             label("node"),
             local(since(alert), &zone),
@@ -276,12 +277,25 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// The name of an alert with these labels; its labels if it has none.
+fn name(labels: &Value) -> String {
+    let labels = labels.as_object().into_iter().flatten();
+    let labels: Labels = labels
+        .map(|(name, value)| (name.as_str(), text(value)))
+        .collect();
+    alert_name(&labels).into_owned()
+}
+
 /// Shows each change of an alert's state. Users whom these tables are closed to get the alerts that ended, as
 /// they may see them.
 fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let source: Source<Database> = super::source(place)?;
     match transitions(&source, asked) {
-        Err(refused) if !asked.messages => ended(&source, asked).map_err(|_| refused),
+        Err(refused) if !asked.messages => ended(&source, asked).map_err(|error| match error {
+            // A misspelt name is the user's to correct, whatever the user may see.
+            Failure::Usage(_) => error,
+            _ => refused,
+        }),
         shown => shown,
     }
 }
@@ -364,7 +378,8 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
         )
     } else {
         (
-            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS \
+            "happened_at, CASE WHEN trim(coalesce(alertname, '')) = '' THEN labels ELSE alertname END AS alertname, \
+             coalesce(severity, '') AS severity, coalesce(node, '') AS \
              node, state_before, state_after, reason, value, labels",
             "alert_transitions",
             "happened_at",
@@ -378,6 +393,15 @@ fn transitions(source: &Source<Database>, asked: &AlertsHistory) -> Result<(), F
         asked.limit.saturating_add(1)
     );
     let mut answer = source.ask(&SqlQuestion { statement })?;
+    // A misspelt name must not look like an alert that never fired.
+    if answer.rows.is_empty() && asked.alert.is_some() {
+        source.ask(&EndedAlertsQuestion {
+            name: asked.alert.clone(),
+            limit: Some(1),
+            ..EndedAlertsQuestion::default()
+        })?;
+    }
+
     let is_cut = super::cut(&mut answer.rows, asked.limit);
     let zone = source.zone();
     // The first column is the time, which SQL gives in UTC without an offset.

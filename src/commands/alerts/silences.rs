@@ -1,6 +1,6 @@
 //! Silences, and acknowledgements: silences of the alerts that fire now.
 
-use super::{firing, local, server, text};
+use super::{firing, local, name, server, text};
 use crate::cli::{ListingFormat, Place};
 use crate::client::Server;
 use crate::commands::print;
@@ -197,7 +197,7 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
         writeln!(
             out,
             "{id} {} {}",
-            text(&alert["labels"]["alertname"]),
+            name(&alert["labels"]),
             text(&alert["labels"]["node"])
         )?;
     }

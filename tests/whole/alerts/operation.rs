@@ -496,3 +496,41 @@ fn a_silence_of_what_nobody_knows_says_so() {
         "{list}"
     );
 }
+
+#[test]
+fn a_check_of_files_gives_the_hints_of_check_config() {
+    let takt = Takt::fresh();
+    fs::create_dir(takt.directory().join("rules")).unwrap();
+    takt.file(
+        "rules/own.yml",
+        "groups: [{name: own, rules: [{alert: A, expr: up == 0, labels: {severity: critcal}}]}]",
+    );
+    takt.file("takt.toml", "[alerts]\nrule_dirs = ['rules']\n");
+
+    let hint = "own.yml, line 1: severity \"critcal\"; did you mean critical?";
+    let checked = takt.run(["alerts", "check", "rules/own.yml"]).ok();
+    assert!(
+        checked.contains("warning: ") && checked.contains(hint),
+        "{checked}"
+    );
+    let config = takt.run(["check-config", "--config", "takt.toml"]);
+    assert!(config.stderr.contains(hint), "{config:?}");
+}
+
+#[test]
+fn a_history_of_a_name_that_nothing_has_says_so() {
+    let takt = Takt::fresh();
+    takt.import_sacct(
+        "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
+         1|ann|a|gpu|2024-10-01T10:00:00|2024-10-01T10:00:00|2024-10-01T12:00:00|COMPLETED|cpu=8,node=1|1|8|n1|7200\n",
+    );
+
+    let said = takt
+        .run(["alerts", "history", "--alert", "NodeDwn"])
+        .fails(2);
+    assert!(
+        said.contains("no rule and no alert in the history has the name \"NodeDwn\""),
+        "{said}"
+    );
+    assert_eq!(takt.run(["alerts", "history"]).code, Some(0));
+}

@@ -218,3 +218,269 @@ fn posted_alerts_have_bounds_and_known_ones_can_end() {
         "room for another"
     );
 }
+
+/// After a rule that ended early, the rules behind it took every exporter for up, and their alerts resolved.
+#[test]
+fn a_rule_that_panics_ends_no_alert_of_the_rules_behind_it() {
+    let mut takt = Takt::new();
+    takt.set("job_lost{node=\"g01\"}", 1.0);
+    takt.seconds(20);
+
+    // The exporter goes down, and takes its series with it.
+    let gone = crate::ports::Sample {
+        labels: parse_series("job_lost{node=\"g01\"}"),
+        at: takt.now,
+        value: None,
+    };
+    takt.samples.write(&[gone]).unwrap();
+    let all_down = |_, _| -> IsDown { Box::new(|_: &Labels| true) };
+
+    takt.now = takt.now.plus(Duration::from_secs(20));
+    let (tasks, _, _) = takt.engine.begin(takt.now);
+    let mut next = tasks.into_iter().next();
+    let mut is_first = true;
+    while let Some(task) = next {
+        let outcome = if is_first {
+            task.failure(EvalError::Panicked)
+        } else {
+            task.run(&takt.samples, &all_down)
+        };
+        is_first = false;
+        next = takt.engine.evaluated(outcome, &takt.samples, takt.now).next;
+    }
+
+    let states: Vec<State> = takt.engine.groups()[0]
+        .instances()
+        .flat_map(|(_, all)| all.iter())
+        .map(|(_, instance)| instance.shown())
+        .collect();
+    assert_eq!(states, [State::Unknown]);
+}
+
+/// After a restart, alerts that no program has posted took the room of those that programs post.
+#[test]
+fn only_posted_alerts_count_as_posted_after_a_restart() {
+    let mut takt = Takt::new();
+    let own = Posted {
+        labels: parse_series("{alertname=TaktRuleFailing,scope=takt,rule=r}"),
+        ends_at: Some(at(100_000)),
+        ..Posted::default()
+    };
+    let batch = takt.engine.post(vec![own], takt.now).0;
+    takt.commit(&batch);
+
+    let posted = Posted {
+        labels: parse_series("{alertname=Pushed,node=g02}"),
+        ends_at: Some(at(100_000)),
+        ..Posted::default()
+    };
+    let batch = takt
+        .engine
+        .post_from(&Arc::from("ann"), vec![posted], takt.now)
+        .0;
+    takt.commit(&batch);
+
+    // One alert flaps, one fires, and one has just ended.
+    for change in 0..6 {
+        takt.set("up{node=\"g03\"}", 0.0);
+        takt.set("job_lost{node=\"g04\"}", 1.0);
+        takt.set(
+            "hot{node=\"g01\"}",
+            if change % 2 == 0 { 95.0 } else { 60.0 },
+        );
+        takt.seconds(90);
+    }
+    takt.set("job_lost{node=\"g04\"}", 0.0);
+    takt.seconds(15);
+
+    let labels: Vec<String> = takt
+        .engine
+        .router()
+        .alerts()
+        .iter()
+        .map(|(_, alert)| alert.labels.to_string())
+        .collect();
+    assert!(
+        labels.iter().any(|one| one.contains("flapping")),
+        "{labels:?}"
+    );
+    assert!(
+        labels.iter().any(|one| one.contains("JobLost")),
+        "{labels:?}"
+    );
+
+    assert_eq!(takt.engine.posted_count(), 1);
+    takt.restart();
+    assert_eq!(takt.engine.posted_count(), 1);
+    let posted = parse_series("{alertname=Pushed,node=g02}");
+    assert!(takt.engine.is_posted(Fingerprint::of(&posted)));
+}
+
+/// The history of an alert of an event rule that was removed had no end, nor that of any rule that was removed while Takt
+/// was down.
+#[test]
+fn alerts_of_removed_rules_end_in_history_and_messages() {
+    for is_restarted in [false, true] {
+        let mut takt = Takt::new();
+        takt.set("hot{node=\"g02\"}", 95.0);
+        let batch = takt.engine.event(&xid(79, "", 1), &[], takt.now);
+        takt.commit(&batch);
+        for change in 0..6 {
+            takt.set(
+                "hot{node=\"g01\"}",
+                if change % 2 == 0 { 95.0 } else { 60.0 },
+            );
+            takt.set("hot{node=\"g02\"}", 95.0);
+            takt.seconds(90);
+        }
+        // g01 flaps, and fires.
+        takt.set("hot{node=\"g01\"}", 95.0);
+        takt.seconds(30);
+        let sent_before = takt.sent(SLACK).len();
+
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        let xids = XidTable::shipped().clone();
+        if is_restarted {
+            let server = (*takt.engine.server).clone();
+            takt.engine = Engine::new(server, &[], &[], xids, config);
+            let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+            takt.commit(&batch);
+        } else {
+            let batch = takt.engine.reload(&[], &[], xids, config, takt.now);
+            takt.commit(&batch);
+        }
+        takt.seconds(70);
+
+        let tables = takt.disk.0.borrow();
+        let removed = crate::state::Reason::RuleRemoved;
+        let ended = tables
+            .transitions
+            .iter()
+            .filter(|one| one.reason == removed);
+        let mut ended: Vec<String> = ended
+            .map(|one| {
+                let label = |name| one.labels.get(name).unwrap_or_default();
+                let (from, to) = (one.from.as_str(), one.to.as_str());
+                format!("{} {}: {from} {to}", label("alertname"), label("node"))
+            })
+            .collect();
+        ended.sort();
+        let expected =
+            ["GpuXid g01", "Hot g01", "Hot g02"].map(|one| format!("{one}: firing inactive"));
+        assert_eq!(ended, expected, "restarted: {is_restarted}");
+        drop(tables);
+
+        // Each that was sent has its end: two alerts, and the report of the one that flaps.
+        let sent = takt.sent(SLACK).split_off(sent_before);
+        let ended = |text: &str| {
+            sent.iter()
+                .any(|(status, labels)| *status == Status::Resolved && labels.contains(text))
+        };
+        assert!(
+            ended("GpuXid") && ended("g02") && ended("flapping"),
+            "{sent:#?}"
+        );
+
+        let tables = takt.disk.0.borrow();
+        let last = tables.outbox.values().flat_map(|row| &row.message.alerts);
+        let mut last = last.filter(|alert| alert.labels.get("node") == Some("g02"));
+        let words = &last.next_back().unwrap().annotations[RULE_REMOVED];
+        assert!(words.contains("no longer in the rule files"), "{words}");
+    }
+}
+
+/// Two rules raised one alert, and the first of them that ended took it with it.
+#[test]
+fn an_alert_of_two_rules_ends_with_the_last_of_them() {
+    let rules = "
+groups:
+- name: g
+  interval: 15s
+  rules:
+  - {alert: Late, expr: scheduler_late > 1, labels: {severity: warning}}
+  - {alert: Late, expr: queue_late > 1, labels: {severity: warning}}
+- name: other
+  interval: 15s
+  rules:
+  - {alert: Late, expr: poll_late > 1, labels: {severity: warning}}
+";
+    let mut takt = Takt::new();
+    let reload = |takt: &mut Takt, rules: &str| {
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        let file = RuleFile::read("r.yml", rules).unwrap();
+        let xids = XidTable::shipped().clone();
+        let batch = takt.engine.reload(&[file], &[], xids, config, takt.now);
+        takt.commit(&batch);
+    };
+    reload(&mut takt, rules);
+
+    let late = |takt: &mut Takt, values: [f64; 3]| {
+        for (name, value) in ["scheduler", "queue", "poll"].into_iter().zip(values) {
+            takt.set(&format!("{name}_late{{node=\"g01\"}}"), value);
+        }
+        takt.seconds(90);
+        let sent = takt.sent(SLACK).into_iter();
+        sent.map(|(status, _)| status).collect::<Vec<_>>()
+    };
+
+    use Status::{Firing, Resolved};
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), [Firing]);
+    assert_eq!(late(&mut takt, [0.0, 2.0, 2.0]), [Firing], "by two others");
+
+    let server = (*takt.engine.server).clone();
+    let file = RuleFile::read("r.yml", rules).unwrap();
+    let config = Config::read("am.yml", ROUTES).unwrap();
+    takt.engine = Engine::new(server, &[file], &[], XidTable::shipped().clone(), config);
+    let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+    takt.commit(&batch);
+
+    assert_eq!(late(&mut takt, [0.0, 0.0, 2.0]), [Firing], "by the last");
+    assert_eq!(late(&mut takt, [0.0, 0.0, 0.0]), [Firing, Resolved]);
+
+    // A person closes it in all rules.
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), [Firing, Resolved, Firing]);
+    let matchers = Matchers(parse_matchers("alertname=Late").unwrap());
+    let closing = Closing {
+        by: "ada".to_owned(),
+        comment: "known".to_owned(),
+    };
+    let batch = takt.engine.close(&matchers, &closing, takt.now).1;
+    takt.commit(&batch);
+    let ended = [Firing, Resolved, Firing, Resolved];
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), ended);
+
+    // It ends with the last rule that is removed, not with the first.
+    assert_eq!(late(&mut takt, [0.0, 0.0, 0.0]), ended);
+    assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]).len(), 5);
+    let (first_group, _) = rules.split_once("- name: other").unwrap();
+    reload(&mut takt, first_group);
+    assert_eq!(late(&mut takt, [2.0, 2.0, 0.0]).len(), 5);
+    reload(&mut takt, "groups: []");
+    assert_eq!(late(&mut takt, [2.0, 2.0, 0.0]).last(), Some(&Resolved));
+}
+
+/// An alert that was pending before a long outage is forgotten. Its stored state came back with the next start, and fired at
+/// once.
+#[test]
+fn an_alert_that_was_pending_before_a_long_outage_stays_forgotten() {
+    let rules =
+        "groups: [{name: g, interval: 15s, rules: [{alert: Hot, expr: hot > 90, for: 10m}]}]";
+    let mut takt = Takt::new();
+    let start = |takt: &mut Takt| {
+        let server = (*takt.engine.server).clone();
+        let file = RuleFile::read("r.yml", rules).unwrap();
+        let config = Config::read("am.yml", ROUTES).unwrap();
+        takt.engine = Engine::new(server, &[file], &[], XidTable::shipped().clone(), config);
+        let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+        takt.commit(&batch);
+    };
+
+    start(&mut takt);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    assert_eq!(takt.disk.0.borrow().instances.len(), 1, "pending");
+
+    takt.now = takt.now.plus(Duration::from_secs(2 * 3_600));
+    start(&mut takt);
+    assert_eq!(takt.disk.0.borrow().instances.len(), 0);
+}

@@ -207,3 +207,50 @@ fn closing_posted_alerts_makes_room_for_others() {
     assert_eq!(takt.engine.posted_count(), max - 1);
     assert_eq!(refused(&mut takt, max), 0);
 }
+
+/// A flapping alert that was closed was never sent again: its changes counted as reported, and the report was gone.
+#[test]
+fn a_flapping_alert_that_is_closed_is_sent_when_it_fires_again() {
+    use Status::{Firing, Resolved};
+    for fires_when_closed in [false, true] {
+        let mut takt = Takt::new();
+        for change in 0..6 {
+            takt.set(
+                "hot{node=\"g01\"}",
+                if change % 2 == 0 { 95.0 } else { 60.0 },
+            );
+            takt.seconds(90);
+        }
+        if fires_when_closed {
+            takt.set("hot{node=\"g01\"}", 95.0);
+            takt.seconds(30);
+        }
+        let last = takt.sent(SLACK).last().cloned().unwrap();
+        assert!(last.1.contains("flapping=\"true\""), "{last:?}");
+
+        assert_eq!(takt.close("alertname=Hot"), 1);
+        takt.seconds(90);
+        let sent = takt.sent(SLACK);
+        let (status, labels) = sent.last().unwrap();
+        assert!(
+            *status == Resolved && labels.contains("flapping"),
+            "{sent:?}"
+        );
+
+        // Closed, it stays so while its condition holds, and after a restart.
+        takt.restart();
+        takt.seconds(90);
+        assert_eq!(takt.sent(SLACK).len(), sent.len());
+
+        takt.set("hot{node=\"g01\"}", 60.0);
+        takt.seconds(30);
+        takt.set("hot{node=\"g01\"}", 95.0);
+        takt.seconds(90);
+        let sent = takt.sent(SLACK);
+        let (status, labels) = sent.last().unwrap();
+        assert!(
+            *status == Firing && !labels.contains("flapping"),
+            "{sent:?}"
+        );
+    }
+}

@@ -147,3 +147,43 @@ fn an_event_of_several_jobs_is_an_alert_for_each_owner() {
     ];
     assert_eq!(fired, expected.map(str::to_owned).into());
 }
+
+/// Rules of one name once had one key: the end of the first rule's alerts was asked for those of the second.
+#[test]
+fn rules_of_one_name_keep_their_alerts_apart() {
+    let text = "groups: [{name: g, rules: [\
+         {alert: A, when: [{kind: xid}], by: [node], until: up == 1, labels: {severity: critical}}, \
+         {alert: A, when: [{kind: gpu_lost}], by: [node], until: up == 2, labels: {severity: warning}}]}]";
+    let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+    let files = [file];
+    let mut run = EventRun::new(&files, XidTable::shipped().clone());
+
+    let at = Timestamp::from_seconds;
+    for kind in [EventKind::Xid, EventKind::GpuLost] {
+        let event = Event {
+            id: 1,
+            at: at(0),
+            kind,
+            labels: [("node", "g01"), ("xid", "79")].into_iter().collect(),
+            message: String::new(),
+        };
+        run.event(&event, &[], &Labels::new(), "", at(0));
+    }
+
+    // What is stored under its key comes back to its own rule.
+    let mut again = EventRun::new(&files, XidTable::shipped().clone());
+    for (key, _, instance) in run.iter() {
+        assert!(again.restore(key, instance.clone()));
+    }
+
+    let samples = Memory::default();
+    samples.load(Duration::from_secs(15), "up{node=g01}", "2x20");
+    for run in [&mut run, &mut again] {
+        let ended: Vec<String> = ticked(run, &samples, at(90))
+            .transitions
+            .iter()
+            .map(|ended| format!("{} {}", ended.rule, ended.labels.get("severity").unwrap()))
+            .collect();
+        assert_eq!(ended, ["a.events.yml:g/A#2 warning"]);
+    }
+}

@@ -13,7 +13,6 @@ use crate::yaml::{Mistake, Node};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use takt_mail::Mailer;
-use takt_model::error_chain;
 
 /// `email_configs`.
 pub(super) const KIND: NotifierKind = NotifierKind {
@@ -58,11 +57,11 @@ pub(super) async fn send(
         Ok(()) if thread.is_none() => Outcome::Sent(Some(email.message_id(row))),
         Ok(()) => Outcome::Sent(None),
         Err(error) if error.is_permanent() => Outcome::GiveUp {
-            error: error_chain(&error),
+            error: error.in_full(),
         },
         Err(error) => Outcome::TryAgain {
             after: None,
-            error: error_chain(&error),
+            error: error.in_full(),
         },
     }
 }

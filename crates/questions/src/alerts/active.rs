@@ -178,16 +178,18 @@ fn active(
             .map(|_| "inhibited by another alert".to_owned()),
     );
     let labels = alert.labels.iter().filter(|(name, _)| shown.shows(name));
+    let labels: BTreeMap<String, String> = labels
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+
     ActiveAlert {
         fingerprint: fingerprint.to_string(),
-        name: shown_name(alert.label("alertname")).to_owned(),
+        name: shown_name(alert.label("alertname"), &labels),
         severity: alert.label("severity").to_owned(),
         since: alert.since().whole_seconds(),
         unsent: unsent.join(", "),
         inhibited_by: why.inhibited_by.map(|print| print.to_string()),
         annotations,
-        labels: labels
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
+        labels,
     }
 }

@@ -4,12 +4,13 @@
 //! acts, once. A link reaches the alerts of its message only, for a day, and no longer silence than a day.
 
 use super::order::{labels_of, silence};
-use super::shown_name;
 use crate::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use takt_access::{MessageLink, Need, Viewer, Way};
+use takt_alerts::alert::alert_name;
 use takt_alerts::duration;
 use takt_alerts::fingerprint::Fingerprint;
 use takt_alerts::message::{MessageAlert, Status};
@@ -84,7 +85,7 @@ impl Question for LinkedAlertsQuestion {
     ) -> Result<LinkedAlerts, AnswerError> {
         let known = KnownLink::of(&self.link, database, config)?;
         let alerts = known.alerts.iter().map(|alert| LinkedAlert {
-            name: shown_name(alert.labels.get("alertname").unwrap_or_default()).to_owned(),
+            name: alert_name(&alert.labels).into_owned(),
             summary: alert
                 .annotations
                 .get("summary")
@@ -165,8 +166,8 @@ impl Question for AcknowledgeByLink {
             acknowledged += 1;
         }
 
-        let names: BTreeSet<&str> = known.names().collect();
-        let names: Vec<&str> = names.into_iter().collect();
+        let names: BTreeSet<Cow<'_, str>> = known.names().collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         viewer.note_act(format!("acknowledge {} as {by}", names.join(", ")));
         tracing::info!(by, acknowledged, "alerts acknowledged by a link");
         Ok(acknowledged)
@@ -207,10 +208,10 @@ struct KnownLink {
 
 impl KnownLink {
     /// Names of the alerts that are active.
-    fn names(&self) -> impl Iterator<Item = &str> {
+    fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let active = |alert: &&MessageAlert| self.active.contains(&alert.fingerprint);
         let alerts = self.alerts.iter().filter(active);
-        alerts.map(|alert| shown_name(alert.labels.get("alertname").unwrap_or_default()))
+        alerts.map(|alert| alert_name(&alert.labels))
     }
 
     fn of(text: &str, database: &Database, config: &AnswerConfig) -> Result<Self, AnswerError> {

@@ -21,16 +21,24 @@ pub use silences::ShownSilence;
 
 use std::collections::BTreeMap;
 use takt_access::{ShownLabels, Viewer};
+use takt_alerts::alert::alert_name;
+use takt_model::Labels;
 
 /// Severity of alerts that do not report a fault, such as Watchdog, which always fires.
 pub(super) const NO_FAULT: &str = "none";
 
-/// Name of an alert for people. Alerts of other programs may come without one.
-pub(super) fn shown_name(name: &str) -> &str {
-    if name.trim().is_empty() {
-        "(no alertname)"
+/// Name of an alert for people, and of its labels those that they may see. Alerts of other programs may come without a
+/// name, and go by these labels.
+pub(super) fn shown_name(name: &str, shown: &BTreeMap<String, String>) -> String {
+    if !name.trim().is_empty() {
+        return name.to_owned();
+    }
+
+    let labels: Labels = shown.iter().collect();
+    if labels.is_empty() {
+        "(no alertname)".to_owned()
     } else {
-        name
+        alert_name(&labels).into_owned()
     }
 }
 
@@ -64,9 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alert_without_a_name_has_a_text() {
-        assert_eq!(shown_name(""), "(no alertname)");
-        assert_eq!(shown_name(" "), "(no alertname)");
-        assert_eq!(shown_name("GpuFellOffBus"), "GpuFellOffBus");
+    fn an_alert_without_a_name_goes_by_the_labels_that_are_shown() {
+        let shown = [("node".to_owned(), "g01".to_owned())].into();
+        assert_eq!(shown_name("", &shown), r#"{node="g01"}"#);
+        assert_eq!(shown_name(" ", &BTreeMap::new()), "(no alertname)");
+        assert_eq!(shown_name("GpuFellOffBus", &shown), "GpuFellOffBus");
     }
 }

@@ -18,7 +18,7 @@ pub use absence::Absence;
 pub use in_memory::InMemory;
 pub use outside::{Writer, exporters_down, instant, instant_samples};
 pub use pack::Rules;
-pub use severities::doubtful_severities;
+pub use severities::{doubt_of_page, doubts_of_routing, doubts_of_rules};
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
@@ -109,11 +109,16 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
                 path.parent().unwrap_or(Path::new("")).to_owned(),
             )
         }
-        (None, true) => (
-            section.clone(),
-            alerts.in_long_form(pack::ROUTES, config.knows_owners()),
-            PathBuf::new(),
-        ),
+        (None, true) => {
+            alerts
+                .check_secrets()
+                .map_err(|error| config.located(&error.in_section("alerts")))?;
+            (
+                section.clone(),
+                alerts.in_long_form(pack::ROUTES, config.knows_owners()),
+                PathBuf::new(),
+            )
+        }
     };
 
     let mut routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;

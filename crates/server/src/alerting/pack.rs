@@ -127,6 +127,14 @@ fn is_rule_file(path: &Path) -> bool {
 }
 
 impl Rules {
+    /// Reads the rules that Takt ships.
+    ///
+    /// # Errors
+    /// If one of their files has a mistake.
+    pub fn shipped() -> anyhow::Result<Self> {
+        load(true, &[], &BTreeMap::new())
+    }
+
     /// Adds a file and checks its expressions. `name` decides about the kind of its rules.
     pub fn add(&mut self, name: &str, shown: &str, text: &str) -> anyhow::Result<()> {
         // All expressions are checked now: a mistake must show at the start and not at night.

@@ -1,8 +1,10 @@
-//! Severities that are probably misspelt: of a rule, of a route, and `alerts.page_severity`. Any text is a severity, so
-//! none is a mistake, but a page that waits for its group, or goes to nobody, is found out at night.
+//! What is valid in rules and routes and probably not meant: misspelt severities of a rule, of a route, and of
+//! `alerts.page_severity`, and receivers that no route reaches. Any text is a severity, so none is a mistake, but a page that
+//! waits for its group, or goes to nobody, is found out at night.
 
-use super::Loaded;
+use super::Rules;
 use std::collections::BTreeSet;
+use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::rules::Rule;
 use takt_alerts::template::Template;
 use takt_model::MatchOp;
@@ -11,29 +13,52 @@ use takt_questions::did_you_mean;
 /// The severities of Takt's own rules.
 const KNOWN: [&str; 4] = ["critical", "warning", "info", "none"];
 
-/// Returns what is doubtful about the severities of rules and routes, and about `page`, the severity that is sent at once.
-pub fn doubtful_severities(loaded: &Loaded, page: &str) -> Vec<String> {
-    let of_rules = of_rules(loaded);
-    let rules = of_rules.iter().filter_map(|(place, severity)| {
-        let meant = doubt(severity, KNOWN)?;
-        Some(format!("{place}: severity {severity:?}{meant}"))
-    });
+/// Returns what is probably not meant in rules, a sentence for each.
+pub fn doubts_of_rules(rules: &Rules) -> Vec<String> {
+    let severities = severities_of(rules).into_iter();
+    severities
+        .filter_map(|(place, severity)| {
+            let meant = doubt(severity, KNOWN)?;
+            Some(format!("{place}: severity {severity:?}{meant}"))
+        })
+        .collect()
+}
 
-    // A severity that a rule sets is known, however unusual it is: routes may name it.
-    let raised: BTreeSet<&str> = of_rules.iter().map(|(_, severity)| *severity).collect();
-    let known: BTreeSet<&str> = raised.union(&KNOWN.into()).copied().collect();
-    let routes = of_routes(loaded).into_iter().filter_map(|(key, severity)| {
+/// Returns what is probably not meant in routes and receivers, a sentence for each. `rules` are those whose alerts they get.
+pub fn doubts_of_routing(routing: &Routing, rules: &Rules) -> Vec<String> {
+    let known = known_severities(rules);
+    let severities = of_routes(routing).into_iter();
+    let severities = severities.filter_map(|(key, severity)| {
         let meant = doubt(severity, known.iter().copied())?;
         Some(format!(
             "route {key}: no rule has severity {severity:?}{meant}"
         ))
     });
 
-    let pages = (!page.is_empty() && !known.contains(page)).then(|| {
-        let meant = did_you_mean(page, known.iter().copied());
-        format!("alerts.page_severity: no rule has severity {page:?}, so no alert of a rule is sent at once{meant}")
+    let unreached = routing.unreached().map(|receiver| {
+        let name = &receiver.name;
+        format!("receiver {name}: no route leads to it, so it gets no message")
     });
-    rules.chain(routes).chain(pages).collect()
+    severities.chain(unreached).collect()
+}
+
+/// Returns what is doubtful about the severity whose alerts are sent at once.
+pub fn doubt_of_page(page: &str, rules: &Rules) -> Option<String> {
+    let known = known_severities(rules);
+    if page.is_empty() || known.contains(page) {
+        return None;
+    }
+
+    let meant = did_you_mean(page, known);
+    Some(format!(
+        "alerts.page_severity: no rule has severity {page:?}, so no alert of a rule is sent at once{meant}"
+    ))
+}
+
+/// The severities of rules. One that a rule sets is known, however unusual it is: routes may name it.
+fn known_severities(rules: &Rules) -> BTreeSet<&str> {
+    let raised = severities_of(rules).into_iter();
+    raised.map(|(_, severity)| severity).chain(KNOWN).collect()
 }
 
 /// What was probably meant instead of a severity that is not known. `None` if it is known, or like none.
@@ -44,8 +69,8 @@ fn doubt<'k>(severity: &str, known: impl IntoIterator<Item = &'k str> + Clone) -
 }
 
 /// The severities that rules set, and where. Those of a template are left out.
-fn of_rules(loaded: &Loaded) -> Vec<(String, &str)> {
-    let samples = loaded.rules.files.iter().flat_map(|file| {
+fn severities_of(rules: &Rules) -> Vec<(String, &str)> {
+    let samples = rules.files.iter().flat_map(|file| {
         let rules = file.groups.iter().flat_map(|group| &group.rules);
         rules.filter_map(move |rule| match rule {
             Rule::Alerting(rule) => Some((&file.name, rule.line, &rule.labels)),
@@ -53,7 +78,7 @@ fn of_rules(loaded: &Loaded) -> Vec<(String, &str)> {
         })
     });
 
-    let events = loaded.rules.events.iter().flat_map(|file| {
+    let events = rules.events.iter().flat_map(|file| {
         let rules = file.groups.iter().flat_map(|group| &group.rules);
         rules.map(move |rule| (&file.name, rule.line, &rule.labels))
     });
@@ -73,9 +98,9 @@ fn severity(labels: &[(String, Template)]) -> Option<&str> {
 }
 
 /// The severities that routes name, with the key of the route.
-fn of_routes(loaded: &Loaded) -> Vec<(&str, &str)> {
+fn of_routes(routing: &Routing) -> Vec<(&str, &str)> {
     let mut named = Vec::new();
-    for route in loaded.routing.routes.iter() {
+    for route in routing.routes.iter() {
         let severities = route
             .matchers
             .0
@@ -124,7 +149,8 @@ mod tests {
 
         let loaded = load(&config).unwrap();
 
-        let found = doubtful_severities(&loaded, "error");
+        let mut found = doubts_of_rules(&loaded.rules);
+        found.extend(doubts_of_routing(&loaded.routing, &loaded.rules));
         let found: Vec<&str> = found
             .iter()
             .map(|one| one.trim_start_matches(&*folder.path().to_string_lossy()))
@@ -135,11 +161,12 @@ mod tests {
                 "/rules/own.yml, line 4: severity \"critcal\"; did you mean critical?",
                 "route {}/{severity=~\"warnin|tickets\"}: no rule has severity \"warnin\"; did you mean warning?",
                 "route {}/{severity=~\"warnin|tickets\"}: no rule has severity \"tickets\"; did you mean ticket?",
-                "alerts.page_severity: no rule has severity \"error\", so no alert of a rule is sent at once",
             ]
         );
 
-        assert_eq!(doubtful_severities(&loaded, "critical").len(), 3);
-        assert_eq!(doubtful_severities(&loaded, "").len(), 3);
+        let said = "alerts.page_severity: no rule has severity \"error\", so no alert of a rule is sent at once";
+        let page = |severity: &str| doubt_of_page(severity, &loaded.rules);
+        assert_eq!(page("error").as_deref(), Some(said));
+        assert_eq!([page("critical"), page("")], [None, None]);
     }
 }

@@ -12,13 +12,11 @@ impl Config {
     /// Returns what is probably not meant, a sentence for each. `loaded` are its rules and routes.
     pub fn doubts(&self, loaded: Option<&Loaded>) -> Vec<String> {
         let of_alerts = loaded.map(|loaded| {
-            let severities =
-                alerting::doubtful_severities(loaded, &self.alerts.page_severity).into_iter();
-            let unreached = loaded.routing.unreached().map(|receiver| {
-                let name = &receiver.name;
-                format!("receiver {name}: no route leads to it, so it gets no message")
-            });
-            severities.chain(unreached).collect::<Vec<_>>()
+            let Loaded { rules, routing, .. } = loaded;
+            let mut doubts = alerting::doubts_of_rules(rules);
+            doubts.extend(alerting::doubts_of_routing(routing, rules));
+            doubts.extend(alerting::doubt_of_page(&self.alerts.page_severity, rules));
+            doubts
         });
 
         let of_targets = self.doubts_of_targets();
