@@ -134,6 +134,7 @@ pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
 pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
 pub use takt_alerts::notify::severity_rank;
+pub use takt_simulate::{WaitDifference, WaitGroup, WaitTrend};
 pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;

@@ -7,8 +7,8 @@ use takt_accounting::fairshare::{AssociationTree, PriorityWeights};
 use takt_jobs::{Amounts, Association, PrioritySettings, Shares};
 use takt_model::UnixTime;
 use takt_simulate::{
-    Closure, FairShare, Limit, LimitScope, Outcome, PastJob, PastPeriod, PeriodChange,
-    SimulatedCluster, SimulatedJob, SimulatedNode, compare_periods, replay,
+    BackfillSettings, Closure, FairShare, Limit, LimitScope, Outcome, PastJob, PastPeriod,
+    PeriodChange, SimulatedCluster, SimulatedJob, SimulatedNode, compare_periods, replay,
 };
 
 fn node(cpus: u64, gpus: u64, partitions: &[&str]) -> SimulatedNode {
@@ -340,7 +340,15 @@ fn a_period_of_many_jobs() {
         let before = PastPeriod {
             from: UnixTime(0),
             to: UnixTime(seconds),
-            cluster: cluster(vec![node(64, 8, &["a"]); nodes]),
+            // As what-ifs replay: to the minute.
+            cluster: SimulatedCluster {
+                backfill: BackfillSettings {
+                    interval_seconds: 60,
+                    reserve_depth: 20,
+                    ..BackfillSettings::default()
+                },
+                ..cluster(vec![node(64, 8, &["a"]); nodes])
+            },
             jobs: jobs.into_iter().enumerate().map(number).collect(),
             are_limits_exact: false,
         };
