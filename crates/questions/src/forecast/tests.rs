@@ -88,6 +88,10 @@ impl<'d> Lab<'d> {
     }
 
     fn waits(&self, job_id: &str, reason: &str, priority: u32) {
+        self.waits_since(self.now, job_id, reason, priority);
+    }
+
+    fn waits_since(&self, at: UnixTime, job_id: &str, reason: &str, priority: u32) {
         let waiting = WaitingRun {
             run: OpenRun {
                 job_id: job_id.into(),
@@ -99,7 +103,7 @@ impl<'d> Lab<'d> {
             demands: vec!["features".into()],
         };
         let records = Records::of(self.database);
-        records.note_waiting("lab", &[waiting], self.now).unwrap();
+        records.note_waiting("lab", &[waiting], at).unwrap();
     }
 
     fn queue(&self, viewer: &Viewer) -> QueueAnswer {
@@ -330,8 +334,9 @@ fn a_waiting_job_is_told_what_blocks_it_and_what_starts_it_sooner() {
 fn a_limit_names_whose_it_is_and_what_they_hold() {
     let (_root, database) = store();
     let lab = Lab::new(database.database());
-    lab.waits("2", "QOSMaxCpuPerUserLimit", 10);
-    lab.waits("4", "AssocGrpCpuLimit", 10);
+    let later = lab.now + 1;
+    lab.waits_since(later, "2", "QOSMaxCpuPerUserLimit", 10);
+    lab.waits_since(later, "4", "AssocGrpCpuLimit", 10);
     let ask = |viewer: &Viewer, job_id: &str| {
         let question = BlockedQuestion {
             job_id: job_id.into(),

@@ -135,16 +135,13 @@ impl PastRecords {
 /// # Errors
 /// If there are none.
 pub(super) fn node_names(list: &str) -> Result<Vec<String>, AnswerError> {
-    let names = nodelist::expand(list).map_err(AnswerError::usage)?;
-    let has_name =
-        |names: &[String]| !names.is_empty() && names.iter().all(|name| !name.is_empty());
-    if has_name(&names) {
-        Ok(names)
-    } else {
-        Err(AnswerError::Usage(format!(
-            "'{list}' names no node: expected a list such as g[31-34] or g07,g09"
-        )))
+    let names = nodelist::expand(list).unwrap_or_default();
+    if !names.is_empty() && names.iter().all(|name| !name.is_empty()) {
+        return Ok(names);
     }
+    Err(AnswerError::Usage(format!(
+        "'{list}' names no node: expected a list such as g[31-34] or g07,g09"
+    )))
 }
 
 /// A node as the records of jobs show it.

@@ -46,12 +46,12 @@ fn run(job_id: i64, user: &str, submit: i64, start: i64, hours: i64) -> JobRun {
     }
 }
 
-/// Each day, six jobs of three hours come at once to a node, which runs them one after the other.
+/// Each day, six jobs of three hours come within an hour to a node, which runs them one after the other.
 fn busy() -> Vec<JobRun> {
     let mut runs = Vec::new();
     for day in 0..20 {
         for at in 0..6 {
-            let submit = day * 24 * HOUR + at;
+            let submit = day * 24 * HOUR + at * 600;
             let start = day * 24 * HOUR + at * 3 * HOUR + 5;
             let user = if at < 3 { "ann" } else { "bob" };
             runs.push(run(day * 10 + at, user, submit, start, 3));
@@ -100,9 +100,9 @@ fn a_back_test_compares_the_waits_and_the_use_of_a_period() {
         (row.partition.as_str(), row.size.as_str(), row.jobs),
         ("gpu", "2 to 8 GPUs", 120)
     );
-    // 0, 3, 6, 9, 12 and 15 hours.
-    assert_eq!((row.median_wait_seconds + 60) / HOUR, 6);
-    assert_eq!((row.p90_replayed_seconds + 60) / HOUR, 15);
+    // Each waits 170 minutes longer than the one before.
+    assert_eq!(row.median_wait_seconds, 2 * 170 * 60 + 5);
+    assert_eq!((row.p90_replayed_seconds + 60) / HOUR, 14);
     let all = &answer.back_test_use[0];
     // 120 jobs of 3 h within the days of the period that are over.
     assert!(
@@ -204,7 +204,8 @@ fn a_failure_of_a_node_delays_jobs_unless_it_had_not_failed() {
         state: "DOWN".into(),
         from: UnixTime(FIRST - HOUR),
         to: Some(UnixTime(FIRST + 24 * HOUR)),
-        ..NodeEvent::default()
+        reason: None,
+        has: node("g1").has,
     };
     let records = Records::of(&database);
     records
