@@ -31,6 +31,7 @@ use crate::commands::store::StoreCommand;
 use crate::commands::token::Token;
 use crate::commands::up::Up;
 use crate::commands::view::View;
+use crate::commands::whatif::WhatIf;
 use crate::commands::whoami::Whoami;
 use crate::person;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -159,6 +160,8 @@ pub enum Command {
     Fairshare(Fairshare),
     /// Capacity of a period: allocated, down, planned, idle and stranded hours
     Capacity(Capacity),
+    /// Replay a past period with other nodes, limits or requests: who would have waited less or longer
+    Whatif(WhatIf),
     /// Nodes, GPUs, jobs, usage and fair share of several servers ([[view.servers]])
     View(View),
     /// Compare usage with sreport and explain each difference

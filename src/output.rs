@@ -81,6 +81,25 @@ fn noting<T>(result: io::Result<T>) -> io::Result<T> {
     result
 }
 
+/// Wraps a text at spaces. A word longer than the width has its own line.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().map_or("", |line| line.as_str());
+        let length = line.chars().count() + 1 + word.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || length <= width => {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

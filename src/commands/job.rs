@@ -1,11 +1,12 @@
 //! `takt job`: one job in full, in 80 columns.
 
-use super::{ask, jobs, print};
+use super::{jobs, print, source};
 use crate::cli::{ListingFormat, Place};
-use crate::output::{self, stdout};
+use crate::output::{self, stdout, wrapped};
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use takt_jobs::{JobRun, time_zone};
@@ -13,9 +14,11 @@ use takt_model::UnixTime;
 use takt_model::words::{UNKNOWN, amount, duration, money, percent, whole};
 use takt_questions::listing::{Column, Listing, printable};
 use takt_questions::{
-    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport, sparkline,
+    BlockedAnswer, BlockedQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport,
+    ListedRun, NodeReport, sparkline,
 };
 use takt_server::Failure;
+use takt_store::Store;
 
 #[derive(Debug, Args)]
 pub struct Job {
@@ -51,27 +54,49 @@ pub fn run(place: &Place, asked: &Job) -> Result<(), Failure> {
         steps: BARS,
         ..JobQuestion::default()
     };
-    let answer = ask(place, &question)?;
+    let source = source::<Store>(place)?;
+    let answer = source.ask(&question)?;
     let zone = time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
+    // A server of an earlier version does not know the question; a job may start meanwhile.
+    let blocked = waiting_id(&answer).and_then(|question| source.ask(&question).ok());
     if asked.format != ListingFormat::Table {
-        return print(asked.format, &jobs::listing(&answer.runs, &zone), &answer);
+        let listing = jobs::listing(&answer.runs, &zone);
+        return print(asked.format, &listing, &JobWithBlock { answer, blocked });
     }
     let text = match &answer.report {
-        Some(report) => one_run(&answer, report),
+        Some(report) => one_run(&answer, report, blocked.as_ref()),
         None => array(&answer)?,
     };
     Ok(stdout().write_all(text.as_bytes())?)
 }
 
+/// A job, and what it waits for.
+#[derive(Serialize)]
+struct JobWithBlock {
+    #[serde(flatten)]
+    answer: JobAnswer,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<BlockedAnswer>,
+}
+
+/// The question what a job waits for; `None` if it does not wait.
+fn waiting_id(answer: &JobAnswer) -> Option<BlockedQuestion> {
+    let report = answer.report.as_ref()?;
+    (report.phase == JobPhase::Pending).then(|| BlockedQuestion {
+        job_id: report.run.job_id.clone(),
+        cluster: Some(report.run.cluster.clone()),
+    })
+}
+
 /// The text of one run.
-fn one_run(answer: &JobAnswer, report: &JobReport) -> String {
+fn one_run(answer: &JobAnswer, report: &JobReport, blocked: Option<&BlockedAnswer>) -> String {
     let zone = time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
     let mut page = Page {
         text: String::new(),
         zone,
     };
     page.title(&report.run);
-    page.why(report);
+    page.why(report, blocked);
     page.times(report, answer.at);
     page.held(&report.run);
     page.verdict(report);
@@ -181,7 +206,7 @@ impl Page {
     }
 
     /// Why the run waits, or why it failed.
-    fn why(&mut self, report: &JobReport) {
+    fn why(&mut self, report: &JobReport, blocked: Option<&BlockedAnswer>) {
         if let Some(waiting) = &report.waiting {
             self.paragraph(
                 "It waits",
@@ -200,6 +225,9 @@ impl Page {
         if let Some(forecast) = &report.start_forecast {
             self.paragraph("Forecast", &forecast.words);
         }
+        if let Some(blocked) = blocked {
+            self.blocked(blocked);
+        }
 
         if let Some(failure) = &report.failure {
             self.paragraph("It failed", &failure.words);
@@ -215,6 +243,16 @@ impl Page {
 
         if report.phase == JobPhase::Pending || report.failure.is_some() {
             self.text.push('\n');
+        }
+    }
+
+    /// What has to happen before the job starts, and what would start it sooner.
+    fn blocked(&mut self, blocked: &BlockedAnswer) {
+        for (at, words) in blocked.words.iter().enumerate() {
+            self.paragraph(if at == 0 { "Waits for" } else { "" }, words);
+        }
+        for (at, change) in blocked.changes.iter().enumerate() {
+            self.paragraph(if at == 0 { "Sooner with" } else { "" }, &change.words);
         }
     }
 
@@ -608,25 +646,6 @@ fn gib(bytes: f64) -> String {
 
 fn count(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Wraps a text at spaces. A word longer than the width has its own line.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().map_or("", |line| line.as_str());
-        let length = line.chars().count() + 1 + word.chars().count();
-        match lines.last_mut() {
-            Some(line) if line.is_empty() || length <= width => {
-                if !line.is_empty() {
-                    line.push(' ');
-                }
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ pub(crate) mod store;
 pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod view;
+pub(crate) mod whatif;
 pub(crate) mod whoami;
 
 use self::import::Import;
@@ -95,6 +96,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Gpus(asked) => gpus::run(place, &asked),
         Command::Node(asked) => return node::run(&asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
+        Command::Whatif(asked) => whatif::run(place, &asked),
         Command::View(asked) => view::run(place, &asked),
         Command::Reconcile(asked) => reconcile::run(place, &asked),
         Command::Fairshare(asked) => fairshare::run(place, &asked),

@@ -185,6 +185,7 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
     the_commands_of_the_pages_run(&demo);
     the_doctor_finds_the_faults(&demo);
     the_waiting_jobs_have_forecasts(&demo);
+    the_past_weeks_answer_what_ifs(&demo);
     the_first_configuration_is_that_of_the_cluster(&demo);
     a_backup_of_the_running_server_is_a_store(&demo);
 
@@ -230,6 +231,54 @@ fn the_waiting_jobs_have_forecasts(demo: &RunningDemo) {
     let first = format!("SELECT count(*) FROM forecasts WHERE kind = 'first' AND job_id = '{job}'");
     let count = demo.ask(&["sql", &first, "--format", "csv"]);
     assert_eq!(count.lines().last(), Some("1"));
+}
+
+/// The command, the page and the API answer the same what-if; who asks for nonsense is told.
+fn the_past_weeks_answer_what_ifs(demo: &RunningDemo) {
+    let test = demo.ask(&["whatif", "--format", "json"]);
+    let test: serde_json::Value = serde_json::from_str(&test).unwrap();
+    assert!(test["jobs"].as_u64().unwrap() > 100, "{test}");
+    assert!(
+        test["back_test"]["rows"].as_array().unwrap().len() > 1,
+        "{test}"
+    );
+    assert_eq!(test["pairs"], 0);
+
+    let run = demo.run(&["whatif", "--requests", "0.5", "--replays", "5"]);
+    if test["is_close"] == true {
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(run.stdout.contains("5 pairs of"), "{}", run.stdout);
+        let page = http_get(&format!("{}/whatif?requests=0.5", demo.pages)).unwrap();
+        assert!(page.body.contains("are left out"), "{}", page.body);
+    } else {
+        assert_eq!(run.code, Some(1), "{}", run.stdout);
+        assert!(
+            run.stdout.contains("no what-if is answered"),
+            "{}",
+            run.stdout
+        );
+    }
+    let wrong = demo.run(&["whatif", "--remove", "nowhere7"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stdout);
+    assert!(
+        wrong.stderr.contains("no node nowhere7"),
+        "{}",
+        wrong.stderr
+    );
+
+    // The first waiting job of the queue says what it waits for.
+    let text = demo.ask(&["jobs", "--state", "PD", "--limit", "1", "--format", "json"]);
+    let jobs: serde_json::Value = serde_json::from_str(&text).unwrap();
+    if let Some(job) = jobs[0]["job_id"].as_str() {
+        let text = demo.ask(&["job", job, "--format", "json"]);
+        let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+        // It may have started meanwhile.
+        let is_pending = shown["report"]["phase"] == "pending";
+        assert!(
+            !is_pending || shown["blocked"]["words"].is_array(),
+            "{shown}"
+        );
+    }
 }
 
 fn a_user_sees_the_demo_with_that_user_s_rights(demo: &RunningDemo) {

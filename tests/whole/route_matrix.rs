@@ -62,6 +62,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/takt/v1/imports", "viewer", "viewer"),
     ("/api/takt/v1/imports/undo", "admin", "admin"),
     ("/api/takt/v1/job", "user", "user"),
+    ("/api/takt/v1/job/blocked", "user", "user"),
     ("/api/takt/v1/jobs", "user", "user"),
     ("/api/takt/v1/jobs/delete", "admin", "admin"),
     ("/api/takt/v1/jobs/strips", "user", "user"),
@@ -88,6 +89,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/takt/v1/tokens", "user", "user"),
     ("/api/takt/v1/view", "viewer", "viewer"),
     ("/api/takt/v1/waste", "user", "user"),
+    ("/api/takt/v1/whatif", "user", "user"),
     ("/api/takt/v1/whoami", "", ""),
     ("/api/v1/alertmanagers", "user", "user"),
     ("/api/v1/alerts", "viewer", "viewer"),
@@ -195,6 +197,9 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/waste", "user", "admin"),
     ("/waste.csv", "user", "admin"),
     ("/waste.json", "user", "admin"),
+    ("/whatif", "user", "admin"),
+    ("/whatif.csv", "user", "admin"),
+    ("/whatif.json", "user", "admin"),
 ];
 
 const ROLES: [&str; 6] = ["", "status", "user", "viewer", "support", "admin"];
@@ -320,6 +325,8 @@ fn no_route_shows_another_users_job() {
         format!("/api/takt/v1/report/sheets?{month}&account=biology"),
         format!("/api/takt/v1/capacity?{month}"),
         format!("/api/takt/v1/report/sent?{month}"),
+        format!("/api/takt/v1/whatif?{month}"),
+        format!("/whatif?{month}"),
         "/api/takt/v1/fairshare?history_days=30".to_owned(),
         "/api/takt/v1/fairshare?user=alice&explain=true".to_owned(),
         "/api/takt/v1/jobs?state=FAILED".to_owned(),

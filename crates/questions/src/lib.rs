@@ -66,6 +66,7 @@ mod view;
 mod view_servers;
 mod visible;
 mod waste;
+mod whatif;
 mod whoami;
 
 pub use about::{AboutAnswer, AboutQuestion, about};
@@ -95,8 +96,9 @@ pub use error::AnswerError;
 pub use events::{ClusterEvent, EVENT_KINDS, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use forecast::{
-    ForecastGrades, ForecastState, QueueFacts, StartForecast, UnmodelledRule, WaitingJob,
-    forecast_queue, forecast_starts, run_times,
+    AwaitedRun, BlockedAnswer, BlockedQuestion, ForecastGrades, ForecastState, QueueFacts,
+    StartChange, StartForecast, UnmodelledRule, WaitingJob, forecast_queue, forecast_starts,
+    run_times,
 };
 pub use gpu::{GpuAnswer, GpuHeld, GpuQuestion, GpuReading};
 pub use history::{HistoryAnswer, HistoryCurve, HistoryQuestion};
@@ -132,12 +134,14 @@ pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
 pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
 pub use takt_alerts::notify::severity_rank;
+pub use takt_simulate::{WaitDifference, WaitGroup, WaitTrend};
 pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
 pub use view::{ServerState, ViewAnswer, ViewOf, ViewQuestion};
 pub use view_servers::{ViewConfig, ViewServerConfig, ViewServers};
 pub use waste::{WasteAnswer, WasteQuestion};
+pub use whatif::{UseRow, WhatIfAnswer, WhatIfQuestion};
 pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
@@ -341,9 +345,11 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<JobsQuestion>();
     visitor.question::<RunStripsQuestion>();
     visitor.question::<JobQuestion>();
+    visitor.question::<BlockedQuestion>();
     visitor.question::<CompareQuestion>();
     visitor.question::<QueueQuestion>();
     visitor.question::<WasteQuestion>();
+    visitor.question::<WhatIfQuestion>();
     visitor.question::<EnergyQuestion>();
     visitor.question::<SearchQuestion>();
     visitor.question::<ViewQuestion>();

@@ -90,28 +90,12 @@ pub fn forecast(
     now: UnixTime,
     mut goes_on: impl FnMut(u32) -> bool,
 ) -> Vec<Option<Forecast>> {
-    let known: Vec<Vec<f64>> = jobs
-        .iter()
-        .map(|one| times.like(&one.job.user, &one.name, ran_ratio(&one.job, now)))
-        .collect();
+    let known = known_ratios(jobs, times, now);
 
     let mut starts: Vec<Vec<i64>> = vec![Vec::new(); jobs.len()];
     let mut draw = 0;
     while goes_on(draw) {
-        let drawn: Vec<SimulatedJob> = jobs
-            .iter()
-            .zip(&known)
-            .enumerate()
-            .map(|(at, (one, ratios))| {
-                let chance = uniform(at as u64, u64::from(draw));
-                SimulatedJob {
-                    // What has kept a job from starting until now is not to be replayed.
-                    eligible: one.job.eligible.max(now),
-                    run_seconds: drawn_seconds(&one.job, ratios, chance, now),
-                    ..one.job.clone()
-                }
-            })
-            .collect();
+        let drawn = drawn_jobs(jobs, &known, draw, now);
         let Some(outcome) = replay_while(cluster, &drawn, &mut || goes_on(draw)) else {
             break;
         };
@@ -124,6 +108,35 @@ pub fn forecast(
     jobs.iter()
         .zip(starts)
         .map(|(one, starts)| of_starts(starts).filter(|_| one.job.running.is_none()))
+        .collect()
+}
+
+/// The shares of their limits that runs like each job have run.
+pub(crate) fn known_ratios(jobs: &[ForecastJob], times: &RunTimes, now: UnixTime) -> Vec<Vec<f64>> {
+    jobs.iter()
+        .map(|one| times.like(&one.job.user, &one.name, ran_ratio(&one.job, now)))
+        .collect()
+}
+
+/// The jobs with the run times of one replay, which its number decides.
+pub(crate) fn drawn_jobs(
+    jobs: &[ForecastJob],
+    known: &[Vec<f64>],
+    draw: u32,
+    now: UnixTime,
+) -> Vec<SimulatedJob> {
+    jobs.iter()
+        .zip(known)
+        .enumerate()
+        .map(|(at, (one, ratios))| {
+            let chance = uniform(at as u64, u64::from(draw));
+            SimulatedJob {
+                // What has kept a job from starting until now is not to be replayed.
+                eligible: one.job.eligible.max(now),
+                run_seconds: drawn_seconds(&one.job, ratios, chance, now),
+                ..one.job.clone()
+            }
+        })
         .collect()
 }
 
@@ -164,7 +177,7 @@ fn drawn_seconds(job: &SimulatedJob, ratios: &[f64], chance: f64, now: UnixTime)
 }
 
 /// A number from 0 to 1, which is the same for the same job and replay (SplitMix64).
-fn uniform(job: u64, replay: u64) -> f64 {
+pub(crate) fn uniform(job: u64, replay: u64) -> f64 {
     let mut z = job
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(replay.wrapping_mul(0xbf58_476d_1ce4_e5b9))

@@ -56,6 +56,20 @@ pub(crate) fn replay_while(
     is_whole.then_some(scheduler.outcome)
 }
 
+/// As [`replay_while`], until the job with this index has started: jobs that would start later have no place.
+pub(crate) fn replay_until(
+    cluster: &SimulatedCluster,
+    jobs: &[SimulatedJob],
+    last: u32,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Option<Outcome> {
+    let mut scheduler = Scheduler::new(cluster, jobs);
+    scheduler.last = Some(last);
+    scheduler.place_running();
+    let is_whole = scheduler.run(goes_on);
+    is_whole.then_some(scheduler.outcome)
+}
+
 /// The nodes that jobs of one partition and GPU type may use.
 struct NodeClass {
     nodes: Vec<u32>,
@@ -103,6 +117,8 @@ struct Scheduler<'i> {
     limits: LimitBook<'i>,
     ends: BinaryHeap<Reverse<(i64, u32)>>,
     shares: Option<Shares<'i>>,
+    /// Job whose start ends the replay.
+    last: Option<u32>,
     outcome: Outcome,
 }
 
@@ -160,6 +176,7 @@ impl<'i> Scheduler<'i> {
             limits: LimitBook::new(&cluster.limits),
             ends: BinaryHeap::new(),
             shares: Shares::new(cluster),
+            last: None,
             outcome: Outcome {
                 placed: vec![None; jobs.len()],
                 impossible: 0,
@@ -267,6 +284,11 @@ impl<'i> Scheduler<'i> {
                 self.backfill(now);
                 last_backfill = now;
                 next_backfill = None;
+            }
+
+            let is_found = |last: u32| self.outcome.placed[last as usize].is_some();
+            if self.last.is_some_and(is_found) {
+                return true;
             }
         }
     }

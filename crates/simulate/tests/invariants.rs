@@ -7,8 +7,8 @@ use takt_accounting::fairshare::{AssociationTree, PriorityWeights};
 use takt_jobs::{Amounts, Association, PrioritySettings, Shares};
 use takt_model::UnixTime;
 use takt_simulate::{
-    Closure, FairShare, Limit, LimitScope, Outcome, SimulatedCluster, SimulatedJob, SimulatedNode,
-    replay,
+    BackfillSettings, Closure, FairShare, Limit, LimitScope, Outcome, PastJob, PastPeriod,
+    PeriodChange, SimulatedCluster, SimulatedJob, SimulatedNode, compare_periods, replay,
 };
 
 fn node(cpus: u64, gpus: u64, partitions: &[&str]) -> SimulatedNode {
@@ -199,6 +199,51 @@ proptest! {
         }
     }
 
+    /// More nodes may delay a later job, as another one starts before it; the first one has nobody before it.
+    #[test]
+    fn more_nodes_never_delay_the_first_job(nodes in some_nodes(), more in some_nodes(), jobs in some_jobs()) {
+        let first = (0..jobs.len()).min_by_key(|at| (jobs[*at].eligible, *at));
+        let few = replay(&cluster(nodes.clone()), &jobs);
+        let many = replay(&cluster([nodes, more].concat()), &jobs);
+        if let Some(first) = first
+            && let Some(before) = &few.placed[first]
+        {
+            let after = many.placed[first].as_ref();
+            prop_assert!(after.is_some_and(|after| after.start <= before.start));
+        }
+    }
+
+    #[test]
+    fn changed_periods_keep_the_laws_of_replays(nodes in some_nodes(), jobs in some_jobs(), draw in 0..3_u32, factor in 0.0..3.0_f64) {
+        let number = |(at, job): (usize, SimulatedJob)| PastJob {
+            waits_from: job.eligible,
+            job,
+            recorded: None,
+            number: at as u32,
+        };
+        let mut period = PastPeriod {
+            from: UnixTime(0),
+            to: UnixTime(6000),
+            cluster: cluster(nodes),
+            jobs: jobs.into_iter().enumerate().map(number).collect(),
+            are_limits_exact: false,
+        };
+        PeriodChange::Requests(factor).apply(&mut period);
+        PeriodChange::LimitTime("a".into(), 500).apply(&mut period);
+        if !period.cluster.nodes.is_empty() {
+            PeriodChange::NodeOk(0).apply(&mut period);
+            PeriodChange::AddNodes(vec!["new".into()], 0).apply(&mut period);
+        }
+        let found = period.replay(draw, &mut || true).unwrap();
+        prop_assert_eq!(found.waits.len(), period.jobs.len());
+        prop_assert!(found.waits.iter().flatten().all(|wait| *wait >= 0));
+        prop_assert_eq!(found.waits.iter().flatten().count() + found.without_start, period.jobs.len());
+        // Open nodes alone start jobs; within a period they cannot be more than full, but a job may outlast an opening.
+        let whole = period.cluster.nodes.iter().map(|node| node.has.cpus).sum::<u64>() as f64 * 6000.0;
+        prop_assert!(found.used.cpu_seconds("") <= whole);
+        prop_assert_eq!(period.replay(draw, &mut || true).unwrap(), found);
+    }
+
     #[test]
     fn the_same_input_gives_the_same_replay(nodes in some_nodes(), jobs in some_jobs()) {
         let cluster = cluster(nodes);
@@ -278,11 +323,52 @@ fn usage_of_the_replay_moves_fair_share() {
     assert_eq!(users.iter().filter(|user| **user == "bob").count(), 6);
 }
 
-/// A million jobs within a year, without a queue and with a deep one. Prints the times:
-/// `cargo test --release -p takt-simulate -- --ignored --nocapture million`.
+/// A month of 50,000 jobs and a year of a million, as a what-if replays them. Prints the times:
+/// `cargo test --release -p takt-simulate -- --ignored --nocapture period`.
 #[test]
 #[ignore = "long"]
-fn a_year_of_a_million_jobs() {
+fn a_period_of_many_jobs() {
+    for (count, days, nodes) in [(50_000, 30, 130), (1_000_000, 365, 205)] {
+        let seconds = days * 86_400;
+        let jobs = many_jobs(count, seconds / count);
+        let number = |(at, job): (usize, SimulatedJob)| PastJob {
+            waits_from: job.eligible,
+            job,
+            recorded: None,
+            number: at as u32,
+        };
+        let before = PastPeriod {
+            from: UnixTime(0),
+            to: UnixTime(seconds),
+            // As what-ifs replay: to the minute.
+            cluster: SimulatedCluster {
+                backfill: BackfillSettings {
+                    interval_seconds: 60,
+                    reserve_depth: 20,
+                    ..BackfillSettings::default()
+                },
+                ..cluster(vec![node(64, 8, &["a"]); nodes])
+            },
+            jobs: jobs.into_iter().enumerate().map(number).collect(),
+            are_limits_exact: false,
+        };
+        let mut after = before.clone();
+        PeriodChange::RunTimeUsed.apply(&mut after);
+        let began = std::time::Instant::now();
+        before.replay(0, &mut || true).unwrap();
+        let once = began.elapsed();
+        let found = compare_periods(&before, &after, |pairs| pairs < 1).unwrap();
+        println!(
+            "{count} jobs, {nodes} nodes: a replay {once:?}, with a pair {:?}; mean wait {:.0} s, {:.0} s after",
+            began.elapsed(),
+            found.rows[0].before.mean_seconds,
+            found.rows[0].after.mean_seconds,
+        );
+    }
+}
+
+/// Jobs at a rate of one in `every` seconds.
+fn many_jobs(count: i64, every: i64) -> Vec<SimulatedJob> {
     let mut state = 7_u64;
     let mut random = move |below: u64| {
         state = state
@@ -290,12 +376,12 @@ fn a_year_of_a_million_jobs() {
             .wrapping_add(1);
         (state >> 33) % below
     };
-    let jobs: Vec<SimulatedJob> = (0..1_000_000_i64)
+    (0..count)
         .map(|at| {
             let run = 60 + random(36_000) as i64;
             let many = u32::from(random(50) == 0);
             let mut job = job(
-                at * 31 + random(7200) as i64,
+                at * every + random(7200) as i64,
                 run,
                 3600 * (1 + run / 3600) * 2,
                 1 + many,
@@ -305,7 +391,15 @@ fn a_year_of_a_million_jobs() {
             job.user = format!("u{}", random(100)).into();
             job
         })
-        .collect();
+        .collect()
+}
+
+/// A million jobs within a year, without a queue and with a deep one. Prints the times:
+/// `cargo test --release -p takt-simulate -- --ignored --nocapture million`.
+#[test]
+#[ignore = "long"]
+fn a_year_of_a_million_jobs() {
+    let jobs = many_jobs(1_000_000, 31);
 
     for nodes in [300, 210, 202] {
         let nodes = (0..nodes).map(|_| node(64, 8, &["a"])).collect::<Vec<_>>();

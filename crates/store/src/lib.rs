@@ -87,9 +87,10 @@ pub use records::{
     ForecastSummary, ForecastTimes, GivenGpu, GpuHold, GpuInterval, GradedForecast, HeldGpu,
     HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
     KnownCluster, KnownForecast, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, NotedForecast,
-    OpenRun, Origin, PastGpu, PricedTime, QueueCounts, RecordHits, Records, RegisteredSize,
-    RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
-    ShareSettingsRecord, Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
+    OpenRun, Origin, PastGpu, PastRun, PricedTime, QueueCounts, RecordHits, Records,
+    RegisteredSize, RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport,
+    SessionRecord, ShareSettingsRecord, Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns,
+    WaitingRun,
 };
 pub use remote::{RemoteEngine, RemoteError, RemoteSeries, Steps};
 pub use segments::Health;

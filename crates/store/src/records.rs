@@ -15,6 +15,7 @@ mod imports;
 mod links;
 mod listed;
 mod nodes;
+mod past_runs;
 mod present;
 mod remote_write;
 mod reservations;
@@ -38,6 +39,7 @@ pub use import::{Corrections, ImportError, ImportSummary, LIVE_QUEUE, Origin, Sh
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
 pub use nodes::RegisteredSize;
+pub use past_runs::PastRun;
 pub use present::{AlertTransition, AllocatedGpu, GpuHold, QueueCounts, RunningJob};
 pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};

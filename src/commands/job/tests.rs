@@ -2,7 +2,7 @@ use super::*;
 use takt_accounting::efficiency::{Curve, Efficiency, Grade, Split, Verdict};
 use takt_accounting::{Cost, Evidence, FailureCause};
 use takt_model::UnixTime;
-use takt_questions::{ClusterEvent, JobHint, StartForecast, WhyWaiting};
+use takt_questions::{ClusterEvent, JobHint, StartChange, StartForecast, WhyWaiting};
 
 /// 2026-10-05 12:00 in UTC.
 const NOON: UnixTime = UnixTime(1_791_201_600);
@@ -62,7 +62,7 @@ fn shown_with(report: JobReport, events: Vec<ClusterEvent>) -> String {
         neighbours: Vec::new(),
         events,
     };
-    let text = one_run(&answer, &report);
+    let text = one_run(&answer, &report, None);
     // Lines wrap at the width, not in the middle of a word by the terminal.
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
@@ -131,6 +131,40 @@ Forecast    starts between 14:20 and 16:10, most likely at 14:40; of the last
 
 Submitted   2026-10-05 14:00, waited 10 min
 Requested   cpu=8,mem=64G,node=1,gres/gpu=2
+"
+    );
+}
+
+#[test]
+fn a_pending_job_shows_what_blocks_it_and_what_starts_it_sooner() {
+    let blocked = BlockedAnswer {
+        words: vec![
+            "nodes that would do start no jobs: g02 (DOWN)".into(),
+            "1 running job has to end first: 4700 of bob\u{1b} (about 15:10)".into(),
+        ],
+        changes: vec![StartChange {
+            kind: "time".into(),
+            option: "--time=02:00:00".into(),
+            start: NOON,
+            sooner_seconds: 7200,
+            words: "a time limit of 2:00 h instead of 24:00 h (--time=02:00:00): 19:40 instead of Thu 08:00".into(),
+        }],
+        ..BlockedAnswer::default()
+    };
+    let mut page = Page {
+        text: String::new(),
+        zone: TimeZone::UTC,
+    };
+    page.why(&pending(), Some(&blocked));
+    assert_eq!(
+        page.text,
+        "\
+It waits    the reason is not known yet
+Waits for   nodes that would do start no jobs: g02 (DOWN)
+            1 running job has to end first: 4700 of bob\u{fffd} (about 15:10)
+Sooner with a time limit of 2:00 h instead of 24:00 h (--time=02:00:00): 19:40
+            instead of Thu 08:00
+
 "
     );
 }

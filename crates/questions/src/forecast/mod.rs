@@ -2,12 +2,15 @@
 //!
 //! `model` turns what the store knows into a queue to replay, `grade` judges earlier forecasts, `shown` has what people see.
 
+mod blocked;
+mod change;
 mod grade;
 mod model;
 mod shown;
 #[cfg(test)]
 mod tests;
 
+pub use blocked::{AwaitedRun, BlockedAnswer, BlockedQuestion, StartChange};
 pub use grade::ForecastGrades;
 pub use model::{QueueFacts, QueueModel, UnmodelledRule, WaitingJob};
 pub(crate) use shown::{ForecastBook, add_forecasts};

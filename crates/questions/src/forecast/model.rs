@@ -69,6 +69,8 @@ pub struct QueueModel {
     pub cluster: SimulatedCluster,
     /// Running jobs, then waiting ones, the first eligible first.
     pub jobs: Vec<ForecastJob>,
+    /// Index in the facts of each running job, in the order of `jobs`, which begin with them.
+    pub running: Vec<usize>,
     /// Index in `jobs` of each waiting job, in the order of the facts. `None` if it is not replayed.
     pub waiting: Vec<Option<usize>>,
     /// What is not modelled.
@@ -120,11 +122,14 @@ pub(super) fn queue_model(facts: &QueueFacts) -> QueueModel {
         .map(|(at, node)| (node.node.as_str(), at))
         .collect();
 
-    let mut jobs: Vec<ForecastJob> = facts
-        .running
-        .iter()
-        .filter_map(|run| running_job(run, &places, &mut queues))
-        .collect();
+    let mut jobs: Vec<ForecastJob> = Vec::new();
+    let mut running = Vec::new();
+    for (at, run) in facts.running.iter().enumerate() {
+        if let Some(job) = running_job(run, &places, &mut queues) {
+            jobs.push(job);
+            running.push(at);
+        }
+    }
 
     let mut waiting = vec![None; facts.waiting.len()];
     for at in eligible_first(&facts.waiting) {
@@ -157,6 +162,7 @@ pub(super) fn queue_model(facts: &QueueFacts) -> QueueModel {
         not_modelled: not_modelled(facts, &waiting, has_memory),
         cluster,
         jobs,
+        running,
         waiting,
     }
 }
@@ -338,7 +344,7 @@ fn simulated_node(node: &Node, facts: &QueueFacts, queues: &Queues<'_>) -> Simul
 }
 
 /// Whether a node starts jobs, or will without anybody repairing or resuming it.
-fn opens_by_itself(state: &str, is_reserved: bool) -> bool {
+pub(super) fn opens_by_itself(state: &str, is_reserved: bool) -> bool {
     match NodeState::parse(state).condition() {
         // A node in maintenance returns when its reservation ends.
         NodeCondition::Maintenance => is_reserved,

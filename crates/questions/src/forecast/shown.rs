@@ -166,26 +166,33 @@ impl ForecastBook {
         )
     }
 
-    /// A time of day; with the day if that is another one.
     fn clock(&self, at: UnixTime) -> String {
-        let zoned = |at: UnixTime| -> Zoned {
-            Timestamp::try_from(at)
-                .unwrap_or_default()
-                .to_zoned(self.zone.clone())
-        };
-        let (at, now) = (zoned(at), zoned(self.now));
-        let is_soon = (at.timestamp().as_second() - now.timestamp().as_second()).abs() < 6 * 86_400;
-        let format = match () {
-            () if at.date() == now.date() => "%H:%M",
-            () if is_soon => "%a %H:%M",
-            () => "%Y-%m-%d %H:%M",
-        };
-        at.strftime(format).to_string()
+        clock(at, self.now, &self.zone)
     }
 }
 
+/// A time of day; with the day if that is another one.
+pub(super) fn clock(at: UnixTime, now: UnixTime, zone: &TimeZone) -> String {
+    let zoned = |at: UnixTime| -> Zoned {
+        Timestamp::try_from(at)
+            .unwrap_or_default()
+            .to_zoned(zone.clone())
+    };
+    let (at, now) = (zoned(at), zoned(now));
+    let is_soon = (at.timestamp().as_second() - now.timestamp().as_second()).abs() < 6 * 86_400;
+    let format = match () {
+        () if at.date() == now.date() => "%H:%M",
+        () if is_soon => "%a %H:%M",
+        () => "%Y-%m-%d %H:%M",
+    };
+    at.strftime(format).to_string()
+}
+
 /// The forecasts of a cluster's queue and their grades, as they were last recorded.
-fn forecast_state(records: &Records<'_>, cluster: &str) -> Result<ForecastState, AnswerError> {
+pub(super) fn forecast_state(
+    records: &Records<'_>,
+    cluster: &str,
+) -> Result<ForecastState, AnswerError> {
     let Some(round) = records.last_forecast_round(cluster)? else {
         return Ok(ForecastState {
             are_shown: true,

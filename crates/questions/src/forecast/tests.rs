@@ -1,10 +1,16 @@
 use super::*;
-use crate::testing::database;
+use crate::testing::{database, store_in};
 use crate::{AnswerConfig, Question, QueueAnswer, QueueQuestion};
 use std::convert::Infallible;
 use takt_access::{Privacy, Role, Viewer, Way};
 use takt_jobs::{Amounts, Entry, JobRun, Node};
 use takt_store::{Corrections, Origin, Shifted, WaitingRun};
+
+fn store() -> (tempfile::TempDir, takt_store::Store) {
+    let root = tempfile::tempdir().unwrap();
+    let store = store_in(root.path());
+    (root, store)
+}
 
 /// A node of 8 CPUs that ann's job holds for an hour, and for which the jobs of others wait.
 struct Lab<'d> {
@@ -82,6 +88,10 @@ impl<'d> Lab<'d> {
     }
 
     fn waits(&self, job_id: &str, reason: &str, priority: u32) {
+        self.waits_since(self.now, job_id, reason, priority);
+    }
+
+    fn waits_since(&self, at: UnixTime, job_id: &str, reason: &str, priority: u32) {
         let waiting = WaitingRun {
             run: OpenRun {
                 job_id: job_id.into(),
@@ -93,7 +103,7 @@ impl<'d> Lab<'d> {
             demands: vec!["features".into()],
         };
         let records = Records::of(self.database);
-        records.note_waiting("lab", &[waiting], self.now).unwrap();
+        records.note_waiting("lab", &[waiting], at).unwrap();
     }
 
     fn queue(&self, viewer: &Viewer) -> QueueAnswer {
@@ -227,4 +237,123 @@ fn nothing_is_forecast_without_a_poll() {
     assert_eq!(forecast_starts(&database, "other").unwrap(), None);
     assert!(forecast_starts(&database, "lab").unwrap().is_some());
     let _ = lab;
+}
+
+/// Bob's job waits for ann's and cy's. A free node of another partition, where bob has run jobs, would start it at once.
+#[test]
+fn a_waiting_job_is_told_what_blocks_it_and_what_starts_it_sooner() {
+    let (_root, database) = store();
+    let lab = Lab::new(database.database());
+    let free = |name: &str, state: &str, partition: &str| Node {
+        node: name.into(),
+        state: state.into(),
+        partitions: vec![partition.into()],
+        has: Amounts {
+            cpus: 8,
+            gpus: 0,
+            mem_bytes: 64 << 30,
+        },
+        ..Node::default()
+    };
+    let nodes = [
+        free("g1", "ALLOCATED", "gpu"),
+        free("g2", "IDLE+DRAIN", "gpu"),
+        free("s1", "IDLE", "short"),
+    ];
+    let records = Records::of(database.database());
+    records.note_nodes("lab", &nodes, lab.now, false).unwrap();
+    let earlier = JobRun {
+        state: "COMPLETED".into(),
+        start: Some(lab.now - 2900),
+        end: Some(lab.now - 2800),
+        elapsed: Some(100),
+        partition: "short".into(),
+        node_list: Some("s1".into()),
+        cpus: Some(8),
+        nodes: Some(1),
+        ..lab.run("90", "bob")
+    };
+    lab.poll([earlier]);
+
+    let ask = |viewer: &Viewer, job_id: &str| {
+        let question = BlockedQuestion {
+            job_id: job_id.into(),
+            cluster: None,
+        };
+        question.answer(viewer, &database, &AnswerConfig::default())
+    };
+    let answer = ask(&Viewer::server(), "2").unwrap();
+    let awaited: Vec<(&str, &str)> = answer
+        .awaited
+        .iter()
+        .map(|one| (one.job_id.as_str(), one.user.as_str()))
+        .collect();
+    assert_eq!(awaited, [("1", "ann")]);
+    assert_eq!(answer.ahead, ["4"]);
+    assert_eq!(answer.closed_nodes, ["g2 (IDLE+DRAIN)"]);
+    assert_eq!((answer.hidden_awaited, answer.hidden_ahead), (0, 0));
+    assert!(answer.replays > 0);
+    let [change] = answer.changes.as_slice() else {
+        panic!("{:?}", answer.changes);
+    };
+    assert_eq!(change.option, "--partition=short");
+    assert!(change.sooner_seconds > 3000, "{change:?}");
+    assert!(
+        change
+            .words
+            .starts_with("partition short instead of gpu (--partition=short): ")
+    );
+    assert!(change.words.contains(" instead of "), "{change:?}");
+
+    // Bob may not see the others: they are counted.
+    let bob = Viewer::new(Role::User, Way::Token, Privacy::Private).with_user("bob");
+    let seen = ask(&bob, "2").unwrap();
+    assert_eq!((seen.hidden_awaited, seen.hidden_ahead), (1, 1));
+    let words = serde_json::to_string(&seen).unwrap();
+    assert!(
+        !words.contains("ann") && !words.contains("\"4\""),
+        "{words}"
+    );
+    assert!(words.contains("1 of other users"), "{words}");
+    assert!(
+        ask(&bob, "4")
+            .unwrap_err()
+            .to_string()
+            .contains("no job 4 waits")
+    );
+
+    let held = ask(&Viewer::server(), "3").unwrap();
+    assert_eq!(
+        held.words,
+        ["when it starts cannot be replayed: it is held"]
+    );
+    assert_eq!((held.replays, held.changes.len()), (0, 0));
+}
+
+#[test]
+fn a_limit_names_whose_it_is_and_what_they_hold() {
+    let (_root, database) = store();
+    let lab = Lab::new(database.database());
+    let later = lab.now + 1;
+    lab.waits_since(later, "2", "QOSMaxCpuPerUserLimit", 10);
+    lab.waits_since(later, "4", "AssocGrpCpuLimit", 10);
+    let ask = |viewer: &Viewer, job_id: &str| {
+        let question = BlockedQuestion {
+            job_id: job_id.into(),
+            cluster: None,
+        };
+        question
+            .answer(viewer, &database, &AnswerConfig::default())
+            .unwrap()
+            .words
+    };
+    let words = ask(&Viewer::server(), "2");
+    assert_eq!(
+        words[0],
+        "Slurm's reason QOSMaxCpuPerUserLimit is a limit of its QOS for user bob, whose 0 running jobs hold 0 GPUs and 0 \
+         CPUs; the limit itself is not recorded"
+    );
+    let words = ask(&Viewer::server(), "4");
+    assert!(words[0].contains("account cy or its user cy"), "{words:?}");
+    assert!(words[1].contains("AssocGrpCpuLimit"), "{words:?}");
 }

@@ -24,6 +24,7 @@ mod servers;
 mod sql;
 mod status;
 mod waste;
+mod whatif;
 mod work;
 
 use crate::frame::Page;
@@ -49,6 +50,7 @@ pub static PAGES: &[Page] = &[
     waste::PAGE,
     fairshare::PAGE,
     capacity::PAGE,
+    whatif::PAGE,
     energy::PAGE,
     reports::PAGE,
     reports::SHEET,

@@ -11,9 +11,11 @@ use picture::{GIB, Metric, Scene, gpu_name, life};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use takt_access::Role;
+use takt_jobs::JobRun;
 use takt_model::UnixTime;
 use takt_questions::{
-    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport, requested,
+    BlockedQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
+    requested,
 };
 
 pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
@@ -94,13 +96,15 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         .collect();
 
     let now = answer.at;
+    let is_pending = report.phase == JobPhase::Pending;
 
     let values = context! {
         report => Value::from_serialize(Summary::of(report)),
         is_unmeasured => unmeasured.is_some(),
         unmeasured,
         is_running => report.phase == JobPhase::Running,
-        is_pending => report.phase == JobPhase::Pending,
+        is_pending,
+        blocked => is_pending.then(|| blocked(visit, run)).flatten(),
         state_class => state_class(&run.state),
         state => run.state.to_lowercase().replace('_', " "),
         life => life(report, now),
@@ -174,6 +178,15 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
             .table(table)
             .picture(scene.sheet(report, &times)),
     )
+}
+
+/// What a waiting job waits for. `None` if it has started meanwhile.
+fn blocked(visit: &Visit, run: &JobRun) -> Option<Value> {
+    let question = BlockedQuestion {
+        job_id: run.job_id.clone(),
+        cluster: Some(run.cluster.clone()),
+    };
+    visit.ask(&question).ok().map(Value::from_serialize)
 }
 
 /// Nodes of a job with curves of their own.
