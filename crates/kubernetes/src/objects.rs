@@ -183,6 +183,7 @@ pub(crate) struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
     pub reason: Option<String>,
+    pub message: Option<String>,
     pub start_time: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<StatusCondition>,

@@ -277,7 +277,13 @@ fn end_state(pod: &PodObject, has_started: bool, was_deleted: bool) -> &'static 
             None => "CANCELLED",
         };
     }
-    if let Some(state) = known(REASONS, status.reason.as_deref().unwrap_or_default()) {
+    let reason = status.reason.as_deref().unwrap_or_default();
+    let message = status.message.as_deref().unwrap_or_default();
+    // A pod that outgrew its own limit of local storage is evicted, too: that is not the node's fault.
+    if reason == "Evicted" && message.contains("exceed") {
+        return "FAILED";
+    }
+    if let Some(state) = known(REASONS, reason) {
         return state;
     }
 
@@ -440,6 +446,25 @@ mod tests {
             assert_eq!(of_reason(reason), state, "{reason}");
             assert!(takt_jobs::is_known_state(state));
         }
+
+        let evicted = |message: &str| {
+            let mut pod = pod("Failed", json!([finished(20, 90, 137, "Error")]));
+            pod["status"]["reason"] = "Evicted".into();
+            pod["status"]["message"] = message.into();
+            end(pod, None).unwrap().1
+        };
+        assert_eq!(
+            evicted(
+                "The node was low on resource: memory. Container main was using 9Gi, request is 1Gi. "
+            ),
+            "NODE_FAIL"
+        );
+        assert_eq!(
+            evicted(
+                "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "
+            ),
+            "FAILED"
+        );
 
         let disrupted = |reason: &str| {
             let mut pod = pod("Failed", json!([finished(20, 90, 143, "Error")]));

@@ -239,9 +239,21 @@ fn all_forms_of_a_file_have_the_same_runs() {
     let lines: String = items.iter().map(|item| format!("{item}\n")).collect();
     let pretty: String = items.iter().map(|item| format!("{item:#}\n")).collect();
     let events: String = items.iter().map(|item| event("ADDED", item)).collect();
+    // As `kubectl get --watch --output-watch-events` writes them.
+    let pretty_events = items
+        .iter()
+        .map(|item| json!({"type": "ADDED", "object": item}));
+    let pretty_events: String = pretty_events.map(|event| format!("{event:#}\n")).collect();
     // Pods first: the objects around them come later.
     let backwards: String = items.iter().rev().map(|item| format!("{item}\n")).collect();
-    for text in [lines, pretty, events, backwards, list.to_string()] {
+    for text in [
+        lines,
+        pretty,
+        events,
+        pretty_events,
+        backwards,
+        list.to_string(),
+    ] {
         let mut runs = read(&text).runs;
         runs.sort_by(|one, other| one.raw_job_id.cmp(&other.raw_job_id));
         assert_eq!(runs, expected, "{:.200}", text);
