@@ -75,7 +75,7 @@ test-deps: ## install the programs that tests need (as root, with apt), or list 
 RUN_TESTS := $(if $(shell command -v cargo-nextest),nextest run,test)
 
 test-fast: library ## tests of the pure crates and the exporter's golden pages, within a minute once built
-	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-jobs -p takt-slurm -p takt-accounting -p takt-simulate -p takt-promql -p takt-alerts -p takt-mail
+	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-jobs -p takt-slurm -p takt-kubernetes -p takt-accounting -p takt-simulate -p takt-promql -p takt-alerts -p takt-mail
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) -p takt-exporter --test golden
 
 peers: ## build the current releases that tests compare with, if Go is installed (some minutes, once)

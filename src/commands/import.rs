@@ -1,4 +1,4 @@
-//! `takt import sacct` and `takt import jobcomp`.
+//! `takt import sacct`, `takt import jobcomp` and `takt import kubernetes`.
 
 use super::print;
 use crate::cli::{ListingFormat, Place};
@@ -26,6 +26,8 @@ pub enum Import {
     Sacct(ImportSacct),
     /// Import Slurm's job completion file (JobCompType=jobcomp/filetxt)
     Jobcomp(ImportFrom),
+    /// Import pods: JSON of `kubectl get`, or of a watch; importing it again changes nothing
+    Kubernetes(ImportKubernetes),
 }
 
 #[derive(Debug, Args)]
@@ -59,6 +61,27 @@ pub struct ImportFrom {
     pub format: ListingFormat,
 }
 
+#[derive(Debug, Args)]
+pub struct ImportKubernetes {
+    /// File to read, gzip or plain; - for standard input
+    pub file: PathBuf,
+    /// Cluster name of the pods [default: the configured one]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Sources of the user, in order and separated by commas: label:KEY, annotation:KEY,
+    /// namespace-label:KEY, namespace-annotation:KEY, map:NAMESPACE=NAME, namespace, serviceaccount
+    /// [default: annotation:ceems.io/created-by, annotation:notebook-creator, annotation:owner,
+    /// namespace-annotation:owner, serviceaccount]
+    #[arg(long, value_name = "SOURCES")]
+    pub user_from: Option<String>,
+    /// Sources of the account, in order; the same words [default: namespace]
+    #[arg(long, value_name = "SOURCES")]
+    pub account_from: Option<String>,
+    /// Output format of the summary
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
 /// Treatment of runs that exist with times shifted by a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OnShift {
@@ -74,43 +97,64 @@ pub enum OnShift {
 /// Imports the output of `sacct -P`.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {
     let columns = (!asked.columns.is_empty()).then(|| asked.columns.join("|"));
-    import(place, &asked.from, ImportFormat::Sacct, columns)
+    let question = ImportQuestion {
+        columns,
+        ..slurm_question(&asked.from, ImportFormat::Sacct)
+    };
+    import(place, &asked.from.file, &question, asked.from.format)
 }
 
 /// Imports the file of jobcomp/filetxt.
 pub fn jobcomp(place: &Place, asked: &ImportFrom) -> Result<(), Failure> {
-    import(place, asked, ImportFormat::Jobcomp, None)
+    let question = slurm_question(asked, ImportFormat::Jobcomp);
+    import(place, &asked.file, &question, asked.format)
 }
 
-fn import(
-    place: &Place,
-    asked: &ImportFrom,
-    format: ImportFormat,
-    columns: Option<String>,
-) -> Result<(), Failure> {
-    let (config, at) = place::find(place)?;
+/// Imports objects of Kubernetes.
+pub fn kubernetes(place: &Place, asked: &ImportKubernetes) -> Result<(), Failure> {
     let question = ImportQuestion {
+        format: ImportFormat::Kubernetes,
+        name: asked.file.display().to_string(),
+        cluster: asked.cluster.clone(),
+        user_from: asked.user_from.clone(),
+        account_from: asked.account_from.clone(),
+        ..ImportQuestion::default()
+    };
+    import(place, &asked.file, &question, asked.format)
+}
+
+fn slurm_question(asked: &ImportFrom, format: ImportFormat) -> ImportQuestion {
+    ImportQuestion {
         format,
         name: asked.file.display().to_string(),
         cluster: asked.cluster.clone(),
         timezone: asked.timezone.clone(),
-        columns,
         shifted: match asked.shifted {
             OnShift::Refuse => Shifted::Refuse,
             OnShift::Replace => Shifted::Replace,
             OnShift::Keep => Shifted::Keep,
         },
         accept_corrections: asked.accept_corrections,
-    };
+        ..ImportQuestion::default()
+    }
+}
+
+fn import(
+    place: &Place,
+    file: &Path,
+    question: &ImportQuestion,
+    format: ListingFormat,
+) -> Result<(), Failure> {
+    let (config, at) = place::find(place)?;
 
     // Before the data are opened, which may take seconds, so that the command does not look stuck.
-    let bar = progress_bar(&asked.file);
+    let bar = progress_bar(file);
     let source = Source::open(at, &config, Missing::Create)?;
     let moving = bar.clone();
 
     let summary = source.import(
-        &asked.file,
-        &question,
+        file,
+        question,
         Arc::new(move |bytes| moving.set_position(bytes)),
     );
     // Cleared before any message, which the bar would overwrite.
@@ -129,7 +173,7 @@ fn import(
         );
     }
 
-    print(asked.format, &listing(&summary), &summary)?;
+    print(format, &listing(&summary, question.format), &summary)?;
     if summary.running > 0 {
         tracing::warn!(
             "runs without an end: {}; they count as running until a later import or poll names \
@@ -196,14 +240,18 @@ fn progress_bar(file: &Path) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).expect("the template is well-formed"))
 }
 
-fn listing(summary: &ImportSummary) -> Listing {
+fn listing(summary: &ImportSummary, format: ImportFormat) -> Listing {
+    let skipped = match format {
+        ImportFormat::Sacct | ImportFormat::Jobcomp => "job steps ignored",
+        ImportFormat::Kubernetes => "pods that reserve nothing",
+    };
     let mut listing = Listing::new(&[Column::Text("what"), Column::Number("rows")]);
     for (what, rows) in [
         ("rows read", summary.rows),
         ("runs new", summary.runs_inserted),
         ("runs corrected", summary.runs_updated),
         ("runs known already", summary.unchanged),
-        ("job steps ignored", summary.steps_skipped),
+        (skipped, summary.steps_skipped),
         ("rows rejected", summary.rejected),
     ] {
         listing.push(vec![what.to_owned(), rows.to_string()]);

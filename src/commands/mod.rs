@@ -88,6 +88,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::SqlProcess => sql_process::run(),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
         Command::Import(Import::Jobcomp(import)) => import::jobcomp(place, &import),
+        Command::Import(Import::Kubernetes(import)) => import::kubernetes(place, &import),
         Command::Report(asked) => report::run(place, &asked),
         Command::Assess(asked) => assess::run(place, &asked),
         Command::Credit(asked) => credit::run(place, &asked),

@@ -30,6 +30,7 @@ mod hostile_queries;
 mod installed;
 mod ipv6;
 mod job_pages;
+mod kubernetes_import;
 mod lake;
 mod lake_reader;
 #[cfg(feature = "s3")]

@@ -13,7 +13,10 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::iter;
+use std::time::SystemTime;
 use takt_jobs::{Entry, JobRun, MAX_TEXT_BYTES, Reject, bounded, time_zone};
+use takt_kubernetes::{NameSources, ObjectReader, PodOptions};
+use takt_model::UnixTime;
 use takt_slurm::jobcomp;
 use takt_slurm::sacct::{self, Cluster};
 use takt_store::{Corrections, Database, ImportError, ImportSummary, Origin, Records, Shifted};
@@ -30,6 +33,8 @@ pub enum ImportFormat {
     Sacct,
     /// File of `JobCompType=jobcomp/filetxt`.
     Jobcomp,
+    /// JSON of Kubernetes' objects: lists, streams, watch events.
+    Kubernetes,
 }
 
 /// Parameters of an import.
@@ -52,6 +57,12 @@ pub struct ImportQuestion {
     /// Whether the file corrects finished runs, although a job's name could look like a record.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub accept_corrections: bool,
+    /// Sources of the users of pods, in order. Default: those of [`NameSources::of_users`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_from: Option<String>,
+    /// Sources of the accounts of pods, in order. Default: their namespaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account_from: Option<String>,
 }
 
 /// Imports the text, or nothing if an error occurs. A command calls [`prepare_import`] first.
@@ -88,6 +99,7 @@ pub fn import(
         source: match question.format {
             ImportFormat::Sacct => "sacct",
             ImportFormat::Jobcomp => "jobcomp",
+            ImportFormat::Kubernetes => "kubernetes",
         },
         name: &question.name,
         timezone: configured.or(first_zone),
@@ -144,10 +156,38 @@ pub fn import(
             });
             imported(&records, &origin, zone_name.as_deref(), expected, entries)
         }
+        ImportFormat::Kubernetes => {
+            let options = pod_options(question, cluster)?;
+            let text = takt_slurm::decompressed(text).map_err(AnswerError::input)?;
+            let mut entries = ObjectReader::new(text, &question.name, options);
+            // JSON has an end for each text, so no name can look like a record. Its times are in UTC: no zone can be wrong.
+            let origin = Origin {
+                corrections: Corrections::Accept,
+                shifted: Shifted::Keep,
+                ..origin
+            };
+            let summary = imported(&records, &origin, Some("UTC"), expected, entries.by_ref());
+            tracing::debug!(restarts = entries.restarts(), "read the pods of a file");
+            summary
+        }
     }?;
     // A new cluster has a zone from now on.
     note_calendar(database, None, &config.accounting)?;
     Ok(summary)
+}
+
+/// Returns how pods are read.
+fn pod_options(question: &ImportQuestion, cluster: String) -> Result<PodOptions, AnswerError> {
+    let sources = |text: &Option<String>| {
+        let parsed = text.as_deref().map(NameSources::parse);
+        parsed.transpose().map_err(AnswerError::usage)
+    };
+    Ok(PodOptions {
+        cluster,
+        users: sources(&question.user_from)?.unwrap_or_else(NameSources::of_users),
+        accounts: sources(&question.account_from)?.unwrap_or_else(NameSources::of_accounts),
+        now: UnixTime::from(SystemTime::now()),
+    })
 }
 
 /// Stores the configured shares, as a server does at its start. For a command that opened the files.

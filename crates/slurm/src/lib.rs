@@ -17,4 +17,4 @@ pub mod sreport;
 mod times;
 pub mod tres;
 
-pub use lines::LinesError;
+pub use lines::{LinesError, decompressed};

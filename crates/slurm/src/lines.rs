@@ -152,7 +152,11 @@ fn explained(source: io::Error) -> io::Error {
     }
 }
 
-fn decompressed<'i>(mut input: impl Read + 'i) -> io::Result<Box<dyn BufRead + 'i>> {
+/// Returns the text of a file that may be gzip-compressed, which its first bytes show.
+///
+/// # Errors
+/// The first bytes cannot be read.
+pub fn decompressed<'i>(mut input: impl Read + 'i) -> io::Result<Box<dyn BufRead + 'i>> {
     const GZIP: &[u8] = &[0x1f, 0x8b];
     const BUFFER: usize = 1 << 17;
 

@@ -169,7 +169,8 @@ pub struct OpenRun {
 }
 
 /// Order of jobs that were submitted at the same time: by number, then by task, `7_9` before `7_10`.
-const JOB_ORDER: &str = "(lpad(split_part(job_id, '_', 1), 16, '0') || lpad(job_id, 32, '0'))";
+const JOB_ORDER: &str = "(lpad(split_part(job_id, '_', 1), greatest(16, length(split_part(job_id, '_', 1)))::INTEGER, '0') || \
+                         lpad(job_id, greatest(32, length(job_id))::INTEGER, '0'))";
 
 impl<'d> Records<'d> {
     /// Returns the records of a database.

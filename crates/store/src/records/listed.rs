@@ -514,4 +514,45 @@ mod tests {
         let ids: Vec<&str> = runs.iter().map(|run| run.job_id.as_str()).collect();
         assert_eq!(ids, ["7_10", "7_9", "7_2"]);
     }
+
+    /// Ids of pods are longer than those of Slurm. Cut to one length, two of them were one place in a list, and pages left one out.
+    #[test]
+    fn long_ids_that_begin_alike_are_all_on_some_page() {
+        let root = tempdir().unwrap();
+        let database =
+            Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+        let records = Records::of(&database);
+        let origin = Origin {
+            source: "kubernetes",
+            name: "test",
+            timezone: None,
+            complete_until: None,
+            shifted: Shifted::Keep,
+            corrections: Corrections::Accept,
+        };
+        let ids: Vec<String> = (0..4)
+            .map(|number| format!("computer-vision/pretraining-of-a-large-model-{number}"))
+            .collect();
+        let entries = ids.iter().map(|id| run(id, 100, 1, "train"));
+        let entries = entries.map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        records.import(&origin, entries).unwrap();
+
+        let order = JobOrder {
+            by: JobSort::Submit,
+            is_descending: false,
+            now: UnixTime(10_000),
+        };
+        let one = JobFilter {
+            limit: Some(1),
+            ..JobFilter::default()
+        };
+        let mut paged = Vec::new();
+        let mut after = None;
+        while let Some(row) = records.listed(&one, order, after.as_ref()).unwrap().pop() {
+            after = Some(row.cursor);
+            paged.push(row.run.job_id);
+            assert!(paged.len() <= ids.len(), "{paged:?}");
+        }
+        assert_eq!(paged, ids);
+    }
 }
