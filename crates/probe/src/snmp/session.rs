@@ -30,9 +30,10 @@ pub(crate) enum SnmpError {
     /// The name has no address, or the network no way.
     #[error("cannot reach the device: {0}")]
     Unreachable(String),
-    /// The device is silent, as agents are towards a wrong community.
+    /// The device is silent, as agents are towards a wrong community. What they say about a wrong user or password of v3 is
+    /// not signed, so it is not believed.
     #[error(
-        "no answer: check the address, that the device has SNMP on and allows this host, and the community"
+        "no answer: check the address, that the device has SNMP on and allows this host, and the community, or the user and its passwords"
     )]
     Silent,
     /// The time of the round is over.
@@ -41,7 +42,10 @@ pub(crate) enum SnmpError {
     /// More requests than a table of the largest size needs.
     #[error("the device wanted more than {MAX_REQUESTS} requests")]
     TooManyRequests,
-    /// The device does not accept the user or the passwords, or reports another error.
+    /// `genErr`: Net-SNMP says it instead of `tooBig` where an answer does not fit into the messages that v3 has agreed on.
+    #[error("the device refuses: general error")]
+    General,
+    /// The device reports another error.
     #[error("the device refuses: {0}")]
     Refused(String),
     /// Not even one value fits into an answer.
@@ -60,7 +64,7 @@ impl SnmpError {
             Self::Silent => "no_answer",
             Self::Deadline => "timeout",
             Self::TooManyRequests => "too_many_requests",
-            Self::Refused(_) => "refused",
+            Self::General | Self::Refused(_) => "refused",
             Self::TooBig => "too_big",
             Self::Malformed(_) => "malformed",
         }
@@ -68,7 +72,10 @@ impl SnmpError {
 
     /// Whether other questions of the round have no chance either.
     pub(crate) fn ends_round(&self) -> bool {
-        !matches!(self, Self::Refused(_) | Self::TooBig | Self::Malformed(_))
+        !matches!(
+            self,
+            Self::General | Self::Refused(_) | Self::TooBig | Self::Malformed(_)
+        )
     }
 }
 
@@ -173,7 +180,7 @@ impl Session {
             let answer = match time::timeout_at(self.deadline, request).await {
                 Ok(Ok(answer)) => answer.varbinds,
                 Ok(Err(error)) => {
-                    self.after(failure(&error))?;
+                    self.after(failure(&error), false)?;
                     continue;
                 }
                 Err(_) => return Err(SnmpError::Deadline),
@@ -195,17 +202,27 @@ impl Session {
     /// Returns the rows of a table with these columns.
     pub(crate) async fn columns(&mut self, ids: &[&'static str]) -> Result<ColumnRows, SnmpError> {
         let columns: Vec<ObjectId> = ids.iter().map(|text| ObjectId::of(text)).collect();
+        let before = self.size;
 
         let mut all = ColumnRows::default();
         let mut from = 0;
         while from < columns.len() {
             let group = &columns[from..columns.len().min(from + self.size.columns)];
-            let Some(part) = self.walk(group).await? else {
+            match self.walk(group).await {
+                Ok(Some(part)) => {
+                    merge(&mut all, part, from, columns.len());
+                    from += group.len();
+                }
                 // The group was too large, and is smaller now.
-                continue;
-            };
-            merge(&mut all, part, from, columns.len());
-            from += group.len();
+                Ok(None) => {}
+                Err(error) => {
+                    // A table that is refused in every size says nothing about others.
+                    if !error.ends_round() {
+                        self.size = before;
+                    }
+                    return Err(error);
+                }
+            }
         }
         Ok(all)
     }
@@ -227,7 +244,7 @@ impl Session {
                     walk.take(answer.into_iter().map(own).collect());
                 }
                 Ok(Err(error)) => {
-                    self.after(failure(&error))?;
+                    self.after(failure(&error), true)?;
                     if self.size.columns < columns.len() {
                         return Ok(None);
                     }
@@ -246,7 +263,7 @@ impl Session {
     }
 
     /// Decides whether a failed request is tried once more, with less to answer.
-    fn after(&mut self, error: SnmpError) -> Result<(), SnmpError> {
+    fn after(&mut self, error: SnmpError, is_bulk: bool) -> Result<(), SnmpError> {
         match error {
             SnmpError::Silent => {
                 self.silent += 1;
@@ -257,7 +274,7 @@ impl Session {
                     Ok(())
                 }
             }
-            SnmpError::TooBig if self.size.reduce() => Ok(()),
+            SnmpError::TooBig | SnmpError::General if is_bulk && self.size.reduce() => Ok(()),
             error => Err(error),
         }
     }
@@ -355,6 +372,7 @@ fn failure(error: &Error) -> SnmpError {
         // The address of a host name, or a configuration that checks have let through.
         Error::Config(problem) => SnmpError::Unreachable(problem.to_string()),
         Error::Snmp { status, .. } if *status == ErrorStatus::TooBig => SnmpError::TooBig,
+        Error::Snmp { status, .. } if *status == ErrorStatus::GenErr => SnmpError::General,
         Error::Snmp { status, .. } => SnmpError::Refused(status.to_string()),
         Error::Auth { .. } => {
             SnmpError::Refused("wrong user, password, or protocol of SNMP v3".to_owned())
