@@ -221,7 +221,8 @@ impl Command {
     pub fn log_level(&self) -> &'static str {
         match self {
             Self::Demo(_) | Self::DemoSlurm(_) => "error",
-            _ => "info",
+            // The crate logs each request that fails as an error; the reading of the device has it.
+            _ => "info,async_snmp=off",
         }
     }
 }

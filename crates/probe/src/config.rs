@@ -54,7 +54,7 @@ pub struct DeviceConfig {
     /// Seconds between two rounds, from 10 to 240. A device that does not answer is asked less often.
     #[serde(default = "interval_seconds")]
     pub interval_seconds: u64,
-    /// Seconds after which a round ends, with what the device has said until then; at most `interval_seconds`.
+    /// Seconds after which a round ends, with the tables that were read until then; at most `interval_seconds`.
     #[serde(default = "timeout_seconds")]
     pub timeout_seconds: u64,
 }

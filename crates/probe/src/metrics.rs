@@ -3,6 +3,7 @@
 use crate::reading::{
     DeviceReading, DeviceSensor, PduInput, PduOutlet, SensorQuantity, SwitchPort, UpsReading,
 };
+use std::collections::BTreeSet;
 use takt_model::Metric;
 
 const UP: Metric = Metric::gauge(
@@ -223,6 +224,8 @@ pub struct DeviceSample {
 struct DeviceSamples<'r> {
     device: &'r str,
     samples: Vec<DeviceSample>,
+    /// Names and labels of the samples.
+    series: BTreeSet<(&'static str, Vec<String>)>,
 }
 
 impl DeviceSamples<'_> {
@@ -233,6 +236,10 @@ impl DeviceSamples<'_> {
         };
         let mut all = vec![self.device.to_owned()];
         all.extend(labels.iter().map(|label| (*label).to_owned()));
+        // Two tables of a device may name a sensor alike. Twice the same series would spoil the page for all devices.
+        if !self.series.insert((metric.name, all.clone())) {
+            return;
+        }
         self.samples.push(DeviceSample {
             metric,
             labels: all,
@@ -304,6 +311,7 @@ impl DeviceReading {
         let mut out = DeviceSamples {
             device: &self.device,
             samples: Vec::new(),
+            series: BTreeSet::new(),
         };
         out.add(&UP, &[], flag(Some(self.is_up)));
         out.add(&DURATION, &[], Some(self.duration_seconds));
@@ -346,7 +354,6 @@ impl DeviceReading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
     use takt_model::Kind;
 
     #[test]
@@ -383,6 +390,26 @@ mod tests {
         assert_eq!((of(&UP), of(&PROBLEM), of(&INFO)), (1, 1, 0));
         assert_eq!(samples[0].value, 0.0);
         assert!(samples.iter().all(|sample| sample.labels[0] == "pdu1"));
+    }
+
+    #[test]
+    fn a_series_has_one_sample() {
+        let sensor = |value| DeviceSensor {
+            sensor: "battery".to_owned(),
+            quantity: SensorQuantity::TemperatureCelsius,
+            value,
+        };
+        let reading = DeviceReading {
+            sensors: vec![sensor(20.0), sensor(30.0)],
+            ..DeviceReading::default()
+        };
+        let samples = reading.samples();
+        let found: Vec<f64> = samples
+            .iter()
+            .filter(|sample| sample.metric == &TEMPERATURE)
+            .map(|sample| sample.value)
+            .collect();
+        assert_eq!(found, [20.0]);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 /// Most rows of one table. The largest chassis switches have about two thousand ports.
 const MAX_ROWS: usize = 4096;
 
-/// Longest index of a row, in arcs. That of LLDP has three, that of a table indexed by a text of 32 bytes 33.
-const MAX_INDEX: usize = 64;
+/// Longest index of a row, in arcs. Those of the profiles have up to three.
+const MAX_INDEX: usize = 16;
 
 /// The rows of a table by their index. A row has a value for each column; columns that the device lacks stay empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -131,7 +131,7 @@ impl ColumnWalk {
         }
     }
 
-    /// Adds that rows may be missing.
+    /// Returns the rows.
     pub(crate) fn finish(self) -> ColumnRows {
         self.found
     }
