@@ -75,7 +75,7 @@ impl DeviceProbe {
     }
 
     /// Reads the secrets and opens a socket. `None` with a problem in the reading.
-    async fn open(&self, deadline: Instant, reading: &mut DeviceReading) -> Option<Session> {
+    async fn open(&mut self, deadline: Instant, reading: &mut DeviceReading) -> Option<Session> {
         // Secrets are read in each round, so that a new one needs no restart. The files have one line.
         let access = match SnmpAccess::read(&self.config) {
             Ok(access) => access,
@@ -89,7 +89,8 @@ impl DeviceProbe {
             reading.problem("device", "unreachable", text);
             return None;
         };
-        match Session::open(place, &access, self.memory.size, deadline).await {
+        let memory = &mut self.memory;
+        match Session::open(place, &access, &mut memory.keys, memory.size, deadline).await {
             Ok(session) => Some(session),
             Err(error) => {
                 reading.problem("device", error.reason(), error.to_string());

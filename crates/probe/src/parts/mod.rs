@@ -10,7 +10,7 @@ mod sentry;
 mod ups;
 
 use crate::reading::DeviceReading;
-use crate::snmp::{BulkSize, ColumnRows, ObjectId, Session, SnmpError};
+use crate::snmp::{BulkSize, ColumnRows, ObjectId, Session, SnmpError, SnmpKeys};
 use std::collections::BTreeSet;
 
 pub(crate) use neighbors::KnownNeighbors;
@@ -63,9 +63,11 @@ impl DevicePart {
     }
 }
 
-/// What is remembered of a device between rounds: texts, which are read every ten minutes only, and how much it can answer.
+/// What is remembered of a device between rounds: keys, how much it can answer, and texts, which are read every ten minutes
+/// only.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceMemory {
+    pub keys: SnmpKeys,
     pub size: BulkSize,
     pub ports: KnownPorts,
     pub neighbors: KnownNeighbors,

@@ -4,6 +4,6 @@ mod session;
 mod value;
 mod walk;
 
-pub(crate) use session::{BulkSize, Session, SnmpError};
+pub(crate) use session::{BulkSize, Session, SnmpError, SnmpKeys};
 pub(crate) use value::{ObjectId, SnmpValue};
 pub(crate) use walk::ColumnRows;

@@ -5,8 +5,8 @@ use super::walk::{ColumnRows, ColumnWalk};
 use crate::config::{SnmpDigest, SnmpPrivacy};
 use crate::secret::SnmpAccess;
 use async_snmp::{
-    Auth, AuthProtocol, Client, Error, ErrorStatus, Oid, PrivProtocol, Retry, UdpHandle, UsmConfig,
-    Value, VarBind,
+    Auth, AuthProtocol, Client, Error, ErrorStatus, MasterKeys, Oid, PrivProtocol, Retry,
+    UdpHandle, UsmConfig, Value, VarBind,
 };
 use std::pin::Pin;
 use std::time::Duration;
@@ -113,6 +113,40 @@ impl BulkSize {
     }
 }
 
+/// What is sent to show who asks, made from the secrets of a device. To make keys from a password, a megabyte is hashed, so they
+/// are kept while the secrets stay the same.
+#[derive(Debug, Default)]
+pub(crate) struct SnmpKeys(Option<(SnmpAccess, Auth)>);
+
+impl SnmpKeys {
+    fn of(&mut self, access: &SnmpAccess) -> Result<Auth, SnmpError> {
+        if let Some((known, auth)) = &self.0
+            && known == access
+        {
+            return Ok(auth.clone());
+        }
+        let auth = match access {
+            SnmpAccess::Community(secret) => Auth::v2c(secret.text()),
+            SnmpAccess::User {
+                name,
+                digest,
+                auth,
+                cipher,
+                privacy,
+            } => {
+                let [auth, privacy] = [auth, privacy].map(|secret| secret.text().as_bytes());
+                MasterKeys::new(digest_protocol(*digest), auth)
+                    .and_then(|keys| keys.with_privacy(cipher_protocol(*cipher), privacy))
+                    .and_then(|keys| UsmConfig::new(name.clone()).with_master_keys(keys))
+                    .map(Auth::from)
+                    .map_err(|error| SnmpError::Refused(error.to_string()))?
+            }
+        };
+        self.0 = Some((access.clone(), auth.clone()));
+        Ok(auth)
+    }
+}
+
 /// Requests to one device within the deadline of a round.
 pub(crate) struct Session {
     client: Client<UdpHandle>,
@@ -127,13 +161,14 @@ impl Session {
     pub(crate) async fn open(
         (host, port): (&str, u16),
         access: &SnmpAccess,
+        keys: &mut SnmpKeys,
         size: BulkSize,
         deadline: Instant,
     ) -> Result<Self, SnmpError> {
         let left = deadline.saturating_duration_since(Instant::now());
         // A quarter of the round: a device gets three requests before it counts as dead.
         let patience = (left / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
-        let client = Client::builder((host, port), auth(access)?)
+        let client = Client::builder((host, port), keys.of(access)?)
             .request_timeout(patience)
             .construction_timeout(left.max(Duration::from_millis(50)))
             // A request is repeated here, with fewer rows.
@@ -295,27 +330,6 @@ fn merge(all: &mut ColumnRows, part: ColumnRows, from: usize, count: usize) {
         for (at, value) in values.into_iter().enumerate() {
             row[from + at] = value;
         }
-    }
-}
-
-fn auth(access: &SnmpAccess) -> Result<Auth, SnmpError> {
-    match access {
-        SnmpAccess::Community(secret) => Ok(Auth::v2c(secret.text())),
-        SnmpAccess::User {
-            name,
-            digest,
-            auth,
-            cipher,
-            privacy,
-        } => UsmConfig::new(name.clone())
-            .auth_priv(
-                digest_protocol(*digest),
-                auth.text(),
-                cipher_protocol(*cipher),
-                privacy.text(),
-            )
-            .map(Auth::from)
-            .map_err(|error| SnmpError::Refused(error.to_string())),
     }
 }
 
