@@ -22,6 +22,8 @@ PACKAGES=(
 	dpkg-dev binutils rpm
 	# full and read-only disks
 	e2fsprogs mount
+	# an SNMP agent and its commands
+	snmpd snmp
 	# proxies before the server, a directory, and a tunnel
 	nginx-light caddy slapd openssh-server openssh-client
 	# other programs for comparison, and a browser

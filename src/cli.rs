@@ -20,6 +20,7 @@ use crate::commands::jobs::Jobs;
 use crate::commands::lake::LakeCommand;
 use crate::commands::node::Node;
 use crate::commands::passwd::Passwd;
+use crate::commands::probe::{self, Probe};
 use crate::commands::promqltest::Promqltest;
 use crate::commands::query::Query;
 use crate::commands::reconcile::Reconcile;
@@ -156,6 +157,8 @@ pub enum Command {
     /// Questions about this node, answered by its exporter
     #[command(subcommand)]
     Node(Node),
+    /// Ask a switch, PDU or UPS, or serve the metrics of such devices
+    Probe(Probe),
     /// Fair share of users and accounts, explained
     Fairshare(Fairshare),
     /// Capacity of a period: allocated, down, planned, idle and stranded hours
@@ -210,17 +213,19 @@ pub enum Command {
 impl Command {
     /// Whether the command runs until it is stopped.
     pub fn keeps_running(&self) -> bool {
-        matches!(
-            self,
-            Self::Serve(_) | Self::Up(_) | Self::Exporter(_) | Self::Demo(_)
-        )
+        match self {
+            Self::Serve(_) | Self::Up(_) | Self::Exporter(_) | Self::Demo(_) => true,
+            Self::Probe(asked) => probe::keeps_running(asked),
+            _ => false,
+        }
     }
 
     /// Level of the log without `RUST_LOG`. The demo prints what it does itself.
     pub fn log_level(&self) -> &'static str {
         match self {
             Self::Demo(_) | Self::DemoSlurm(_) => "error",
-            _ => "info",
+            // The crate logs each request that fails as an error; the reading of the device has it.
+            _ => "info,async_snmp=off",
         }
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod overview;
 pub(crate) mod passwd;
 pub(crate) mod pdf;
 pub mod plot;
+pub(crate) mod probe;
 pub(crate) mod promqltest;
 pub(crate) mod query;
 pub(crate) mod reconcile;
@@ -103,6 +104,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Fairshare(asked) => fairshare::run(place, &asked),
         Command::Sql(sql) => sql::run(place, &sql),
         Command::Query(query) => query::run(place, &query),
+        Command::Probe(asked) => probe::run(place, &asked),
         Command::Promqltest(asked) => promqltest::run(&asked.files),
         Command::Alerts(asked) => alerts::run(place, &asked),
         Command::Records(asked) => records::run(place, &asked),

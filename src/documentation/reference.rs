@@ -160,6 +160,24 @@ fn metrics() -> String {
     page
 }
 
+fn device_metrics() -> String {
+    let mut page = String::from(
+        "# Metrics of devices\n\nThis page is written from the program. [devices.md](devices.md) says how \
+         switches, PDUs and UPSes are asked. A value that a device does not have has no series.\n\n\
+         | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
+    );
+    for metric in takt_probe::DEVICE_METRICS {
+        write_metric(
+            &mut page,
+            metric.name,
+            metric.kind,
+            metric.labels,
+            metric.help,
+        );
+    }
+    page
+}
+
 fn write_metric(page: &mut String, name: &str, kind: Kind, labels: &[&str], help: &str) {
     let kind = match kind {
         Kind::Counter => "counter",
@@ -175,6 +193,11 @@ fn write_metric(page: &mut String, name: &str, kind: Kind, labels: &[&str], help
 #[test]
 fn the_reference_of_commands_is_fresh() {
     is_fresh("commands.md", &commands());
+}
+
+#[test]
+fn the_reference_of_device_metrics_is_fresh() {
+    is_fresh("device-metrics.md", &device_metrics());
 }
 
 #[test]

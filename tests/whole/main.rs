@@ -18,6 +18,7 @@ mod command_line;
 mod current_prometheus;
 mod dashboards;
 mod demo;
+mod devices;
 mod disk_faults;
 mod doctor;
 mod elsewhere;

@@ -33,6 +33,7 @@ use takt_lake::LakeConfig;
 use takt_mail::EmailConfig;
 use takt_model::ConfigError;
 use takt_postgres::SqlConfig;
+use takt_probe::{DeviceConfig, check_devices};
 use takt_questions::{AccountingConfig, QueryConfig, ViewConfig};
 use takt_reports::ReportsConfig;
 use takt_store::StoreConfig;
@@ -91,6 +92,8 @@ pub struct Config {
     pub push: PushConfig,
     /// Other systems that get the stored samples by Prometheus remote write.
     pub remote_write: Vec<RemoteWriteConfig>,
+    /// Switches, PDUs and UPSes that the server asks itself (docs/devices.md).
+    pub devices: Vec<DeviceConfig>,
     /// The data lake: a folder with copies of all finished days as Parquet tables with a Delta log,
     /// which other engines read (docs/lake.md).
     pub lake: LakeConfig,
@@ -183,6 +186,10 @@ impl Config {
             let files = one.secret_files();
             files.map(move |(key, file)| (format!("remote_write[{at}].{key}"), file))
         });
+        let of_devices = self.devices.iter().enumerate().flat_map(|(at, one)| {
+            let files = one.secret_files();
+            files.map(move |(key, file)| (format!("devices[{at}].{key}"), file))
+        });
         let senders = self.push.senders.iter().enumerate();
         let of_senders = senders.map(|(at, sender)| {
             let key = format!("push.senders[{at}].token_file");
@@ -194,6 +201,7 @@ impl Config {
             .chain(self.scrape.secret_files())
             .chain(self.view.secret_files())
             .chain(of_destinations)
+            .chain(of_devices)
             .chain(of_senders)
     }
 
@@ -360,6 +368,7 @@ impl Config {
             reports,
             remote_write,
             push,
+            devices,
             ..
         } = &mut config;
 
@@ -392,6 +401,7 @@ impl Config {
             .chain(of_alerts)
             .chain(auth.files())
             .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
+            .chain(devices.iter_mut().flat_map(DeviceConfig::files))
             .flatten();
 
         let of_senders = push.senders.iter_mut().map(|sender| &mut sender.token_file);
@@ -498,6 +508,7 @@ impl Config {
             in_section("lake", self.lake.validate()),
             push,
             remote_write,
+            check_devices(&self.devices),
             self.validate_mails(),
         ];
 

@@ -6,6 +6,7 @@
 pub mod alerting;
 pub mod config;
 mod config_reference;
+mod devices;
 pub mod dispatch;
 pub mod doctor;
 mod failure;
@@ -26,6 +27,7 @@ mod testing;
 
 pub use config::{Config, CurrentConfig};
 pub use config_reference::page as config_reference;
+pub use devices::serve_devices;
 pub use failure::{Failure, OrUsage};
 pub use open_files::{UNIT_FILES, files_needed};
 pub use remote_write::RemoteWriteConfig;

@@ -36,6 +36,7 @@ impl Declared {
         let metrics = collectors
             .iter()
             .flat_map(|collector| collector.metrics())
+            .chain(takt_probe::DEVICE_METRICS)
             .map(|metric| (metric.name, metric.labels.to_vec()))
             .collect();
         let families = collectors

@@ -4,6 +4,7 @@ use super::periodic::{forecast_starts, note_calendar, note_fairshare, watch_cloc
 use super::{End, PATIENCE, Source};
 use crate::alerting::{self, Absence, Alerts, link_key};
 use crate::config::{Config, CurrentConfig};
+use crate::devices::DeviceSeries;
 use crate::doctor::{LiveSources, ServerDoctor};
 use crate::failure::{Failure, OrUsage};
 use crate::lake::{self, LakeMetrics};
@@ -94,6 +95,21 @@ impl Serving<'_> {
             until_stopped(stop, poller.run(status.clone()))
         });
         Some(receiver)
+    }
+
+    /// Asks the devices around the nodes, if some are configured.
+    fn devices(&self, tasks: &mut Supervisor, store: &Arc<Store>) {
+        if self.config.devices.is_empty() {
+            return;
+        }
+        let series = DeviceSeries {
+            store: Arc::clone(store),
+            cluster: self.cluster.to_owned(),
+            devices: self.config.devices.clone(),
+        };
+        tasks.spawn("devices", move |stop| {
+            until_stopped(stop, series.clone().keep_storing())
+        });
     }
 
     /// Writes the data lake, if one is configured.
@@ -432,6 +448,7 @@ impl Serving<'_> {
                 until_stopped(stop, destination.clone().keep_sending())
             });
         }
+        self.devices(&mut tasks, &store);
         self.lake(&mut tasks, &store);
         let pushing = self.pushing(&mut tasks, &store, &memory)?;
         let fresh = new_secret().map_err(anyhow::Error::from)?;

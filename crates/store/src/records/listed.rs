@@ -135,10 +135,11 @@ impl Records<'_> {
         after: Option<&JobCursor>,
     ) -> Result<Vec<ListedJob>, StoreError> {
         let limit = filter.limit.unwrap_or(usize::MAX);
+        let nodes = filter.node.as_deref().map(asked_nodes);
         let mut after = after.cloned();
         let mut found: Vec<ListedJob> = Vec::new();
         loop {
-            let batch = match filter.node {
+            let batch = match nodes {
                 Some(_) => BATCH,
                 None => limit,
             };
@@ -149,9 +150,9 @@ impl Records<'_> {
 
             let on_node = page
                 .into_iter()
-                .filter(|row| match (&filter.node, &row.run.node_list) {
+                .filter(|row| match (&nodes, &row.run.node_list) {
                     (None, _) => true,
-                    (Some(node), list) => list.as_ref().is_some_and(|list| names(list, node)),
+                    (Some(nodes), list) => list.as_ref().is_some_and(|list| names(list, nodes)),
                 });
 
             found.extend(on_node);
