@@ -4,7 +4,7 @@ use super::efficiency::{columns, efficiency};
 use super::reservations::{REASON_COLUMNS, known_reason};
 use super::{
     JOB_ORDER, JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError,
-    TimeColumns, job_run, micros, names,
+    TimeColumns, asked_nodes, job_run, micros, names,
 };
 use duckdb::Row;
 use duckdb::types::Value;
