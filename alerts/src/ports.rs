@@ -108,15 +108,27 @@ pub trait SampleSink {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError>;
 }
 
-/// Returns whether the exporter behind series with these labels was down.
-pub type IsDown = Box<dyn Fn(&Labels) -> bool + Send>;
+/// What is known of an exporter, or of the server as the source of its own series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExporterState {
+    /// It answers.
+    Answers,
+    /// It does not answer, or nothing is known of it.
+    Down,
+    /// It was not read since a gap: its samples are from before. They may be older than what rules have seen, because the
+    /// store may have lost later ones.
+    Awaited,
+}
+
+/// Returns the state of the exporter behind series with these labels.
+pub type ExporterStates = Box<dyn Fn(&Labels) -> ExporterState + Send>;
 
 /// What the evaluation of rules asks, on several threads at once.
 pub trait RuleQueries: Query + Send + Sync {
-    /// A function that says whether the exporter behind series with these labels was down at `at`,
-    /// or was not scraped yet: Takt sees its targets without a gap since `watched_since`. Called once
-    /// for each evaluation of a group.
-    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown;
+    /// A function that says whether the exporter behind series with these labels answered at `at`, or
+    /// was not scraped yet: Takt sees its targets without a gap since `watched_since`. Called once for
+    /// each evaluation of a group.
+    fn exporter_states(&self, at: Timestamp, watched_since: Timestamp) -> ExporterStates;
 }
 
 /// The store failed.

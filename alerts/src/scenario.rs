@@ -15,6 +15,7 @@
 
 use crate::duration;
 use crate::group::{Defaults, Evaluation, GroupRun};
+use crate::ports::ExporterState;
 use crate::rules::RuleFile;
 use crate::state::{Instance, RuleKey, State, Surroundings};
 use crate::testing::Memory;
@@ -93,12 +94,14 @@ fn run(name: &str, text: &str) {
 
         let group = group.as_mut().expect("a rule at 0m");
         store.break_queries(within(&script.broken));
-        let down = |labels: &Labels| {
+        let state = |labels: &Labels| {
             let node = labels.get("node").unwrap_or_default();
-            script
-                .down
-                .iter()
-                .any(|(down, range)| down == node && range.contains(&now.0))
+            let mut down = script.down.iter();
+            if down.any(|(down, range)| down == node && range.contains(&now.0)) {
+                ExporterState::Down
+            } else {
+                ExporterState::Answers
+            }
         };
 
         let nothing = Labels::new();
@@ -107,7 +110,7 @@ fn run(name: &str, text: &str) {
             until: None,
             external_labels: &nothing,
             external_url: "",
-            exporter_down: &down,
+            exporter_state: &state,
         };
 
         let evaluation = group.evaluate(now, &store, &store, &around);

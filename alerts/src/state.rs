@@ -6,7 +6,7 @@
 //! resolved.
 
 use crate::fingerprint::Fingerprint;
-use crate::ports::{Query, QueryError};
+use crate::ports::{ExporterState, Query, QueryError};
 use crate::rules::{ALERT_NAME, AlertingRule, OnExporterDown};
 use crate::template::{Context, NOT_WRITTEN, TemplateBudget, templates_hash};
 use serde::{Deserialize, Serialize};
@@ -274,7 +274,7 @@ pub enum EvalError {
     /// The expression could not be evaluated.
     #[error("the query failed")]
     Query(#[from] QueryError),
-    /// Two results have equal labels once the rule's labels are set.
+    /// Two results have equal labels once the rule's labels are set. Of an alerting rule, the first counts instead.
     #[error("two series have the same labels after the rule's labels are applied: {0}")]
     SameLabels(Labels),
     /// More results than the group allows.
@@ -316,9 +316,8 @@ pub struct Surroundings<'a> {
     pub external_labels: &'a Labels,
     /// Address of this server.
     pub external_url: &'a str,
-    /// Whether the exporter behind an alert with these labels is down. An exporter that was not
-    /// scraped yet since the start counts as down.
-    pub exporter_down: &'a dyn Fn(&Labels) -> bool,
+    /// The state of the exporter behind an alert with these labels.
+    pub exporter_state: &'a dyn Fn(&Labels) -> ExporterState,
 }
 
 /// What one evaluation of a rule found: the alerts whose condition holds, as if they began now.
@@ -345,7 +344,7 @@ pub struct Step {
 }
 
 impl Instances {
-    /// One evaluation: the alerts whose condition holds and the clock are arguments. `exporter_down`
+    /// One evaluation: the alerts whose condition holds and the clock are arguments. `exporter_state`
     /// is that of [`Surroundings`].
     ///
     /// # Errors
@@ -357,10 +356,12 @@ impl Instances {
         rule: &AlertingRule,
         limit: usize,
         present: &Present,
-        exporter_down: &dyn Fn(&Labels) -> bool,
+        exporter_state: &dyn Fn(&Labels) -> ExporterState,
         at: Timestamp,
     ) -> Result<Step, EvalError> {
         let present = &present.alerts;
+
+        let is_awaited = |labels: &Labels| exporter_state(labels) == ExporterState::Awaited;
 
         let mut step = Step::default();
         let mut begun = BTreeSet::new();
@@ -374,6 +375,8 @@ impl Instances {
                     known.value = fresh.value;
                     known.reword(fresh);
                 }
+                // No alert begins by a sample from before a gap: its source is asked first.
+                _ if is_awaited(&fresh.labels) => {}
                 // A resolved alert is remembered for a while, and begins again here.
                 Entry::Occupied(mut known) => {
                     known.insert(fresh.clone());
@@ -388,6 +391,12 @@ impl Instances {
 
         let mut active = 0;
         self.0.retain(|fingerprint, instance| {
+            // Samples from before a gap neither end an alert nor let it fire, and neither does their absence.
+            if is_awaited(&instance.labels) {
+                active += usize::from(instance.state != State::Inactive);
+                return true;
+            }
+
             // An alert that begins now was inactive, whatever its new state is.
             let before = if begun.contains(fingerprint) {
                 State::Inactive
@@ -400,7 +409,7 @@ impl Instances {
             let is_down = !is_present
                 && rule.on_exporter_down == OnExporterDown::Hold
                 && (instance.state != State::Inactive || instance.closed_at.is_some())
-                && exporter_down(&instance.labels);
+                && exporter_state(&instance.labels) == ExporterState::Down;
 
             let keep = instance.advance(rule, is_present, is_down, at);
             let after = if keep {
@@ -626,8 +635,8 @@ pub(crate) fn elapsed(since: Timestamp, at: Timestamp) -> Duration {
 
 impl Present {
     /// The results of a rule's expression as alerts. Of results with equal labels, the first counts: a series that someone
-    /// adds must not end the rule's other alerts. `written` are the known alerts with all their
-    /// texts: when the limits of templates do not suffice for all, the others come first.
+    /// adds must neither end the rule's other alerts nor make the rule fail, as it does in Prometheus. `written` are the
+    /// known alerts with all their texts: when the limits of templates do not suffice for all, the others come first.
     ///
     /// # Errors
     /// Where labels are beyond the limits of templates.
@@ -691,11 +700,15 @@ impl Present {
         Ok(present)
     }
 
-    /// The error to report beside the alerts, if one was left out, or texts are beyond the limits of templates.
+    /// The error to report beside the alerts, if texts are beyond the limits of templates.
     pub fn failure(&self) -> Option<EvalError> {
         let count = self.unwritten;
-        let twin = self.twin.clone().map(EvalError::SameLabels);
-        twin.or((count > 0).then_some(EvalError::TextTemplates { count }))
+        (count > 0).then_some(EvalError::TextTemplates { count })
+    }
+
+    /// The labels of a result that was left out, because an earlier one has the same.
+    pub fn twin(&self) -> Option<&Labels> {
+        self.twin.as_ref()
     }
 }
 
@@ -751,7 +764,7 @@ groups:
             until: None,
             external_labels: &Labels::new(),
             external_url: "",
-            exporter_down: &|_| false,
+            exporter_state: &|_| ExporterState::Answers,
         };
 
         let key = RuleKey("hot".into());
@@ -762,11 +775,50 @@ groups:
             let at = Timestamp::from_seconds(*seconds);
             let present = Present::of(rule, &result, &around, &BTreeSet::new(), at).unwrap();
             instances
-                .step(&key, rule, 0, &present, around.exporter_down, at)
+                .step(&key, rule, 0, &present, around.exporter_state, at)
                 .unwrap();
             instances.iter().next().unwrap().1.state
         };
         seconds.iter().map(state).collect()
+    }
+
+    /// A page said that slurmctld was down after it had come back: a restart had lost the samples that said so.
+    #[test]
+    fn samples_from_before_a_gap_neither_begin_an_alert_nor_let_an_unknown_one_fire_nor_end_one() {
+        use ExporterState::{Answers, Awaited, Down};
+        use State::{Firing, Inactive, Unknown};
+        let file = RuleFile::read("r.yml", RULES).unwrap();
+        let Rule::Alerting(rule) = &file.groups[0].rules[0] else {
+            unreachable!("an alerting rule")
+        };
+        let key = RuleKey("hot".into());
+        let labels: Labels = [("node", "g01"), (ALERT_NAME, "Hot")].into_iter().collect();
+
+        let mut instances = Instances::default();
+        let mut step = |second: i64, is_hot: bool, exporter: ExporterState| {
+            let at = Timestamp::from_seconds(second);
+            let mut present = Present::default();
+            if is_hot {
+                let fresh = Instance::pending(labels.clone(), vec![], Fingerprint(0), 95.0, at);
+                present.alerts.insert(Fingerprint::of(&labels), fresh);
+            }
+            let exporter_state = |_: &Labels| exporter;
+            instances
+                .step(&key, rule, 0, &present, &exporter_state, at)
+                .unwrap();
+            let known = instances.get(Fingerprint::of(&labels));
+            known.map_or(Inactive, Instance::shown)
+        };
+
+        assert_eq!(step(0, true, Awaited), Inactive);
+        step(60, true, Answers);
+        assert_eq!(step(120, true, Answers), Firing);
+        assert_eq!(step(180, false, Awaited), Firing);
+        assert_eq!(step(240, false, Down), Unknown);
+        assert_eq!(step(300, true, Awaited), Unknown);
+        assert_eq!(step(360, false, Answers), Inactive);
+        assert_eq!(step(420, true, Awaited), Inactive);
+        assert_eq!(step(480, true, Awaited), Inactive);
     }
 
     #[test]

@@ -6,11 +6,12 @@ use crate::output::stdout;
 use crate::place;
 use crate::source;
 use std::io::{self, Write};
+use std::mem;
 use std::path::Path;
 use takt_model::words::amount;
 use takt_questions::{
-    AboutQuestion, AlertsQuestion, ClusterAnswer, ClusterQuestion, GpuState, SourcesQuestion,
-    UsageQuestion, source_warnings,
+    AboutQuestion, AlertsAnswer, AlertsQuestion, ClusterAnswer, ClusterQuestion, GpuState,
+    SourcesQuestion, UsageQuestion, source_warnings,
 };
 use takt_server::Failure;
 
@@ -143,11 +144,23 @@ fn reason(failure: &Failure) -> String {
 
 /// Returns the number of firing alerts that report a fault, and names the first ones.
 fn alerts(server: &Server) -> Result<String, Failure> {
-    let answer = server.ask(&AlertsQuestion {})?;
+    Ok(words_of_alerts(&server.ask(&AlertsQuestion {})?))
+}
+
+fn words_of_alerts(answer: &AlertsAnswer) -> String {
     // The answer may be cut, so the others are only counted.
     let firing = answer.alerts.len() + answer.more;
-    let named = answer
+    // Who looks wants the causes: consequences are not sent either.
+    let (mut consequences, mut causes): (Vec<_>, Vec<_>) = answer
         .alerts
+        .iter()
+        .partition(|alert| alert.is_consequence());
+    // The answer lacks the causes.
+    if causes.is_empty() {
+        mem::swap(&mut causes, &mut consequences);
+    }
+
+    let named = causes
         .iter()
         .take(NAMED)
         .map(|alert| match alert.labels.get("node") {
@@ -157,12 +170,20 @@ fn alerts(server: &Server) -> Result<String, Failure> {
         .collect::<Vec<_>>()
         .join(", ");
 
-    let more = firing.saturating_sub(NAMED);
-    Ok(match (firing, more) {
-        (0, _) => "none firing".to_owned(),
-        (firing, 0) => format!("{firing} firing: {named}"),
-        (firing, more) => format!("{firing} firing: {named} and {more} more"),
-    })
+    let more = (causes.len() + answer.more).saturating_sub(NAMED);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let follow = match consequences.len() {
+        0 => String::new(),
+        1 => "; 1 is a consequence".to_owned(),
+        count => format!("; {count} are consequences"),
+    };
+    match firing {
+        0 => "none firing".to_owned(),
+        firing => format!("{firing} firing: {named}{more}{follow}"),
+    }
 }
 
 /// Returns the usage of the current month; the reason if the server has none.
@@ -186,4 +207,51 @@ fn month(server: &Server, question: &UsageQuestion) -> String {
         "{gpu_hours}{cpu_hours} CPU-hours since {}",
         &report.from[..10]
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_questions::ActiveAlert;
+
+    #[test]
+    fn causes_are_named_and_consequences_counted() {
+        let alert = |name: &str, cause: Option<&str>| ActiveAlert {
+            name: name.to_owned(),
+            inhibited_by: cause.map(str::to_owned),
+            labels: [("node".to_owned(), "node0".to_owned())].into(),
+            ..ActiveAlert::default()
+        };
+        let words = |alerts: &[ActiveAlert], more: usize| {
+            words_of_alerts(&AlertsAnswer {
+                alerts: alerts.to_vec(),
+                more,
+                ..AlertsAnswer::default()
+            })
+        };
+
+        let follow = |name| alert(name, Some("f1"));
+        let lost = [
+            follow("GpuCountMismatch"),
+            follow("GpuNotAnswering"),
+            alert("GpuFellOffBus", None),
+        ];
+        assert_eq!(words(&[], 0), "none firing");
+        assert_eq!(
+            words(&lost, 0),
+            "3 firing: GpuFellOffBus on node0; 2 are consequences"
+        );
+        assert_eq!(words(&lost[2..], 0), "1 firing: GpuFellOffBus on node0");
+
+        let others = ["A", "B", "C"].map(|name| alert(name, None));
+        assert_eq!(
+            words(&[&lost[1..], &others].concat(), 7),
+            "12 firing: GpuFellOffBus on node0, A on node0 and 9 more; 1 is a consequence"
+        );
+        // The cause is not in the answer.
+        assert_eq!(
+            words(&lost[..2], 0),
+            "2 firing: GpuCountMismatch on node0, GpuNotAnswering on node0"
+        );
+    }
 }

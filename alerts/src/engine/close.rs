@@ -2,6 +2,7 @@
 //! ever.
 
 use super::flaps::reported;
+use super::own::OWN;
 use super::{Batch, Engine, resolved};
 use crate::fingerprint::Fingerprint;
 use crate::routing::matcher::Matchers;
@@ -62,10 +63,14 @@ impl Engine {
         let mut batch = self.forget_flapping(raised, now);
         batch = batch.then(self.close_in_rules(raised, closing, now));
 
+        // The end of one of Takt's own alerts belongs to its beginning in the history.
+        let is_own = self.own.remove(&fingerprint).is_some();
+        let rule = if is_own { OWN } else { POSTED };
+
         // No rule has this alert: it was posted, or it flaps and does not fire now.
         if batch.transitions.is_empty() {
             batch.transitions.push(Transition {
-                rule: RuleKey(POSTED.into()),
+                rule: RuleKey(rule.into()),
                 fingerprint,
                 labels: labels.clone(),
                 from: State::Firing,

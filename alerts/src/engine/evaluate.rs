@@ -10,7 +10,7 @@ use super::{Batch, Engine, Report, Server};
 use crate::events::{EndAnswers, EndTask};
 use crate::fingerprint::Fingerprint;
 use crate::group::{Evaluation, GroupRun, RuleAnswer, RuleQuestion};
-use crate::ports::{IsDown, Query, SampleSink};
+use crate::ports::{ExporterState, ExporterStates, Query, SampleSink};
 use crate::state::{EvalError, Instance, State, Surroundings, Transition};
 use std::fmt;
 use std::mem;
@@ -27,8 +27,8 @@ pub struct RuleTask {
     at: Timestamp,
     watched_since: Timestamp,
     server: Arc<Server>,
-    /// The exporters that are down, once the group's first rule has asked.
-    down: Option<IsDown>,
+    /// The states of exporters, once the group's first rule has asked.
+    exporters: Option<ExporterStates>,
     /// Whether the group took long lately: it must not occupy threads that others need.
     pub is_slow: bool,
 }
@@ -38,8 +38,8 @@ pub struct RuleOutcome {
     answer: RuleAnswer,
     at: Timestamp,
     watched_since: Timestamp,
-    /// The exporters that are down; `None` if the evaluation ended early.
-    down: Option<IsDown>,
+    /// The states of exporters; `None` if the evaluation ended early.
+    exporters: Option<ExporterStates>,
 }
 
 /// The next rule and the changes after a [`RuleOutcome`].
@@ -67,36 +67,36 @@ pub struct Overrun {
 }
 
 impl RuleTask {
-    /// Evaluates the rule. `exporters_down` returns the exporters that were down at an instant: a
+    /// Evaluates the rule. `exporter_states` returns the states of exporters at an instant: a
     /// group is evaluated a little in the past, when series that are back now may still have been
     /// missing. Its second argument is the time since when Takt sees its targets without a gap.
     pub fn run(
         self,
         query: &dyn Query,
-        exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
+        exporter_states: &dyn Fn(Timestamp, Timestamp) -> ExporterStates,
     ) -> RuleOutcome {
         let Self {
             at, watched_since, ..
         } = self;
 
-        // All rules of a group see the same exporters down, however long the group takes.
-        let down = self
-            .down
-            .unwrap_or_else(|| exporters_down(at, watched_since));
+        // All rules of a group see the same exporters, however long the group takes.
+        let exporters = self
+            .exporters
+            .unwrap_or_else(|| exporter_states(at, watched_since));
 
         let around = Surroundings {
             query: None,
             until: None,
             external_labels: &self.server.external_labels,
             external_url: &self.server.settings.external_url,
-            exporter_down: &*down,
+            exporter_state: &*exporters,
         };
 
         RuleOutcome {
             answer: self.question.answer(query, &around),
             at,
             watched_since,
-            down: Some(down),
+            exporters: Some(exporters),
         }
     }
 
@@ -106,7 +106,7 @@ impl RuleTask {
             answer: self.question.failed(error),
             at: self.at,
             watched_since: self.watched_since,
-            down: None,
+            exporters: None,
         }
     }
 }
@@ -152,7 +152,7 @@ impl Engine {
                     at: due.at,
                     watched_since,
                     server: Arc::clone(&self.server),
-                    down: None,
+                    exporters: None,
                     is_slow: is_slow(group),
                 });
             }
@@ -173,7 +173,7 @@ impl Engine {
             answer,
             at,
             watched_since,
-            down,
+            exporters,
         } = outcome;
 
         // The number is unique over all groups and reloads, so a late answer finds no group.
@@ -189,12 +189,12 @@ impl Engine {
         let mut groups = mem::take(&mut self.groups);
         let group = &mut groups[index];
         // Without an answer nothing is known of any exporter, and no alert may end for that.
-        let unknown = |_: &Labels| true;
-        let is_down: &dyn Fn(&Labels) -> bool = match &down {
-            Some(down) => &**down,
+        let unknown = |_: &Labels| ExporterState::Down;
+        let exporter_state: &dyn Fn(&Labels) -> ExporterState = match &exporters {
+            Some(exporters) => &**exporters,
             None => &unknown,
         };
-        let progress = group.answered(answer, is_down, sink);
+        let progress = group.answered(answer, exporter_state, sink);
         let mut step = RuleStep::default();
 
         if let Some(evaluation) = progress.evaluation {
@@ -212,7 +212,7 @@ impl Engine {
             watched_since,
             server: Arc::clone(&self.server),
             // The rule asks again if the one before it ended early.
-            down,
+            exporters,
             is_slow: is_slow(group),
         });
 
@@ -269,7 +269,7 @@ impl Engine {
         &mut self,
         query: &dyn Query,
         sink: &dyn SampleSink,
-        exporters_down: &dyn Fn(Timestamp, Timestamp) -> IsDown,
+        exporter_states: &dyn Fn(Timestamp, Timestamp) -> ExporterStates,
         now: Timestamp,
     ) -> (Batch, Report) {
         let (tasks, mut batch, mut report) = self.begin(now);
@@ -278,7 +278,7 @@ impl Engine {
         for task in tasks {
             let mut next = Some(task);
             while let Some(task) = next {
-                let step = self.evaluated(task.run(query, exporters_down), sink, now);
+                let step = self.evaluated(task.run(query, exporter_states), sink, now);
                 batch = batch.then(step.batch);
                 report.add(step.report);
                 next = step.next;

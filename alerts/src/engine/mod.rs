@@ -10,6 +10,7 @@ mod evaluate;
 mod flaps;
 mod gap;
 mod gpu_names;
+mod own;
 mod posted;
 mod texts;
 
@@ -19,7 +20,7 @@ pub use evaluate::{Overrun, RuleOutcome, RuleStep, RuleTask};
 pub use flaps::FLAPPING_LABEL;
 pub use texts::Texts;
 
-use crate::alert::{Alert, Posted, PostedError};
+use crate::alert::Alert;
 use crate::events::{EventFile, EventRun, EventSeries, xid::XidTable};
 use crate::fingerprint::Fingerprint;
 use crate::flapping::Flapping;
@@ -30,7 +31,7 @@ use crate::routing::config::Config;
 use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, Logged, Router, Settings};
-use crate::rules::{ALERT_NAME, RuleFile};
+use crate::rules::RuleFile;
 use crate::state::{EvalError, Instance, RuleKey, State, Transition};
 use gap::Watched;
 use gpu_names::GpuNames;
@@ -103,6 +104,8 @@ pub struct Engine {
     read: BTreeMap<String, u64>,
     gpus: GpuNames,
     posted: PostedAlerts,
+    /// Active alerts of the server itself.
+    own: BTreeMap<Fingerprint, Alert>,
     watched: Watched,
 }
 
@@ -132,6 +135,7 @@ impl Engine {
             read: BTreeMap::new(),
             gpus: GpuNames::default(),
             posted: PostedAlerts::default(),
+            own: BTreeMap::new(),
             watched: Watched::default(),
             server: Arc::new(server),
         }
@@ -219,6 +223,8 @@ impl Engine {
                 self.gpus.name(print, &alert.labels, &[]);
             } else if is_posted(alert, now) {
                 self.posted.restore(alert);
+            } else if alert.ends_at.is_some_and(|end| end > now) && own::is_own(alert) {
+                self.own.insert(print, alert.clone());
             }
         }
 
@@ -325,20 +331,6 @@ impl Engine {
         self.read.get(address).copied()
     }
 
-    /// Takes alerts of the server itself, without bounds. Those that cannot be alerts are returned as
-    /// errors.
-    pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
-        let mut batch = Batch::default();
-        let mut errors = Vec::new();
-        for posted in posted {
-            match posted.into_alert(now, self.router.config().resolve_timeout) {
-                Ok(alert) => batch.alerts.push(self.router.take(alert, now).clone()),
-                Err(error) => errors.push(error),
-            }
-        }
-        (batch, errors)
-    }
-
     /// Sets a silence: see [`Silences::set`].
     ///
     /// # Errors
@@ -391,6 +383,8 @@ impl Engine {
 
     /// Flushes the groups that are due: puts their messages into the outbox.
     pub fn flush(&mut self, query: &dyn Query, now: Timestamp) -> Batch {
+        // Before an end is sent and forgotten.
+        let ended = self.end_own(now);
         // Before the decision, so that the first message has the index already.
         self.name_gpus(query, now);
         let mut changes = self.router.flush(now);
@@ -398,7 +392,7 @@ impl Engine {
         // Only in the messages, not in the alert: each later message asks for its own last hour.
         self.add_context(&mut changes.messages, query, now);
 
-        let mut batch = self.routed(changes, now);
+        let mut batch = ended.then(self.routed(changes, now));
         batch.forgotten_silences = self.router.silences.forget_old(now);
         batch
     }
@@ -658,9 +652,7 @@ fn rule_removed(mut alert: Alert) -> Alert {
 /// Whether a program has posted this alert. Alerts of rules have no end that is still to come, and Takt's alerts
 /// about itself have names of their own.
 fn is_posted(alert: &Alert, now: Timestamp) -> bool {
-    let is_about_takt =
-        alert.label("scope") == "takt" && alert.label(ALERT_NAME).starts_with("Takt");
-    alert.ends_at.is_some_and(|end| end > now) && !is_about_takt
+    alert.ends_at.is_some_and(|end| end > now) && !own::is_own(alert)
 }
 
 fn resolved(alert: Alert, at: Timestamp) -> Alert {

@@ -3,7 +3,8 @@
 use super::question::{Found, RuleAnswer, RuleQuestion, TimeLimit};
 use super::{GroupRun, LastRun};
 use crate::fingerprint::Fingerprint;
-use crate::ports::{Query, SampleSink};
+use crate::notify::shortened;
+use crate::ports::{ExporterState, Query, SampleSink};
 use crate::rules::Rule;
 use crate::series::alert_series;
 use crate::state::{EvalError, Reason, RuleKey, Step, Surroundings, Transition};
@@ -14,6 +15,12 @@ use takt_model::{Labels, Timestamp};
 
 /// Changes of an evaluation are handed on together, unless it takes longer than this.
 const HANDED_AFTER: Duration = Duration::from_secs(1);
+
+/// Shortest time between two log lines about results of a rule that have equal labels.
+const TWIN_LOG_PAUSE: Duration = Duration::from_secs(3600);
+
+/// Longest name of a node in the log, in characters.
+const NODE_MAX: usize = 100;
 
 /// How much longer than its interval an evaluation counts that ran out of time.
 const JUST_OVER: Duration = Duration::from_millis(1);
@@ -58,6 +65,9 @@ pub struct Evaluation {
     pub forgotten: Vec<(RuleKey, Fingerprint)>,
     /// The rules that failed, and why.
     pub failures: Vec<(RuleKey, EvalError)>,
+    /// Labels of results that were left out, because another result of their rule has the same. The rule works for all
+    /// others, so this is no failure.
+    pub twins: Vec<(RuleKey, Labels)>,
     /// Number of samples that could not be stored.
     pub unwritten: usize,
 }
@@ -77,7 +87,7 @@ impl GroupRun {
         while let Some(question) = next {
             // The rules before have written their samples by now, so this one sees them.
             let answer = question.answer(query, around);
-            let progress = self.answered(answer, around.exporter_down, sink);
+            let progress = self.answered(answer, around.exporter_state, sink);
             evaluation.then(progress.evaluation.unwrap_or_default());
             next = progress.next;
         }
@@ -227,7 +237,7 @@ impl GroupRun {
     pub fn answered(
         &mut self,
         answer: RuleAnswer,
-        exporter_down: &dyn Fn(&Labels) -> bool,
+        exporter_state: &dyn Fn(&Labels) -> ExporterState,
         sink: &dyn SampleSink,
     ) -> Progress {
         let Some(running) = &mut self.running else {
@@ -245,10 +255,14 @@ impl GroupRun {
         // The state first: its samples show what this evaluation decided.
         let series = answer.found.and_then(|found| match (rule, found) {
             (Rule::Alerting(rule), Found::Present(present)) => {
+                if let Some(twin) = present.twin() {
+                    log_twin(&run.key, twin, &mut run.twin_logged_at, at);
+                    evaluation.twins.push((run.key.clone(), twin.clone()));
+                }
                 let limit = self.group.limit;
                 let step =
                     run.instances
-                        .step(&run.key, rule, limit, &present, exporter_down, at)?;
+                        .step(&run.key, rule, limit, &present, exporter_state, at)?;
                 evaluation.follow(&run.key, step);
                 Ok((alert_series(&run.instances), present.failure()))
             }
@@ -331,6 +345,21 @@ impl GroupRun {
     }
 }
 
+/// Logs that two results of a rule are one alert, at most once an hour. Of the labels, only the node is named: others name
+/// users and jobs, and who reads the log may not see those.
+fn log_twin(rule: &RuleKey, twin: &Labels, logged_at: &mut Option<Timestamp>, at: Timestamp) {
+    if logged_at.is_some_and(|last| last <= at && at < last.plus(TWIN_LOG_PAUSE)) {
+        return;
+    }
+    *logged_at = Some(at);
+    let node = twin.get("node").or(twin.get("instance"));
+    tracing::warn!(
+        %rule,
+        node = shortened(node.unwrap_or_default(), NODE_MAX),
+        "series differ only in labels that the rule sets: they are one alert, and the first counts"
+    );
+}
+
 impl Evaluation {
     pub(super) fn follow(&mut self, key: &RuleKey, step: Step) {
         self.transitions.extend(step.transitions);
@@ -344,6 +373,7 @@ impl Evaluation {
         self.transitions.extend(later.transitions);
         self.forgotten.extend(later.forgotten);
         self.failures.extend(later.failures);
+        self.twins.extend(later.twins);
         self.unwritten += later.unwritten;
     }
 }

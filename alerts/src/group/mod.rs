@@ -71,6 +71,8 @@ struct RuleRun {
     instances: Instances,
     written: WrittenSeries,
     last: LastRun,
+    /// When the log last said that results of the rule have equal labels.
+    twin_logged_at: Option<Timestamp>,
 }
 
 /// The server's defaults for settings that a group leaves out.
@@ -100,6 +102,7 @@ impl GroupRun {
                 instances: Instances::default(),
                 written: WrittenSeries::default(),
                 last: LastRun::default(),
+                twin_logged_at: None,
             })
             .collect();
 
@@ -234,8 +237,8 @@ impl GroupRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::Query;
-    use crate::state::{EvalError, State, Surroundings};
+    use crate::ports::{ExporterState, Query};
+    use crate::state::{State, Surroundings};
     use crate::testing::{Memory, parse_series};
     use takt_model::Labels;
 
@@ -255,7 +258,7 @@ mod tests {
             until: None,
             external_labels: &nothing,
             external_url: "",
-            exporter_down: &|_| false,
+            exporter_state: &|_| ExporterState::Answers,
         };
         group.evaluate(Timestamp::from_seconds(minute * 60), store, store, &around)
     }
@@ -351,9 +354,14 @@ mod tests {
         store.load(minute(), "m{b=\"3\"}", "_ 5");
 
         let evaluation = evaluate(&mut group, &store, 1);
+        let twin = parse_series("{a=\"x\",alertname=\"A\"}");
+        assert_eq!(evaluation.twins[0].1, twin);
+        // The rule works for all others, so it is not in error.
+        assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+        assert_eq!(group.failing().count(), 0);
         assert_eq!(
-            evaluation.failures[0].1,
-            EvalError::SameLabels(parse_series("{a=\"x\",alertname=\"A\"}"))
+            group.rules[0].twin_logged_at,
+            Some(Timestamp::from_seconds(60))
         );
         // The alert of another series begins all the same.
         let [begun] = &evaluation.transitions[..] else {

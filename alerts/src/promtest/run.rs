@@ -2,7 +2,7 @@
 
 use super::{AlertTest, Outcome, Storage, Test, TestFile};
 use crate::group::{Defaults, GroupRun};
-use crate::ports::{Sample, StoreError};
+use crate::ports::{ExporterState, Sample, StoreError};
 use crate::rules::{Rule, RuleFile};
 use crate::state::{EvalError, RuleKey, State, Surroundings};
 use std::cmp::Ordering;
@@ -145,7 +145,7 @@ fn run_one(
         until: None,
         external_labels: &test.external_labels,
         external_url: &test.external_url,
-        exporter_down: &|_| false,
+        exporter_state: &|_| ExporterState::Answers,
     };
 
     let mut found = Vec::new();
@@ -155,7 +155,10 @@ fn run_one(
     while now <= last {
         for group in &mut groups {
             let evaluation = group.evaluate(test.start.plus(now), storage, storage, &around);
-            for (rule, error) in evaluation.failures {
+            // An error to promtool, and to the authors of rules who run tests.
+            let twins = evaluation.twins.into_iter();
+            let twins = twins.map(|(rule, labels)| (rule, EvalError::SameLabels(labels)));
+            for (rule, error) in evaluation.failures.into_iter().chain(twins) {
                 failures.entry(rule.clone()).or_insert(Failure::Rule {
                     test: test.name.clone(),
                     rule,

@@ -140,8 +140,8 @@ impl Worker {
             Task::Rule(task) => {
                 // Made before the task is consumed: after a panic it is gone.
                 let failure = task.failure(EvalError::Panicked);
-                let down = |at, watched_since| queries.exporters_down(at, watched_since);
-                let run = || task.run(queries, &down);
+                let states = |at, watched_since| queries.exporter_states(at, watched_since);
+                let run = || task.run(queries, &states);
                 let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or(failure);
                 Work::Evaluated(Box::new(outcome))
             }

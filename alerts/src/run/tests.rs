@@ -9,7 +9,7 @@ use crate::events::xid::XidTable;
 use crate::group::Defaults;
 use crate::notify::owner::Addresses;
 use crate::notify::suite::{Verdict, service};
-use crate::ports::{IsDown, Query, QueryError, Sample};
+use crate::ports::{ExporterState, ExporterStates, Query, QueryError, Sample};
 use crate::routing::Settings;
 use crate::routing::config::Config;
 use crate::rules::RuleFile;
@@ -103,8 +103,8 @@ impl Query for Answers {
 }
 
 impl RuleQueries for Answers {
-    fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
-        Box::new(|_| false)
+    fn exporter_states(&self, _at: Timestamp, _since: Timestamp) -> ExporterStates {
+        Box::new(|_| ExporterState::Answers)
     }
 }
 

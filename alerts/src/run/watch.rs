@@ -1,18 +1,20 @@
 //! Self-monitoring: alerts about alerting, and the heartbeat.
 //!
 //! These alerts take the same path as all others, so working channels report a failing one. They
-//! are renewed while their condition holds and end by themselves, also across restarts.
+//! are renewed while their condition holds. A check that sees it false ends them; without any check,
+//! they end by themselves, also across restarts.
 //!
 //! The heartbeat stops when a message has been undelivered for longer than `patience_seconds`, for
 //! whatever reason: then a service outside has to raise the alarm.
 
 use crate::Engine;
-use crate::alert::Posted;
+use crate::alert::{Alert, Posted};
 use crate::engine::Report;
 use crate::group::GroupRun;
 use crate::ports::StoreError;
 use crate::routing::silence::SilenceState;
-use crate::state::RuleKey;
+use crate::rules::ALERT_NAME;
+use crate::state::{RuleKey, elapsed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp, error_chain};
@@ -20,7 +22,7 @@ use takt_model::{Labels, Timestamp, error_chain};
 /// Interval of the checks.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 
-/// An alert about alerting ends this long after its condition last held.
+/// An alert about alerting ends this long after its condition last held, if no check ends it before.
 const HOLD: Duration = Duration::from_secs(120);
 
 /// Time that samples may wait for the disk before an alert fires. A single failed write does not
@@ -32,6 +34,12 @@ const OVERRUN_LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// Firing alerts from which on silences of more than half of them are reported.
 const SILENCED_OF: usize = 10;
+
+/// Alerts that a check ends once it sees that they hold no longer.
+const CANNOT_STORE_SAMPLES: &str = "TaktCannotStoreSamples";
+const RULE_FAILING: &str = "TaktRuleFailing";
+const DELIVERY_FAILING: &str = "TaktDeliveryFailing";
+const SILENCES_TOO_MUCH: &str = "TaktSilencesTooMuch";
 
 /// A URL that is requested regularly while alerting works, so that a service outside notices when
 /// the requests stop.
@@ -86,6 +94,8 @@ struct StorageFailure {
 /// State of self-monitoring.
 pub(super) struct Watch {
     pub config: WatchConfig,
+    /// When the first look was.
+    began_at: Option<Timestamp>,
     /// Time of the next heartbeat; `None` before the first look.
     beat_at: Option<Timestamp>,
     check_at: Timestamp,
@@ -99,6 +109,7 @@ impl Watch {
     pub fn new(config: WatchConfig) -> Self {
         Self {
             config,
+            began_at: None,
             beat_at: None,
             check_at: Timestamp(0),
             failing_rules: BTreeMap::new(),
@@ -150,6 +161,10 @@ impl Watch {
     pub fn note_storage(&mut self, problem: Option<String>, now: Timestamp) {
         let known = self.failing_storage.take();
         let Some(reason) = problem else {
+            // The end of what was reported is reported at once, too.
+            if known.is_some_and(|known| known.since.plus(STORAGE_PATIENCE) <= now) {
+                self.check_at = now;
+            }
             return;
         };
 
@@ -187,8 +202,9 @@ impl Watch {
         HeartbeatDue::Withheld
     }
 
-    /// The alerts about alerting that hold now.
+    /// The alerts about alerting that hold now, and those that do not hold any more, with their end.
     pub fn look(&mut self, engine: &Engine, report: &Report, now: Timestamp) -> Vec<Posted> {
+        self.began_at.get_or_insert(now);
         // Each tick, as the report has only what failed since the last one.
         self.note_failures(engine, report, now);
         if now < self.check_at {
@@ -204,7 +220,29 @@ impl Watch {
         // Alerts of one channel or rule may come twice, with older and newer rows.
         let mut seen = BTreeSet::new();
         alerts.retain(|one| seen.insert(one.labels.clone()));
+
+        let over = engine.own_alerts().filter(|alert| {
+            !seen.contains(&alert.labels) && self.is_known_over(alert.label(ALERT_NAME), now)
+        });
+        alerts.extend(over.map(|alert| ended(alert, now)));
         alerts
+    }
+
+    /// Whether an alert of this name is over that no check has found now. After a start, it takes a while until what
+    /// went on before is seen again.
+    fn is_known_over(&self, name: &str, now: Timestamp) -> bool {
+        let watched = self.began_at.map(|began| elapsed(began, now));
+        let watched = watched.unwrap_or_default();
+        match name {
+            // Samples are committed each second.
+            CANNOT_STORE_SAMPLES => watched >= CHECK_EVERY,
+            // The rule has to fail for as long again.
+            RULE_FAILING => watched >= self.config.patience + CHECK_EVERY,
+            // The outbox and the silences are stored.
+            DELIVERY_FAILING | SILENCES_TOO_MUCH => true,
+            // One commit between failing ones is no end: it ends after `HOLD`.
+            _ => false,
+        }
     }
 
     fn note_failures(&mut self, engine: &Engine, report: &Report, now: Timestamp) {
@@ -243,7 +281,7 @@ impl Watch {
         }
 
         let labels = [
-            ("alertname", "TaktCannotStoreSamples"),
+            (ALERT_NAME, CANNOT_STORE_SAMPLES),
             ("severity", "critical"),
             ("scope", "takt"),
         ];
@@ -261,7 +299,7 @@ impl Watch {
             .filter(move |(_, failure)| failure.since <= since_max && failure.since < failure.last)
             .map(move |(rule, failure)| {
                 let labels = [
-                    ("alertname", "TaktRuleFailing"),
+                    (ALERT_NAME, RULE_FAILING),
                     ("rule", &rule.0),
                     ("severity", "critical"),
                     ("scope", "takt"),
@@ -278,7 +316,7 @@ impl Watch {
             .into_iter()
             .map(|row| {
                 let labels = [
-                    ("alertname", "TaktDeliveryFailing"),
+                    (ALERT_NAME, DELIVERY_FAILING),
                     ("channel", row.channel.as_str()),
                     ("severity", "critical"),
                     ("scope", "takt"),
@@ -314,7 +352,7 @@ pub fn store_failure(since: Timestamp, error: &StoreError, now: Timestamp) -> Po
 fn silences(engine: &Engine, now: Timestamp) -> Option<Posted> {
     let (count, all) = silenced(engine, now)?;
     let labels = [
-        ("alertname", "TaktSilencesTooMuch"),
+        (ALERT_NAME, SILENCES_TOO_MUCH),
         ("severity", "warning"),
         ("scope", "takt"),
     ];
@@ -357,6 +395,18 @@ fn silenced(engine: &Engine, now: Timestamp) -> Option<(usize, usize)> {
     (all >= SILENCED_OF && 2 * count > all).then_some((count, all))
 }
 
+/// The alert with its end.
+fn ended(alert: &Alert, now: Timestamp) -> Posted {
+    Posted {
+        labels: alert.labels.clone(),
+        annotations: alert.annotations.clone(),
+        starts_at: Some(alert.starts_at),
+        // The clock may have been set back.
+        ends_at: Some(now.max(alert.starts_at)),
+        generator_url: alert.generator_url.clone(),
+    }
+}
+
 fn posted(
     labels: &[(&str, &str)],
     summary: &str,
@@ -388,11 +438,11 @@ mod tests {
     use crate::routing::matcher::{Matchers, parse_matchers};
     use crate::routing::silence::Silence;
     use crate::rules::RuleFile;
-    use crate::state::EvalError;
+    use crate::state::{EvalError, State};
     use crate::testing::Memory;
     use crate::{
-        Batch,
-        ports::{IsDown, QueryError},
+        Batch, Snapshot,
+        ports::{ExporterState, ExporterStates, QueryError},
     };
     use std::sync::Arc;
 
@@ -647,7 +697,8 @@ receivers:
             samples.break_queries(is_broken);
             let mut reported = Vec::new();
             for second in seconds.step_by(10) {
-                let none_down = |_, _| -> IsDown { Box::new(|_: &Labels| false) };
+                let none_down =
+                    |_, _| -> ExporterStates { Box::new(|_: &Labels| ExporterState::Answers) };
                 let report = engine
                     .evaluate(&samples, &samples, &none_down, at(second))
                     .1;
@@ -757,5 +808,59 @@ receivers:
         assert_eq!(alerts[0].starts_at, Some(at(40)));
         assert!(alerts[0].annotations["summary"].contains("12 bytes free"));
         assert!(at_second(120, None).is_empty());
+    }
+
+    /// Ten minutes after the disk had room again, and after a restart, the alert was still there, with a wrong end.
+    #[test]
+    fn the_end_of_an_alert_of_takt_is_told_at_once_and_the_history_has_it() {
+        let mut engine = engine();
+        let mut watch = Watch::new(CONFIG);
+        let mut tick = |engine: &mut Engine, second, problem: Option<&str>| {
+            watch.note_storage(problem.map(str::to_owned), at(second));
+            let posted = watch.look(engine, &Report::default(), at(second));
+            let batch = engine.post(posted, at(second)).0;
+            batch.then(engine.flush(&Memory::default(), at(second)))
+        };
+        let steps = |batch: &Batch| -> Vec<(State, i64)> {
+            let all = batch.transitions.iter();
+            all.map(|one| (one.to, (one.at - at(0)) / 1000)).collect()
+        };
+
+        let mut stored = Vec::new();
+        let mut changes = Vec::new();
+        for second in 0..100 {
+            let batch = tick(
+                &mut engine,
+                second,
+                (5..80).contains(&second).then_some("full"),
+            );
+            changes.extend(steps(&batch));
+            stored.extend(batch.alerts);
+        }
+        assert_eq!(changes, [(State::Firing, 5), (State::Inactive, 80)]);
+        assert_eq!(stored.last().unwrap().ends_at, Some(at(80)));
+
+        // Takt ends while the disk is full, and has room after the restart.
+        let full = stored
+            .iter()
+            .find(|alert| !alert.is_resolved(at(60)))
+            .unwrap();
+        let mut engine = engine_with(&[]);
+        let snapshot = Snapshot {
+            alerts: vec![full.clone()],
+            down_at: Some(at(60)),
+            ..Snapshot::default()
+        };
+        let _: Batch = engine.restore(snapshot, at(70));
+
+        let mut watch = Watch::new(CONFIG);
+        let mut changes = Vec::new();
+        for second in 70..200 {
+            watch.note_storage(None, at(second));
+            let posted = watch.look(&engine, &Report::default(), at(second));
+            changes.extend(steps(&engine.post(posted, at(second)).0));
+        }
+        // The first check that knows of commits.
+        assert_eq!(changes, [(State::Inactive, 100)]);
     }
 }

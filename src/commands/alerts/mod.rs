@@ -25,6 +25,7 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use takt_alerts::alert::alert_name;
+use takt_alerts::engine::FLAPPING_LABEL;
 use takt_alerts::notify::severity_rank;
 use takt_alerts::routing::config::RoutedTo;
 use takt_alerts::routing::matcher::{Matchers, parse_matcher};
@@ -211,7 +212,11 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
 
     for alert in &alerts {
         let label = |name: &str| text(&alert["labels"][name]);
-        let state = state(&alert["status"]);
+        let mut state = state(&alert["status"]);
+        // A rule's condition may be false at the moment: the alert stands for its changes.
+        if label(FLAPPING_LABEL) == "true" {
+            state = flapping(&state);
+        }
         let words = [
             name(&alert["labels"]),
             label("severity"),
@@ -264,6 +269,14 @@ fn state(status: &Value) -> String {
         state
     } else {
         format!("{state}: {}", why.join(", "))
+    }
+}
+
+/// The state of an alert that reports another one as flapping.
+fn flapping(state: &str) -> String {
+    match state {
+        "active" => "flapping".to_owned(),
+        other => format!("flapping, {other}"),
     }
 }
 
@@ -477,4 +490,16 @@ fn in_use(place: &Place, of_file: bool) -> Result<Option<Server>, Failure> {
         )?;
     }
     Ok(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flapping_alert_says_so() {
+        let silenced = json!({"state": "suppressed", "silencedBy": ["s1"]});
+        let states = [json!({"state": "active"}), silenced].map(|status| flapping(&state(&status)));
+        assert_eq!(states, ["flapping", "flapping, suppressed: silenced"]);
+    }
 }

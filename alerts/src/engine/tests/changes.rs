@@ -233,7 +233,7 @@ fn a_rule_that_panics_ends_no_alert_of_the_rules_behind_it() {
         value: None,
     };
     takt.samples.write(&[gone]).unwrap();
-    let all_down = |_, _| -> IsDown { Box::new(|_: &Labels| true) };
+    let all_down = |_, _| -> ExporterStates { Box::new(|_: &Labels| ExporterState::Down) };
 
     takt.now = takt.now.plus(Duration::from_secs(20));
     let (tasks, _, _) = takt.engine.begin(takt.now);

@@ -9,11 +9,12 @@ mod load;
 mod sending;
 
 use super::*;
+use crate::alert::{Posted, PostedError};
 use crate::events::EventInstance;
 use crate::message::Status;
 use crate::outbox::RowState;
 use crate::ports::{AlertStore, StoreError};
-use crate::ports::{IsDown, SampleSink};
+use crate::ports::{ExporterState, ExporterStates, SampleSink};
 use crate::routing::dedup::{LogEntry, Reason};
 use crate::routing::maintenance::Maintenance;
 use crate::routing::matcher::{Matchers, parse_matchers};
@@ -213,8 +214,8 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
 
-fn none_down(_: Timestamp, _: Timestamp) -> IsDown {
-    Box::new(|_| false)
+fn none_down(_: Timestamp, _: Timestamp) -> ExporterStates {
+    Box::new(|_| ExporterState::Answers)
 }
 
 /// A running Takt: an engine, its tables, its samples, and the channels of the outbox.

@@ -57,7 +57,15 @@ pub struct ActiveAlert {
     pub labels: BTreeMap<String, String>,
 }
 
+/// Why an alert that another one inhibits is not sent; the last reason of an alert.
+const INHIBITED: &str = "inhibited by another alert";
+
 impl ActiveAlert {
+    /// Whether another alert inhibits it, which the answer may lack.
+    pub fn is_consequence(&self) -> bool {
+        self.inhibited_by.is_some() || self.unsent.ends_with(INHIBITED)
+    }
+
     /// Whether a label of the alert has this value.
     pub fn names(&self, label: &str, value: &str) -> bool {
         self.labels.get(label).is_some_and(|known| known == value)
@@ -173,10 +181,7 @@ fn active(
     // All reasons are named: with one of them gone, the others still suppress the message.
     let mut unsent = why.muted_by.clone();
     unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
-    unsent.extend(
-        why.inhibited_by
-            .map(|_| "inhibited by another alert".to_owned()),
-    );
+    unsent.extend(why.inhibited_by.map(|_| INHIBITED.to_owned()));
     let labels = alert.labels.iter().filter(|(name, _)| shown.shows(name));
     let labels: BTreeMap<String, String> = labels
         .map(|(name, value)| (name.to_owned(), value.to_owned()))

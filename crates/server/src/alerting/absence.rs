@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use takt_alerts::events::xid::XidTable;
 use takt_alerts::ports::{
-    AlertStore, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink, StoreError,
+    AlertStore, ExporterState, ExporterStates, Query, QueryError, RuleQueries, Sample, SampleSink,
+    StoreError,
 };
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{AlertMetrics, Alerting, JobsAt, Outside, WatchConfig};
@@ -109,8 +110,8 @@ impl AlertStore for NoStore {
 }
 
 impl RuleQueries for NoStore {
-    fn exporters_down(&self, _at: Timestamp, _since: Timestamp) -> IsDown {
-        Box::new(|_| false)
+    fn exporter_states(&self, _at: Timestamp, _since: Timestamp) -> ExporterStates {
+        Box::new(|_| ExporterState::Answers)
     }
 }
 

@@ -16,7 +16,7 @@ mod severities;
 
 pub use absence::Absence;
 pub use in_memory::InMemory;
-pub use outside::{Writer, exporters_down, instant, instant_samples};
+pub use outside::{Writer, exporter_states, instant, instant_samples};
 pub use pack::Rules;
 pub use severities::{doubt_of_page, doubts_of_routing, doubts_of_rules};
 

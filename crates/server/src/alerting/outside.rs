@@ -9,12 +9,13 @@ use std::time::{Duration, Instant, SystemTime};
 use takt_access::MessageLink;
 use takt_alerts::outbox::Row;
 use takt_alerts::ports::{
-    AlertStore, ComparedValues, IsDown, Query, QueryError, RuleQueries, Sample, SampleSink,
-    StoreError,
+    AlertStore, ComparedValues, ExporterState, ExporterStates, Query, QueryError, RuleQueries,
+    Sample, SampleSink, StoreError,
 };
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::{Doubt, JobsAt, Outside};
 use takt_alerts::{Batch, Snapshot};
+use takt_collector::schedulers::NOT_READ;
 use takt_jobs::{JobRun, Reservation};
 use takt_model::{Event, EventKind, Labels, Timestamp, error_chain};
 use takt_promql::{Expression, Limits, Options, Value, quoted};
@@ -315,10 +316,10 @@ pub fn check(expr: &str) -> Result<(), QueryError> {
 }
 
 impl RuleQueries for StoreQueries {
-    fn exporters_down(&self, at: Timestamp, watched_since: Timestamp) -> IsDown {
+    fn exporter_states(&self, at: Timestamp, watched_since: Timestamp) -> ExporterStates {
         // The engine's clock may be held back while the samples have the machine's time.
         let [at, watched_since] = [at, watched_since].map(|at| self.of_samples(at));
-        exporters_down(&*self.store, at, watched_since)
+        exporter_states(&*self.store, at, watched_since)
     }
 }
 
@@ -393,52 +394,139 @@ impl AlertStore for OverStore {
     }
 }
 
-/// Returns a function that says whether the exporter of a series was down at a time. If `up` cannot
-/// be read, it says that no exporter was down: the rules then behave as in Prometheus.
+/// Returns a function that says whether the exporter of a series answered at a time. If `up` cannot
+/// be read, it says that each did: the rules then behave as in Prometheus.
 ///
 /// An exporter without `up` is no target any more, or was not scraped yet. Within the lookback after
-/// a gap (`watched_since`) it counts as down, and all do while none was scraped.
-pub fn exporters_down(
+/// a gap (`watched_since`) it counts as down, and all do while none was scraped. One whose samples are
+/// from before the gap is awaited.
+pub fn exporter_states(
     source: &dyn takt_promql::Source,
     at: Timestamp,
     watched_since: Timestamp,
-) -> IsDown {
+) -> ExporterStates {
     // Without `up`, nothing counts as down.
     let up = instant(source, "up", at).unwrap_or_default();
-    let instances: BTreeSet<String> = up
-        .iter()
-        .filter(|(_, value)| *value == 0.0)
-        .map(|(labels, _)| labels)
-        .filter_map(|labels| labels.get("instance").map(str::to_owned))
-        .collect();
-
-    // A node may have several exporters. It is down if none of them answers.
-    let nodes = |is_up: bool| -> BTreeSet<String> {
-        up.iter()
-            .filter(|(_, value)| (*value == 1.0) == is_up)
-            .filter_map(|(labels, _)| labels.get("node").map(str::to_owned))
-            .collect()
-    };
-    let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
+    let down = up.iter().filter(|(_, value)| *value == 0.0);
+    let down = Exporters::of(down.map(|(labels, _)| labels));
+    let answering = up.iter().filter(|(_, value)| *value == 1.0);
+    let answering = Exporters::of(answering.map(|(labels, _)| labels));
 
     let awaits = at < watched_since.plus_ms(Options::default().lookback_ms);
-    let values = |name: &str| -> BTreeSet<String> {
-        let labels = up.iter().map(|(labels, _)| labels);
-        let values = labels.filter_map(|labels| labels.get(name));
-        values.map(str::to_owned).collect()
-    };
+    let gap = awaits.then(|| AfterGap {
+        known: Exporters::of(up.iter().map(|(labels, _)| labels)),
+        scraped: scraped_since(source, "up", at, watched_since),
+        own: Exporters::of(named(source, OWN_ROW, at).iter()),
+        are_own_new: are_own_series_new(source, at, watched_since),
+    });
 
-    let scraped = awaits.then(|| (values("instance"), values("node")));
-    let none_scraped = awaits && up.is_empty();
-    Box::new(
-        move |labels| match (labels.get("instance"), labels.get("node"), &scraped) {
-            (Some(instance), _, Some((scraped, _))) if !scraped.contains(instance) => true,
-            (None, Some(node), Some((_, scraped))) if !scraped.contains(node) => true,
-            (Some(instance), ..) => instances.contains(instance),
-            (None, Some(node), _) => nodes.contains(node),
-            (None, None, _) => none_scraped,
-        },
-    )
+    Box::new(move |labels: &Labels| {
+        if let Some(state) = gap.as_ref().and_then(|gap| gap.state(labels)) {
+            return state;
+        }
+
+        let is_down = match (labels.get("instance"), labels.get("node")) {
+            (Some(instance), _) => down.instances.contains(instance),
+            // A node may have several exporters. It is down if none of them answers.
+            (None, Some(node)) => down.nodes.contains(node) && !answering.nodes.contains(node),
+            (None, None) => false,
+        };
+        if is_down {
+            ExporterState::Down
+        } else {
+            ExporterState::Answers
+        }
+    })
+}
+
+/// A series of each row that the server writes about itself.
+const OWN_ROW: &str = "takt_store_disk_size_bytes{job=\"takt-server\"}";
+
+/// Exporters by address and by node.
+#[derive(Default)]
+struct Exporters {
+    instances: BTreeSet<String>,
+    nodes: BTreeSet<String>,
+}
+
+impl Exporters {
+    fn of<'l>(series: impl Iterator<Item = &'l Labels>) -> Self {
+        let mut found = Self::default();
+        for labels in series {
+            let value = |name: &str| labels.get(name).map(str::to_owned);
+            found.instances.extend(value("instance"));
+            found.nodes.extend(value("node"));
+        }
+        found
+    }
+}
+
+/// The exporters within the lookback after a gap.
+struct AfterGap {
+    /// Those with samples, which may be from before the gap.
+    known: Exporters,
+    /// Those that were scraped since.
+    scraped: Exporters,
+    /// The server itself, which is not scraped.
+    own: Exporters,
+    are_own_new: bool,
+}
+
+impl AfterGap {
+    /// The state of the exporter of a series; `None` if it was scraped since the gap: `up` decides.
+    fn state(&self, labels: &Labels) -> Option<ExporterState> {
+        let instance = labels.get("instance");
+        let is_own = labels.get("job") == Some("takt-server")
+            || instance.is_some_and(|instance| self.own.instances.contains(instance));
+        if is_own && self.are_own_new {
+            return Some(ExporterState::Answers);
+        } else if is_own {
+            return Some(ExporterState::Awaited);
+        }
+
+        let has = |of: &Exporters| match (instance, labels.get("node")) {
+            (Some(instance), _) => of.instances.contains(instance),
+            (None, Some(node)) => of.nodes.contains(node),
+            (None, None) => !of.instances.is_empty(),
+        };
+        if has(&self.scraped) {
+            None
+        } else if has(&self.known) {
+            Some(ExporterState::Awaited)
+        } else {
+            Some(ExporterState::Down)
+        }
+    }
+}
+
+/// The labels of the series that `expr` selects.
+fn named(source: &dyn takt_promql::Source, expr: &str, at: Timestamp) -> Vec<Labels> {
+    let found = instant(source, expr, at).unwrap_or_default();
+    found.into_iter().map(|(labels, _)| labels).collect()
+}
+
+/// The exporters of the series that `selector` selects and that have a sample since this time.
+fn scraped_since(
+    source: &dyn takt_promql::Source,
+    selector: &str,
+    at: Timestamp,
+    since: Timestamp,
+) -> Exporters {
+    let seconds = since.as_seconds();
+    let found = named(source, &format!("timestamp({selector}) >= {seconds}"), at);
+    Exporters::of(found.iter())
+}
+
+/// Whether the server has written its own series since a gap, with Slurm's first answer if it polls Slurm.
+fn are_own_series_new(source: &dyn takt_promql::Source, at: Timestamp, since: Timestamp) -> bool {
+    let is_written = !scraped_since(source, OWN_ROW, at, since)
+        .instances
+        .is_empty();
+    let unread = format!(
+        "takt_source_problem{{job=\"takt-server\",problem={}}}",
+        quoted(NOT_READ)
+    );
+    is_written && named(source, &unread, at).is_empty()
 }
 
 /// Returns the expression of the jobs that hold a GPU; of a divided one, those that hold the part.
@@ -659,7 +747,8 @@ mod tests {
     use tempfile::tempdir;
 
     #[test]
-    fn an_exporter_that_was_not_scraped_since_a_gap_counts_as_down() {
+    fn an_exporter_that_was_not_scraped_since_a_gap_counts_as_down_and_old_samples_as_awaited() {
+        use ExporterState::{Answers, Awaited, Down};
         let at = Timestamp::from_seconds;
         let mut samples = takt_promql::Memory::new();
         let up = [
@@ -669,19 +758,55 @@ mod tests {
         ];
         samples.add(up.into_iter().collect(), [(at(1000), Some(1.0))]);
 
-        let is_down = |labels: &[(&str, &str)], now: i64, since: i64| {
-            exporters_down(&samples, at(now), at(since))(&labels.iter().copied().collect())
+        let state = |labels: &[(&str, &str)], now: i64, since: i64| {
+            exporter_states(&samples, at(now), at(since))(&labels.iter().copied().collect())
         };
 
-        assert!(!is_down(&[("instance", "g01:9855")], 1010, 990));
-        assert!(is_down(&[("instance", "g02:9855")], 1010, 990));
-        assert!(is_down(&[("node", "g02")], 1010, 990));
+        assert_eq!(state(&[("instance", "g01:9855")], 1010, 990), Answers);
+        assert_eq!(state(&[("instance", "g02:9855")], 1010, 990), Down);
+        assert_eq!(state(&[("node", "g02")], 1010, 990), Down);
 
-        assert!(!is_down(&[], 1010, 990), "some exporter was scraped");
-        assert!(is_down(&[], 5000, 4990), "none was scraped");
+        // The sample of a restart that came a second later is from before.
+        assert_eq!(state(&[("instance", "g01:9855")], 1010, 1001), Awaited);
+        assert_eq!(state(&[("node", "g01")], 1010, 1001), Awaited);
+        assert_eq!(state(&[], 1010, 1001), Awaited);
+
+        assert_eq!(state(&[], 1010, 990), Answers, "some exporter was scraped");
+        assert_eq!(state(&[], 5000, 4990), Down, "none was scraped");
         // Watched for long: the exporter was removed from the targets.
         let instance = [("instance", "g02:9855")];
-        assert!(!is_down(&instance, 1010, 10), "no target any more");
+        assert_eq!(state(&instance, 1010, 10), Answers, "no target any more");
+    }
+
+    /// Alerts about slurmctld stayed for five minutes after each start: the server has no `up`.
+    #[test]
+    fn the_servers_own_series_are_awaited_until_slurm_was_asked_and_never_down() {
+        use ExporterState::{Answers, Awaited};
+        let at = Timestamp::from_seconds;
+        let own = [("job", "takt-server"), ("instance", "head:9856")];
+        let series = |metric: &str, more: &[(&str, &str)]| -> Labels {
+            let labels = own.iter().chain(more).copied();
+            labels.chain([(METRIC_NAME, metric)]).collect()
+        };
+
+        let mut samples = takt_promql::Memory::new();
+        let row = [990, 1001, 1016].map(|second| (at(second), Some(1.0)));
+        samples.add(series("takt_store_disk_size_bytes", &[]), row);
+        let unread = series("takt_source_problem", &[("problem", NOT_READ)]);
+        samples.add(unread, [(at(1001), Some(1.0)), (at(1016), None)]);
+
+        let state = |labels: &[(&str, &str)], now: i64| {
+            exporter_states(&samples, at(now), at(1000))(&labels.iter().copied().collect())
+        };
+        // Before the first row, with a row before the first answer, and after it.
+        let states = [1000, 1005, 1016].map(|now| state(&own, now));
+        assert_eq!(states, [Awaited, Awaited, Answers]);
+        assert_eq!(state(&own[1..], 1016), Answers, "a sum by instance");
+        assert_eq!(
+            state(&own, 1600),
+            Answers,
+            "rows end, and it is still no target"
+        );
     }
 
     /// Labels of the series of a job that holds a GPU of g01.

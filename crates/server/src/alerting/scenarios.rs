@@ -50,6 +50,8 @@ struct Lab {
     carrier_changes: BTreeMap<String, f64>,
     /// Series of one node or GPU. Each scrape writes them while the node's exporter answers.
     more: Vec<(Labels, f64)>,
+    /// Whether slurmctld answers.
+    controller: bool,
     now: i64,
     sent: Vec<(i64, String)>,
 }
@@ -130,6 +132,7 @@ impl Lab {
             nodes: (1..=nodes).map(|n| (format!("g{n:03}"), WELL)).collect(),
             carrier_changes: BTreeMap::new(),
             more: Vec::new(),
+            controller: true,
             now: 1_000_000,
             sent: Vec::new(),
         }
@@ -187,8 +190,11 @@ impl Lab {
             }
         }
 
-        let own = [("job", "takt-server"), ("daemon", "slurmctld")];
-        row.push((labels("takt_slurm_up", &own), 1.0));
+        let own = [("job", "takt-server"), ("instance", "head:9856")];
+        row.push((labels("takt_store_disk_size_bytes", &own), 1e12));
+        let mut daemon = labels("takt_slurm_up", &own);
+        daemon.set("daemon", "slurmctld");
+        row.push((daemon, f64::from(u8::from(self.controller))));
         for (state, nodes) in states {
             row.push((labels("takt_slurm_nodes", &[("state", state)]), nodes));
         }
@@ -204,7 +210,7 @@ impl Lab {
             }
             let now = self.at();
             // As in the server: an exporter that is down keeps its alerts.
-            let down = |at, since| outside::exporters_down(&*self.samples.0.borrow(), at, since);
+            let down = |at, since| outside::exporter_states(&*self.samples.0.borrow(), at, since);
             let (_, report) = self
                 .engine
                 .evaluate(&self.samples, &self.samples, &down, now);
@@ -307,6 +313,29 @@ fn one_node_unplugged_is_one_page_one_correction_and_one_end_at_3_and_at_300_nod
         let waited = [lab.sent[0].0 - lost_at, lab.sent[2].0 - back_at];
         assert!(waited[0] <= 125 && waited[1] <= 35, "{waited:?}");
     }
+}
+
+/// The page about slurmctld ends with the first row after a restart that sees it, and samples from before begin none.
+#[test]
+fn the_servers_own_alerts_end_and_do_not_begin_by_samples_from_before_a_restart() {
+    let mut lab = Lab::of(3);
+    lab.run(240);
+    lab.controller = false;
+    lab.run(120);
+
+    // Takt is stopped for a while, and slurmctld comes back meanwhile. A gap is as a start to the engine.
+    lab.now += 90;
+    lab.controller = true;
+    let back_at = lab.now;
+    lab.run(600);
+    assert_eq!(
+        lab.texts(),
+        ["FIRING SlurmControllerDown", "RESOLVED SlurmControllerDown"],
+        "{:?}",
+        lab.sent
+    );
+    let waited = lab.sent[1].0 - back_at;
+    assert!(waited <= 2 * SCRAPE, "{waited}");
 }
 
 #[test]

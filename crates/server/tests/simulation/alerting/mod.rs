@@ -353,7 +353,7 @@ impl Cluster {
         fresh = fresh.then(self.answers(now, trace)?);
         fresh = fresh.then(self.events(now));
 
-        let down = |at, since| queries::exporters_down(&self.samples, at, since);
+        let down = |at, since| queries::exporter_states(&self.samples, at, since);
         let (evaluated, _) = self
             .engine
             .evaluate(&self.samples, &self.samples, &down, now);
