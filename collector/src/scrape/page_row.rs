@@ -26,8 +26,7 @@ pub(super) struct PageRow {
     pub samples: usize,
     /// Number of samples after relabelling.
     pub kept: usize,
-    /// Number of series that the previous page did not have. If the page could not be read
-    /// completely, only the series before the error.
+    /// Number of series that the previous page did not have; 0 for a page that was refused.
     pub added: usize,
     /// Number of samples whose series the page already had.
     pub duplicates: usize,
@@ -69,6 +68,9 @@ pub(super) enum SeriesPlace {
 
 /// Decides about series that the cache does not have.
 pub(super) trait NewSeries {
+    /// Checks a new series against all limits, without registering it. Returns whether relabelling keeps it. All new
+    /// series of a page are checked before the first of them gets its place.
+    fn check(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError>;
     /// Returns the destination of a new series.
     fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError>;
     /// Returns whether relabelling keeps a series that gets no column.

@@ -11,6 +11,8 @@ use super::schedule::Schedule;
 use super::series_cache::SeriesCache;
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{self, Metadata};
@@ -222,14 +224,12 @@ impl Scraper {
             let PageRow {
                 samples,
                 kept,
-                added,
                 duplicates,
                 ..
             } = row;
             row = PageRow {
                 samples,
                 kept,
-                added,
                 duplicates,
                 ..PageRow::default()
             };
@@ -310,6 +310,7 @@ impl Scraper {
             target: &self.target,
             group: &self.group,
             has_parts: fetched.has_parts,
+            checked: HashSet::new(),
         };
 
         self.cache
@@ -360,20 +361,37 @@ struct StoreSeries<'a> {
     group: &'a Group,
     /// Whether the page has the parts of native histograms.
     has_parts: bool,
+    /// Hashes of the new series that were checked. Two lines may have the same series.
+    checked: HashSet<u64>,
 }
 
 impl NewSeries for StoreSeries<'_> {
-    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
+    fn check(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
         let line = sample.line;
         let Some(labels) = self.labels(sample)? else {
-            return Ok(SeriesPlace::Dropped);
+            return Ok(false);
         };
 
         if labels.metric().is_empty() {
             return Err(ScrapeError::Nameless { line });
         }
+        self.check_labels(&labels, line)?;
 
-        self.check(&labels, line)?;
+        let mut hasher = DefaultHasher::new();
+        labels.hash(&mut hasher);
+        self.checked.insert(hasher.finish());
+
+        let limit = self.job.limits.series;
+        if self.group.series_count() + self.checked.len() > limit {
+            return Err(ScrapeError::TooManySeries { line, limit });
+        }
+        Ok(true)
+    }
+
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
+        let Some(labels) = self.labels(sample)? else {
+            return Ok(SeriesPlace::Dropped);
+        };
         Ok(self
             .group
             .column(&labels)
@@ -413,13 +431,8 @@ impl StoreSeries<'_> {
         Ok(is_kept.then_some(labels))
     }
 
-    fn check(&self, labels: &Labels, line: usize) -> Result<(), ScrapeError> {
+    fn check_labels(&self, labels: &Labels, line: usize) -> Result<(), ScrapeError> {
         let limits = &self.job.limits;
-        let limit = limits.series;
-        if self.group.series_count() >= limit {
-            return Err(ScrapeError::TooManySeries { line, limit });
-        }
-
         let found = labels.len().saturating_sub(self.target.added_labels);
         let limit = limits.labels;
         if found > limit {

@@ -83,22 +83,11 @@ impl SeriesCache {
         let mut order = Vec::with_capacity(self.order.len());
         let result = self.read_lines(format, body, rules, row, new_series, &mut order);
 
-        if result.is_err() {
-            // After an error, the next page continues from the last complete page. The series of
-            // the incomplete page are no longer new.
-            let was_there = |entry: u32| {
-                let position = self.entries[entry as usize].position as usize;
-                self.order.get(position) == Some(&entry)
-            };
-            let new: Vec<u32> = order
-                .into_iter()
-                .filter(|&entry| !was_there(entry))
-                .collect();
-            order = std::mem::take(&mut self.order);
-            order.extend(new);
+        // After an error, the next page continues from the last complete page.
+        match &result {
+            Ok(()) => self.keep_order(order),
+            Err(_) => row.added = 0,
         }
-
-        self.keep_order(order);
 
         // A page that lost many series must not hold their memory for good.
         if self.texts.capacity() > self.texts.len() + self.texts.len() / 4 {
@@ -121,6 +110,7 @@ impl SeriesCache {
         let mut page = Page::new(format, body);
         let mut described = Vec::new();
         let mut too_many = None;
+        let mut is_checked = false;
         let mut next = 0;
 
         // Position and line of the comments before the next sample, and the type among them.
@@ -180,6 +170,10 @@ impl SeriesCache {
             } else if let Some(known) = self.find(sample.series) {
                 known
             } else {
+                if !is_checked {
+                    self.check_page(format, body, rules, row, new_series)?;
+                    is_checked = true;
+                }
                 // Only a new series brings its comments along: those of a known series were noted when it was new.
                 for metadata in described.drain(..) {
                     new_series.describe(&metadata);
@@ -246,6 +240,50 @@ impl SeriesCache {
         }
 
         too_many.map_or(Ok(()), Err)
+    }
+
+    /// Reads a page to its end before its first new series is registered, since the store keeps a series for good: a
+    /// page that is refused leaves nothing behind. After an error, `row` has the counts of the page.
+    fn check_page(
+        &self,
+        format: Format,
+        body: &[u8],
+        rules: ReadRules,
+        row: &mut PageRow,
+        new_series: &mut impl NewSeries,
+    ) -> Result<(), ScrapeError> {
+        let counted = (row.samples, row.kept);
+        row.samples = 0;
+        row.kept = 0;
+
+        let mut page = Page::new(format, body);
+        let mut too_many = None;
+
+        while let Some(line) = page.next_line(&[])? {
+            let Line::Sample(sample) = line else { continue };
+            row.samples += 1;
+
+            let is_kept = match self.find(sample.series) {
+                Some(entry) => self.entries[entry as usize].column != DROPPED,
+                // The samples beyond the limit are only counted, so that the error names the limit that would be needed.
+                None if too_many.is_some() => new_series.is_kept(&sample)?,
+                None => new_series.check(&sample)?,
+            };
+
+            if is_kept && !row.keep(rules) && too_many.is_none() {
+                too_many = Some(ScrapeError::TooManySamples {
+                    line: sample.line,
+                    limit: rules.sample_limit,
+                });
+            }
+        }
+
+        if let Some(error) = too_many {
+            return Err(error);
+        }
+        // Reading goes on at the new series.
+        (row.samples, row.kept) = counted;
+        Ok(())
     }
 
     /// Removes the series whose columns were freed.
@@ -389,6 +427,10 @@ mod tests {
     }
 
     impl NewSeries for Columns {
+        fn check(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
+            self.is_kept(sample)
+        }
+
         fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
             self.parsed += 1;
             let series = sample.normal_labels()?.to_string();
@@ -622,7 +664,7 @@ mod tests {
             ..RULES
         };
         let page = b"a 1\nb 2\na 3\ndropped 4\nc{x=\"1\"} 5\n";
-        for added in [1, 0] {
+        for _ in 0..2 {
             let mut row = PageRow::default();
             let error = cache
                 .read(Format::Text, page, rules, &mut row, &mut columns)
@@ -633,13 +675,8 @@ mod tests {
             );
             assert_eq!(row.samples, 5);
             assert_eq!(row.kept, 4);
-            assert_eq!(row.added, added);
+            assert_eq!(row.added, 0);
         }
-        assert_eq!(
-            columns.by_series.len(),
-            2,
-            "nothing beyond the limit gets a column"
-        );
         let error = cache.read(
             Format::Text,
             b"a 1\nb 2\n<html>\n",
@@ -654,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn series_of_a_page_that_breaks_off_are_new_once() {
+    fn a_refused_page_adds_no_series() {
         let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let mut added = |page: &str| {
@@ -662,13 +699,37 @@ mod tests {
             let result = cache.read(Format::Text, page.as_bytes(), RULES, &mut row, &mut columns);
             (result.is_ok(), row.added)
         };
-        // As Debian's Prometheus counts them.
-        assert_eq!(added("a 1\n<html>\n"), (false, 1));
         assert_eq!(added("a 1\n<html>\n"), (false, 0));
-        assert_eq!(added("a 1\nb 2\n"), (true, 1));
-        assert_eq!(added("b 1\n<html>\n"), (false, 0));
+        assert_eq!(added("a 1\nb 2\n"), (true, 2));
+        assert_eq!(added("c 1\nb 1\n<html>\n"), (false, 0));
         assert_eq!(added("b 1\n"), (true, 0));
         assert_eq!(added("a 1\nb 1\n"), (true, 1));
+    }
+
+    /// 400,000 refused lines stayed in the store as series, and in the cache.
+    #[test]
+    fn a_refused_page_leaves_nothing_behind() {
+        let rules = ReadRules {
+            sample_limit: 3,
+            ..RULES
+        };
+        for page in ["b 2\na 1\nc 3\nd 4\n", "b 2\na 1\nc 3\n<html>\n"] {
+            let mut cache = SeriesCache::default();
+            let mut columns = Columns::default();
+            read(&mut cache, &mut columns, "# TYPE a gauge\na 1\n");
+
+            let mut row = PageRow::default();
+            let body = page.as_bytes();
+            let refused = cache.read(Format::Text, body, rules, &mut row, &mut columns);
+            assert!(refused.is_err());
+            assert_eq!(columns.by_series.len(), 1, "{page}");
+            assert_eq!(cache.entries.len(), 1, "{page}");
+            assert_eq!(cache.texts, b"a");
+
+            // The next page is read as if the refused one had never been there.
+            let row = read(&mut cache, &mut columns, "a 5\nb 6\n");
+            assert_eq!((row.values, row.added), (vec![5.0, 6.0], 1));
+        }
     }
 
     proptest! {

@@ -3,6 +3,8 @@
 use crate::support::{Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, target};
 use std::net::TcpListener;
 use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
+use takt_model::METRIC_NAME;
+use takt_store::Listed;
 use tempfile::tempdir;
 
 fn raw(head: &str, body: &[u8]) -> Answer {
@@ -187,6 +189,16 @@ fn each_kind_of_failure_has_its_reason() {
     assert!(
         instant(&scraping.store, "a").is_empty(),
         "nothing of a bad page is stored"
+    );
+    let metrics = scraping
+        .store
+        .label_values(METRIC_NAME, Listed::ever(&[]))
+        .unwrap();
+    assert!(
+        metrics
+            .iter()
+            .all(|name| name == "up" || name.starts_with("scrape_") || name.starts_with("takt_")),
+        "{metrics:?}"
     );
     // No process listens at the port, but the machine runs.
     let refused = instant(&scraping.store, "takt_scrape_refused");

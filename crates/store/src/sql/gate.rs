@@ -8,7 +8,7 @@
 //! limited. The DuckDB instance itself cannot leave the data directory (`store::Database`).
 
 use super::{SqlError, first_line};
-use crate::{StoreError, quoted};
+use crate::{StoreError, metric_views, quoted};
 use duckdb::Connection;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -30,6 +30,9 @@ const TABLE_FUNCTIONS: &[&str] = &[
 /// The catalog of the views that users query.
 const CATALOG: &str = "memory";
 
+/// The schema with the views of metrics.
+const METRICS: &str = "metrics";
+
 /// The schema with the lists of tables and columns, as in PostgreSQL's `information_schema`.
 const INFORMATION: &str = "information";
 
@@ -48,7 +51,7 @@ impl VisibleSchemas {
     pub(super) fn new(sees_catalog: bool, is_admin: bool) -> Self {
         let admin = is_admin.then_some("admin");
         let catalog = sees_catalog.then_some(POSTGRES);
-        let searched = admin.into_iter().chain(["main", "metrics"]).chain(catalog);
+        let searched = admin.into_iter().chain(["main", METRICS]).chain(catalog);
         Self {
             searched: searched.collect(),
         }
@@ -188,6 +191,14 @@ struct TableName<'s> {
     name: &'s str,
 }
 
+impl TableName<'_> {
+    /// Whether the name may be that of a metric's view.
+    fn may_be_metric(&self) -> bool {
+        self.schema
+            .is_none_or(|schema| schema.eq_ignore_ascii_case(METRICS))
+    }
+}
+
 /// A view that DuckDB knows.
 struct KnownView {
     catalog: String,
@@ -290,10 +301,33 @@ impl<'s> Statement<'s> {
         if self.tables.is_empty() {
             return Ok(());
         }
-        let views = known_views(db, &self.tables)?;
+        let mut views = known_views(db, &self.tables)?;
+
+        // Not all metrics have views before a statement names them.
+        let missing: Vec<&str> = self
+            .tables
+            .iter()
+            .filter(|table| table.may_be_metric() && !self.is_visible(table, &views))
+            .map(|table| table.name)
+            .collect();
+        if !missing.is_empty() && metric_views::add_named(db, &missing)? {
+            views = known_views(db, &self.tables)?;
+        }
+
         self.tables
             .iter()
             .try_for_each(|table| self.admit_table(db, table, &views))
+    }
+
+    /// Whether a name stands for a view that users query.
+    fn is_visible(&self, table: &TableName<'_>, views: &[KnownView]) -> bool {
+        views
+            .iter()
+            .filter(|view| view.catalog == CATALOG && view.name.eq_ignore_ascii_case(table.name))
+            .any(|view| match table.schema {
+                Some(schema) => view.schema.eq_ignore_ascii_case(schema),
+                None => self.visible.searches(&view.schema),
+            })
     }
 
     fn admit_table(
@@ -303,22 +337,13 @@ impl<'s> Statement<'s> {
         views: &[KnownView],
     ) -> Result<(), SqlError> {
         let TableName { schema, name } = *table;
-        let named = || {
-            views
-                .iter()
-                .filter(|view| view.name.eq_ignore_ascii_case(name))
-        };
-        let is_visible = named()
-            .filter(|view| view.catalog == CATALOG)
-            .any(|view| match schema {
-                Some(schema) => view.schema.eq_ignore_ascii_case(schema),
-                None => self.visible.searches(&view.schema),
-            });
         // Elsewhere in the statement, the name of a subquery may stand for DuckDB's own view.
-        let is_internal = named().any(|view| view.catalog == "system");
+        let is_internal = views
+            .iter()
+            .any(|view| view.catalog == "system" && view.name.eq_ignore_ascii_case(name));
         let is_subquery = schema.is_none() && self.subqueries.contains(&name.to_lowercase());
 
-        if is_visible || is_subquery && !is_internal {
+        if self.is_visible(table, views) || is_subquery && !is_internal {
             Ok(())
         } else if is_internal {
             Err(no_table(&[schema.unwrap_or_default(), name]))

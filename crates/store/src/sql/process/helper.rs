@@ -16,7 +16,8 @@ use duckdb::{Config, Connection};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Resource, Rlimit, Signal, getpid, getppid, set_parent_process_death_signal, setrlimit,
+    Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal,
+    setrlimit,
 };
 use rustix::{param, process};
 use std::fs;
@@ -31,6 +32,10 @@ use std::time::Duration;
 
 /// Memory of the query process for its copies, in bytes: the log of a database is replayed there.
 const HELPER_MEMORY_BYTES: u64 = 512 << 20;
+
+/// Address space of the query process, in bytes, several times what a large cluster needs. Beyond it, SQL is not
+/// available, but the machine's memory is.
+const HELPER_SPACE_BYTES: u64 = 4 << 30;
 
 /// Address space of a statement besides its memory: stacks of threads and reserves of allocators.
 const SLACK_BYTES: u64 = 512 << 20;
@@ -50,6 +55,7 @@ pub fn serve(control: OwnedFd) -> Result<(), SqlError> {
     let control = UnixStream::from(control);
     // A lower priority is always permitted.
     let _ = process::nice(NICENESS);
+    limit_space().map_err(failed)?;
     // SAFETY: sets no handler. The kernel forgets ended statement processes by itself (wait(2)).
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 
@@ -58,8 +64,10 @@ pub fn serve(control: OwnedFd) -> Result<(), SqlError> {
         match kind {
             Kind::Follow => {
                 let outcome = match helper.follow(&wire::read(&socket).map_err(failed)?) {
-                    Ok(()) => Outcome::Following,
-                    Err(error) => Outcome::Failed(Failure::of(&error)),
+                    Ok(()) => Outcome::Following {
+                        left_out: helper.metrics.left_out(),
+                    },
+                    Err(error) => Outcome::Failed(follow_failure(&error)),
                 };
                 wire::write(&socket, &outcome).map_err(failed)?;
             }
@@ -67,6 +75,33 @@ pub fn serve(control: OwnedFd) -> Result<(), SqlError> {
         }
     }
     Ok(())
+}
+
+/// Limits the address space of this process. Statements set limits of their own.
+fn limit_space() -> io::Result<()> {
+    // The other limit stays, since a statement's may be higher than this one.
+    let maximum = getrlimit(Resource::As).maximum;
+    let current = maximum.map_or(HELPER_SPACE_BYTES, |most| most.min(HELPER_SPACE_BYTES));
+    let space = Rlimit {
+        current: Some(current),
+        maximum,
+    };
+    Ok(setrlimit(Resource::As, space)?)
+}
+
+/// Returns why copies cannot be attached.
+fn follow_failure(error: &SqlError) -> Failure {
+    match Failure::of(error) {
+        Failure::Other(text) if text.contains("bad_alloc") || text.contains("Out of Memory") => {
+            Failure::Other(format!(
+                "the query process needs more than {} MiB for its copies, or {} GiB in all: too many series or records \
+                 are stored ({text})",
+                HELPER_MEMORY_BYTES >> 20,
+                HELPER_SPACE_BYTES >> 30,
+            ))
+        }
+        failure => failure,
+    }
 }
 
 struct Helper {

@@ -23,6 +23,7 @@ use super::session::MAX_ANSWER_BYTES;
 use super::{Cancel, Limits, ResultSet, SqlError};
 use crate::free_space::check_free_space;
 use crate::layout::{Layout, remove_if_there};
+use crate::metric_views::LISTED_METRICS;
 use crate::unsealed::{SegmentScan, Unsealed};
 use crate::{Database, HeldMemory, MemoryAccount, MemoryRefusal, MemoryUse};
 use arrow_ipc::reader::StreamReader;
@@ -90,6 +91,8 @@ pub(crate) struct QueryProcess {
     copies: Mutex<Copies>,
     places: Places,
     closed: AtomicBool,
+    /// Whether the log says that not all metrics are listed.
+    is_warned: AtomicBool,
     /// Number of the next directory for temporary files.
     next: AtomicU64,
 }
@@ -158,6 +161,7 @@ impl QueryProcess {
             copies: Mutex::default(),
             places: Places::default(),
             closed: AtomicBool::new(false),
+            is_warned: AtomicBool::new(false),
             next: AtomicU64::new(0),
         })
     }
@@ -384,7 +388,7 @@ impl QueryProcess {
             });
 
             match answer.map_err(unavailable)? {
-                Outcome::Following => {}
+                Outcome::Following { left_out } => self.warn_of_left_out(left_out),
                 Outcome::Failed(failure) => return Err(failure.into_error(FOLLOW_TIMEOUT)),
                 _ => return Err(unavailable("unexpected answer of the query process")),
             }
@@ -395,6 +399,17 @@ impl QueryProcess {
             }
         }
         Ok(helper)
+    }
+
+    /// Logs once that lists of tables are incomplete.
+    fn warn_of_left_out(&self, left_out: usize) {
+        if left_out > 0 && !self.is_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                listed = LISTED_METRICS,
+                left_out,
+                "SQL lists the oldest metrics only; statements can name all of them"
+            );
+        }
     }
 
     /// Copies the databases that changed. Older copies are removed: the process has them open.

@@ -88,7 +88,10 @@ pub(super) enum Message {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Outcome {
     /// The copies are attached.
-    Following,
+    Following {
+        /// Number of metrics that lists of tables do not show.
+        left_out: usize,
+    },
     /// Rows follow.
     Rows {
         /// Whether rows were omitted.
