@@ -4,7 +4,7 @@ use super::one_thread;
 use crate::cli::Place;
 use crate::output::{self, stdout};
 use crate::place;
-use anyhow::{Error, anyhow};
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
@@ -228,10 +228,10 @@ fn ports(reading: &DeviceReading) -> Option<Listing> {
         Column::Id("speed"),
         Column::Id("received"),
         Column::Id("sent"),
-        Column::Id("errors in/out"),
-        Column::Id("discards in/out"),
+        Column::Id("errors"),
+        Column::Id("discards"),
     ];
-    let mut table = Listing::new(&columns).omitting(&["discards in/out"]);
+    let mut table = Listing::new(&columns).omitting(&["discards"]);
     for port in &reading.ports {
         let bytes = |count: Option<u64>| with_unit(count.map(|count| count as f64), "B");
         let speed = port.speed_bits_per_second.map(|speed| speed as f64);
@@ -267,7 +267,7 @@ fn neighbors(reading: &DeviceReading) -> Option<Listing> {
     let mut table = Listing::new(&columns);
     for one in &reading.neighbors {
         let cells = [&one.port, &one.neighbor, &one.neighbor_port];
-        table.push(cells.map(Clone::clone).to_vec());
+        table.push(cells.map(String::clone).to_vec());
     }
     (!reading.neighbors.is_empty()).then_some(table)
 }
@@ -364,7 +364,7 @@ fn kwh(joules: Option<f64>) -> String {
     })
 }
 
-/// Two counters as `3/0`; empty if both are unknown.
+/// Counters of both directions as `3/0`: received, sent; empty if both are unknown.
 fn pair(first: Option<u64>, second: Option<u64>) -> String {
     let shown = |count: Option<u64>| count.map_or_else(|| words::UNKNOWN.to_owned(), words::count);
     if first.is_none() && second.is_none() {

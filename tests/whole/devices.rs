@@ -51,7 +51,7 @@ fn probe_prints_what_a_device_says() {
         "leaf1",
         "to gpu01",
         "25 Gbit/s",
-        "5.0 TB",
+        "5 TB",
         "ens1f0",
         "23.5 °C",
         "profile standard",

@@ -158,9 +158,11 @@ fn page<'r>(readings: impl Iterator<Item = &'r DeviceReading>, format: Format) -
 mod tests {
     use super::*;
     use crate::testing::store_in;
+    use std::time::Duration;
     use takt_model::Matcher;
     use takt_probe::SwitchPort;
     use tempfile::tempdir;
+    use tokio::time;
 
     fn switch(ports: &[&str]) -> DeviceReading {
         let port = |name: &&str| SwitchPort {
@@ -196,10 +198,13 @@ mod tests {
             devices: Vec::new(),
         };
         let (sender, readings) = mpsc::channel(4);
-        sender.send(switch(&["a", "b"])).await.unwrap();
-        sender.send(switch(&["b"])).await.unwrap();
-        drop(sender);
-        series.keep_writing(readings).await;
+        let sending = async move {
+            sender.send(switch(&["a", "b"])).await.unwrap();
+            // A series has one sample a millisecond.
+            time::sleep(Duration::from_millis(50)).await;
+            sender.send(switch(&["b"])).await.unwrap();
+        };
+        tokio::join!(series.keep_writing(readings), sending);
 
         let now = Timestamp::from(SystemTime::now());
         let wanted = [Matcher::metric("takt_switch_port_up")];

@@ -151,7 +151,10 @@ impl SnmpKeys {
 pub(crate) struct Session {
     client: Client<UdpHandle>,
     deadline: Instant,
+    /// What the device can answer at all: less after silence, and remembered.
     size: BulkSize,
+    /// What fits into an answer about the present table. Texts that stand behind its end may need more room than another table.
+    fitting: BulkSize,
     silent: u32,
     requests: u32,
 }
@@ -181,6 +184,7 @@ impl Session {
             client,
             deadline,
             size,
+            fitting: size,
             silent: 0,
             requests: 0,
         })
@@ -237,27 +241,18 @@ impl Session {
     /// Returns the rows of a table with these columns.
     pub(crate) async fn columns(&mut self, ids: &[&'static str]) -> Result<ColumnRows, SnmpError> {
         let columns: Vec<ObjectId> = ids.iter().map(|text| ObjectId::of(text)).collect();
-        let before = self.size;
+        self.fitting = self.size;
 
         let mut all = ColumnRows::default();
         let mut from = 0;
         while from < columns.len() {
-            let group = &columns[from..columns.len().min(from + self.size.columns)];
-            match self.walk(group).await {
-                Ok(Some(part)) => {
-                    merge(&mut all, part, from, columns.len());
-                    from += group.len();
-                }
+            let group = &columns[from..columns.len().min(from + self.fitting.columns)];
+            let Some(part) = self.walk(group).await? else {
                 // The group was too large, and is smaller now.
-                Ok(None) => {}
-                Err(error) => {
-                    // A table that is refused in every size says nothing about others.
-                    if !error.ends_round() {
-                        self.size = before;
-                    }
-                    return Err(error);
-                }
-            }
+                continue;
+            };
+            merge(&mut all, part, from, columns.len());
+            from += group.len();
         }
         Ok(all)
     }
@@ -272,7 +267,7 @@ impl Session {
             }
 
             self.count()?;
-            let request = boxed(self.client.get_bulk(&next, 0, self.size.repetitions()));
+            let request = boxed(self.client.get_bulk(&next, 0, self.fitting.repetitions()));
             match time::timeout_at(self.deadline, request).await {
                 Ok(Ok(answer)) => {
                     self.silent = 0;
@@ -280,7 +275,7 @@ impl Session {
                 }
                 Ok(Err(error)) => {
                     self.after(failure(&error), true)?;
-                    if self.size.columns < columns.len() {
+                    if self.fitting.columns < columns.len() {
                         return Ok(None);
                     }
                 }
@@ -303,13 +298,14 @@ impl Session {
             SnmpError::Silent => {
                 self.silent += 1;
                 self.size.reduce();
+                self.fitting.reduce();
                 if self.silent >= MAX_SILENCE {
                     Err(error)
                 } else {
                     Ok(())
                 }
             }
-            SnmpError::TooBig | SnmpError::General if is_bulk && self.size.reduce() => Ok(()),
+            SnmpError::TooBig | SnmpError::General if is_bulk && self.fitting.reduce() => Ok(()),
             error => Err(error),
         }
     }
