@@ -147,13 +147,12 @@ fn a_fault_that_moves_with_its_card_to_another_node() {
     });
     assert_eq!(placements(&other)[1], json!(["g1", "0000:01:00.0", true]));
 
-    // The fault comes back, so it moved with the card; then the driver's flag for a return.
+    // The fault comes back, so it moved with the card.
     two.append(
         &takt,
         "kmsg",
         "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.",
     );
-    two.append(&takt, "gpus", "gpu 1 remapped 0 9 0 1");
     let card = server.wait_until("seeing that the fault moved with the card", SOON, || {
         show(&takt, "1650001").filter(|card| card["diagnosis"]["origin"]["origin"] == "card")
     });
@@ -201,7 +200,8 @@ fn a_fault_that_moves_with_its_card_to_another_node() {
         .body;
     assert!(page.contains("reseated in g2"), "{page}");
 
-    // The flag is read within five minutes; a restart of the server reads it at once.
+    // The driver's flag for a return is read within five minutes; a restart of the server reads it at once.
+    two.append(&takt, "gpus", "gpu 1 remapped 0 9 0 1");
     server.stop();
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     server.wait_until("reading the flag for a return", SOON, || {

@@ -80,8 +80,10 @@ impl<'r> CardRecords<'r> {
 
     /// Returns the card of a serial number or UUID; `None` if it is unknown.
     pub fn card_of(&self, name: &str) -> Option<&str> {
+        // A card without a serial number has an empty one.
         let has_name = |placement: &&CardPlacement| {
-            [&placement.card, &placement.serial, &placement.uuid].contains(&&name.to_owned())
+            let names = [&placement.card, &placement.serial, &placement.uuid];
+            !name.is_empty() && names.into_iter().any(|known| known == name)
         };
         // The newest placement counts: a board may get another UUID in its life.
         self.placements

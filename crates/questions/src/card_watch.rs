@@ -445,7 +445,7 @@ mod tests {
         ];
         let group = store.group();
         let info = [("takt_gpu_info", &slot[..], 1.0)];
-        let mut row = vec![STALE; 0];
+        let mut row = Vec::new();
         for (metric, labels, value) in info.iter().chain(readings) {
             let name = [("__name__", *metric)];
             let all = [&name[..], &own[..], labels].concat();

@@ -68,7 +68,7 @@ pub(super) fn evidence(facts: &CardFacts) -> Vec<CardEvidence> {
         );
     }
 
-    lines.sort_by(|a, b| a.at.cmp(&b.at));
+    lines.sort_by_key(|line| line.at);
     let cut = lines.len().saturating_sub(MOST_LINES);
     if cut > 0 {
         lines.drain(..cut);
