@@ -6,6 +6,7 @@ use crate::commands::assess::Assess;
 use crate::commands::audit::Audit;
 use crate::commands::backup::{Backup, Restore};
 use crate::commands::capacity::Capacity;
+use crate::commands::card::CardCommand;
 use crate::commands::check_config::CheckConfig;
 use crate::commands::completions::{Completions, Man};
 use crate::commands::credit::CreditCommand;
@@ -154,6 +155,9 @@ pub enum Command {
     Job(Job),
     /// List GPUs with their current users, processes and health
     Gpus(Gpus),
+    /// Cards (physical GPUs): where each was, its verdict, and the evidence for a return
+    #[command(subcommand)]
+    Card(CardCommand),
     /// Questions about this node, answered by its exporter
     #[command(subcommand)]
     Node(Node),

@@ -5,6 +5,7 @@ pub(crate) mod assess;
 pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod capacity;
+pub(crate) mod card;
 pub(crate) mod check_config;
 pub(crate) mod completions;
 pub(crate) mod credit;
@@ -96,6 +97,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Jobs(jobs) => jobs::list(place, &jobs),
         Command::Job(asked) => job::run(place, &asked),
         Command::Gpus(asked) => gpus::run(place, &asked),
+        Command::Card(asked) => card::run(place, &asked),
         Command::Node(asked) => return node::run(&asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
         Command::Whatif(asked) => whatif::run(place, &asked),

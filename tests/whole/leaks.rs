@@ -298,6 +298,7 @@ fn paths(port: u16) -> Vec<AskedPath> {
         "/api/takt/v1/search?q=OfJob",
         "/nodes/n1?range=24h",
         "/gpus/GPU-9",
+        "/api/takt/v1/card?card=GPU-9",
         "/jobs?from=2001-01-01",
         "/jobs/7",
         "/accounts/physics?month=2026-03",

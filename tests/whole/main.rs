@@ -12,6 +12,7 @@ mod addresses;
 mod advisories;
 mod alerts;
 mod bad_input;
+mod cards;
 mod clock_changes;
 mod clock_jumps;
 mod command_line;

@@ -339,7 +339,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
 
 /// Background tasks of a server that scrapes, polls and sends messages. `scheduler` and `reports`
 /// need a configuration.
-const TASKS: [&str; 11] = [
+const TASKS: [&str; 12] = [
     "http",
     "sql",
     "scheduler",
@@ -347,6 +347,7 @@ const TASKS: [&str; 11] = [
     "events",
     "process-usage",
     "strips",
+    "cards",
     "fairshare-history",
     "calendar",
     "efficiency",

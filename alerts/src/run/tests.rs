@@ -259,7 +259,8 @@ async fn stopping_waits_for_answers_without_turning() {
     let metrics = AlertMetrics::default();
     let alerting = Alerting::start(engine(config), store, channels, watch, metrics).unwrap();
 
-    let posted = alerting.handle().change(|engine, now| {
+    let handle = alerting.handle();
+    let posted = handle.change(|engine, now| {
         let (batch, _) = engine.post(vec![alert("GpuHot", "g01", now)], now);
         ((), batch)
     });

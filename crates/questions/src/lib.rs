@@ -11,6 +11,11 @@ mod audit;
 mod budgets;
 mod calendar;
 mod capacity;
+mod card;
+mod card_facts;
+mod card_note;
+mod card_watch;
+mod cards;
 mod cluster;
 mod compare;
 mod config;
@@ -80,6 +85,10 @@ pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use calendar::{note_budgets, note_calendar};
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub use card::{CardAnswer, CardQuestion, CardReadingLine, CardReport};
+pub use card_note::CardNoteOrder;
+pub use card_watch::CardWatch;
+pub use cards::{CardLine, CardsQuestion};
 pub use cluster::{
     ClusterAnswer, ClusterQuestion, GpuCounts, GpuHolder, GpuNow, GpuState, Holder, IdleHolder,
     NodeNow, gpus_now,
@@ -134,6 +143,10 @@ pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
 pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
 pub use takt_alerts::notify::severity_rank;
+pub use takt_diagnosis::card::{
+    CardDiagnosis, CardEvidence, CardFault, CardFinding, CardVerdict, CauseState, FaultKind,
+    FaultOrigin, KilledJob, OriginReport, RuledCause,
+};
 pub use takt_simulate::{WaitDifference, WaitGroup, WaitTrend};
 pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
@@ -381,6 +394,9 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<EndedAlertsQuestion>();
     visitor.question::<RulesQuestion>();
     visitor.question::<GpuQuestion>();
+    visitor.question::<CardsQuestion>();
+    visitor.question::<CardQuestion>();
+    visitor.question::<CardNoteOrder>();
     visitor.question::<HistoryQuestion>();
     visitor.question::<WhoamiQuestion>();
     visitor.question::<TokensQuestion>();

@@ -1,5 +1,6 @@
 //! Formats reports: tables, CSV, Markdown, HTML. Accounting computes the numbers.
 
+mod card_bundle;
 mod config;
 mod html;
 mod letters;
@@ -8,6 +9,7 @@ mod templates;
 mod warnings;
 mod weekly;
 
+pub use card_bundle::{CardBundle, card_files};
 pub use config::ReportsConfig;
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};

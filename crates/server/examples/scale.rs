@@ -33,7 +33,7 @@ use takt_alerts::Engine;
 use takt_alerts::engine::Server;
 use takt_alerts::events::xid::XidTable;
 use takt_alerts::group::Defaults;
-use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::ports::{ExporterState, Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::routing::Settings;
 use takt_model::{Labels, Timestamp};
 use takt_promql::{Limits, Options, Value};
@@ -314,7 +314,12 @@ fn evaluate(store: &Store, newest: Timestamp) -> Result<(), Failure> {
         let at = newest.plus_ms(1000 * STEP_SECONDS * round);
         let used = Cpu::now();
         let clock = Instant::now();
-        let (_, report) = engine.evaluate(&over, &over, &|_, _| Box::new(|_| false), at);
+        let (_, report) = engine.evaluate(
+            &over,
+            &over,
+            &|_, _| Box::new(|_| ExporterState::Answers),
+            at,
+        );
         println!(
             "{} groups of rules: {:.2} s of CPU, {:.2} s; {} rules failed",
             report.groups,

@@ -193,7 +193,7 @@ mod tests {
     async fn readings_are_stored_and_series_end_with_their_port() {
         let folder = tempdir().unwrap();
         let series = DeviceSeries {
-            store: store_in(&folder.path().join("data")),
+            store: Arc::new(store_in(&folder.path().join("data"))),
             cluster: "lab".to_owned(),
             devices: Vec::new(),
         };

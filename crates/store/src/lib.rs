@@ -82,15 +82,15 @@ pub use memory::{HeldMemory, MemoryAccount, MemoryBudget, MemoryRefusal, MemoryU
 pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{
-    AlertTransition, AllocatedGpu, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun,
-    Corrections, DeleteRuns, Due, EndedRatio, FailingChannel, FairsharePoint, ForecastRound,
-    ForecastSummary, ForecastTimes, GivenGpu, GpuHold, GpuInterval, GradedForecast, HeldGpu,
-    HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
-    KnownCluster, KnownForecast, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, NotedForecast,
-    OpenRun, Origin, PastGpu, PastRun, PricedTime, QueueCounts, RecordHits, Records,
-    RegisteredSize, RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport,
-    SessionRecord, ShareSettingsRecord, Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns,
-    WaitingRun,
+    AlertTransition, AllocatedGpu, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, CardNews,
+    CardNote, CardReading, CardRun, ChargedRun, Corrections, DeleteRuns, Due, EndedRatio,
+    FailingChannel, FairsharePoint, ForecastRound, ForecastSummary, ForecastTimes, GivenGpu,
+    GpuHold, GpuInterval, GradedForecast, HeldGpu, HoldingRun, ImportError, ImportRecord,
+    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownForecast,
+    KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, NotedForecast, OpenRun, Origin, PastGpu,
+    PastRun, PricedTime, QueueCounts, RecordHits, Records, RegisteredSize, RemoteWriteProgress,
+    RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
+    Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use remote::{RemoteEngine, RemoteError, RemoteSeries, Steps};
 pub use segments::Health;

@@ -47,6 +47,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0017_slurm_26_05.sql"),
         include_str!("migrations/records/0018_used_links.sql"),
         include_str!("migrations/records/0019_forecasts.sql"),
+        include_str!("migrations/records/0020_cards.sql"),
     ],
 };
 

@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod calendar;
+mod cards;
 mod contradictions;
 mod credits;
 mod curves;
@@ -26,6 +27,7 @@ mod shares;
 pub use access::{SessionRecord, TokenRecord};
 pub use audit::{AuditFilter, AuditRecord};
 pub use calendar::{BudgetNow, PricedTime, TimeOffset};
+pub use cards::{CardNews, CardNote, CardReading, CardRun};
 pub use credits::SentReport;
 pub use curves::{RunCurves, RunStrip};
 pub use deliveries::FailingChannel;

@@ -34,6 +34,12 @@ FROM records.forecasts AS f LEFT JOIN records.jobs AS j USING (cluster, job_id, 
 
 CREATE VIEW forecast_rounds AS SELECT * FROM records.forecast_rounds;
 
+CREATE VIEW card_placements AS SELECT * FROM records.card_placements;
+
+CREATE VIEW card_counters AS SELECT * FROM records.card_counters;
+
+CREATE VIEW card_changes AS SELECT * FROM records.card_changes;
+
 CREATE VIEW fairshare AS SELECT * FROM records.fairshare;
 
 CREATE VIEW share_settings AS SELECT * FROM records.share_settings;

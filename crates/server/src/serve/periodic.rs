@@ -1,11 +1,11 @@
 //! Values that the server stores at intervals.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use takt_collector::scrape::{ScrapeManager, TargetHealth};
 use takt_model::{Labels, error_chain};
-use takt_questions::AccountingConfig;
-use takt_store::{Store, spawn_blocking};
+use takt_questions::{AccountingConfig, CardWatch};
+use takt_store::{Store, StoreError, spawn_blocking};
 use tokio::time;
 
 /// Stores the fair share once an hour, for its history.
@@ -51,6 +51,34 @@ pub(super) async fn forecast_starts(store: Arc<Store>, cluster: String) {
         };
         // Nothing waits: a job that comes gets its forecast soon.
         pause = took.map_or(SOON, |took| INTERVAL.max(took * PAUSE_RATIO));
+    }
+}
+
+/// Follows which card is in which slot, and what the cards count.
+pub(super) async fn watch_cards(store: Arc<Store>, cluster: String) {
+    const INTERVAL: Duration = Duration::from_secs(15);
+    let mut watch: Option<CardWatch> = None;
+    loop {
+        time::sleep(INTERVAL).await;
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
+        // Moved into the task. After an error it is read again from the records.
+        let known = watch.take();
+        let round = move || {
+            let mut watch = match known {
+                Some(watch) => watch,
+                None => CardWatch::open(&store, &cluster)?,
+            };
+            watch.look(&store, &cluster, SystemTime::now().into())?;
+            Ok::<_, StoreError>(watch)
+        };
+        match spawn_blocking(round).await {
+            Ok(Ok(looked)) => watch = Some(looked),
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot store where cards are")
+            }
+            Err(_) => return,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tasks and routes of a server whose store is open, until it ends.
 
-use super::periodic::{forecast_starts, note_calendar, note_fairshare, watch_clock};
+use super::periodic::{forecast_starts, note_calendar, note_fairshare, watch_cards, watch_clock};
 use super::{End, PATIENCE, Source};
 use crate::alerting::{self, Absence, Alerts, link_key};
 use crate::config::{Config, CurrentConfig};
@@ -285,6 +285,12 @@ impl Serving<'_> {
         tasks.spawn("process-usage", move |stop| {
             let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
             until_stopped(stop, watched)
+        });
+
+        let of = Arc::clone(store);
+        let cluster = self.cluster.to_owned();
+        tasks.spawn("cards", move |stop| {
+            until_stopped(stop, watch_cards(Arc::clone(&of), cluster.clone()))
         });
 
         let of = Arc::clone(store);

@@ -37,8 +37,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         uuid: Some(uuid.clone()),
         ..EventsQuestion::default()
     })?;
+    let card = super::cards::section(visit, &uuid)?;
     // A GPU that was never seen anywhere.
-    if gpu.node.is_none() && gpu.holds.is_empty() && events.is_empty() {
+    if gpu.node.is_none() && gpu.holds.is_empty() && events.is_empty() && card.is_none() {
         return Err(PageError::unknown("GPU", &uuid).next("/nodes", "All nodes and their GPUs"));
     }
 
@@ -116,6 +117,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         charts => history::charts(&past),
         axis => range.ticks(visit.zone()),
         uuid,
+        card,
         node => gpu.node,
         index => label("index"),
         model => label("model"),

@@ -3,6 +3,7 @@
 mod acknowledge;
 mod alerts;
 mod capacity;
+mod cards;
 mod compare;
 mod energy;
 mod events;
@@ -55,6 +56,7 @@ pub static PAGES: &[Page] = &[
     reports::PAGE,
     reports::SHEET,
     events::PAGE,
+    cards::PAGE,
     health::PAGE,
     sql::PAGE,
     status::PAGE,
